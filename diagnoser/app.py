@@ -207,6 +207,7 @@ async def _serve(
             app,
             http=bounded(ConnectionLimits(settings.max_connections, settings.request_head_seconds)),
             ws="none",
+            lifespan="off",  # all of it is around the server
             timeout_keep_alive=settings.keep_alive_seconds,
             log_config=None,
             access_log=False,

@@ -24,7 +24,9 @@ def text(path: Path) -> str:
     """The file as text. Raises BadInput when it cannot be read."""
     try:
         return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise BadInput(f"cannot read {path}: {error}") from None
 
 
@@ -34,4 +36,4 @@ def content(path: Path, most: int) -> bytes:
         with path.open("rb") as file:
             return file.read(most + 1)
     except OSError as error:
-        raise BadInput(f"cannot read {path}: {error}") from None
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from None

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-import re2
 import zstandard
 
 from diagnoser.compress.delta import Delta, LinePosition, TemplateStats
@@ -21,7 +20,7 @@ from diagnoser.compress.digest import Digest
 from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.compress.line_masking import blurred, identity, masked
 from diagnoser.compress.lines import body_of, strip_blurred
-from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, LearnedFilter, Line, Mark, NewLine
+from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, LearnedFilter, Line, Mark, NewLine, expressions
 
 KEPT = 5
 """How many of the last clean runs count."""
@@ -101,13 +100,7 @@ def matches(filters: Sequence[LearnedFilter], text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _patterns(sources: tuple[str, ...]) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    patterns = re2.Set.SearchSet(options)
-    for source in sources:
-        patterns.Add(source)
-    patterns.Compile()
-    return patterns
+    return expressions.search_set(sources)
 
 
 def diff(digest: Digest, known: Baseline) -> Diff:

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.pattern_masking import blur
 from diagnoser.compress.progress import FIELDS
-from diagnoser.model import yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model import expressions, yaml_loader
+from diagnoser.model.errors import BadInput, Fault, RuleFaults
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 
@@ -110,15 +110,13 @@ def _rules_of(file: FilterFile | None) -> Iterator[tuple[str, int, Filter]]:
 
 
 def _faults(path: str, text: str, key: str, number: int, rule: Filter) -> list[Fault]:
-    options = re2.Options()
-    options.log_errors = False
     faults = []
     for index, pattern in enumerate(rule.patterns):
         line = yaml_loader.locate(text, key, number, "patterns", index)
         try:
-            groups = set(re2.compile(pattern, options).groupindex)
-        except re2.error as error:
-            faults.append(Fault(path, line, f"{rule.id}: not an RE2 expression: {error}"))
+            groups = set(expressions.compiled(pattern).groupindex)
+        except BadInput as error:
+            faults.append(Fault(path, line, f"{rule.id}: {error}"))
             continue
         if key == "progress" and (groups - set(FIELDS) or not groups):
             faults.append(Fault(path, line, f"{rule.id}: name groups among {', '.join(FIELDS)}"))

@@ -11,6 +11,8 @@ import re
 import numpy as np
 import re2
 
+from diagnoser.model import expressions
+
 _GLYPHS = b"\xe2\x96" + bytes(range(0x88, 0x90))
 """The UTF-8 bytes of the block glyphs of bars."""
 GONE = b"0123456789 \t.-+" + _GLYPHS
@@ -24,10 +26,8 @@ _PIECE = 256 << 10
 
 def latin1() -> re2.Options:
     """Options of RE2 by which bytes are matched as they are, also where they are no UTF-8."""
-    options = re2.Options()
+    options = expressions.options(64 << 20)
     options.encoding = re2.Options.Encoding.LATIN1
-    options.max_mem = 64 << 20
-    options.log_errors = False
     return options
 
 
@@ -38,16 +38,16 @@ _CHANGING = re.compile(
     rb"|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b"
 )
 """In a blurred line: hex numbers, UUIDs, hashes, dates."""
-_MAY_CHANGE = re2.Set.SearchSet(latin1())
+_MAY_CHANGE = expressions.search_set(
+    (
+        r"0[xX][0a-fA-F]",
+        r"\b[0a-fA-F]{1,8}(?: [0a-fA-F]{1,4}){3} [0a-fA-F]{1,12}\b",
+        r"\b[0a-fA-F]{4,}\b",
+        r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ",
+    ),
+    latin1(),
+)
 """A line that has none of these is spared the slower look."""
-for _source in (
-    r"0[xX][0a-fA-F]",
-    r"\b[0a-fA-F]{1,8}(?: [0a-fA-F]{1,4}){3} [0a-fA-F]{1,12}\b",
-    r"\b[0a-fA-F]{4,}\b",
-    r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ",
-):
-    _MAY_CHANGE.Add(_source)
-_MAY_CHANGE.Compile()
 
 
 def bare(text: bytes) -> bytes:

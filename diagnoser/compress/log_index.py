@@ -25,7 +25,7 @@ from diagnoser.compress.log_columns import (
 )
 from diagnoser.compress.log_timeline import LogTimeline
 from diagnoser.compress.templates import mask
-from diagnoser.model import Stream, Template
+from diagnoser.model import Stream, Template, expressions
 from diagnoser.model.errors import BadInput
 
 MATCHES_LIMIT = 10_000
@@ -73,14 +73,13 @@ class LogSearch:
 
     def compiled(self) -> Any:
         """Matches within one line. Raises BadInput."""
-        options = re2.Options()
-        options.never_nl, options.log_errors, options.max_mem = True, False, PATTERN_MEMORY
+        options = expressions.options(PATTERN_MEMORY)
+        options.never_nl = True
         pattern = f"(?m){self.text}" if self.is_regex else f"(?i){re2.escape(self.text)}"
         try:
-            return re2.compile(pattern, options)
-        except re2.error as error:
-            why = error.args[0].decode("utf-8", "replace") if error.args else "it is too large"
-            raise BadInput(f"{self.text!r} is not a regular expression of RE2: {why}") from None
+            return expressions.compiled(pattern, options)
+        except BadInput as error:
+            raise BadInput(f"{self.text!r} is {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import re2
 from diagnoser.compress.line_flags import LineFlag
 from diagnoser.compress.line_masking import blurred, latin1
 from diagnoser.compress.pattern_masking import asks_for_digits, blur
-from diagnoser.model import Anchor
+from diagnoser.model import Anchor, expressions
 
 WatchedPattern = tuple[tuple[str, ...], tuple[str, ...], bool]
 """Anchors and patterns of a rule, and whether it names a root."""
@@ -101,10 +101,7 @@ class Prefilter:
         literals = sorted((free.keys() | owners.keys()) - {b""})
         self._anchored = [(0 if text in owners else free[text], owners.get(text, [])) for text in literals]
         self._watches: dict[tuple[_Rule, ...], PatternSet] = {}
-        self._set = re2.Set.SearchSet(latin1())
-        for literal in literals:
-            self._set.Add(_literal(literal))
-        self._set.Compile()
+        self._set = expressions.search_set(map(_literal, literals), latin1())
 
     def __hash__(self) -> int:
         return self._hash

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_args
 
-import re2
 from pydantic import Field as Describe
 from pydantic import ValidationError
 
 from diagnoser.ingest.batch import Labels, Place, RecordDefaults, Unplaced, target
 from diagnoser.ingest.presets import KUBERNETES, PLAIN, PRESETS, Candidates, Field
-from diagnoser.model import JOB_ID, Stream, UnplacedReason
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model import JOB_ID, Stream, UnplacedReason, expressions
+from diagnoser.model.errors import BadInput, Fault, RuleFaults
 from diagnoser.model.yaml_loader import StrictModel, locate, read
 
 FIELDS: tuple[Field, ...] = get_args(Field)
@@ -372,7 +371,7 @@ def load(path: str, text: str) -> FieldMapping:
             for index, item in enumerate(getattr(file, field)):
                 try:
                     stated[field].append(_candidate(_CandidateFile.of(item), path))
-                except (ValueError, ValidationError, re2.error) as error:
+                except (ValueError, ValidationError, BadInput) as error:
                     faults.append(Fault(path, locate(text, field, index), f"{field}: {error}"))
     if file is None or faults:
         raise RuleFaults(faults)
@@ -380,10 +379,10 @@ def load(path: str, text: str) -> FieldMapping:
 
 
 def _candidate(item: _CandidateFile, origin: str) -> Candidate:
-    """Raises ValueError or re2.error for one that can never apply. A name with braces is a template."""
+    """Raises ValueError or BadInput for one that can never apply. A name with braces is a template."""
     is_template = "{" in item.name
     name, value = ("", item.name) if is_template else (item.name, item.value)
-    pattern = re2.compile(item.match) if item.match else None
+    pattern = expressions.compiled(item.match) if item.match else None
     if pattern and not name:
         raise ValueError("match needs a name, whose value is matched")
     if not name and not value:

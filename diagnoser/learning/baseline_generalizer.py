@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-import re2
 import structlog
 from pydantic import Field, StringConstraints
 
@@ -29,8 +28,8 @@ from diagnoser.llm.answer import StrictAnswer
 from diagnoser.llm.prompt import Prompt
 from diagnoser.llm.redact import Redactor
 from diagnoser.llm.view import Pseudonymizer, delimited
-from diagnoser.model import Anchor, Baseline, Job, LearnedFilter
-from diagnoser.model.errors import ModelFailed
+from diagnoser.model import Anchor, Baseline, Job, LearnedFilter, expressions
+from diagnoser.model.errors import BadInput, ModelFailed
 from diagnoser.model.taxonomy import Category, category_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, DiagnosisFilter, LanguageModel
@@ -223,9 +222,9 @@ def fault(pattern: str, lines: Sequence[Variant]) -> str:
     """Why a pattern cannot be used, "" where it can. It must require two words of its lines, and one of them in the
     second half if it has a wildcard."""
     try:
-        compiled = re2.compile(pattern, _options())
-    except re2.error as error:
-        return f"not an RE2 expression: {error}"[:200]
+        compiled = expressions.compiled(pattern)
+    except BadInput as error:
+        return str(error)[:200]
     own = _matched(pattern, lines)
     if len(own) < 2:
         return "does not match two of the lines that it is written for"
@@ -248,16 +247,10 @@ def _only(line: str, words: Sequence[re.Match[str]]) -> str:
 
 
 def _matched(pattern: str, lines: Sequence[Variant]) -> list[int]:
-    compiled = re2.compile(pattern, _options())
+    compiled = expressions.compiled(pattern)
     return [number for number, line in enumerate(lines) if compiled.search(line.raw) and compiled.search(line.text)]
 
 
 def _matches_any(pattern: str, texts: Sequence[str]) -> bool:
-    compiled = re2.compile(pattern, _options())
+    compiled = expressions.compiled(pattern)
     return any(compiled.search(text) for text in texts)
-
-
-def _options() -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    return options

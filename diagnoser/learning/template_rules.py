@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import re2
 import yaml
 
 from diagnoser.learning.rule_context import RuleContext
-from diagnoser.model import Signature
+from diagnoser.model import Signature, expressions
+from diagnoser.model.errors import BadInput
 from diagnoser.retrieval import hashing, signature
 from diagnoser.rules.schema import Match, Maturity, Role, Rule, Specificity
 
@@ -143,11 +143,9 @@ def _counter_examples(context: RuleContext, patterns: Sequence[str]) -> tuple[st
 
 
 def _hits(pattern: str, text: str) -> bool:
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(pattern, options).search(text) is not None
-    except re2.error:
+        return expressions.compiled(pattern).search(text) is not None
+    except BadInput:
         return False
 
 

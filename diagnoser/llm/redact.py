@@ -8,7 +8,8 @@ import re2
 
 from diagnoser.llm.hosts import without_addresses
 from diagnoser.llm.secret_patterns import PATTERNS, SecretPattern
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model import expressions
+from diagnoser.model.errors import BadInput, Fault, RuleFaults
 
 _KEY_LINE = re.compile(r"((?:.*[|\]:] )?)(?:[A-Za-z0-9+/]{1,80}={0,2}|(?:Proc-Type|DEK-Info|Version|Comment): .*)?\s*")
 _OPENING = re.compile(r"[bBrRuU]?\\{0,3}[\"']")
@@ -79,9 +80,9 @@ def load(path: str, text: str, *, addresses: bool = False) -> Redactor:
 
 def _fault(pattern: str) -> str:
     try:
-        compiled = re2.compile(pattern)
-    except re2.error as error:
-        return f"is no RE2 pattern: {error}"
+        compiled = expressions.compiled(pattern)
+    except BadInput as error:
+        return str(error)
     return "matches nothing at all, so it would mask everything" if compiled.search("") else ""
 
 

@@ -6,13 +6,13 @@ A code or a signal is the word of the operating system: it outweighs what any wo
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import re2
 from pydantic import Field
 
-from diagnoser.model import Anchor, Evidence, ExitReport, Line, Stream, yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model import Anchor, Evidence, ExitReport, Line, Stream, expressions, yaml_loader
+from diagnoser.model.errors import BadInput, Fault, RuleFaults
 from diagnoser.model.yaml_loader import StrictModel
 
 _TABLE = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.*)$")
@@ -100,13 +100,8 @@ class ExitTable:
             for names, texts in ((True, row.names), (False, row.patterns))
             for text in texts
         ]
-        options = re2.Options()
-        options.log_errors = False
-        options.max_mem = 64 << 20
-        self._set: Any = re2.Set.SearchSet(options)
-        for _, _, text in patterns:
-            self._set.Add(text)
-        self._set.Compile()
+        options = expressions.options(64 << 20)
+        self._set = expressions.search_set((text for _, _, text in patterns), options)
         self._patterns = [(launcher, names, re2.compile(text, options)) for launcher, names, text in patterns]
 
     def read(self, lines: tuple[Line, ...]) -> tuple[ExitReport, ...]:
@@ -171,12 +166,10 @@ def load(path: str, text: str) -> ExitTable:
 
 
 def _not_usable(pattern: str) -> str:
-    options = re2.Options()
-    options.log_errors = False
     try:
-        unknown = set(re2.compile(pattern, options).groupindex) - _FIELDS
-    except re2.error as error:
-        return f"not an RE2 expression: {error.args[0]!r}"
+        unknown = set(expressions.compiled(pattern).groupindex) - _FIELDS
+    except BadInput as error:
+        return str(error)
     return f"unknown group '{sorted(unknown)[0]}'" if unknown else ""
 
 

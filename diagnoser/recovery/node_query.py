@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import re2
 from pydantic import Field, StringConstraints
 
-from diagnoser.model import QueryResult, QueryState, yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model import QueryResult, QueryState, expressions, yaml_loader
+from diagnoser.model.errors import BadInput, Fault, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.yaml_loader import StrictModel
 
@@ -194,12 +194,10 @@ def _faults(path: str, text: str, table: NodeQueryTable) -> list[Fault]:
 
 
 def _line_fault(query: NodeQuery, line: ProvingLine) -> str:
-    options = re2.Options()
-    options.log_errors = False
     try:
-        groups = set(re2.compile(line.pattern, options).groupindex)
-    except re2.error as error:
-        return f"not an RE2 expression: {error.args[0].decode() if isinstance(error.args[0], bytes) else error}"
+        groups = set(expressions.compiled(line.pattern).groupindex)
+    except BadInput as error:
+        return str(error)
     if unknown := groups - _GROUPS:
         return f"unknown group '{sorted(unknown)[0]}'; known: {', '.join(sorted(_GROUPS))}"
     if (line.above is not None or line.below is not None) != ("value" in groups):

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import re2
 from pydantic import Field
 
-from diagnoser.model import Evidence, Line, Progress, yaml_loader
+from diagnoser.model import Evidence, Line, Progress, expressions, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.logged_errors import is_logged
@@ -254,11 +253,4 @@ def _pattern(table: _EndRows | None, text: str) -> str:
 
 
 def _set(patterns: Any) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 64 << 20
-    pattern_set = re2.Set.SearchSet(options)
-    for pattern in patterns:
-        pattern_set.Add(f"(?i){pattern}")
-    pattern_set.Compile()
-    return pattern_set
+    return expressions.search_set((f"(?i){pattern}" for pattern in patterns), expressions.options(64 << 20))

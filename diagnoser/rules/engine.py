@@ -13,7 +13,7 @@ from typing import Any
 
 import re2
 
-from diagnoser.model import Evidence, Line
+from diagnoser.model import Evidence, Line, expressions
 from diagnoser.rules.schema import Near, Role, Rule, RuleSet
 from diagnoser.rules.statements import advice_at
 
@@ -129,25 +129,12 @@ def _beside(here: Line, there: Line, reach: int) -> bool:
 
 def _literal_set(texts: Iterable[str]) -> Any:
     """A set that tells which of the literals a text contains."""
-    compiled = re2.Set.SearchSet(_options())
-    for text in texts:
-        compiled.Add(re2.escape(text))
-    compiled.Compile()
-    return compiled
-
-
-def _options() -> Any:
-    options = re2.Options()
-    options.max_mem = _SET_MEMORY
-    options.log_errors = False
-    return options
+    return expressions.search_set(map(re2.escape, texts), expressions.options(_SET_MEMORY))
 
 
 @lru_cache(maxsize=16384)
 def _regex(pattern: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern, options)
+    return expressions.compiled(pattern)
 
 
 def _any_matches(patterns: Sequence[str], text: str) -> bool:

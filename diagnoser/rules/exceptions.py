@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal
 
-import re2
 from pydantic import Field
 
-from diagnoser.model import yaml_loader
+from diagnoser.model import expressions, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
@@ -198,9 +197,7 @@ class _CompiledContext:
 @lru_cache(maxsize=256)
 def _any_of(patterns: tuple[str, ...]) -> Any:
     """One expression for all patterns; without any it matches nothing."""
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile("|".join(f"(?:{pattern})" for pattern in patterns) or r"[^\s\S]", options)
+    return expressions.compiled("|".join(f"(?:{pattern})" for pattern in patterns) or r"[^\s\S]")
 
 
 def load(path: str, text: str) -> ExceptionTable:

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-import re2
 from pydantic import Field
 
-from diagnoser.model import yaml_loader
+from diagnoser.model import expressions, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.yaml_loader import StrictModel
@@ -118,11 +117,4 @@ def _pattern(table: KeywordRows, text: str) -> str:
 
 
 def _set(patterns: Iterable[str]) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 64 << 20
-    pattern_set = re2.Set.SearchSet(options)
-    for pattern in patterns:
-        pattern_set.Add(f"(?i){pattern}")
-    pattern_set.Compile()
-    return pattern_set
+    return expressions.search_set((f"(?i){pattern}" for pattern in patterns), expressions.options(64 << 20))

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import re2
-
+from diagnoser.model import expressions
 from diagnoser.model.errors import BadInput
 from diagnoser.rules.schema import not_re2
 from diagnoser.rules.statements import advice_at
@@ -138,13 +137,10 @@ def _bounded(patterns: Sequence[str], what: str) -> Sequence[str]:
 
 
 def _compiled(text: str) -> Any:
-    options = re2.Options()
-    options.log_errors, options.max_mem = False, _MEMORY
     try:
-        compiled = re2.compile(text, options)
-    except re2.error as error:
-        why = error.args[0].decode("utf-8", "replace") if error.args and isinstance(error.args[0], bytes) else error
-        raise BadInput(f"{text[:200]!r} cannot be used as a pattern (RE2): {why}.") from None
+        compiled = expressions.compiled(text, expressions.options(_MEMORY))
+    except BadInput as error:
+        raise BadInput(f"{text[:200]!r} cannot be used as a pattern: {error}.") from None
     if why := not_re2(text) if compiled.groupindex else "":
         raise BadInput(f"{text[:200]!r}: {why}.")
     return compiled

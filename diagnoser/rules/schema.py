@@ -11,11 +11,10 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 from typing import Annotated, Literal
 
-import re2
 from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
 
-from diagnoser.model import Anchor, yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model import Anchor, expressions, yaml_loader
+from diagnoser.model.errors import BadInput, Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.model.yaml_loader import StrictModel
 
@@ -246,11 +245,9 @@ def _pattern_faults(rule: Rule) -> list[tuple[tuple[str | int, ...], str]]:
 
 def not_re2(pattern: str) -> str:
     """Why ``pattern`` is not a usable RE2 expression, or ""."""
-    options = re2.Options()
-    options.log_errors = False
     try:
-        groups = set(re2.compile(pattern, options).groupindex)
-    except re2.error as error:
-        return f"not an RE2 expression: {error.args[0].decode() if isinstance(error.args[0], bytes) else error}"
+        groups = set(expressions.compiled(pattern).groupindex)
+    except BadInput as error:
+        return str(error)
     unknown = groups - _GROUPS
     return f"unknown group '{sorted(unknown)[0]}'; known: rank, node, gpu" if unknown else ""

@@ -193,7 +193,7 @@ def test_a_pattern_does_not_run_over_the_end_of_a_line() -> None:
 @pytest.mark.parametrize("pattern", ["(open", "a{2000}", "(?=ahead)", "(a{900}){900}"])
 def test_a_pattern_that_cannot_be_is_told(pattern: str) -> None:
     """Faulty and overlarge patterns are refused before they are run."""
-    with pytest.raises(BadInput, match="regular expression"):
+    with pytest.raises(BadInput, match="not an RE2 expression"):
         LOG.window(LogFilter(search=LogSearch(pattern, True)), START, 10)
 
 

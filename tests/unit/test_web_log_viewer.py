@@ -139,7 +139,7 @@ async def test_many_ranks_do_not_fill_the_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("query", "told"),
-    [("q=(open&regex=1", "not a regular expression"), ("ranks=all", "no rank or range"), ("at=there", "names no line")],
+    [("q=(open&regex=1", "not an RE2 expression"), ("ranks=all", "no rank or range"), ("at=there", "names no line")],
 )
 async def test_what_cannot_be_searched_for_is_told_beside_the_log(tmp_path: Path, query: str, told: str) -> None:
     """The page says what is wrong, keeps what was typed, and still shows the log; the API answers with a problem."""

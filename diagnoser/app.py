@@ -99,7 +99,7 @@ POLL_SECONDS = 0.5
 WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
 _M_ARENA_MAX = -8
-"""Of malloc.h: the number of heaps."""
+"""Of malloc.h: the most heaps."""
 NO_TOKENS = (
     "plans may act, and there are neither tokens nor users: everybody who can connect is believed to be an agent and "
     "an operator, also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
@@ -122,7 +122,7 @@ class _Shared:
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. A part that fails is started again; one that cannot work as it is set up ends all
     of it: then this raises BadInput."""
-    _share_heap()
+    _share_heaps()
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
     trusted_proxies(settings)
@@ -143,11 +143,11 @@ def serve(settings: Settings) -> None:
             raise BadInput("the service ended: see the message above")
 
 
-def _share_heap() -> None:
+def _share_heaps() -> None:
     """glibc gives threads heaps of their own, and what one of them has used no other uses again: memory grew for as
-    long as there was work. Elsewhere there is nothing to be set."""
+    long as there was work. A single heap makes them wait for each other. Elsewhere there is nothing to be set."""
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def _processes(settings: Settings) -> list[str]:

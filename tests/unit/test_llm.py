@@ -354,7 +354,7 @@ def test_a_site_adds_what_it_masks() -> None:
     """One pattern a line, also without a literal shape of ours; faults are told with their lines."""
     mask = load("extra.txt", "# projects\nPRJ-[0-9]{4}\n\nblue(?:fish|bird)\n")
     assert mask("PRJ-1234 on bluefish, hf_aBcDeFgHiJkLmNoPqRsTuVwX") == "<redacted> on <redacted>, <token>"
-    with pytest.raises(RuleFaults, match=r"extra.txt:1: is no RE2[\s\S]*extra.txt:3: matches nothing"):
+    with pytest.raises(RuleFaults, match=r"extra.txt:1: not an RE2 expression[\s\S]*extra.txt:3: matches nothing"):
         load("extra.txt", "(\n\na*\n")
 
 

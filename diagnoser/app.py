@@ -99,7 +99,7 @@ POLL_SECONDS = 0.5
 WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
 _M_ARENA_MAX = -8
-"""Of malloc.h: the most heaps."""
+"""A parameter of glibc's `mallopt`."""
 NO_TOKENS = (
     "plans may act, and there are neither tokens nor users: everybody who can connect is believed to be an agent and "
     "an operator, also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
@@ -108,8 +108,8 @@ NO_TOKENS = (
 
 @dataclass(frozen=True)
 class _Shared:
-    """What processes of one machine have in common: made before they part. check_worker: whether that process runs.
-    client: opens no connection before."""
+    """What processes of one machine have in common: made before the fork. check_worker: whether that process runs.
+    client: has no open connection at the fork."""
 
     analyzer: LogAnalyzer
     node_queries: NodeQueryTable
@@ -122,7 +122,7 @@ class _Shared:
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. A part that fails is started again; one that cannot work as it is set up ends all
     of it: then this raises BadInput."""
-    _share_heaps()
+    _limit_malloc_arenas()
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
     trusted_proxies(settings)
@@ -143,9 +143,9 @@ def serve(settings: Settings) -> None:
             raise BadInput("the service ended: see the message above")
 
 
-def _share_heaps() -> None:
-    """glibc gives threads heaps of their own, and what one of them has used no other uses again: memory grew for as
-    long as there was work. A single heap makes them wait for each other. Elsewhere there is nothing to be set."""
+def _limit_malloc_arenas() -> None:
+    """glibc gives each thread an arena, and memory that was freed in one is not used by another: it grew as long as
+    there was work. A single arena makes threads wait for each other. Other C libraries have no such setting."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
@@ -218,7 +218,7 @@ async def _serve(
             app,
             http=bounded(ConnectionLimits(settings.max_connections, settings.request_head_seconds)),
             ws="none",
-            lifespan="off",  # all of it is around the server
+            lifespan="off",  # ``running`` starts and ends what the application needs
             timeout_keep_alive=settings.keep_alive_seconds,
             log_config=None,
             access_log=False,

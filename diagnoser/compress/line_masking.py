@@ -26,7 +26,7 @@ _PIECE = 256 << 10
 
 def latin1() -> re2.Options:
     """Options of RE2 by which bytes are matched as they are, also where they are no UTF-8."""
-    options = expressions.options(64 << 20)
+    options = expressions.quiet_options(64 << 20)
     options.encoding = re2.Options.Encoding.LATIN1
     return options
 

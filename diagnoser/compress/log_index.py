@@ -73,7 +73,7 @@ class LogSearch:
 
     def compiled(self) -> Any:
         """Matches within one line. Raises BadInput."""
-        options = expressions.options(PATTERN_MEMORY)
+        options = expressions.quiet_options(PATTERN_MEMORY)
         options.never_nl = True
         pattern = f"(?m){self.text}" if self.is_regex else f"(?i){re2.escape(self.text)}"
         try:

@@ -24,7 +24,7 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
     folder = settings.rules_dir or files.bundled("rules")
     rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
     tested = settings.rules_dir is None  # tests compile those that are shipped, and try their examples
-    ruleset = schema.load(rules, _lists(folder), compiles=tested)
+    ruleset = schema.load(rules, _lists(folder), tested=tested)
     knowledge = RuleKnowledge(
         Engine(ruleset),
         _heuristics(folder),

@@ -107,7 +107,7 @@ def carrier_of_all(lines: Sequence[bytes]) -> str:
     return ""
 
 
-@lru_cache(maxsize=16384)  # more than the ranks of a large job; with times in them, heads never come again
+@lru_cache(maxsize=16384)  # more than the ranks of a large job; heads with times in them never come again
 def read_prefix(head: bytes) -> Prefix:
     """The fields of a prefix as found by ``split_prefix``. The innermost ``[rankN]`` wins."""
     fields, place = dict[str, str](), 0

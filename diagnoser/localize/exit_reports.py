@@ -12,7 +12,7 @@ import re2
 from pydantic import Field
 
 from diagnoser.model import Anchor, Evidence, ExitReport, Line, Stream, expressions, yaml_loader
-from diagnoser.model.errors import BadInput, Fault, RuleFaults
+from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.yaml_loader import StrictModel
 
 _TABLE = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.*)$")
@@ -23,7 +23,7 @@ _SAME_REPORT = 6
 """Lines within which a report names the process and tells its code."""
 _MOST = 100_000
 """Most ranks in one list."""
-_FIELDS = {"rank", "local", "node", "pid", "code", "signal"}
+_FIELDS = ("rank", "local", "node", "pid", "code", "signal")
 _NAMES = {
     "killed": 9,
     "segmentation fault": 11,
@@ -100,7 +100,7 @@ class ExitTable:
             for names, texts in ((True, row.names), (False, row.patterns))
             for text in texts
         ]
-        options = expressions.options(64 << 20)
+        options = expressions.quiet_options(64 << 20)
         self._set = expressions.search_set((text for _, _, text in patterns), options)
         self._patterns = [(launcher, names, re2.compile(text, options)) for launcher, names, text in patterns]
 
@@ -159,18 +159,14 @@ def load(path: str, text: str) -> ExitTable:
     table, faults = yaml_loader.read(path, text, _ExitRows)
     for number, row in enumerate(table.launchers if table else ()):
         line = yaml_loader.locate(text, "launchers", number)
-        faults += [Fault(path, line, why) for regex in (*row.names, *row.patterns) if (why := _not_usable(regex))]
+        faults += [
+            Fault(path, line, why)
+            for regex in (*row.names, *row.patterns)
+            if (why := expressions.fault(regex, _FIELDS))
+        ]
     if table is None or faults:
         raise RuleFaults(faults)
     return ExitTable(table.launchers)
-
-
-def _not_usable(pattern: str) -> str:
-    try:
-        unknown = set(expressions.compiled(pattern).groupindex) - _FIELDS
-    except BadInput as error:
-        return str(error)
-    return f"unknown group '{sorted(unknown)[0]}'" if unknown else ""
 
 
 def _report(index: int, launcher: str, fields: Mapping[str, str]) -> ExitReport:

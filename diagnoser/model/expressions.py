@@ -1,7 +1,7 @@
-"""RE2 expressions as sites, people and models write them: they are compiled without a word on stderr, and what is wrong
-with one is told in RE2's words."""
+"""RE2 expressions as sites, people and models write them: compiled without a word on stderr, and refused in RE2's own
+words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import re2
@@ -9,29 +9,39 @@ import re2
 from diagnoser.model.errors import BadInput
 
 
-def options(max_mem: int = 0) -> Any:
-    """max_mem: bytes that RE2 may use for what it makes of an expression or set; 0: as much as it uses by itself."""
-    quiet = re2.Options()
-    quiet.log_errors = False
+def quiet_options(max_mem: int = 0) -> Any:
+    """max_mem: bytes that RE2 may use for an expression or a set; 0: RE2's own limit."""
+    options = re2.Options()
+    options.log_errors = False
     if max_mem:
-        quiet.max_mem = max_mem
-    return quiet
+        options.max_mem = max_mem
+    return options
 
 
-def compiled(pattern: str, how: Any = None) -> Any:
-    """how: of ``options``. Raises BadInput."""
+def compiled(pattern: str, options: Any = None) -> Any:
+    """options: of ``quiet_options``. Raises BadInput."""
     try:
-        return re2.compile(pattern, how or options())
+        return re2.compile(pattern, options or quiet_options())
     except re2.error as error:
         why = error.args[0] if error.args else "it is too large"
         words = why.decode("utf-8", "replace") if isinstance(why, bytes) else why
         raise BadInput(f"not an RE2 expression: {words}") from None
 
 
-def search_set(patterns: Iterable[str | bytes], how: Any = None) -> Any:
-    """Tells which of the patterns, all of them usable, a text has somewhere. how: of ``options``."""
-    found = re2.Set.SearchSet(how or options())
+def fault(pattern: str, groups: Sequence[str]) -> str:
+    """Why ``pattern`` cannot be used, or "". groups: names that its groups may have."""
+    try:
+        unknown = set(compiled(pattern).groupindex).difference(groups)
+    except BadInput as error:
+        return str(error)
+    return f"unknown group '{min(unknown)}'; known: {', '.join(groups)}" if unknown else ""
+
+
+def search_set(patterns: Iterable[str | bytes], options: Any = None) -> Any:
+    """Compiled patterns whose ``Match`` gives the indices of those that occur in a text. options: of
+    ``quiet_options``."""
+    pattern_set = re2.Set.SearchSet(options or quiet_options())
     for pattern in patterns:
-        found.Add(pattern)
-    found.Compile()
-    return found
+        pattern_set.Add(pattern)
+    pattern_set.Compile()
+    return pattern_set

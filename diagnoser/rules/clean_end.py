@@ -253,4 +253,4 @@ def _pattern(table: _EndRows | None, text: str) -> str:
 
 
 def _set(patterns: Any) -> Any:
-    return expressions.search_set((f"(?i){pattern}" for pattern in patterns), expressions.options(64 << 20))
+    return expressions.search_set((f"(?i){pattern}" for pattern in patterns), expressions.quiet_options(64 << 20))

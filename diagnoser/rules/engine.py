@@ -129,7 +129,7 @@ def _beside(here: Line, there: Line, reach: int) -> bool:
 
 def _literal_set(texts: Iterable[str]) -> Any:
     """A set that tells which of the literals a text contains."""
-    return expressions.search_set(map(re2.escape, texts), expressions.options(_SET_MEMORY))
+    return expressions.search_set(map(re2.escape, texts), expressions.quiet_options(_SET_MEMORY))
 
 
 @lru_cache(maxsize=16384)

@@ -117,4 +117,4 @@ def _pattern(table: KeywordRows, text: str) -> str:
 
 
 def _set(patterns: Iterable[str]) -> Any:
-    return expressions.search_set((f"(?i){pattern}" for pattern in patterns), expressions.options(64 << 20))
+    return expressions.search_set((f"(?i){pattern}" for pattern in patterns), expressions.quiet_options(64 << 20))

@@ -138,7 +138,7 @@ def _bounded(patterns: Sequence[str], what: str) -> Sequence[str]:
 
 def _compiled(text: str) -> Any:
     try:
-        compiled = expressions.compiled(text, expressions.options(_MEMORY))
+        compiled = expressions.compiled(text, expressions.quiet_options(_MEMORY))
     except BadInput as error:
         raise BadInput(f"{text[:200]!r} cannot be used as a pattern: {error}.") from None
     if why := not_re2(text) if compiled.groupindex else "":

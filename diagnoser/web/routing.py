@@ -1,5 +1,5 @@
-"""Routes and forms that are declared at the start and made at their first use: to make them all costs half a second of
-processor time, which an operator would wait for at every start of the service."""
+"""Routes and schemas that are declared at the start and built at their first use: to build them all takes half a second
+of processor time."""
 
 import warnings
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from pydantic import BaseModel
 from pydantic.warnings import UnsupportedFieldAttributeWarning
 from starlette.routing import Route
 
-# The framework silences this one while it makes a form, which for these is too early.
+# FastAPI ignores this warning while it builds a validator; ours are built later.
 warnings.filterwarnings("ignore", category=UnsupportedFieldAttributeWarning)
 
 
 class Schema(BaseModel, defer_build=True):
-    """The form of a request, or of an answer."""
+    """The body or the parameters of a request, or an answer."""
 
 
 class LazyRoute(APIRoute):
-    """Knows its path and its methods. What the framework reads from the function behind it is read when it is needed:
-    with the first request, or for the description of the API."""
+    """Has its path and its methods at once. What FastAPI reads from the endpoint is read when it is needed: with the
+    first request, or for the OpenAPI document."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         methods = options.get("methods") or ["GET"]
@@ -31,7 +31,7 @@ class LazyRoute(APIRoute):
         self._options = options
 
     def __getattr__(self, name: str) -> Any:
-        """Of what is not there yet."""
+        """Called for what is not built yet."""
         options = self.__dict__.pop("_options", None)
         if options is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")

@@ -9,10 +9,11 @@ import re2
 from diagnoser.model.errors import BadInput
 
 
-def quiet_options(max_mem: int = 0) -> Any:
+def quiet_options(max_mem: int = 0, *, ignore_case: bool = False) -> Any:
     """max_mem: bytes that RE2 may use for an expression or a set; 0: RE2's own limit."""
     options = re2.Options()
     options.log_errors = False
+    options.case_sensitive = not ignore_case
     if max_mem:
         options.max_mem = max_mem
     return options

@@ -22,6 +22,7 @@ from diagnoser.rules.schema import PatternText, Specificity, not_re2
 
 _LONGEST = 1024
 """Characters of a line that are read."""
+_OPTIONS = expressions.quiet_options(64 << 20, ignore_case=True)
 _HEAD = 160
 """Characters in front of a record in JSON that wrappers may have added."""
 _LAST_WORDS = 60
@@ -83,7 +84,8 @@ class EndTable:
     def __init__(self, table: _EndRows) -> None:
         self._table = table
         self._run, self._closing, self._part = (
-            _set(_pattern(table, text) for text in part.patterns) for part in (table.run, table.closing, table.part)
+            expressions.search_set((_pattern(table, text) for text in part.patterns), _OPTIONS)
+            for part in (table.run, table.closing, table.part)
         )
 
     def says_run(self, body: str) -> bool:
@@ -250,7 +252,3 @@ def _in_earlier_epoch(lines: Sequence[Line]) -> bool:
 
 def _pattern(table: _EndRows | None, text: str) -> str:
     return text.replace("{head}", table.head if table else "")
-
-
-def _set(patterns: Any) -> Any:
-    return expressions.search_set((f"(?i){pattern}" for pattern in patterns), expressions.quiet_options(64 << 20))

@@ -7,7 +7,6 @@ their own, lower confidence. It needs no anchors: it only reads lines that are k
 """
 
 import re
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -22,6 +21,7 @@ from diagnoser.rules.statements import without_advice
 
 _LONGEST = 2048
 """Characters of a line that are read."""
+_OPTIONS = expressions.quiet_options(64 << 20, ignore_case=True)
 _URL_PATH = re.compile(r"(https?://[^\s/]{1,255})/\S*")
 """The page that a message refers to; its words are not the message's."""
 
@@ -93,11 +93,12 @@ class KeywordClassifier:
     def _keywords(self) -> tuple[Any, list[int]]:
         """All patterns as one set, and the entry that each belongs to."""
         owned = [(number, text) for number, entry in enumerate(self._table.keywords) for text in entry.patterns]
-        return _set(_pattern(self._table, text) for _, text in owned), [number for number, _ in owned]
+        patterns = (_pattern(self._table, text) for _, text in owned)
+        return expressions.search_set(patterns, _OPTIONS), [number for number, _ in owned]
 
     @cached_property
     def _calm(self) -> Any:
-        return _set(self._table.calm.patterns)
+        return expressions.search_set(self._table.calm.patterns, _OPTIONS)
 
 
 def load(path: str, text: str) -> KeywordClassifier:
@@ -114,7 +115,3 @@ def load(path: str, text: str) -> KeywordClassifier:
 
 def _pattern(table: KeywordRows, text: str) -> str:
     return text.replace("{trouble}", table.trouble)
-
-
-def _set(patterns: Iterable[str]) -> Any:
-    return expressions.search_set((f"(?i){pattern}" for pattern in patterns), expressions.quiet_options(64 << 20))

@@ -29,6 +29,8 @@ class Shipper:
     rank: int
     urls: Sequence[str]
     random: random.Random
+    pause: float = 0.0
+    """Seconds after each batch, so that a short run does not spend its processor time on ever more lines."""
     acknowledged: int = 0
     errors: list[str] = field(default_factory=list)
 
@@ -51,6 +53,8 @@ class Shipper:
         self.random.shuffle(batches)
         for first, count in batches:
             if not self._acknowledged(client, first, count, stopping):
+                return
+            if self.pause and stopping.wait(self.pause):
                 return
         self.acknowledged = start + BATCH * LINES_A_BATCH
 

@@ -15,7 +15,7 @@ from tests.e2e.service import Service, service, until
 
 
 def shippers(*services: Service, count: int = 3, seed: int = 11) -> list[Shipper]:
-    return [Shipper(rank, [each.url for each in services], random.Random(seed + rank)) for rank in range(count)]
+    return [Shipper(rank, [each.url for each in services], random.Random(seed + rank), 0.05) for rank in range(count)]
 
 
 def test_kills_lose_no_acknowledged_line(tmp_path: Path) -> None:

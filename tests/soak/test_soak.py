@@ -10,7 +10,7 @@ from tests.e2e.service import Service, service, until
 from tests.soak.load import Load, running
 from tests.soak.samples import SERIES, Sample, slope, sqlite_connections, take, verdicts
 
-ROUNDS = 3
+ROUNDS = 2
 WORK = {"requests": 50, "failures": 4, "pages": 16, "streams": 16}
 """Of a round, at least. Each page and stream has connections of its own."""
 SPARE = 8
@@ -30,7 +30,7 @@ def test_a_round_of_work_leaves_nothing_open(tmp_path: Path) -> None:
         server.start()
         left: list[tuple[float, ...]] = []
         for number in range(ROUNDS):
-            with running(Load(server.url, 0.02, f"round-{number}", requests=5, listened=0.0)) as load:
+            with running(Load(server.url, 0.05, f"round-{number}", requests=5, listened=0.0)) as load:
                 until(lambda load=load: all(load.done[what] >= least for what, least in WORK.items()), "the work")
             assert load.errors == []
             if left:

@@ -60,23 +60,27 @@ def take(service: Service, began: float, connections: Callable[[Iterable[int]], 
     pids = [service.process.pid, *service.parts()]
     memory = [_kilobytes(Path(f"/proc/{pid}/smaps_rollup")) for pid in pids]
     pss, rss = (sum(each[name] for each in memory) / 1024 for name in ("Pss", "Rss"))
-    threads = sum(_entries(Path(f"/proc/{pid}/task")) for pid in pids)
-    values = (pss, rss, open_files(pids), threads, connections(pids))
+    values = (pss, rss, len(open_files(pids)), threads(pids), connections(pids))
     return Sample(time.monotonic() - began, tuple(map(float, values)))
 
 
-def open_files(pids: Iterable[int]) -> int:
-    return sum(_entries(Path(f"/proc/{pid}/fd")) for pid in pids)
+def open_files(pids: Iterable[int]) -> list[Path]:
+    """What each handle of these processes leads to."""
+    found = []
+    for pid in pids:
+        for handle in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found.append(handle.readlink())
+    return found
+
+
+def threads(pids: Iterable[int]) -> int:
+    return sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in pids)
 
 
 def sqlite_connections(file: Path, pids: Iterable[int]) -> int:
     """Each connection has the file open once."""
-    found = 0
-    for pid in pids:
-        for handle in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):  # closed meanwhile
-                found += handle.readlink() == file
-    return found
+    return open_files(pids).count(file)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
@@ -99,7 +103,3 @@ def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
 def _kilobytes(file: Path) -> Mapping[str, int]:
     fields = (line.split() for line in file.read_text().splitlines()[1:])
     return {words[0].rstrip(":"): int(words[1]) for words in fields}
-
-
-def _entries(folder: Path) -> int:
-    return sum(1 for _ in folder.iterdir())

@@ -16,8 +16,8 @@ WORK = {"requests": 50, "failures": 4, "pages": 16, "streams": 16}
 SPARE = 8
 """Files and threads by which rounds may differ. One that is lost each time is more."""
 CONNECTIONS = 32
-"""To the database, at most. Both processes keep ten in their pools, as many requests meet; SQLite keeps handles of closed
-ones for the next. One that is lost with each page, which takes three requests, is more."""
+"""To the database, at most. Both processes keep ten in their pools, as many requests meet; SQLite keeps handles of
+closed ones for the next. One that is lost with each page, which takes three requests, is more."""
 
 
 def counts(running: Service) -> tuple[int, int, int]:
@@ -35,7 +35,7 @@ def test_a_round_of_work_leaves_nothing_open(tmp_path: Path) -> None:
         server.start()
         left: tuple[int, ...] = ()
         for number in range(ROUNDS):
-            with running(Load(server.url, 0.05, f"round-{number}", requests=5, listened=0.0)) as load:
+            with running(Load(server.url, 0.05, f"round-{number}", requests=20, listened=0.0)) as load:
                 until(lambda load=load: all(load.done[what] >= least for what, least in WORK.items()), "the work")
             assert load.errors == []
             if left:

@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from tests.e2e.test_pages import CHROMIUM, UNPLACED, browser, served, watched
 from tests.serving import Web, serving
 
 PAGE_BYTES = 200_000
+HEIGHT = 900
 Scheme = Literal["light", "dark"]
 T = TypeVar("T")
 _AXE = importlib.util.find_spec("axe_playwright_python")
@@ -52,6 +53,11 @@ async def findings(page: Page) -> list[str]:
         if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"]
     ]
+
+
+async def is_wider(page: Page, width: int) -> bool:
+    await page.set_viewport_size({"width": width, "height": HEIGHT})
+    return bool(await page.evaluate("document.documentElement.scrollWidth") > width)
 
 
 async def test_every_page_is_among_those_that_are_looked_at(tmp_path: Path) -> None:
@@ -98,18 +104,19 @@ async def test_a_list_is_loaded_once(tmp_path: Path) -> None:
 
 @needs_browser
 @needs_axe
-@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
-async def test_every_page_is_accessible_and_as_wide_as_its_window(tmp_path: Path, scheme: Scheme, width: int) -> None:
-    """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice. Nothing runs out at the
-    side of a phone or of a laptop: neither the page nor what cannot be scrolled to."""
+@pytest.mark.parametrize(("scheme", "width", "widths"), [("light", 390, (360, 800)), ("dark", 1280, (1600,))])
+async def test_every_page_is_accessible_and_as_wide_as_its_window(
+    tmp_path: Path, scheme: Scheme, width: int, widths: Sequence[int]
+) -> None:
+    """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice. From a phone to a wall
+    screen nothing runs out at the side."""
     async with site(tmp_path) as (_, address, paths, chromium):
-        context = await chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+        context = await chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": HEIGHT})
         page = await context.new_page()
         found, wide = {}, []
         for path in (*paths, *ERRORS):
             await page.goto(address + path)
-            if await page.evaluate("document.documentElement.scrollWidth") > width:
-                wide.append(path)
+            wide += [f"{path} at {each}" for each in (*widths, width) if await is_wider(page, each)]
             if faults := await findings(page):
                 found[path] = faults
         await page.goto(address + "/search?q=hgx")

@@ -44,4 +44,4 @@ def test_a_faulty_mapping_stops_the_start(tmp_path: Path) -> None:
         with pytest.raises(AssertionError, match=r"mapping.yaml:1: no preset 'pbs'.*\n.*:2: rank: match needs a name"):
             server.start()
         assert server.process
-        assert server.process.returncode == 1
+        assert server.process.poll() == 1

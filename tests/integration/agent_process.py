@@ -1,8 +1,6 @@
 """``diagnoser agent`` as a process of its own, for any scheduler."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 
 from tests.e2e.service import until
 from tests.integration.slurm.double import Plans
+from tests.preloaded import Preloaded
 
 
 @dataclass
@@ -19,13 +18,11 @@ class Agent:
     folder: Path
     options: Sequence[str]
     environment: Mapping[str, str]
-    process: subprocess.Popen[bytes] | None = None
+    process: Preloaded | None = None
 
     def start(self, *options: str, **variables: str) -> None:
-        program = str(Path(sys.executable).with_name("diagnoser"))
-        command = [program, "agent", *self.options, "--state", str(self.folder), *options]
-        with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(command, env={**self.environment, **variables}, stdout=log, stderr=log)
+        words = ["agent", *self.options, "--state", str(self.folder), *options]
+        self.process = Preloaded(words, {**self.environment, **variables}, self.folder / "agent.log")
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.process is not None

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 _context = multiprocessing.get_context("forkserver")
@@ -31,11 +32,16 @@ class Program(Protocol):
 
 
 class Preloaded:
-    """Starts ``diagnoser`` with these arguments. log: takes its output and its errors, at the end."""
+    """Starts ``diagnoser`` with these arguments, in this process's folder. output, errors: files that take what it
+    writes, at their ends; without errors both go to output."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        log.touch()
-        given = (list(arguments), dict(environment), log)
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], output: Path, errors: Path | None = None
+    ) -> None:
+        streams = (output, errors or output)
+        for file in streams:
+            file.touch()
+        given = (list(arguments), dict(environment), Path.cwd(), streams)
         self._process = _context.Process(target=_run, args=given)
         self._process.start()
         assert self._process.pid is not None
@@ -55,13 +61,23 @@ class Preloaded:
             os.kill(self.pid, sig)
 
 
-def _run(arguments: list[str], environment: dict[str, str], log: Path) -> None:
+def run(arguments: Sequence[object], environment: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
+    """``diagnoser`` with these arguments, once it has ended."""
+    with TemporaryDirectory() as name:
+        output, errors = Path(name, "output"), Path(name, "errors")
+        words = [str(argument) for argument in arguments]
+        code = Preloaded(words, environment, output, errors).wait()
+        return subprocess.CompletedProcess(words, code, output.read_text(), errors.read_text())
+
+
+def _run(arguments: list[str], environment: dict[str, str], folder: Path, streams: tuple[Path, Path]) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(output, stream.fileno())
-    os.close(output)
+    os.chdir(folder)
+    for stream, file in zip((sys.stdout, sys.stderr), streams, strict=True):
+        opened = os.open(file, os.O_WRONLY | os.O_APPEND)
+        os.dup2(opened, stream.fileno())
+        os.close(opened)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["diagnoser", *arguments]
     from diagnoser.__main__ import main

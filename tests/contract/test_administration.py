@@ -4,8 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +21,7 @@ from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import DiagnosisFilter
 from tests.contract.records import append, diagnosis, record, the_claim
+from tests.preloaded import Preloaded
 
 
 @pytest.fixture(autouse=True)
@@ -158,9 +157,7 @@ async def test_without_the_programs_of_postgresql_it_says_what_to_install(
 
 def killed(url: str, arguments: list[str], is_time: Callable[[], bool]) -> None:
     """The command in a process of its own, killed once ``is_time``, or ended by then."""
-    command = [sys.executable, "-m", "diagnoser", "db", *arguments]
-    environment = os.environ | {"DIAGNOSER_DATABASE_URL": url}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = Preloaded(["db", *arguments], os.environ | {"DIAGNOSER_DATABASE_URL": url}, Path(os.devnull))
     while process.poll() is None and not is_time():
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
@@ -192,10 +189,8 @@ async def test_a_kill_leaves_a_whole_database(store: SqlStore, url: str, tmp_pat
         restore(url, half, lambda done, of: None, overwrite=True)
         assert await jobs(url) == before
     assert (await run("backup", str(half.with_name("again")))).exit_code == 0
-    late, journals = (
-        after(3.0 + pause),
-        [Path(f"{url.removeprefix('sqlite:///')}{end}") for end in ("-wal", "-journal")],
-    )
+    journals = [Path(f"{url.removeprefix('sqlite:///')}{end}") for end in ("-wal", "-journal")]
+    late = after(0.25 + pause * 10)
 
     def is_restoring() -> bool:
         return late() or any(journal.exists() and journal.stat().st_size for journal in journals)
@@ -203,7 +198,7 @@ async def test_a_kill_leaves_a_whole_database(store: SqlStore, url: str, tmp_pat
     await asyncio.to_thread(killed, url, ["restore", str(whole), "--overwrite"], is_restoring)
     assert await jobs(url) == before
     left = replace(DiagnosisFilter(), text="xid")
-    is_late = after(1.5 + pause * 20)
+    is_late = after(0.2 + pause * 5)
     await asyncio.to_thread(killed, url, ["prune", "--older-than", "400d"], is_late)
     assert (await check(url)).faults == []
     opened = await open_store(url)

@@ -1,14 +1,14 @@
 """Evaluation as a part of the service: checkpoints are evaluated as they come, and trials that fail are diagnosed."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.e2e.service import ROOT, Service, service, until
+from tests import preloaded
+from tests.e2e.service import Service, service, until
 from tests.trial_runs import INFER, SCORE
 
 OUT_OF_MEMORY = """
@@ -52,8 +52,7 @@ def follow(running: Service, path: Path, exit_code: int = 0) -> str:
     environment["DIAGNOSER_DATABASE_URL"] = f"sqlite:///{running.folder}/test.db"
     words = ["trials", "run", str(path), "--once", "--node", "here=1", "--server", running.url]
     places = ["--folder", str(running.folder / "runs"), "--weights", ""]
-    command = [sys.executable, "-m", "diagnoser", *words, *places]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    ended = preloaded.run([*words, *places], environment)
     assert ended.returncode == exit_code, ended.stdout + ended.stderr
     return ended.stdout
 

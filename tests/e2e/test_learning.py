@@ -1,8 +1,6 @@
 """Learned rules in real processes: hot reload in another replica, kill -9 between the steps, export."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import preloaded
 from tests.contract import postgres
 from tests.e2e.service import service, until
 from tests.e2e.test_feedback import UNKNOWN, fail, log
@@ -111,16 +110,14 @@ def test_killed_between_two_steps_the_rule_is_finished_after_the_restart(tmp_pat
 def test_exported_rules_prove_themselves(tmp_path: Path) -> None:
     """From a server and from its database the same files; `rules test` holds them, and a site may keep them."""
     by_url, by_database = tmp_path / "url", tmp_path / "database"
-    diagnoser = str(Path(sys.executable).with_name("diagnoser"))
     with service(tmp_path) as running:
         client = running.start()
         teach(client)
         rule = rule_in(client, "shadow")
         promote(client, rule["id"])
-        subprocess.run([diagnoser, "rules", "export", str(by_url), "--url", running.url], check=True)
+        preloaded.run(["rules", "export", by_url, "--url", running.url]).check_returncode()
     database = {"DIAGNOSER_DATABASE_URL": f"sqlite:///{tmp_path}/test.db"}
-    subprocess.run([diagnoser, "rules", "export", str(by_database)], check=True, env=database)
+    preloaded.run(["rules", "export", by_database], database).check_returncode()
     path = f"framework/{rule['id']}.yaml"
     assert (by_url / path).read_text() == (by_database / path).read_text() == rule["text"]
-    proof = subprocess.run([diagnoser, "rules", "test", str(by_url)], capture_output=True, text=True, check=True)
-    assert "examples of 1 rules hold" in proof.stdout
+    assert "examples of 1 rules hold" in preloaded.run(["rules", "test", by_url]).stdout

@@ -3,14 +3,13 @@
 import base64
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx
 
 from diagnoser.config.settings import FROM_FILES, Settings
+from tests import preloaded
 from tests.conftest import NOWHERE
 from tests.e2e.service import DEMO_LOG, Service, diagnosis_of, free_port, send, service, until
 
@@ -150,8 +149,7 @@ def test_the_databases_password_is_not_told(tmp_path: Path) -> None:
     base = {name: value for name, value in os.environ.items() if not name.startswith("DIAGNOSER_")}
     plain, filed = {"DIAGNOSER_DATABASE_URL": url}, {"DIAGNOSER_DATABASE_URL_FILE": str(tmp_path / "url")}
     for given, words in ((plain, ["serve", "--port", "0"]), (filed, ["db", "check"]), (filed, ["token", "list"])):
-        command = [sys.executable, "-m", "diagnoser", *words]
-        done = subprocess.run(command, env=base | given, capture_output=True, text=True, check=False)
+        done = preloaded.run(words, base | given)
         told = done.stdout + done.stderr
         assert (done.returncode, found_in(told)) == (1, set()), told
         assert told
@@ -161,8 +159,6 @@ def test_a_setting_that_does_not_hold_is_not_repeated() -> None:
     """A fault names the setting and not its value, which may be a secret in the wrong place."""
     base = {name: value for name, value in os.environ.items() if not name.startswith("DIAGNOSER_")}
     faulty = {name: canary("tokens") for name in environment(dict.fromkeys(Settings.model_fields, ""))}
-    done = subprocess.run(
-        [sys.executable, "-m", "diagnoser", "serve"], env=base | faulty, capture_output=True, text=True, check=False
-    )
+    done = preloaded.run(["serve"], base | faulty)
     assert (done.returncode, found_in(done.stdout + done.stderr)) == (1, set()), done.stderr
     assert "DIAGNOSER_PORT" in done.stderr

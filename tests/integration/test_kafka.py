@@ -4,8 +4,6 @@ import asyncio
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -38,6 +36,7 @@ from tests import kafka_broker
 from tests.databases import sqlite_store
 from tests.e2e.service import DEMO_LOG, diagnosis_of, free_port, service, until
 from tests.kafka_broker import PARTITIONS, Broker, Sent
+from tests.preloaded import Preloaded
 
 QUICK = "session.timeout.ms=6000\nheartbeat.interval.ms=500\n"
 """A member that is gone is missed sooner than by default."""
@@ -70,7 +69,7 @@ def _program() -> str:
 @contextmanager
 def consuming(
     folder: Path, broker: str, *options: str, properties: str = QUICK, **settings: str
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[Preloaded]:
     """A process of `diagnoser consume`, of the topic `logs`. Its log is ``consumer.log``."""
     file = folder / "client.properties"
     file.write_text(properties)
@@ -81,15 +80,13 @@ def consuming(
         "DIAGNOSER_KAFKA_PROPERTIES": str(file),
         **settings,
     }
-    program = str(Path(sys.executable).with_name("diagnoser"))
-    command = [program, "consume", "--brokers", broker, "--topic", "logs", "--group", "g", *options]
-    with (folder / "consumer.log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    words = ["consume", "--brokers", broker, "--topic", "logs", "--group", "g", *options]
+    process = Preloaded(words, environment, folder / "consumer.log")
     try:
         yield process
     finally:
         process.send_signal(signal.SIGCONT)
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         process.wait()
 
 
@@ -125,7 +122,7 @@ def count(folder: Path) -> int:
     return sum(map(len, asyncio.run(stored(folder)).values()))
 
 
-def stop_between_commits(process: subprocess.Popen[bytes], folder: Path) -> None:
+def stop_between_commits(process: Preloaded, folder: Path) -> None:
     """SIGSTOP. A process that is stopped within a transaction keeps SQLite's lock from all others until it goes on."""
     while True:
         process.send_signal(signal.SIGSTOP)
@@ -150,7 +147,7 @@ def test_the_lines_of_a_topic_are_stored_by_job(broker: Broker, tmp_path: Path) 
     broker.send("logs", numbered(0, 1000))
     with consuming(tmp_path, broker.address) as first:
         until(lambda: count(tmp_path) == 1000, "all lines are stored")
-        first.terminate()
+        first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 0
     broker.send("logs", numbered(1000, 1500))
     with consuming(tmp_path, broker.address):
@@ -189,7 +186,7 @@ def test_a_killed_consumer_loses_and_repeats_nothing(broker: Broker, tmp_path: P
     for share in (1, 8000, 20_000):
         with consuming(tmp_path, broker.address) as process:
             until(lambda least=share: count(tmp_path) >= least, f"{share} lines are stored")
-            process.kill()
+            process.send_signal(signal.SIGKILL)
             process.wait()
     producer.join()
     with consuming(tmp_path, broker.address):

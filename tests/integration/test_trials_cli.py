@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import preloaded
 from tests.trial_runs import INFER, SCORE
 
 
@@ -36,16 +36,12 @@ def suite(tmp_path: Path) -> Path:
     return path
 
 
-def words(*given: object) -> list[str]:
-    return [sys.executable, "-m", "diagnoser", "trials", *map(str, given)]
-
-
 def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "KUBECONFIG": "/no/such/file", "DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/test.db"}
 
 
 def call(folder: Path, *given: object, code: int = 0) -> str:
-    done = subprocess.run(words(*given), env=environment(folder), capture_output=True, text=True, check=False)
+    done = preloaded.run(["trials", *given], environment(folder))
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if not code else done.stdout + done.stderr
 
@@ -53,9 +49,20 @@ def call(folder: Path, *given: object, code: int = 0) -> str:
 def run(folder: Path, *given: object, code: int = 0) -> Any:
     """What it prints is one JSON object, whatever is logged."""
     places = ("--folder", folder / "runs", "--weights", folder / "memory", "--node", "here=2", "--json")
-    done = subprocess.run(words("run", *given, *places), env=environment(folder), capture_output=True, check=False)
+    done = preloaded.run(["trials", "run", *given, *places], environment(folder))
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout)
+
+
+def begun(folder: Path, suite: Path) -> preloaded.Preloaded:
+    """A run that has begun a batch."""
+    words = ("trials", "run", str(suite), "--folder", str(folder / "runs"), "--weights", "", "--node", "here=1")
+    started = preloaded.Preloaded(words, environment(folder), folder / "run.log")
+    limit = time.monotonic() + 120
+    while not list(folder.glob("runs/*/batches/*/started")):
+        assert time.monotonic() < limit and started.poll() is None, (folder / "run.log").read_text()
+        time.sleep(0.05)
+    return started
 
 
 def test_a_suite_is_run_looked_at_and_scored_again(tmp_path: Path, suite: Path) -> None:
@@ -88,15 +95,7 @@ def test_a_run_with_a_failed_trial_ends_with_1(tmp_path: Path, suite: Path) -> N
 def test_a_killed_run_is_resumed(tmp_path: Path, suite: Path) -> None:
     """By its id; what it had running has gone on."""
     suite.write_text(suite.read_text().replace("'0.01'", "'0.2'"))
-    started = subprocess.Popen(
-        words("run", suite, "--folder", tmp_path / "runs", "--weights", "", "--node", "here=1"),
-        env=environment(tmp_path),
-        stderr=subprocess.DEVNULL,
-    )
-    limit = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/batches/*/started")):
-        assert time.monotonic() < limit and started.poll() is None
-        time.sleep(0.05)
+    started = begun(tmp_path, suite)
     started.send_signal(signal.SIGKILL)
     started.wait()
     (listed,) = [json.loads(line) for line in call(tmp_path, "status", "--json").splitlines()]
@@ -110,16 +109,7 @@ def test_a_killed_run_is_resumed(tmp_path: Path, suite: Path) -> None:
 def test_a_run_can_be_cancelled(tmp_path: Path, suite: Path) -> None:
     """What it has running is ended, by another process than its coordinator."""
     suite.write_text(suite.read_text().replace("'0.01'", "'60'"))
-    started = subprocess.Popen(
-        words("run", suite, "--folder", tmp_path / "runs", "--weights", "", "--node", "here=1"),
-        env=environment(tmp_path),
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
-    limit = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/batches/*/started")):
-        assert time.monotonic() < limit and started.poll() is None
-        time.sleep(0.05)
+    started = begun(tmp_path, suite)
     (folder,) = tmp_path.glob("runs/*")
     assert json.loads(call(tmp_path, "cancel", folder.name, "--json"))["state"] == "cancelled"
     assert started.wait(60) == 1, "its coordinator ends as well"

@@ -5,8 +5,8 @@ import asyncio
 import json
 import os
 import secrets
+import signal
 import ssl
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,6 +33,7 @@ from tests.integration.kubernetes import cluster as real
 from tests.integration.kubernetes.cluster import NODES, Cluster, left_out, path_of
 from tests.integration.kubernetes.conftest import PlainKube
 from tests.integration.kubernetes.containers import ROOT, Containers, Object
+from tests.preloaded import Preloaded
 from tests.trial_runs import INFER, SCORE, check, completions, coordinator, suite, trial_run
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.xdist_group("kubernetes")]
@@ -300,21 +301,20 @@ async def test_the_manifests_give_no_more_than_is_needed(
 
 
 @contextmanager
-def coordinator_process(folder: Path, config: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def coordinator_process(folder: Path, config: Path, *words: str) -> Iterator[Preloaded]:
     """``diagnoser trials``; ended at the end."""
     variables = {
         "PYTHONPATH": str(ROOT),
         "KUBECONFIG": str(config),
         "DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/t.db",
     }
-    command = (sys.executable, "-m", "diagnoser", "trials", *words)
-    with (folder / "out").open("wb") as out, (folder / "err").open("ab") as err:
-        process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=out, stderr=err)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    (folder / "out").write_bytes(b"")
+    process = Preloaded(["trials", *words], {**os.environ, **variables}, folder / "out", folder / "err")
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
 
 
 def test_a_killed_coordinator_is_resumed_and_a_server_that_is_away_waited_for(
@@ -362,7 +362,7 @@ def test_a_killed_coordinator_is_resumed_and_a_server_that_is_away_waited_for(
     assert not _job_of_another(cluster, run)
 
 
-def _started(folder: Path, process: "subprocess.Popen[bytes]") -> bool:
+def _started(folder: Path, process: Preloaded) -> bool:
     assert process.poll() is None, (folder / "err").read_text()
     return bool(list(folder.glob("runs/*/batches/*/started")))
 

@@ -21,21 +21,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    used = _cpu_seconds()
-    report.user_properties.append((PROPERTY, used - _used[0]))
-    _used[0] = used
+    if item.config.getoption("--cpu"):
+        used = _cpu_seconds()
+        report.user_properties.append((PROPERTY, used - _used[0]))
+        _used[0] = used
     return report
 
 
 def _cpu_seconds() -> float:
     """Of this process and of its children, each with those of its own that have ended."""
     ticks = 0
-    for children in Path("/proc/self/task").glob("*/children"):
-        for child in children.read_text().split():
-            with suppress(FileNotFoundError):
-                ticks += sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            for child in (thread / "children").read_text().split():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    ticks += sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15]))
     return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
 
 

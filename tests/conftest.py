@@ -1,5 +1,6 @@
 """What holds for all tests: no network outside loopback, and no haste."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
         lost = [item.nodeid for item in items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
         if lost:
             raise pytest.UsageError(f"groups of tests are not kept together: {lost[0]}")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded and collected stays: looking for garbage among it takes a tenth of the time of the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

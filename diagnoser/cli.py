@@ -1,44 +1,103 @@
-"""The command line: `main` parses flags, `diagnoser.commands` does the work."""
+"""The command line: `main` parses flags, `diagnoser.commands` does the work.
+
+A command's module is loaded when the command is called: all of them together take a second, which neither `--help` nor
+the start of the service or of an agent shall wait for.
+"""
 
 import gc
 import os
 import sys
+from importlib import import_module
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from diagnoser.agent.cli import agent_cli
-from diagnoser.commands import (
-    audit,
-    check_config,
-    client,
-    consume,
-    hang,
-    learned_rules,
-    lines,
-    logs,
-    mapping,
-    mcp,
-    rule_trial,
-    scoring,
-    trials_run,
-    trials_status,
-)
-from diagnoser.commands.alerts import alerts_cli
-from diagnoser.commands.database import db_cli
-from diagnoser.commands.policy import policy_cli
-from diagnoser.commands.prompts import prompts_cli
-from diagnoser.commands.rules import rules_cli
+from diagnoser.commands import client
 from diagnoser.commands.terminal import complain, out
-from diagnoser.commands.tokens import token_cli
-from diagnoser.commands.trials import trials_cli
-from diagnoser.commands.users import users_cli
-from diagnoser.config import settings
 from diagnoser.model.errors import DiagnoserError, RuleFaults
 
-cli = typer.Typer(no_args_is_help=True, help="Find out why a training job failed.", pretty_exceptions_enable=False)
+
+class Deferred(TyperCommand):
+    """A command, or a group of commands, of a module that is loaded when it is called.
+
+    panel: of the list of commands. where: ``package.module:name`` of a function or of a ``typer.Typer``, below
+    ``diagnoser``. help: its line in that list, with which its own help begins.
+    """
+
+    def __init__(self, panel: str, name: str, where: str, help: str) -> None:
+        super().__init__(name, help=help, rich_help_panel=panel)
+        self.name: str = name
+        module, _, self._attribute = where.partition(":")
+        self.module = f"diagnoser.{module}"
+
+    def load(self) -> Any:
+        """The command itself."""
+        found = getattr(import_module(self.module), self._attribute)
+        parent = typer.Typer(add_completion=False)
+        if isinstance(found, typer.Typer):
+            parent.add_typer(found, name=self.name)
+            return typer.main.get_group(parent).commands[self.name]
+        parent.command(name=self.name)(found)
+        return typer.main.get_command(parent)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self.load().make_context(info_name, args, parent, **extra)
+
+
+SERVICE = "Run a service"
+JOBS = "Beside a job"
+FILES = "Log files, without a service"
+KNOWLEDGE = "What a service knows, and how it decides"
+
+DEFERRED = (
+    Deferred(FILES, "diagnose", "commands.logs:diagnose", "Find the root cause of failed runs from their log files."),
+    Deferred(FILES, "explain", "commands.logs:explain_", "Print the full diagnosis of a log."),
+    Deferred(FILES, "hang", "commands.hang:hang", "Name the ranks that hold up a hung run."),
+    Deferred(FILES, "compress", "commands.logs:compress", "Print the compressed view of a log."),
+    Deferred(FILES, "score", "commands.scoring:score", "Score the diagnosis on labelled logs."),
+    Deferred(JOBS, "trials", "commands.trials:trials_cli", "Evaluate checkpoints without idle GPUs."),
+    Deferred(SERVICE, "agent", "agent.cli:agent_cli", "Run beside a scheduler."),
+    Deferred(
+        SERVICE,
+        "check-config",
+        "commands.check_config:check_config",
+        "Check settings, tokens, hosts, rules, policy, alerts, mapping, prompts and webhook.",
+    ),
+    Deferred(SERVICE, "db", "commands.database:db_cli", "Look after the database of DIAGNOSER_DATABASE_URL."),
+    Deferred(SERVICE, "token", "commands.tokens:token_cli", "Manage the tokens that the service accepts."),
+    Deferred(SERVICE, "users", "commands.users:users_cli", "Manage the people who may sign in at the pages."),
+    Deferred(SERVICE, "audit", "commands.audit:audit_", "Show what people, agents, tokens and commands did."),
+    Deferred(SERVICE, "alerts", "commands.alerts:alerts_cli", "Show who is notified of what, and try the receivers."),
+    Deferred(SERVICE, "consume", "commands.consume:consume", "Read the lines of a Kafka topic into the database."),
+    Deferred(
+        SERVICE,
+        "check-mapping",
+        "commands.mapping:check_mapping",
+        "Show the job, attempt, rank, node and source of sample records.",
+    ),
+    Deferred(KNOWLEDGE, "logs", "commands.lines:logs", "Print the lines of one stream of a job as they came."),
+    Deferred(KNOWLEDGE, "mcp", "commands.mcp:mcp", "Serve an assistant over standard input and output."),
+    Deferred(KNOWLEDGE, "rules", "commands.rules:rules_cli", "List diagnosis rules and test them."),
+    Deferred(KNOWLEDGE, "policy", "commands.policy:policy_cli", "Explain the recovery policy."),
+    Deferred(KNOWLEDGE, "prompts", "commands.prompts:prompts_cli", "Show prompts."),
+)
+
+
+class Commands(TyperGroup):
+    """Those of this module, and the deferred ones."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for command in DEFERRED:
+            self.add_command(command)
+
+
+cli = typer.Typer(
+    cls=Commands, no_args_is_help=True, help="Find out why a training job failed.", pretty_exceptions_enable=False
+)
 
 
 def main() -> None:
@@ -59,7 +118,7 @@ def main() -> None:
         gc.freeze()  # the process ends: looking for garbage among all that was loaded would take half a second
 
 
-@cli.command()
+@cli.command(rich_help_panel=SERVICE)
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on [env: DIAGNOSER_HOST].")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on [env: DIAGNOSER_PORT].")] = None,
@@ -77,7 +136,8 @@ def serve(
     named |= {"tls_certificate": tls_certificate, "tls_key": tls_key}
     flags = {name: value for name, value in named.items() if value is not None}
     gc.disable()  # until the service is made: what loads now stays
-    from diagnoser import app  # here, because what a server needs takes a second to load
+    from diagnoser import app
+    from diagnoser.config import settings
 
     app.serve(settings.load(os.environ, **flags))
 
@@ -97,34 +157,10 @@ def options(
     """Find out why a training job failed."""
 
 
-@cli.command()
+@cli.command(rich_help_panel=SERVICE)
 def version() -> None:
     """Print the version."""
     _print_version(True)
 
 
-cli.command()(consume.consume)
-cli.command()(mcp.mcp)
-cli.command()(logs.diagnose)
-cli.command(name="explain")(logs.explain_)
-cli.command()(logs.compress)
-cli.command()(lines.logs)
-cli.command()(hang.hang)
-cli.command()(scoring.score)
-cli.command()(mapping.check_mapping)
-cli.command(name="audit")(audit.audit_)
-cli.command()(check_config.check_config)
-client.add_to(cli)
-rules_cli.command(name="export")(learned_rules.rules_export)
-rules_cli.command(name="try")(rule_trial.rules_try)
-cli.add_typer(rules_cli, name="rules")
-cli.add_typer(policy_cli, name="policy")
-cli.add_typer(prompts_cli, name="prompts")
-cli.add_typer(token_cli, name="token")
-cli.add_typer(users_cli, name="users")
-cli.add_typer(alerts_cli, name="alerts")
-trials_run.add_to(trials_cli)
-trials_cli.command()(trials_status.status)
-cli.add_typer(trials_cli, name="trials")
-cli.add_typer(db_cli, name="db")
-cli.add_typer(agent_cli, name="agent")
+client.add_to(cli, JOBS)

@@ -16,7 +16,7 @@ import httpx
 import typer
 from prometheus_client import CollectorRegistry
 
-from diagnoser.cli import cli
+from diagnoser.cli import Deferred, cli
 from diagnoser.commands import client
 from diagnoser.config.settings import PREFIX, SECRETS, Settings
 from diagnoser.model.access import Scope, Token
@@ -135,6 +135,8 @@ def leaf_commands() -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(command, Deferred):
+        command = command.load()
     children = getattr(command, "commands", None)
     if children is None:
         yield name, command

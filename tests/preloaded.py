@@ -15,9 +15,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
+from diagnoser.cli import DEFERRED
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["diagnoser.cli", "diagnoser.app", "diagnoser.agent.slurm.agent", "diagnoser.agent.kubernetes.agent"]
+    [
+        "diagnoser.app",
+        "diagnoser.agent.slurm.agent",
+        "diagnoser.agent.kubernetes.agent",
+        *(command.module for command in DEFERRED),
+    ]
 )
 
 

@@ -15,14 +15,25 @@ from diagnoser.client import cli as client_cli
 _AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-def add_to(cli: typer.Typer) -> None:
+def add_to(cli: typer.Typer, panel: str) -> None:
+    """panel: of the list of commands."""
     groups: dict[tuple[str, ...], typer.Typer] = {(): cli}
     for words, parser in parsers().items():
         *group, name = words.split()
         if tuple(group) not in groups:
             groups[tuple(group)] = typer.Typer(no_args_is_help=True, help="Verify, list and choose checkpoints.")
-            cli.add_typer(groups[tuple(group)], name=" ".join(group))
-        groups[tuple(group)].command(name=name, help=parser.description, context_settings=_AS_GIVEN)(_become(words))
+            cli.add_typer(groups[tuple(group)], name=" ".join(group), rich_help_panel=panel)
+        groups[tuple(group)].command(
+            name=name,
+            help=parser.description,
+            short_help=_first_sentence(parser.description or ""),
+            context_settings=_AS_GIVEN,
+            rich_help_panel=None if group else panel,
+        )(_become(words))
+
+
+def _first_sentence(text: str) -> str:
+    return f"{text.partition('. ')[0].removesuffix('.')}."
 
 
 def parsers() -> Mapping[str, argparse.ArgumentParser]:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from diagnoser.commands import learned_rules, rule_trial
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.loader import load_analyzer, load_more, site_node_queries
 from diagnoser.model.errors import BadInput, RuleFaults
@@ -81,3 +82,7 @@ def rules_test(
     rules = ruleset.rules
     count = sum(len(rule.examples.match) + len(rule.examples.no_match) for rule in rules)
     out.print(f"{count} examples of {len(rules)} rules hold")
+
+
+rules_cli.command(name="export")(learned_rules.rules_export)
+rules_cli.command(name="try")(rule_trial.rules_try)

@@ -2,14 +2,14 @@
 
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 from rich.console import Console
 
-from diagnoser.config import settings
-from diagnoser.config.settings import Settings
+if TYPE_CHECKING:
+    from diagnoser.config.settings import Settings
 
 PIPE_WIDTH = 1000
 """Characters of a table's row that a program reads: none of its cells is cut."""
@@ -20,8 +20,10 @@ err = Console(stderr=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 
 
-def site() -> Settings:
+def site() -> "Settings":
     """The settings of the environment. Raises BadInput, which lists every fault."""
+    from diagnoser.config import settings
+
     return settings.load(os.environ)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diagnoser.agent.cli import kubernetes_client
-from diagnoser.commands.trials import read_text
+from diagnoser.commands.trials_plan import read_text
 from diagnoser.model.errors import BadInput
 from diagnoser.model.trials import Node
 from diagnoser.observability.logging import set_up

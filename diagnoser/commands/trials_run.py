@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from diagnoser.commands import trials_kubernetes as options
 from diagnoser.commands.stored import with_store
 from diagnoser.commands.terminal import AsJson, err
-from diagnoser.commands.trials import load_suite
 from diagnoser.commands.trials_kubernetes import KubernetesOptions, kubernetes_canceller, kubernetes_executor
+from diagnoser.commands.trials_plan import load_suite
 from diagnoser.commands.trials_status import progress_of, show
 from diagnoser.model.errors import BadInput, Conflict
 from diagnoser.model.trials import Node, PieceState, RunState, Suite, TrialState
@@ -255,11 +255,6 @@ def cancel(run: Run, context: options.Context = "", as_json: AsJson = False) -> 
             return await _coordinator(store, executor, ending, 1).step(run)
 
     show(with_store(act, "trials cancel"), as_json)
-
-
-def add_to(group: typer.Typer) -> None:
-    for command in (run, score, cancel):
-        group.command()(command)
 
 
 def _with_store(act: "Callable[[SqlStore], Awaitable[Answer]]", command: str) -> Answer:

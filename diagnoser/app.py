@@ -18,25 +18,21 @@ from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
-import httpx
 import structlog
 import uvicorn
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.clock import SteadyClock
-from diagnoser.adapters.http import create_client
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
-from diagnoser.adapters.slack import SlackAnswers
 from diagnoser.adapters.sql.administration import check_place
 from diagnoser.adapters.sql.migrations import upgrade
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.wake_pipe import PipeWakeSignal
-from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
 from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.archive import open_archive
@@ -91,6 +87,9 @@ from diagnoser.worker.retention import Retention
 from diagnoser.worker.scores import ScoreWatch
 from diagnoser.worker.worker import Worker, WorkerConfig
 
+if TYPE_CHECKING:
+    import httpx
+
 STOP_SECONDS = 3
 """For requests that are under way when the service stops. The supervisor ends what is left soon after."""
 BACKLOG = 2048
@@ -109,11 +108,11 @@ NO_TOKENS = (
 @dataclass(frozen=True)
 class _Shared:
     """What processes of one machine have in common: made before the fork. check_worker: whether that process runs.
-    client: has no open connection at the fork."""
+    client: for receivers of webhooks and alerts, where there are any; it has no open connection at the fork."""
 
     analyzer: LogAnalyzer
     node_queries: NodeQueryTable
-    client: httpx.AsyncClient = field(default_factory=create_client)
+    client: "httpx.AsyncClient | None"
     attempts: WakeSignal = field(default_factory=LocalWakeSignal)
     outbox: WakeSignal = field(default_factory=LocalWakeSignal)
     check_worker: HealthCheck | None = None
@@ -126,7 +125,7 @@ def serve(settings: Settings) -> None:
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
     trusted_proxies(settings)
-    shared = _Shared(load_analyzer(settings), site_node_queries(settings))
+    shared = _load(settings)
     if check_place(settings.database_url, Settings.model_fields["database_url"].default):
         structlog.get_logger().warning("new_database", url=settings.database_url)
     asyncio.run(upgrade(settings.database_url))  # before any part uses it
@@ -141,6 +140,15 @@ def serve(settings: Settings) -> None:
     with TemporaryDirectory(prefix="diagnoser-metrics-") as folder:
         if not _supervise(settings, names, shared, Path(folder)):
             raise BadInput("the service ended: see the message above")
+
+
+def _load(settings: Settings) -> _Shared:
+    client = None
+    if settings.webhook_url or alerting.receiver_names(settings):
+        from diagnoser.adapters.http import create_client  # with its certificates, it loads for a while
+
+        client = create_client()
+    return _Shared(load_analyzer(settings), site_node_queries(settings), client)
 
 
 def _limit_malloc_arenas() -> None:
@@ -239,7 +247,7 @@ async def running(settings: Settings, stopping: asyncio.Event, shared: _Shared |
 
     shared: with other processes; without it all loops of the role run in this one.
     """
-    shared = shared or _Shared(load_analyzer(settings), site_node_queries(settings))
+    shared = shared or _load(settings)
     async with AsyncExitStack() as stack:
         dependencies, loops = await _compose(settings, shared, stopping, stack)
         async with asyncio.TaskGroup() as group:
@@ -268,7 +276,8 @@ async def _compose(
     archive = open_archive(settings)
     if archive:
         stack.push_async_callback(archive.close)
-    senders = _senders(settings, store, clock, await stack.enter_async_context(shared.client))
+    client = shared.client and await stack.enter_async_context(shared.client)
+    senders = _senders(settings, store, clock, client) if client else {}
     endpoint = llm_factory.connected(settings, stack)
     model = llm_factory.guarded(settings, endpoint, metrics) if endpoint else None
     wakes = _wake_signals(settings, shared, stack)
@@ -419,8 +428,11 @@ def make_id(now: float) -> str:
 
 
 def _senders(
-    settings: Settings, store: AlertThreadStore, clock: Clock, client: httpx.AsyncClient
+    settings: Settings, store: AlertThreadStore, clock: Clock, client: "httpx.AsyncClient"
 ) -> dict[MessageKind, Sender]:
+    from diagnoser.adapters.slack import SlackAnswers
+    from diagnoser.adapters.webhook import RecoveryWebhook
+
     senders: dict[MessageKind, Sender] = {}
     private = settings.allow_private_targets
     if settings.webhook_url:

@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from diagnoser.commands import client
-from diagnoser.commands.terminal import complain, out
 from diagnoser.model.errors import DiagnoserError, RuleFaults
 
 
@@ -104,12 +103,11 @@ def main() -> None:
     """Prints errors that a person can act on as one line and exits with 1; no traceback."""
     try:
         cli()
-    except RuleFaults as faults:
-        for fault in faults.faults:
-            complain(str(fault))
-        sys.exit(1)
     except DiagnoserError as error:
-        complain(f"diagnoser: {error}")
+        from diagnoser.commands.terminal import complain
+
+        for fault in error.faults if isinstance(error, RuleFaults) else [f"diagnoser: {error}"]:
+            complain(str(fault))
         sys.exit(1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -144,7 +142,7 @@ def serve(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        out.print(installed("diagnoser"), highlight=False)
+        typer.echo(installed("diagnoser"))
         raise typer.Exit
 
 

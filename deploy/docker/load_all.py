@@ -16,6 +16,7 @@ LATER = (
     "openai.resources.chat",
     "redis.asyncio",
     "rich.progress",
+    "sqlalchemy.dialects.postgresql.asyncpg",
     "uvicorn.protocols.http.httptools_impl",
     "uvloop",
 )

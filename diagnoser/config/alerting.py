@@ -2,17 +2,17 @@
 
 import re
 import time
-
-import httpx
+from typing import TYPE_CHECKING
 
 from diagnoser.adapters import files
-from diagnoser.adapters.alertmanager import Alertmanager
-from diagnoser.adapters.slack import SlackBot, SlackWebhook
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting, AlertTable
 from diagnoser.ports import AlertChannel
+
+if TYPE_CHECKING:
+    import httpx
 
 ALERTS = "alerts.yaml"
 _APPRISE = re.compile(r"([a-z0-9_-]+)=(\S+)")
@@ -42,8 +42,11 @@ def receiver_names(settings: Settings) -> tuple[str, ...]:
     return (*names, *(name for name, _ in _apprise_urls(settings)))
 
 
-def channels(settings: Settings, client: httpx.AsyncClient) -> dict[str, AlertChannel]:
+def channels(settings: Settings, client: "httpx.AsyncClient") -> dict[str, AlertChannel]:
     """By the name of the receiver. Raises BadInput."""
+    from diagnoser.adapters.alertmanager import Alertmanager
+    from diagnoser.adapters.slack import SlackBot, SlackWebhook
+
     built: dict[str, AlertChannel] = {}
     if token := settings.slack_token.get_secret_value():
         built["slack"] = SlackBot(

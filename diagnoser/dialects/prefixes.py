@@ -30,11 +30,8 @@ def any_of(sources: Iterable[str], heads: Iterable[str] = HEADS) -> str:
 # Atomic groups: a possessive repeat of a group is matched too short, or not at all, by CPython 3.11 before 3.11.5.
 _STAMPS = f"(?>(?:{any_of(dialect.source for dialect in PEELED if dialect.is_stamp)})*)"
 _NAMES = f"(?>(?:(?:{any_of(dialect.source for dialect in PEELED if not dialect.is_stamp)}){_STAMPS})*)"
-_PREFIXES = _STAMPS + _NAMES
-_PREFIX = {
-    "": re.compile(_PREFIXES.encode()),
-    **{carrier.name: re.compile(f"{_PREFIXES}(?:{carrier.source})?{_PREFIXES}".encode()) for carrier in CARRIERS},
-}
+_PREFIXES = re.compile((_STAMPS + _NAMES).encode())
+_CARRIERS = {carrier.name: re.compile(carrier.source.encode()) for carrier in CARRIERS}
 HEADS_OF_LINES = re.compile(f"(?m)^{_STAMPS}({_NAMES}).*\\n?".encode())
 """Applied to a block, finds the prefix of every line (empty where there is none), in order, without its stamps: those
 differ from line to line and tell nobody apart."""
@@ -67,9 +64,14 @@ class Prefix(NamedTuple):
 
 def split_prefix(line: bytes, carrier: str = "") -> tuple[bytes, bytes]:
     """(prefix, body). carrier: as of ``carrier_of``, for lines of a stream that it carries."""
-    match = _PREFIX[carrier].match(line)
-    end = match.end() if match else 0
+    end = _end(_PREFIXES.match(line))
+    if carrier and (carried := _CARRIERS[carrier].match(line, end)):
+        end = _end(_PREFIXES.match(line, carried.end()))
     return line[:end], line[end:]
+
+
+def _end(match: re.Match[bytes] | None) -> int:
+    return match.end() if match else 0
 
 
 def carrier_of(line: bytes) -> str:

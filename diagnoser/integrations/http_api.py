@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import structlog
 
+from diagnoser.client.service import API
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, OutOfScope, Unavailable
 
-API = "/api/v1"
 TRIES = 4
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 10.0

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.observability.vitals import VitalsReader
 from diagnoser.web import (
     accuracy,

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import News
 from diagnoser.web.authentication import READ, Caller, Provided

@@ -68,9 +68,9 @@ class Bench:
 
     def rest(self) -> None:
         """Measure what a second costs when nothing comes."""
-        before = self.cpu_seconds()
+        before = self.server.cpu_seconds()
         time.sleep(IDLE_SECONDS)
-        self.idle = (self.cpu_seconds() - before) / IDLE_SECONDS
+        self.idle = (self.server.cpu_seconds() - before) / IDLE_SECONDS
 
     def texts(self, count: int, lines: int) -> Iterator[bytes]:
         """``count`` bodies of ``lines`` lines each, for each connection in turn, of its own log."""
@@ -84,18 +84,11 @@ class Bench:
 
     def cost_of(self, work: Sequence[Sequence[tuple[str, bytes]]], kind: str) -> tuple[float, float]:
         """(CPU seconds of the server with all that follows, wall seconds until the last acknowledgement)."""
-        before, begun = self.cpu_seconds(), time.monotonic()
+        before, begun = self.server.cpu_seconds(), time.monotonic()
         asyncio.run(send_all(self.server.port, work, kind))
         wall = time.monotonic() - begun
         self.drain()
-        return self.cpu_seconds() - before - self.idle * (time.monotonic() - begun), wall
-
-    def cpu_seconds(self) -> float:
-        """Of all processes of the server, their threads included."""
-        assert self.server.process is not None
-        pids = [self.server.process.pid, *self.server.parts()]
-        stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-        return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
+        return self.server.cpu_seconds() - before - self.idle * (time.monotonic() - begun), wall
 
     def drain(self) -> None:
         """Until no raw lines are stored."""

@@ -71,6 +71,13 @@ class Service:
         pid = self.process.pid
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
+    def cpu_seconds(self) -> float:
+        """Of all processes of a running service, their threads included."""
+        assert self.process is not None
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in (self.process.pid, *self.parts())]
+        ticks = [fields.rpartition(")")[2].split()[11:13] for fields in stats]
+        return sum(int(user) + int(system) for user, system in ticks) / os.sysconf("SC_CLK_TCK")
+
     def log(self) -> str:
         return (self.folder / "service.log").read_text()
 

@@ -10,7 +10,6 @@ answer was wrong.
 
 import argparse
 import csv
-import os
 import sys
 import tempfile
 import time
@@ -29,21 +28,13 @@ SAMPLE_SECONDS = 5.0
 ROWS = 15
 
 
-def cpu_seconds(server: Service) -> float:
-    """Of all processes of the server."""
-    assert server.process is not None
-    pids = [server.process.pid, *server.parts()]
-    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
-
-
 def pause_at(share: float, server: Service) -> float:
     """Seconds between two requests of a rank at which the server needs ``share`` of a core."""
-    before = cpu_seconds(server)
+    before = server.cpu_seconds()
     with running(Load(server.url, 0.1, "calibration")) as load:
         time.sleep(CALIBRATION_SECONDS)
     time.sleep(CALIBRATION_SECONDS / 2)  # what follows an acknowledgement
-    cost = (cpu_seconds(server) - before) / load.done["requests"]
+    cost = (server.cpu_seconds() - before) / load.done["requests"]
     return SENDERS * cost / share
 
 
@@ -92,9 +83,9 @@ def main() -> int:
         say(f"{options.minutes:.0f} minutes at {options.load:.2f} of a core: {SENDERS / pause:.1f} requests/s\n")
         head = ["minute", *(series.name for series in SERIES), "requests", "failures", "pages", "streams"]
         say(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
-        before = cpu_seconds(server)
+        before = server.cpu_seconds()
         samples, load = soak(server, pause, 60 * options.minutes)
-        used = (cpu_seconds(server) - before) / samples[-1].seconds
+        used = (server.cpu_seconds() - before) / samples[-1].seconds
     if options.csv:
         write(options.csv, samples)
     say(f"\nThe service used {used:.2f} of a core; {load.done['asked to come again']} requests had to come again.")

@@ -1,8 +1,7 @@
 """Cases that people judged, and how their replays came out."""
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Text, cast, distinct, exists, func, select
-from sqlalchemy.dialects import postgresql
+from sqlalchemy import ColumnElement, distinct, exists, func, select
 
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import case_replays, confirmed_failures, diagnoses, feedback
@@ -43,7 +42,7 @@ class CaseReplayRows(Database):
         confirmed = confirmed_failures.c
         query = (
             select(confirmed.diagnosis, diagnoses.c.created, diagnoses.c.type, diagnoses.c.decided_by)
-            .add_columns(self._type_in(confirmed.body).label("known"))
+            .add_columns(self.json_text(confirmed.body, "type").label("known"))
             .join(diagnoses, diagnoses.c.id == confirmed.diagnosis)
             .where(_judged(), confirmed.changed >= since, diagnoses.c.created >= since)
             .order_by(confirmed.changed.desc(), confirmed.diagnosis)
@@ -61,13 +60,6 @@ class CaseReplayRows(Database):
                 )
                 for row in rows
             ]
-
-    def _type_in(self, body: ColumnElement[str]) -> ColumnElement[str]:
-        """The field of a confirmed failure's JSON."""
-        if self.dialect == "sqlite":
-            return func.json_extract(body, "$.type", type_=Text)
-        kind: ColumnElement[str] = cast(body, postgresql.JSONB)["type"].astext
-        return kind
 
     async def add_replay(self, replay: CaseReplay) -> bool:
         key = f"{replay.version} {replay.ruleset} {replay.mark.count} {replay.mark.changed!r}"

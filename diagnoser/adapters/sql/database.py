@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import sqlalchemy
-from sqlalchemy import URL, Engine, Select, Table, delete, event, make_url, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import URL, ColumnElement, Engine, Select, Table, Text, cast, delete, event, func, make_url, tuple_
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
@@ -33,7 +33,6 @@ BUSY_SECONDS = 10.0
 _RETRY_SECONDS = 0.02
 _WRITE_CHECK = "~write-check"
 T = TypeVar("T")
-Insert = postgresql.Insert | sqlite.Insert
 
 _ASYNC_DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -255,7 +254,24 @@ class Database:
 
     def insert(self, table: Table) -> Any:
         """An INSERT that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``, equal in both dialects."""
-        return sqlite.insert(table) if self.dialect == "sqlite" else postgresql.insert(table)
+        if self.dialect == "sqlite":
+            return sqlite.insert(table)
+        from sqlalchemy.dialects import postgresql  # loads for a while
+
+        return postgresql.insert(table)
+
+    def json_text(self, body: ColumnElement[str], *path: str) -> ColumnElement[str]:
+        """A field of the JSON in a text, found by names of objects in each other."""
+        if self.dialect == "sqlite":
+            return func.json_extract(body, f"$.{'.'.join(path)}", type_=Text)
+        from sqlalchemy.dialects import postgresql
+
+        *outer, name = path
+        value: Any = cast(body, postgresql.JSONB)
+        for key in outer:
+            value = value[key]
+        field: ColumnElement[str] = value[name].astext
+        return field
 
     async def upsert(self, table: Table, row: dict[str, Any]) -> None:
         """Write a row as a whole, whether its key exists or not."""

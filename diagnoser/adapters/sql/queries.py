@@ -12,9 +12,7 @@ from sqlalchemy import (
     RowMapping,
     ScalarSelect,
     Select,
-    Text,
     and_,
-    cast,
     exists,
     func,
     literal,
@@ -23,7 +21,6 @@ from sqlalchemy import (
     tuple_,
     union_all,
 )
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -196,7 +193,7 @@ class QueryRows(AttemptLists):
                 *(row[name] for name in ("job", "number", "fatal", "ended", "last_line")),
                 diagnoses.c.outcome,
                 diagnoses.c.created,
-                self._label(jobs.c.body, "gpus").label("gpus"),
+                self.json_text(jobs.c.body, "labels", "gpus").label("gpus"),
                 plans.c.state.label("plan"),
                 next_run.c.opened.label("relaunched"),
                 verdict.c.category.label("next_category"),
@@ -216,13 +213,6 @@ class QueryRows(AttemptLists):
         )
         async with self.reading() as connection:
             return [_failed_run(found) for found in (await connection.execute(query)).mappings()]
-
-    def _label(self, body: ColumnElement[str], name: str) -> ColumnElement[str]:
-        """A label in the text of a job."""
-        if self.dialect == "sqlite":
-            return func.json_extract(body, f"$.labels.{name}", type_=Text)
-        labels: ColumnElement[str] = cast(body, postgresql.JSONB)["labels"][name].astext
-        return labels
 
     async def attention(self, now: float) -> Attention:
         waiting = and_(plans.c.state == PlanState.WAITING.value, plans.c.expires > now)

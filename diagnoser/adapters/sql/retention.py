@@ -18,7 +18,6 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -97,19 +96,14 @@ class RetentionRows(Database):
     async def drop_empty_jobs(self, before: float, limit: int) -> int:
         """Jobs without an attempt are few: their bodies are looked at only when it is known which they are."""
         empty = select(jobs.c.id, jobs.c.body).where(_is_empty()).cte("empty")
-        query = select(empty.c.id).where(self._created(empty.c.body) < before).order_by(empty.c.id).limit(limit)
+        created = cast(self.json_text(empty.c.body, "created"), Double)
+        query = select(empty.c.id).where(created < before).order_by(empty.c.id).limit(limit)
         async with self.reading() as connection:
             ids = set((await connection.execute(query)).scalars())
         if not ids:
             return 0
         async with self.writing() as connection:
             return await _drop_empty(connection, ids)
-
-    def _created(self, body: ColumnElement[str]) -> ColumnElement[float]:
-        """The field of a job's JSON."""
-        if self.dialect == "sqlite":
-            return func.json_extract(body, "$.created", type_=Double)
-        return cast(cast(body, postgresql.JSONB)["created"].astext, Double)
 
     async def drop_messages(self, before: float, limit: int) -> int:
         over = and_(effects.c.state.in_(("sent", "withheld", *sorted(GIVEN_UP))), effects.c.created < before)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Query
 
+from diagnoser.client.service import API
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.alerts import WebhookMessage, node_alerts, node_lines
-from diagnoser.integrations.http_api import API
 from diagnoser.model import NodeAlert
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.trust import as_allocated

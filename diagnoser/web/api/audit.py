@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import ConfigDict, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.ports import AuditFilter, AuditStore
 from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc

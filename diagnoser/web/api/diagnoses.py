@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field, model_validator
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model import Advice
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model.errors import NotFound
 from diagnoser.model.trials import RunState, TrialState
 from diagnoser.ports import RunProgress, Store, TrialRun

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Request
 from pydantic import ConfigDict, Field
 
+from diagnoser.client.service import API
 from diagnoser.hang import report
 from diagnoser.hang.contract import contract
-from diagnoser.integrations.http_api import API
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER

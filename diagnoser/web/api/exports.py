@@ -13,7 +13,7 @@ from fastapi import Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.diagnoses import page as diagnosis_page
 from diagnoser.web.api.incidents import IncidentQuery, list_incidents

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 
+from diagnoser.client.service import API
 from diagnoser.compress.log_index import LogIndex
-from diagnoser.integrations.http_api import API
 from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, RootCause, Similar, Stream
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model import Incident, IncidentState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound

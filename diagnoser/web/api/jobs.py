@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model import ENDS, AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance, RunStatus
 from diagnoser.model.errors import NotFound
 from diagnoser.observability.tracing import TraceStep

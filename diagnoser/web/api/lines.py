@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import ConfigDict, Field
 
+from diagnoser.client.service import API
 from diagnoser.diagnosis.original_lines import WINDOW_LINES, LineWindow
-from diagnoser.integrations.http_api import API
 from diagnoser.model import AttemptKey, Provenance, Stream
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.web.api.evidence import AttemptPath

@@ -8,8 +8,8 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from diagnoser.client.service import API
 from diagnoser.ingest.service import IngestReceipt
-from diagnoser.integrations.http_api import API
 from diagnoser.model.errors import BadInput, Unsupported
 from diagnoser.web.api.shipping import ShipperQuery, declared_length, query_parameters, read_query
 from diagnoser.web.authentication import identified, may_ingest

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model import NodeAlert, NodeNote
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model import MessageKind
 from diagnoser.model.access import Credential
 from diagnoser.ports import OutboxRecord

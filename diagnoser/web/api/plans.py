@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request, Response
 from pydantic import ConfigDict, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Conflict, NotFound

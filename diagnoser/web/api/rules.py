@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.learning import rule_lifecycle
 from diagnoser.model import HitVerdict, LearnedRule, LearnedState, RuleHit
 from diagnoser.model.access import Credential

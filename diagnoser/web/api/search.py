@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Query
 from pydantic import ConfigDict, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model import Incident, LearnedRule
 from diagnoser.model.access import Viewer
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FoundNode

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Request
 from pydantic import ConfigDict, Field
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model import NodeActor, NodeEvent, NodeEventKind, UncordonRequest, UncordonState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import Conflict, NotFound

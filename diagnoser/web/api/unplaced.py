@@ -6,8 +6,8 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import ConfigDict, Field
 
+from diagnoser.client.service import API
 from diagnoser.ingest.remedies import remedy
-from diagnoser.integrations.http_api import API
 from diagnoser.model import UnplacedReason
 from diagnoser.ports import UnplacedRecord
 from diagnoser.web.api.params import utc

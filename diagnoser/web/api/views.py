@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.ports import ListName, SavedView

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from diagnoser.integrations.http_api import API
+from diagnoser.client.service import API
 from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.workbench import AttemptHit, ExampleHit, LineHit, RuleProposal, Trial
 from diagnoser.model import LearnedRule, ValidationResult

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import orjson
 import structlog
-from pydantic import TypeAdapter
 
 from diagnoser.agent.nodes import NodeStatus
 from diagnoser.client.log_file import FileOffset
+from diagnoser.model.record_json import RecordJson
 
 VERSION = 2
 NODES_KEPT = 100_000
@@ -71,7 +71,7 @@ class AgentState:
     version: int = VERSION
 
 
-_STATE = TypeAdapter(AgentState)
+_STATE = RecordJson(AgentState)
 
 
 def load(path: Path, now: float) -> AgentState:
@@ -98,7 +98,7 @@ def encode(state: AgentState) -> bytes:
 
 def decode(data: bytes) -> AgentState:
     """Raises ValueError for anything that ``encode`` did not write."""
-    state = _STATE.validate_json(data)
+    state = _STATE.load(data)
     if state.version != VERSION:
         raise ValueError(f"version {state.version}")
     return state

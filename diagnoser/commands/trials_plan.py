@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.model.record_json import RecordJson
 from diagnoser.model.trials import Node, Runtime, Schedule, Suite
 from diagnoser.trials import gantt
 from diagnoser.trials.prior import Prior, prior
 from diagnoser.trials.schedule import gpu_seconds, in_line, schedule
 from diagnoser.trials.suite import read_suite
 
-_RUNTIME = TypeAdapter(Runtime)
+_RUNTIME = RecordJson(Runtime)
 _TEXT_ROWS = 40
 """Of the chart in a terminal; more than these are for --svg."""
 
@@ -92,7 +93,7 @@ def _runtimes(path: Path) -> list[Runtime]:
     for number, line in enumerate(read_text(path).splitlines(), 1):
         if line.strip():
             try:
-                found.append(_RUNTIME.validate_json(line))
+                found.append(_RUNTIME.load(line))
             except ValidationError as error:
                 fault = error.errors()[0]
                 raise BadInput(f"{path}:{number}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error

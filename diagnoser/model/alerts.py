@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from diagnoser.model.errors import BadInput
+from diagnoser.model.record_json import RecordJson
 
 
 class AlertKind(StrEnum):
@@ -56,16 +57,16 @@ class Alert:
     plan: str = ""
 
 
-_ALERT = TypeAdapter(Alert)
+_ALERT = RecordJson(Alert)
 
 
 def encode(alert: Alert) -> bytes:
-    return _ALERT.dump_json(alert)
+    return _ALERT.dump(alert).encode()
 
 
 def decode(body: bytes) -> Alert:
     """Raises BadInput for what an older version has stored."""
     try:
-        return _ALERT.validate_json(body)
+        return _ALERT.load(body)
     except ValidationError as error:
         raise BadInput(f"a stored alert cannot be read: {error.errors()[0]['msg']}") from None

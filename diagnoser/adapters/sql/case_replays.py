@@ -1,14 +1,14 @@
 """Cases that people judged, and how their replays came out."""
 
-from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, distinct, exists, func, select
 
 from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import case_replays, confirmed_failures, diagnoses, feedback
 from diagnoser.model import CaseMark, CaseReplay, Judgement
+from diagnoser.model.record_json import RecordJson
 from diagnoser.model.taxonomy import FailureType
 
-_REPLAY = TypeAdapter(CaseReplay)
+_REPLAY = RecordJson(CaseReplay)
 
 
 class CaseReplayRows(Database):
@@ -63,14 +63,14 @@ class CaseReplayRows(Database):
 
     async def add_replay(self, replay: CaseReplay) -> bool:
         key = f"{replay.version} {replay.ruleset} {replay.mark.count} {replay.mark.changed!r}"
-        row = {"key": key, "time": replay.time, "body": _REPLAY.dump_json(replay).decode()}
+        row = {"key": key, "time": replay.time, "body": _REPLAY.dump(replay)}
         async with self.writing() as connection:
             return bool(await self.insert_new(connection, case_replays, [row]))
 
     async def replays(self, limit: int) -> list[CaseReplay]:
         query = select(case_replays.c.body).order_by(case_replays.c.time.desc(), case_replays.c.key).limit(limit)
         async with self.reading() as connection:
-            return [_REPLAY.validate_json(body) for body in (await connection.execute(query)).scalars()]
+            return [_REPLAY.load(body) for body in (await connection.execute(query)).scalars()]
 
 
 def _judged() -> ColumnElement[bool]:

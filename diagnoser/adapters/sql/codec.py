@@ -4,7 +4,6 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from pydantic import TypeAdapter
 from sqlalchemy import RowMapping
 
 from diagnoser.adapters.sql.words import words_of
@@ -26,20 +25,21 @@ from diagnoser.model import (
     Provenance,
     Stream,
 )
+from diagnoser.model.record_json import RecordJson
 from diagnoser.ports import Cursor, DiagnosisRecord, OutboxRecord
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.retry_history import family
 
-_JOB = TypeAdapter(Job)
-_EVENT = TypeAdapter(Event)
-_PLAN = TypeAdapter(Plan)
-_MARK = TypeAdapter(NodeEvent)
-_BREAKER = TypeAdapter(BreakerState)
-_DIAGNOSIS = TypeAdapter(Diagnosis)
-_FEEDBACK = TypeAdapter(Feedback)
-_INCIDENT = TypeAdapter(Incident)
-_CONFIRMED_FAILURE = TypeAdapter(ConfirmedFailure)
-_RANGES = TypeAdapter(tuple[tuple[int, int], ...])
+_JOB = RecordJson(Job)
+_EVENT = RecordJson(Event)
+_PLAN = RecordJson(Plan)
+_MARK = RecordJson(NodeEvent)
+_BREAKER = RecordJson(BreakerState)
+_DIAGNOSIS = RecordJson(Diagnosis)
+_FEEDBACK = RecordJson(Feedback)
+_INCIDENT = RecordJson(Incident)
+_CONFIRMED_FAILURE = RecordJson(ConfirmedFailure)
+_RANGES = RecordJson(tuple[tuple[int, int], ...])
 
 CHECKPOINT = "checkpoint-"
 """How the identity of a checkpoint event begins. Versions without phases stored them like any other event."""
@@ -50,27 +50,27 @@ SEARCHED = 16_384
 
 
 def job_text(job: Job) -> str:
-    return _JOB.dump_json(job).decode()
+    return _JOB.dump(job)
 
 
 def job_of(text: str) -> Job:
-    return _JOB.validate_json(text)
+    return _JOB.load(text)
 
 
 def ranges_text(covered: tuple[tuple[int, int], ...]) -> str:
-    return _RANGES.dump_json(covered).decode()
+    return _RANGES.dump(covered)
 
 
 def cursor_of(row: RowMapping) -> tuple[Stream, Cursor]:
     stream = Stream(row["source"], row["node"], row["rank"], Provenance(row["provenance"]))
-    return stream, Cursor(_RANGES.validate_json(row["covered"]), row["version"])
+    return stream, Cursor(_RANGES.load(row["covered"]), row["version"])
 
 
 def event_row(key: AttemptKey, event: Event) -> dict[str, Any]:
     """``digest`` is the identity of an event: equal events are one row. So are reports of one phase of a checkpoint."""
     unset = {name for name, default in _OF_CHECKPOINTS.items() if getattr(event, name) is default}
-    body = _EVENT.dump_json(event, exclude=unset)  # what other events do not have is no part of their identity
-    digest = hashlib.sha256(body).hexdigest()
+    body = _EVENT.dump(event, unset)  # what other events do not have is no part of their identity
+    digest = _digest(body)
     if event.kind is EventKind.CHECKPOINT:
         told = "\0".join((event.phase or "", "" if event.step is None else str(event.step), event.path))
         digest = CHECKPOINT + hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()
@@ -79,12 +79,12 @@ def event_row(key: AttemptKey, event: Event) -> dict[str, Any]:
         "attempt": key.number,
         "digest": digest,
         "time": event.time,
-        "body": body.decode(),
+        "body": body,
     }
 
 
 def event_of(text: str) -> Event:
-    return _EVENT.validate_json(text)
+    return _EVENT.load(text)
 
 
 def attempt_of(row: RowMapping, events: tuple[Event, ...], nodes: tuple[str, ...]) -> Attempt:
@@ -116,7 +116,7 @@ def diagnosis_row(record: DiagnosisRecord, plan: Plan | None, job: Job | None) -
         "type": diagnosis.type.value,
         "plan": plan.key if plan else None,
         "search": "",
-        "body": _DIAGNOSIS.dump_json(diagnosis).decode(),
+        "body": _DIAGNOSIS.dump(diagnosis),
         **facets_of(diagnosis, job),
     }
 
@@ -145,7 +145,7 @@ def record_of(row: RowMapping) -> DiagnosisRecord:
         revision=row["revision"],
         created=row["created"],
         current=row["current"],
-        diagnosis=_DIAGNOSIS.validate_json(row["body"]),
+        diagnosis=_DIAGNOSIS.load(row["body"]),
         plan=plan_of(row["plan_body"]) if row["plan_body"] else None,
     )
 
@@ -156,7 +156,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "job": plan.job,
         "attempt": plan.attempt,
         "state": plan.state.value,
-        "body": _PLAN.dump_json(plan).decode(),
+        "body": _PLAN.dump(plan),
         "id": plan.id,
         "cluster": plan.cluster,
         "action": plan.action.value,
@@ -170,23 +170,23 @@ def plan_row(plan: Plan) -> dict[str, Any]:
 
 
 def plan_of(text: str) -> Plan:
-    return _PLAN.validate_json(text)
+    return _PLAN.load(text)
 
 
 def mark_row(mark: NodeEvent) -> dict[str, Any]:
     """``digest`` is the identity of an event: equal events are one row."""
-    body = _MARK.dump_json(mark)
+    body = _MARK.dump(mark)
     return {
         "cluster": mark.cluster,
         "node": mark.node,
-        "digest": hashlib.sha256(body).hexdigest(),
+        "digest": _digest(body),
         "time": mark.time,
-        "body": body.decode(),
+        "body": body,
     }
 
 
 def mark_of(text: str) -> NodeEvent:
-    return _MARK.validate_json(text)
+    return _MARK.load(text)
 
 
 def breaker_row(state: BreakerState, cluster: str) -> dict[str, Any]:
@@ -194,12 +194,12 @@ def breaker_row(state: BreakerState, cluster: str) -> dict[str, Any]:
         "scope": state.scope,
         "cluster": cluster,
         "tripped": state.tripped,
-        "body": _BREAKER.dump_json(state).decode(),
+        "body": _BREAKER.dump(state),
     }
 
 
 def breaker_of(text: str) -> BreakerState:
-    return _BREAKER.validate_json(text)
+    return _BREAKER.load(text)
 
 
 def effect_row(effect: OutboxMessage) -> dict[str, Any]:
@@ -226,12 +226,12 @@ def effect_record_of(row: RowMapping) -> OutboxRecord:
 
 
 def feedback_row(feedback: Feedback) -> dict[str, Any]:
-    body = _FEEDBACK.dump_json(feedback).decode()
+    body = _FEEDBACK.dump(feedback)
     return {"id": feedback.id, "diagnosis": feedback.diagnosis, "created": feedback.created, "body": body}
 
 
 def feedback_of(text: str) -> Feedback:
-    return _FEEDBACK.validate_json(text)
+    return _FEEDBACK.load(text)
 
 
 def confirmed_failure_row(confirmed: ConfirmedFailure) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def confirmed_failure_row(confirmed: ConfirmedFailure) -> dict[str, Any]:
     return {
         "diagnosis": confirmed.diagnosis,
         "changed": confirmed.changed,
-        "body": _CONFIRMED_FAILURE.dump_json(replace(confirmed, vectors={})).decode(),
+        "body": _CONFIRMED_FAILURE.dump(replace(confirmed, vectors={})),
         "vectors": b"".join(
             f"{name}\0{len(data)}\n".encode() + data for name, data in sorted(confirmed.vectors.items())
         ),
@@ -247,19 +247,19 @@ def confirmed_failure_row(confirmed: ConfirmedFailure) -> dict[str, Any]:
 
 
 def confirmed_failure_of(row: RowMapping) -> ConfirmedFailure:
-    stored = _CONFIRMED_FAILURE.validate_json(row["body"])
+    stored = _CONFIRMED_FAILURE.load(row["body"])
     return replace(stored, vectors=_vectors(bytes(row["vectors"])), tenant=row["tenant"] or "")
 
 
 def incident_row(incident: Incident) -> dict[str, Any]:
     """All but the counts, which the database keeps."""
     row = {name: getattr(incident, name) for name in ("id", "node", "assignee", "last_seen")}
-    body = _INCIDENT.dump_json(replace(incident, failures=0, jobs=0)).decode()
+    body = _INCIDENT.dump(replace(incident, failures=0, jobs=0))
     return row | {"state": incident.state.value, "body": body}
 
 
 def incident_of(row: RowMapping) -> Incident:
-    return replace(_INCIDENT.validate_json(row["body"]), failures=row["failures"], jobs=row["jobs"])
+    return replace(_INCIDENT.load(row["body"]), failures=row["failures"], jobs=row["jobs"])
 
 
 def _vectors(data: bytes) -> dict[str, bytes]:
@@ -274,6 +274,10 @@ def _vectors(data: bytes) -> dict[str, bytes]:
 def words_row(record: DiagnosisRecord) -> dict[str, Any]:
     """What the text filter looks at."""
     return {"diagnosis": record.id, "words": words_of(_search_text(record)[:SEARCHED])}
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()
 
 
 def _stored(text: str) -> str:

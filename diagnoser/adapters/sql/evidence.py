@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import zstandard
-from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, RowMapping, and_, case, func, select, update
 
 from diagnoser.adapters.sql.audit import note_change
@@ -12,10 +11,11 @@ from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import attempts, evidence_requests, runtime_files
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
+from diagnoser.model.record_json import RecordJson
 from diagnoser.ports import EvidenceLimits, StoredFile
 from diagnoser.ports.evidence import LIMITS
 
-_REQUEST = TypeAdapter(EvidenceRequest)
+_REQUEST = RecordJson(EvidenceRequest)
 _KEY = ("job", "attempt", "kind", "rank", "node", "provenance")
 
 
@@ -79,7 +79,7 @@ class EvidenceRows(Database):
             "cluster": request.cluster,
             "created": request.created,
             "lease": 0.0,
-            "body": _REQUEST.dump_json(request).decode(),
+            "body": _REQUEST.dump(request),
         }
         async with self.writing() as connection:
             return bool(await self.insert_new(connection, evidence_requests, [row]))
@@ -99,7 +99,7 @@ class EvidenceRows(Database):
             await connection.execute(mine.values(lease=now + lease))
             for claimed in rows:
                 await note_change(connection, "evidence request", claimed.id, None, {"lease": now + lease})
-            return [_REQUEST.validate_json(claimed.body) for claimed in rows]
+            return [_REQUEST.load(claimed.body) for claimed in rows]
 
     async def finish_evidence_request(self, id: str, cluster: str, now: float, result: str) -> bool:
         row = evidence_requests.c
@@ -115,7 +115,7 @@ class EvidenceRows(Database):
         query = select(row.body, row.result).where(_of(evidence_requests, attempt)).order_by(row.created.desc())
         async with self.reading() as connection:
             rows = (await connection.execute(query)).all()
-        return [(_REQUEST.validate_json(body), result or "") for body, result in rows]
+        return [(_REQUEST.load(body), result or "") for body, result in rows]
 
 
 def _of(table: Any, attempt: AttemptKey) -> ColumnElement[bool]:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,9 +22,10 @@ from diagnoser.model import (
     RuleHit,
 )
 from diagnoser.model.errors import Conflict, NotFound
+from diagnoser.model.record_json import RecordJson
 from diagnoser.ports import LearnedRuleQuery
 
-_RULE = TypeAdapter(LearnedRule)
+_RULE = RecordJson(LearnedRule)
 _NAME = "learned_rules"
 _READ = [learned_rules.c[name] for name in ("id", "body", "version", "source", "created")]
 """Each by its name: PostgreSQL derives them from the key only where it reads the table itself, and a narrowed query
@@ -113,7 +113,7 @@ class LearnedRuleRows(Database):
         """As ``judge_hits``, within the transaction that stores the confirmed cause."""
         of_attempt = and_(rule_hits.c.job == attempt.job, rule_hits.c.attempt == attempt.number)
         query = select(learned_rules).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(of_attempt)))
-        rules = [_RULE.validate_json(row["body"]) for row in (await connection.execute(query)).mappings()]
+        rules = [_RULE.load(row["body"]) for row in (await connection.execute(query)).mappings()]
         for rule in rules:
             verdict = HitVerdict.CONFIRMED if rule.type == type else HitVerdict.WRONG
             await connection.execute(
@@ -128,7 +128,7 @@ class LearnedRuleRows(Database):
         mine = and_(row.source == confirmed.diagnosis, row.state.in_(live))
         rows = (await connection.execute(select(row.body, row.version).where(mine))).mappings().all()
         for stored in rows:
-            rule = replace(_RULE.validate_json(stored["body"]), version=stored["version"])
+            rule = replace(_RULE.load(stored["body"]), version=stored["version"])
             if rule.type == confirmed.type:
                 continue
             why = f"the cause was corrected to {confirmed.type}"
@@ -174,14 +174,14 @@ async def _find(connection: AsyncConnection, id: str) -> LearnedRule | None:
 
 
 def _row(rule: LearnedRule) -> dict[str, Any]:
-    body = _RULE.dump_python(replace(rule, counts=Counts()), mode="json") | {"kind": "diagnosis"}  # as older code reads
+    body = _RULE.plain(replace(rule, counts=Counts())) | {"kind": "diagnosis"}  # as older code reads
     return {name: getattr(rule, name) for name in _COLUMNS} | {"body": json.dumps(body)}
 
 
 def _rule_of(row: RowMapping) -> LearnedRule:
     counts = Counts(row["hits"], row["confirmed"], row["wrong"])
     tenant = row["tenant"] or ""
-    return replace(_RULE.validate_json(row["body"]), version=row["version"], counts=counts, tenant=tenant)
+    return replace(_RULE.load(row["body"]), version=row["version"], counts=counts, tenant=tenant)
 
 
 def _hit_row(hit: RuleHit) -> dict[str, Any]:

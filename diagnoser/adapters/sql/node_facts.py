@@ -5,7 +5,6 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, true, tuple_, update
 
 from diagnoser.adapters.sql import codec
@@ -24,6 +23,7 @@ from diagnoser.adapters.sql.tables import (
     nodes,
 )
 from diagnoser.model import AttemptKey, NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
+from diagnoser.model.record_json import RecordJson
 from diagnoser.model.taxonomy import Category, FailureType
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
@@ -36,8 +36,8 @@ ALERTS_OF_A_NODE = 200
 
 _CHUNK = 500
 """Keys of one question."""
-_ALERT = TypeAdapter(NodeAlert)
-_REQUEST = TypeAdapter(UncordonRequest)
+_ALERT = RecordJson(NodeAlert)
+_REQUEST = RecordJson(UncordonRequest)
 
 
 class NodeFactRows(Database):
@@ -104,7 +104,7 @@ class NodeFactRows(Database):
         row = node_alerts.c
         query = select(row.body).where(_of(node_alerts, cluster, node)).order_by(row.started.desc(), row.fingerprint)
         async with self.reading() as connection:
-            return [_ALERT.validate_json(body) for body in (await connection.execute(query.limit(limit))).scalars()]
+            return [_ALERT.load(body) for body in (await connection.execute(query.limit(limit))).scalars()]
 
     async def request_uncordon(self, request: UncordonRequest, oldest: float) -> bool:
         row = node_requests.c
@@ -140,7 +140,7 @@ class NodeFactRows(Database):
             await connection.execute(mine.values(lease=now + lease))
             for claimed in rows:
                 await note_change(connection, "uncordon request", claimed.id, None, {"lease": now + lease})
-            return [_REQUEST.validate_json(claimed.body) for claimed in rows]
+            return [_REQUEST.load(claimed.body) for claimed in rows]
 
     async def finish_uncordon(self, id: str, cluster: str, now: float, state: UncordonState, result: str) -> bool:
         row = node_requests.c
@@ -149,7 +149,7 @@ class NodeFactRows(Database):
             body = (await connection.execute(select(row.body).where(mine).with_for_update())).scalar()
             if body is None:
                 return False
-            request = _REQUEST.validate_json(body)
+            request = _REQUEST.load(body)
             if request.state is UncordonState.OPEN:
                 ended = replace(request, state=state, result=result, ended=now)
                 await connection.execute(update(node_requests).where(mine).values(_request_row(ended)))
@@ -160,7 +160,7 @@ class NodeFactRows(Database):
         row = node_requests.c
         query = select(row.body).where(_of(node_requests, cluster, node)).order_by(row.id.desc()).limit(limit)
         async with self.reading() as connection:
-            return [_REQUEST.validate_json(body) for body in (await connection.execute(query)).scalars()]
+            return [_REQUEST.load(body) for body in (await connection.execute(query)).scalars()]
 
     async def running_on(self, cluster: str, names: Collection[str], since: float) -> list[NodeRun]:
         row = attempts.c
@@ -227,11 +227,11 @@ def _key(alert: NodeAlert) -> dict[str, Any]:
 
 
 def _alert_row(alert: NodeAlert) -> dict[str, Any]:
-    rest = {"ended": alert.ended, "received": alert.received, "body": _ALERT.dump_json(alert).decode()}
+    rest = {"ended": alert.ended, "received": alert.received, "body": _ALERT.dump(alert)}
     return _key(alert) | rest
 
 
 def _request_row(request: UncordonRequest) -> dict[str, Any]:
     names = ("id", "cluster", "node", "created")
     row = {name: getattr(request, name) for name in names}
-    return row | {"state": request.state.value, "lease": 0.0, "body": _REQUEST.dump_json(request).decode()}
+    return row | {"state": request.state.value, "lease": 0.0, "body": _REQUEST.dump(request)}

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from pydantic import TypeAdapter
 from sqlalchemy import Column, ColumnElement, and_, func, select, text
 
 from diagnoser.adapters.sql import codec
@@ -18,6 +17,7 @@ from diagnoser.adapters.sql.tables import (
 )
 from diagnoser.adapters.sql.words import asked_words
 from diagnoser.model import Incident, LearnedRule
+from diagnoser.model.record_json import RecordJson
 from diagnoser.ports.search import FoundNode
 
 _LOOKED_AT = 2_000
@@ -25,7 +25,7 @@ _LOOKED_AT = 2_000
 _SPARE = 4
 """Times as many candidates as are wanted: the body of a record also has words that nobody sees."""
 _LAST = chr(0x10FFFF)
-_RULE = TypeAdapter(LearnedRule)
+_RULE = RecordJson(LearnedRule)
 
 
 class SearchRows(Database):
@@ -74,7 +74,7 @@ class SearchRows(Database):
         query = select(newest.c.body).where(_has_all(newest.c.body, asked)).order_by(newest.c.created.desc())
         async with self.reading() as connection:
             bodies = (await connection.execute(query.limit(_SPARE * limit))).scalars()
-            found = [_RULE.validate_json(body) for body in bodies]
+            found = [_RULE.load(body) for body in bodies]
         texts = {rule.id: f"{rule.id}\n{rule.type}\n{rule.text}".lower() for rule in found}
         return [rule for rule in found if all(word in texts[rule.id] for word in asked)][:limit]
 

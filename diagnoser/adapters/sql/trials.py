@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Any
 
 import orjson
-from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, RowMapping, and_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,6 +13,7 @@ from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import trial_batches, trial_pieces, trial_runs, trial_runtimes
 from diagnoser.adapters.sql.tables import trials as trial_table
 from diagnoser.model.errors import Conflict
+from diagnoser.model.record_json import RecordJson
 from diagnoser.model.trials import (
     BatchKind,
     BatchState,
@@ -26,7 +26,7 @@ from diagnoser.model.trials import (
 )
 from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRecord, TrialRun
 
-_SUITE = TypeAdapter(Suite)
+_SUITE = RecordJson(Suite)
 _AT_ONCE = 500
 """Rows that one statement names."""
 _OPEN_PIECES = (PieceState.WAITING, PieceState.RUNNING)
@@ -41,7 +41,7 @@ class TrialRows(Database):
     """``ports.TrialLedger``."""
 
     async def add_run(self, run: TrialRun) -> None:
-        row = asdict(run) | {"suite": _SUITE.dump_json(run.suite).decode()}
+        row = asdict(run) | {"suite": _SUITE.dump(run.suite)}
         async with self.writing() as connection:
             if not await self.insert_new(connection, trial_runs, [row]):
                 raise Conflict(f"there is a run {run.id}")
@@ -174,7 +174,7 @@ class TrialRows(Database):
         return changed
 
     async def set_suite(self, run: str, suite: Suite) -> None:
-        text = _SUITE.dump_json(suite).decode()
+        text = _SUITE.dump(suite)
         async with self.writing() as connection:
             await connection.execute(update(trial_runs).where(trial_runs.c.id == run).values(suite=text))
 
@@ -266,7 +266,7 @@ def _is_trial(run: str, checkpoint: str, task: str) -> ColumnElement[bool]:
 
 
 def _run(row: RowMapping) -> TrialRun:
-    values = dict(row) | {"suite": _SUITE.validate_json(row["suite"]), "state": RunState(row["state"])}
+    values = dict(row) | {"suite": _SUITE.load(row["suite"]), "state": RunState(row["state"])}
     return TrialRun(**values)
 
 

@@ -5,7 +5,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakValueDictionary
+
+import structlog
 
 from diagnoser.compress import AttemptLog
 from diagnoser.compress.delta import Delta
@@ -25,6 +28,9 @@ ITEM_BYTES = 1_000
 """Of memory for each row and each point of a series, beside the text: measured."""
 STALE_FACTOR = 10.0
 """For so many times as long as it took to make, an index of a log that grows is used: indexing is a tenth of a core."""
+READ_AT_ONCE = 1 << 20
+"""Stored bytes of a log that a page waits for: about a second of work. A larger one, such as that of thousands of
+ranks, is read behind the page."""
 LOOK_SECONDS = 1.0
 """Age up to which a revision counts for readers that follow a log."""
 _REVISIONS_KEPT = 1_000
@@ -53,6 +59,8 @@ class LogIndexes:
         self._looked: dict[AttemptKey, float] = {}
         self._building: WeakValueDictionary[AttemptKey, asyncio.Lock] = WeakValueDictionary()
         self._revisions: OrderedDict[AttemptKey, tuple[float, int]] = OrderedDict()
+        self._behind: dict[AttemptKey, tuple[asyncio.Task[None], IndexedLog | None]] = {}
+        """Those that are made while nobody waits, each with its last index."""
 
     def over(self, store: JobStore) -> "LogIndexes":
         """The same indexes, of which those are found whose attempts the store finds: each call looks there first."""
@@ -72,6 +80,31 @@ class LogIndexes:
             self._looked[key] = self._clock()
         self._forget()
         return known
+
+    async def load_or_begin(self, key: AttemptKey) -> IndexedLog | None:
+        """The index of a log that a page need not wait for. A large one is made from now on, for a later look: until
+        then its last index, or None. Raises NotFound, Unavailable."""
+        revision = await self._revision(key)
+        known = self._kept.get(key)
+        if key not in self._behind:
+            is_fresh = known is not None and (known.revision == revision or self._clock() < known.expires)
+            if is_fresh or await self._logs.store.stored_size(key) <= READ_AT_ONCE:
+                return await self.load(key)
+        if key not in self._behind:  # nor has it been since
+            task = asyncio.create_task(self._read(key))
+            self._behind[key] = task, known
+            task.add_done_callback(partial(self._done, key))
+        return self._behind[key][1]
+
+    async def _read(self, key: AttemptKey) -> None:
+        """With the evidence, which pages ask for next."""
+        log = (await self.load(key)).index.log
+        await asyncio.to_thread(lambda: log.evidence)
+
+    def _done(self, key: AttemptKey, task: "asyncio.Task[None]") -> None:
+        del self._behind[key]
+        if not task.cancelled() and (error := task.exception()):
+            structlog.get_logger().warning("log_not_read", job=key.job, attempt=key.number, error=str(error))
 
     async def revision(self, key: AttemptKey) -> int:
         """The attempt's revision, of about now: readers that follow one log share a look. Raises NotFound."""

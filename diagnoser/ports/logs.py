@@ -117,6 +117,9 @@ class LogStore(Protocol):
     async def pieces(self, attempt: AttemptKey) -> list[StoredPiece]:
         """The whole log, oldest first."""
 
+    async def stored_size(self, attempt: AttemptKey) -> int:
+        """Bytes of all pieces of the log as they are stored."""
+
     async def newest_pieces(
         self, attempts: Collection[AttemptKey], count: int, size: int
     ) -> dict[AttemptKey, list[StoredPiece]]:

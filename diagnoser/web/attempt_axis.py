@@ -19,12 +19,14 @@ SUSPECTS, NODE_EVENTS = 4, 10
 """Suspected nodes whose events stand on the time axis, and how many of each."""
 
 
-async def index_of(services: AppDependencies, record: DiagnosisRecord) -> LogIndex | None:
-    """None when the attempt is not stored any more. Raises Unavailable."""
+async def log_of(services: AppDependencies, record: DiagnosisRecord) -> tuple[LogIndex | None, bool]:
+    """The index of the attempt's log, None when it is not stored any more; and whether there is none yet because the
+    log is large and being read. Raises Unavailable."""
     try:
-        return (await services.log_indexes.load(record.attempt)).index
+        log = await services.log_indexes.load_or_begin(record.attempt)
     except NotFound:
-        return None
+        return None, False
+    return (log.index if log else None), log is None
 
 
 async def attempt_axis(

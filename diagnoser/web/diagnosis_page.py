@@ -13,14 +13,14 @@ from diagnoser.compress.log_columns import stream_key
 from diagnoser.compress.log_index import LogFacets, LogFilter, LogIndex
 from diagnoser.learning.rule_context import known_type
 from diagnoser.model import Diagnosis, Incident, Job, LearnedRule, LearnedState, Line, Provenance, Stream, Symptom
-from diagnoser.model.errors import BadInput
+from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback
 from diagnoser.web.api.params import Search
-from diagnoser.web.attempt_axis import attempt_axis, index_of
+from diagnoser.web.attempt_axis import attempt_axis, log_of
 from diagnoser.web.authentication import Provided, may_read
 from diagnoser.web.dependencies import AppDependencies
 from diagnoser.web.excerpt import AROUND, Excerpt, LineRole, citations, excerpts
@@ -153,7 +153,7 @@ async def _draw(
     services: AppDependencies, pages: Pages, record: DiagnosisRecord, correction: Correction, status: int = 200
 ) -> Response:
     verdict, job = record.diagnosis, await services.store.job(record.attempt.job)
-    index = await index_of(services, record)
+    index, is_reading = await log_of(services, record)
     context = await services.logs.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
@@ -169,13 +169,14 @@ async def _draw(
         root_line=_root_line(sections),
         log_path=log_path(record.attempt),
         axis=await attempt_axis(services, record, job, index, context),
-        has_log=index is not None and len(index) > 0,
+        has_log=is_reading or (index is not None and len(index) > 0),
+        is_reading=is_reading,
         followed=grouped(after),
         preceded=grouped(before),
         not_it=not_it(verdict),
         endings=await asyncio.to_thread(index.endings, ENDINGS) if index and is_unknown else (),
         not_seen=_not_seen(verdict, job),
-        similar=await services.confirmed_failures.similar(record),
+        similar=[] if is_reading else await services.confirmed_failures.similar(record),
         incident=incident,
         nearby=await _nearby(services, record, job, incident) if is_unknown else [],
         lesson=await _lesson(services, record),
@@ -315,8 +316,13 @@ def _read(form: Form) -> NewFeedback:
 async def _check_line(services: AppDependencies, record: DiagnosisRecord, feedback: NewFeedback) -> None:
     """Raises UnusableLine."""
     number = feedback.root_line
-    index = await index_of(services, record) if number else None
-    if index is None or number is None or not index.last_number:
+    if number is None:
+        return
+    try:
+        index = (await services.log_indexes.load(record.attempt)).index
+    except NotFound:
+        return
+    if not index.last_number:
         return
     streams = index.streams_with(number)
     if not streams:

@@ -39,7 +39,9 @@ async def log_page(
 ) -> Response:
     """A window of the log. What cannot be searched for is told beside the field, with the log as it was."""
     key = AttemptKey(id, attempt)
-    log = await services.log_indexes.load(key)
+    log = await services.log_indexes.load_or_begin(key)
+    if log is None:
+        return pages.draw("log_reading.html", key=key)
     record = (await latest(services.store, id)).get(attempt)
     choice = LogChoice.model_validate(query.model_dump(exclude={"follow"}))
     fault = ""

@@ -15,7 +15,7 @@ from diagnoser.ports import LAST_SEEN, DiagnosisFilter, DiagnosisRecord, ListNam
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
-from diagnoser.web.attempt_axis import attempt_axis, index_of
+from diagnoser.web.attempt_axis import attempt_axis, log_of
 from diagnoser.web.authentication import Caller, Provided, may_read
 from diagnoser.web.column_order import ColumnOrder
 from diagnoser.web.dependencies import AppDependencies
@@ -93,12 +93,14 @@ async def incident_page(id: IncidentId, services: Provided, pages: Drawn, after:
     records = await services.store.incident_failures(id, after, FAILURES + 1)
     shown = records[:FAILURES]
     newest = shown[0] if shown and not after else None
+    axis, is_reading = await _axis(services, newest) if newest else (None, False)
     return pages.draw(
         "incident.html",
         incident=incident,
         records=shown,
         newest=newest,
-        axis=await _axis(services, newest) if newest else None,
+        axis=axis,
+        is_reading=is_reading,
         log_path=log_path(newest.attempt) if newest else "",
         next_url=f"/incidents/{id}?" + urlencode({"after": shown[-1].id}) if len(records) > FAILURES else "",
         is_first=not after,
@@ -132,11 +134,12 @@ async def decide(id: IncidentId, form: Pressed, services: Provided) -> Response:
     return RedirectResponse("/" if form.text("page") == "now" else f"/incidents/{id}", status_code=303)
 
 
-async def _axis(services: AppDependencies, record: DiagnosisRecord) -> TimeAxis | None:
-    index, job, node_lines = await asyncio.gather(
-        index_of(services, record), services.store.job(record.attempt.job), services.logs.node_lines(record)
+async def _axis(services: AppDependencies, record: DiagnosisRecord) -> tuple[TimeAxis | None, bool]:
+    """Also whether there is none yet because the log is large and being read."""
+    (index, is_reading), job, node_lines = await asyncio.gather(
+        log_of(services, record), services.store.job(record.attempt.job), services.logs.node_lines(record)
     )
-    return await attempt_axis(services, record, job, index, node_lines)
+    return await attempt_axis(services, record, job, index, node_lines), is_reading
 
 
 async def _situation(services: AppDependencies) -> Situation:

@@ -47,6 +47,7 @@ async def test_a_stale_cursor_is_refused_and_nothing_of_the_commit_stays(store: 
         await store.append([append(OTHER, delta=b"other"), append(delta=b"again")])
     assert await data(store) == [b"first"]
     assert await data(store, OTHER) == []
+    assert (await store.stored_size(KEY), await store.stored_size(OTHER)) == (5, 0)
     assert await store.job(OTHER.job) is None
     assert (await store.attempts(KEY.job))[0].revision == 1
 

@@ -10,6 +10,7 @@ from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.web import sse
 from tests.e2e.test_pages import CHROMIUM, browser, served, watched
+from tests.large_logs import hold_logs
 from tests.serving import HOSTILE, NOW, Web, save, store_log, verdict
 
 KEY = AttemptKey("llm-7b", 1)
@@ -223,3 +224,28 @@ CONTRAST = """() => {
   return [...low];
 }"""
 """Elements with text of their own whose contrast with what lies behind them is under that of WCAG AA."""
+
+
+async def test_pages_come_before_a_large_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict is there at once and says that the log is being read; when it is, the page is drawn anew by itself,
+    unless somebody has typed into it: then it offers that. The log's own page does the same."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        made = await fill(web)
+        may_read = hold_logs(monkeypatch)
+        pages = [await chromium.new_page() for _ in range(3)]
+        complaints = [await watched(page, address) for page in pages]
+        for page, path in zip(pages, (f"/diagnoses/{made}", f"/diagnoses/{made}", LOG), strict=True):
+            await page.goto(address + path)
+            await expect(page.locator("#reading")).to_contain_text("is being read")
+        untouched, typed, log = pages
+        await expect(untouched.locator("#root")).to_contain_text("ValueError: seam")
+        await expect(untouched.locator("#axis")).to_have_count(0)
+        await typed.get_by_label("What helped").fill("a new seam")
+        may_read.set()
+        await expect(untouched.locator("#axis")).to_be_visible()
+        await expect(log.locator("#rows > li").first).to_be_visible()
+        await expect(typed.locator("#reading")).to_contain_text("has been read")
+        assert await typed.get_by_label("What helped").input_value() == "a new seam"
+        await typed.get_by_role("link", name="Look again").click()
+        await expect(typed.locator("#axis")).to_be_visible()
+    assert complaints == [[], [], []]

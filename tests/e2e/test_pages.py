@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.async_api import Browser, Page, Route, async_playwright, expect
+from playwright.async_api import Browser, ConsoleMessage, Page, Route, async_playwright, expect
 
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.ports import IncidentFilter
@@ -75,8 +75,12 @@ async def watched(page: Page, address: str) -> list[str]:
             found.append(f"request to {route.request.url}")
             await route.abort()
 
+    def complain(message: ConsoleMessage) -> None:
+        if message.type != "info":  # such as that a focus was not moved
+            found.append(f"{message.type}: {message.text}")
+
     await page.route("**/*", gate)
-    page.on("console", lambda message: found.append(f"{message.type}: {message.text}"))
+    page.on("console", complain)
     page.on("pageerror", lambda error: found.append(f"error: {error}"))
     page.on("dialog", lambda dialog: found.append(f"dialog: {dialog.message}"))
     return found

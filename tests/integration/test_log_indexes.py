@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from diagnoser.compress import Compressor
 from diagnoser.diagnosis import log_indexes
@@ -15,6 +16,7 @@ from diagnoser.model import AttemptKey, LineBlock, Stream
 from diagnoser.model.errors import NotFound
 from tests.bench import logs
 from tests.databases import sqlite_store
+from tests.large_logs import hold_logs
 from tests.serving import store_log
 
 KEY, OTHER = AttemptKey("a"), AttemptKey("b")
@@ -97,3 +99,56 @@ async def test_whoever_reads_a_log_whole_gets_the_one_that_is_kept(tmp_path: Pat
     assert [one.point.step for one in index.timeline.progress] == [1, 2]
     assert (await kept.load(OTHER)).evidence.lines == ()
     await store.close()
+
+
+async def test_nobody_waits_for_a_large_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read once behind all that look, with its evidence; when lines came, the last index is shown until the new
+    one is made; a small log is there at once."""
+    may_read = hold_logs(monkeypatch)
+    store = await sqlite_store(tmp_path / "i.db")
+    indexes = LogIndexes(store, AttemptLogs(store, Compressor), lambda: 0.0)
+    await store_log(store, KEY, LINE)
+    assert [await indexes.load_or_begin(KEY) for _ in range(3)] == [None] * 3
+    assert len(indexes._behind) == 1
+    may_read.set()
+    first = await read_behind(indexes)
+    assert "evidence" in vars(first.index.log.digest)
+    assert await indexes.load_or_begin(KEY) is first
+
+    may_read.clear()
+    await store_log(store, KEY, LINE)
+    assert await indexes.load_or_begin(KEY) is first
+    may_read.set()
+    assert len((await read_behind(indexes)).index) == 2
+
+    await store_log(store, OTHER, LINE)
+    monkeypatch.setattr(log_indexes, "READ_AT_ONCE", await store.stored_size(OTHER))
+    assert await indexes.load_or_begin(OTHER) is not None
+    with pytest.raises(NotFound):
+        await indexes.load_or_begin(AttemptKey("a", 2))
+    await store.close()
+
+
+async def test_a_large_log_that_cannot_be_read_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure is in the service's log, and the next look begins anew."""
+    monkeypatch.setattr(log_indexes, "READ_AT_ONCE", -1)
+    store = await sqlite_store(tmp_path / "i.db")
+    indexes = LogIndexes(store, AttemptLogs(store, Compressor), lambda: 0.0)
+    await store_log(store, KEY, LINE)
+    with pytest.MonkeyPatch.context() as broken, capture_logs() as said:
+        broken.setattr(log_indexes, "_indexed", lambda log: 1 / 0)
+        assert await indexes.load_or_begin(KEY) is None
+        await asyncio.wait([task for task, _ in indexes._behind.values()])
+        await asyncio.sleep(0)
+    assert [(entry["event"], entry["job"]) for entry in said] == [("log_not_read", "a")]
+    assert await indexes.load_or_begin(KEY) is None
+    assert len((await read_behind(indexes)).index) == 1
+    await store.close()
+
+
+async def read_behind(indexes: LogIndexes) -> log_indexes.IndexedLog:
+    """The index that is being made, when it is made."""
+    await asyncio.gather(*(task for task, _ in indexes._behind.values()))
+    await asyncio.sleep(0)
+    assert not indexes._behind
+    return await indexes.load(KEY)

@@ -118,6 +118,11 @@ class LogRows(ArchiveRows):
         async with self.reading() as connection:
             return await _pieces(connection, _is(attempt))
 
+    async def stored_size(self, attempt: AttemptKey) -> int:
+        query = select(func.coalesce(func.sum(func.length(deltas.c.data)), 0)).where(_is(attempt))
+        async with self.reading() as connection:
+            return int((await connection.execute(query)).scalar_one())
+
     async def newest_pieces(
         self, attempts: Collection[AttemptKey], count: int, size: int
     ) -> dict[AttemptKey, list[StoredPiece]]:

@@ -86,6 +86,28 @@ for (const all of document.querySelectorAll("input[data-all]")) {
   all.parentElement.hidden = ticks().length < 2;
   all.onchange = () => ticks().forEach((tick) => (tick.checked = all.checked));
 }
+// A large log is read while its page is shown already. Then the page is shown anew, but not under somebody's hands.
+async function lookAgain(note, isTouched) {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (!answer.ok || page.getElementById("reading")) return false;
+  if (!isTouched()) location.reload();
+  else note.firstChild.textContent = "The log of this attempt has been read. ";
+  return true;
+}
+
+function waitForLog(note) {
+  let touched = false;
+  addEventListener("input", () => (touched = true));
+  const again = async () => {
+    const isDone = document.hidden ? false : await lookAgain(note, () => touched).catch(() => false);
+    if (!isDone) setTimeout(again, 2000);
+  };
+  setTimeout(again, 2000);
+}
+
+const reading = document.getElementById("reading");
+if (reading) waitForLog(reading);
 offerCopies(document);
 offerPicks();
 if (list && "live" in list.dataset) follow();

@@ -4,9 +4,6 @@ BIN    := .venv/bin
 STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
-# Tests start Python hundreds of times: each would compile all modules again.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api score docs lock clean
 

@@ -32,6 +32,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+_NAMED_WHOLE = 80
 NOWHERE = "http://127.0.0.1:9"  # the port of "discard": nothing listens
 
 
@@ -43,6 +44,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
         lost = [item.nodeid for item in items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
         if lost:
             raise pytest.UsageError(f"groups of tests are not kept together: {lost[0]}")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A long text is named by its beginning and its length: the name stands in every report."""
+    text = val.decode("latin-1") if isinstance(val, bytes) else val
+    if not isinstance(text, str) or len(text) <= _NAMED_WHOLE:
+        return None
+    return f"{ascii(text[:_NAMED_WHOLE])[1:-1]}...{len(text)}"
 
 
 def pytest_collection_finish() -> None:

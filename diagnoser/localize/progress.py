@@ -49,7 +49,7 @@ class ProgressTimeline:
 
     Whether it went on is told by ``Series`` whose points are in an order with the line: see ``model.order``. places: of
     all steps, ascending, on a scale that lines and steps share: line numbers where there is one stream, else times,
-    which are those of arrival where no others are known.
+    which are those of arrival where no others are known: only in streams of one ``order_of`` do they tell what was first.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -59,6 +59,7 @@ class ProgressTimeline:
         self.places = sorted(self.place_of(point) for point in stepped)
         self._steps = _PointOrders(stepped, next(iter(own), None) if self._single else None)
         self._calm = _PointOrders(list(filter(_is_finite, evidence.progress)), self._steps.only)
+        self._undated = {line.stream for line in evidence.lines if line.arrived}
         self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
         for line in () if self._single else evidence.lines:
             numbers, places = self._line_places.setdefault(line.stream, ([], []))
@@ -82,6 +83,11 @@ class ProgressTimeline:
     def calmed(self, line: Line) -> bool:
         """Whether a later point shows a finite loss again."""
         return self._calm.count_after(line, None) > 0
+
+    def order_of(self, stream: Stream) -> Stream | None:
+        """The lines of which streams share an order with those of this one: only its own, as it prints no times; None:
+        those of all streams that print times, or of the only one."""
+        return stream if not self._single and stream in self._undated else None
 
     def place_of(self, point: Progress) -> float:
         return float(point.line) if self._single else point.time

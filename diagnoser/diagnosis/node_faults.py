@@ -5,10 +5,11 @@ host that the line names. The rules read each node's log by itself: nothing that
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.diagnosis import pipeline, verdict
+from diagnoser.diagnosis.node_logs import SetAsideReason
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.dialects import mentions
 from diagnoser.localize import suspect_nodes
@@ -39,6 +40,8 @@ _CITED = 20
 """Most symptoms and rejected candidates listed."""
 NODE_FAIL = "NODE_FAIL"
 """The reason of an end that schedulers' agents give where the node is gone."""
+NOT_THE_CAUSE = "seen, and not taken for the cause"
+"""How a note begins on a fault in a node's log that was weighed and does not decide."""
 _TAKES_OUT = (None, Action.CORDON_AND_RESUBMIT)
 """What a rule may ask for whose fault proves that the node must go; None leaves it to the policy table."""
 
@@ -56,15 +59,20 @@ class NodeFault:
         return self.candidate.type
 
 
-def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
+def apply_node_logs(
+    alone: Diagnosis,
+    weighed: Sequence[tuple[Line, SetAsideReason | None]],
+    facts: Facts,
+    knowledge: RuleKnowledge,
+) -> Diagnosis:
     """The verdict on the job's log, or, where a node's fault explains that failure, the verdict on the node.
 
-    alone: from the job's log. lines: of the logs of ``facts.nodes``, from about the time of the failure.
+    alone: from the job's log. weighed: lines of the logs of ``facts.nodes``, from ``node_logs.weighed_lines``.
     """
     failure = _failure(alone, facts, knowledge.engine)
     if not facts.nodes:
         return _without_nodes(alone, failure, facts, knowledge)
-    faults = find_faults(lines, facts.nodes, knowledge)
+    faults = find_faults([line for line, reason in weighed if reason is None], facts.nodes, knowledge)
     explaining, others = list[NodeFault](), list[NodeFault]()
     for fault in faults:
         explains = knowledge.node_faults.explains(fault.type, fault.node, failure)
@@ -73,8 +81,18 @@ def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowl
     diagnosis = alone if confirmed or not explaining else _verdict(alone, explaining, facts, knowledge)
     diagnosis = replace(diagnosis, doubts=()) if explaining else diagnosis  # the machine itself says so
     remark = "confirmed by" if confirmed else "joined"
-    notes = (*diagnosis.notes, *_notes(explaining, remark), *_notes(others, "seen, and not taken for the cause"))
+    notes = (*diagnosis.notes, *_notes(explaining, remark), *_notes(others, NOT_THE_CAUSE))
+    notes += tuple(_notes_on_set_aside(weighed, facts, knowledge))
     return replace(diagnosis, notes=notes, proofs=proofs(explaining, knowledge))
+
+
+def _notes_on_set_aside(
+    weighed: Sequence[tuple[Line, SetAsideReason | None]], facts: Facts, knowledge: RuleKnowledge
+) -> Iterator[str]:
+    """Faults that cannot be of this failure by their time, newest first: what was seen is said."""
+    for reason in SetAsideReason:
+        faults = find_faults([line for line, why in weighed if why is reason], facts.nodes, knowledge)
+        yield from _notes(faults[::-1], NOT_THE_CAUSE, f": {reason}")
 
 
 def _confirms(explaining: Sequence[NodeFault], alone: Diagnosis) -> bool:
@@ -263,9 +281,11 @@ def _proof(fault: NodeFault) -> NodeProof:
     return NodeProof(fault.node, kind, line.text, line.stream.source, line.number, line.time)
 
 
-def _notes(faults: Sequence[NodeFault], remark: str) -> tuple[str, ...]:
+def _notes(faults: Sequence[NodeFault], remark: str, why: str = "") -> tuple[str, ...]:
     if not faults:
         return ()
     first = faults[0].line
     more = f" and {len(faults) - 1} more lines" if len(faults) > 1 else ""
-    return (f"{remark}: {first.stream.source} log of {faults[0].node}, line {first.number} ({faults[0].type}){more}",)
+    return (
+        f"{remark}: {first.stream.source} log of {faults[0].node}, line {first.number} ({faults[0].type}){more}{why}",
+    )

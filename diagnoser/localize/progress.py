@@ -47,16 +47,15 @@ class LossBreak:
 class ProgressTimeline:
     """The progress series, to ask whether training went on after a line. Built once per log: logs have many candidates.
 
-    Whether it went on is told by ``Series`` whose points are in an order with the line: see ``model.order``. places: of
-    all steps, ascending, on a scale that lines and steps share: line numbers where there is one stream, else times,
-    which are those of arrival where no others are known: only in streams of one ``order_of`` do they tell what was first.
+    Only steps count that are known to have come after the line: see ``model.order``. Places are on a scale that lines
+    and steps share: line numbers where there is one stream, else times, of arrival where no others are known. They tell
+    what came first only among streams that ``order_of`` puts together.
     """
 
     def __init__(self, evidence: Evidence) -> None:
         own = {line.stream for line in evidence.lines if line.stream.from_job}
         self._single = len(own) <= 1
         stepped = [point for point in evidence.progress if point.step is not None]
-        self.places = sorted(self.place_of(point) for point in stepped)
         self._steps = _PointOrders(stepped, next(iter(own), None) if self._single else None)
         self._calm = _PointOrders(list(filter(_is_finite, evidence.progress)), self._steps.only)
         self._undated = {line.stream for line in evidence.lines if line.arrived}
@@ -107,6 +106,37 @@ class ProgressTimeline:
         return line.time if line.time > 0 else math.inf
 
 
+class StepOrder:
+    """Steps in one order, with the number of different ones from each of them to the end."""
+
+    def __init__(self, points: Iterable[tuple[float, int | None]]) -> None:
+        """points: place in the order, and step."""
+        ordered = sorted(points, key=lambda point: point[0])
+        self._places = [place for place, _ in ordered]
+        self.first = self._places[0] if ordered else math.inf
+        self._counts, steps = [0], set[int | None]()
+        for _, step in reversed(ordered):
+            steps.add(step)
+            self._counts.append(len(steps))
+        self._counts.reverse()
+
+    def count_after(self, place: float) -> int:
+        return self._counts[bisect_right(self._places, place)]
+
+
+def body_begins(points: Iterable[Progress]) -> dict[tuple[Stream, float], float]:
+    """(stream, arrival of a body of lines) -> when its lines were printed, at the earliest: after the body before had
+    arrived; infinitely long ago for the first one."""
+    arrivals: dict[Stream, set[float]] = defaultdict(set)
+    for point in points:
+        arrivals[point.stream].add(point.received)
+    begins = dict[tuple[Stream, float], float]()
+    for stream, received in arrivals.items():
+        ordered = sorted(received)
+        begins |= {(stream, time): before for before, time in zip([-math.inf, *ordered], ordered, strict=False)}
+    return begins
+
+
 class _PointOrders:
     """Points of the progress series in every order that one of them shares with a line. only: the stream of all points
     where there is but one."""
@@ -116,7 +146,7 @@ class _PointOrders:
         self._by_stream: dict[Stream, list[Progress]] = defaultdict(list)
         for point in points:
             self._by_stream[only or point.stream].append(point)
-        self._kinds: dict[object, _Series] = {}
+        self._kinds: dict[object, StepOrder] = {}
 
     def count_after(self, line: Line, ranks: frozenset[int] | None) -> int:
         """How many different steps are known to have been made after ``line``. ranks: of these; None: of all."""
@@ -135,10 +165,10 @@ class _PointOrders:
             return self.only in (None, line.stream)
         return not self.only and line.is_dated and self._dated(ranks).first <= line.time
 
-    def _of_stream(self, stream: Stream, ranks: frozenset[int] | None) -> "_Series":
+    def _of_stream(self, stream: Stream, ranks: frozenset[int] | None) -> StepOrder:
         return self._series((stream, ranks), lambda: ((p.line, p.step) for p in _of(self._by_stream[stream], ranks)))
 
-    def _dated(self, ranks: frozenset[int] | None) -> "_Series":
+    def _dated(self, ranks: frozenset[int] | None) -> StepOrder:
         return self._series(ranks, lambda: ((p.time, p.step) for p in _of(self._points(), ranks) if p.is_dated))
 
     def _of_restarts(self, stream: Stream, ranks: frozenset[int] | None) -> int:
@@ -146,7 +176,7 @@ class _PointOrders:
         later = [other for other in self._by_stream if follows_restart(other, stream)]
         return len({point.step for other in later for point in _of(self._by_stream[other], ranks)})
 
-    def _of_other_output(self, line: Line, ranks: frozenset[int] | None) -> "_Series":
+    def _of_other_output(self, line: Line, ranks: frozenset[int] | None) -> StepOrder:
         """The steps that the process of the line prints into its other output, without times of both.
 
         Such a step was made after the line if the body before it had arrived after the line already, and not before.
@@ -157,39 +187,21 @@ class _PointOrders:
         for stream, points in self._by_stream.items():
             if stream == line.stream or not are_outputs_of_one_process(stream, line.stream):
                 continue
-            arrivals = sorted({point.received for point in points})
-            begun = dict(zip(arrivals, [-math.inf, *arrivals], strict=False))
-            yield from ((begun[p.received], p.step) for p in _of(points, ranks) if not (line.is_dated and p.is_dated))
+            begins = body_begins(points)
+            undated = (p for p in _of(points, ranks) if not (line.is_dated and p.is_dated))
+            yield from ((begins[p.stream, p.received], p.step) for p in undated)
 
     def _points(self) -> Iterator[Progress]:
         return chain.from_iterable(self._by_stream.values())
 
-    def _series(self, key: object, points: Callable[[], Iterable[tuple[float, int | None]]]) -> "_Series":
+    def _series(self, key: object, points: Callable[[], Iterable[tuple[float, int | None]]]) -> StepOrder:
         if key not in self._kinds:
-            self._kinds[key] = _Series(points())
+            self._kinds[key] = StepOrder(points())
         return self._kinds[key]
 
 
 def _of(points: Iterable[Progress], ranks: frozenset[int] | None) -> Iterator[Progress]:
     return (point for point in points if ranks is None or point.rank in ranks)
-
-
-class _Series:
-    """Points in one order, with the number of different steps from each of them to the end."""
-
-    def __init__(self, points: Iterable[tuple[float, int | None]]) -> None:
-        """points: place in the order, and step."""
-        ordered = sorted(points, key=lambda point: point[0])
-        self._places = [place for place, _ in ordered]
-        self.first = self._places[0] if ordered else math.inf
-        self._counts, steps = [0], set[int | None]()
-        for _, step in reversed(ordered):
-            steps.add(step)
-            self._counts.append(len(steps))
-        self._counts.reverse()
-
-    def count_after(self, place: float) -> int:
-        return self._counts[bisect_right(self._places, place)]
 
 
 def restarts(evidence: Evidence) -> list[int]:

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from diagnoser.model.lines import Stream
 
+_ONLY = Stream()
+"""The stream of a log that has but one."""
 ORDERED_SIGNALS = frozenset({1, 2, 3, 15})
 """Signals by which a person, a scheduler or a launcher asks a process to end."""
 
@@ -152,7 +154,7 @@ class Progress:
     checkpoint: str = ""
     stage: Stage = Stage.TRAIN
     received: float = 0.0
-    stream: Stream = Stream()
+    stream: Stream = _ONLY
     arrived: bool = False
 
     @property

@@ -66,7 +66,9 @@ def resolve_end(
     if not ordered:
         return
     first, last = ordered[0], ordered[-1]
-    if any(is_after(lines[c.line], lines[first.line]).after is not True and _led_to(c, first) for c in candidate_set.open):
+    if any(
+        is_after(lines[c.line], lines[first.line]).after is not True and _led_to(c, first) for c in candidate_set.open
+    ):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c in ordered)
     elif went_on(last) and any(c.line > last.line and _comes_after(c, last) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= last.line)

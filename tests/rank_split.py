@@ -9,8 +9,8 @@ those of the log read as one file.
 import argparse
 import random
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 
@@ -18,7 +18,7 @@ from diagnoser.compress import AttemptLog
 from diagnoser.compress.lines import body_of
 from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model import Diagnosis, Facts, LineBlock, Stream
+from diagnoser.model import Diagnosis, Facts, Stream
 from tests import accuracy_bars, rank_streams
 from tests.corpus import CORPUS
 
@@ -57,14 +57,10 @@ def split(log: bytes, *, undated: bool = False) -> SplitLog:
 def diagnose_split(analyzer: LogAnalyzer, log: SplitLog, seed: int) -> Diagnosis:
     """The verdict on the files of the ranks."""
     compressor = analyzer.compressor()
-    for block in _shipped(log, random.Random(seed)):
+    files = {_stream(rank): lines for rank, lines in log.lines.items()}
+    for block in rank_streams.shipped(files, random.Random(seed)):
         compressor.feed(block)
     return pipeline.diagnose(AttemptLog(compressor.take()).evidence, Facts(), analyzer.knowledge)
-
-
-def _shipped(log: SplitLog, draw: random.Random) -> Iterator[LineBlock]:
-    for block in rank_streams.shipped({_stream(rank): lines for rank, lines in log.lines.items()}, draw):
-        yield block
 
 
 def _stream(rank: int) -> Stream:
@@ -104,9 +100,9 @@ def main() -> None:
                 counts["all"] += all(agrees.values())
                 counts["tries"] += 1
                 if options.show and not all(agrees.values()):
-                    print(f"{folder}/{label.id} seed {seed}: {_shown(whole)} became {_shown(verdict)}")
+                    sys.stdout.write(f"{folder}/{label.id} seed {seed}: {_shown(whole)} became {_shown(verdict)}\n")
     shares = " ".join(f"{name} {counts[name] / max(1, counts['tries']):.3f}" for name in (*MEASURES, "all"))
-    print(f"{counts['logs']} logs, {counts['tries']} orders: the same {shares}")
+    sys.stdout.write(f"{counts['logs']} logs, {counts['tries']} orders: the same {shares}\n")
 
 
 def _shown(diagnosis: Diagnosis) -> str:

@@ -30,9 +30,10 @@ EXCEPTIONS = (
     "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x1024 and 2048x512)",
 )
 CUT_OFF = (
-    "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690, "
+    "torch.distributed.DistBackendError: NCCL error in: /torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690, "
     "remote process exited or there was a network error, NCCL version 2.27.3",
-    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:31412",
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by "
+    "peer [10.0.0.7]:31412",
 )
 STEPS = (
     "step {step} | loss {loss:.4f} | lr 3.0e-04",

@@ -160,15 +160,19 @@ def weighed_lines(
         spans.append((_begin(steps.last + zone, newest, newest) - BEFORE, newest + AFTER))
     read = _without_year if 0.0 < end < _YEAR else float  # a log without years, whose year nothing else shows
 
+    def time_of(line: Line) -> float:
+        return read(line.time - offsets.get(line.stream.node, 0.0))
+
     def reason(line: Line) -> SetAsideReason | None:
-        time = read(line.time - offsets.get(line.stream.node, 0.0))
+        time = time_of(line)
         if end <= 0.0 or not line.time:
             return None
         if not _in_any(spans, time):
             return SetAsideReason.OTHER_TIME
         return SetAsideReason.OUTLIVED if steps.count_after(time) > _UNDER_WAY else None
 
-    return [(line, reason(line)) for line in lines]
+    ago = (line for line in lines if end <= 0.0 or time_of(line) <= end + STALL)  # not what befell the jobs after it
+    return [(line, reason(line)) for line in ago]
 
 
 class _StepTimes:

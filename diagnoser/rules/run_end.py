@@ -61,14 +61,11 @@ def resolve_end(
     """
     _resolve_earlier_ends(candidate_set, begins)
     _resolve_completed(candidate_set, evidence, went_on, diverged=diverged)
-    lines = evidence.lines
     ordered = [c for c in candidate_set.open if is_end(c) and c.type is not FailureType.COMPLETED]
     if not ordered:
         return
     first, last = ordered[0], ordered[-1]
-    if any(
-        is_after(lines[c.line], lines[first.line]).after is not True and _led_to(c, first) for c in candidate_set.open
-    ):
+    if any(_may_precede(c, first, evidence) and _led_to(c, first) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c in ordered)
     elif went_on(last) and any(c.line > last.line and _comes_after(c, last) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= last.line)
@@ -161,6 +158,10 @@ def _comes_after(candidate: Candidate, end: Candidate) -> bool:
     """Whether what follows, once training has gone on, is the outcome: any fault, and a clean end unless the scheduler
     itself took the nodes away, which is what its attempt ended of."""
     return is_fault(candidate) or (is_end(candidate) and end.specificity < Specificity.CODE)
+
+
+def _may_precede(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
+    return is_after(evidence.lines[candidate.line], evidence.lines[end.line]).after is not True
 
 
 def _led_to(candidate: Candidate, end: Candidate) -> bool:

@@ -160,7 +160,7 @@ class LogStore(Protocol):
         """The same of many jobs at once."""
 
     async def newest_of_registered(self, jobs: Collection[str]) -> dict[str, int]:
-        """The highest attempt number of each of the jobs that an agent registered."""
+        """The highest attempt number that an agent told of, of each of the jobs that one registered."""
 
     async def node_parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
         """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first.

@@ -43,9 +43,9 @@ class JobRows(LogRows):
 
     async def register(self, job: Job, attempt: int | None = None) -> Job:
         async with self.writing() as connection:
+            await connection.run_sync(self.create_jobs, {job.id: job.created})
             if job.registered and job.tenant:
                 await _take_over(connection, job)
-            await connection.run_sync(self.create_jobs, {job.id: job.created})
             mine = select(jobs.c.body).where(jobs.c.id == job.id).with_for_update(key_share=True)
             stored = codec.job_of((await connection.execute(mine)).scalar_one())
             merged = completed(stored, job)
@@ -185,14 +185,14 @@ def _looked_at_soon(attempt: AttemptKey) -> Update:
 
 
 async def _take_over(connection: AsyncConnection, job: Job) -> None:
-    """What tokens of the job's tenant have sent under its id before it was registered becomes the job."""
+    """What tokens of the job's tenant have sent under its id before it was registered becomes the job's, unless tokens
+    that speak for all have opened a launch of it already."""
     own = own_job_id(job.id, job.tenant)
     locked = select(jobs.c.body).where(jobs.c.id == own).with_for_update()
     body = (await connection.execute(locked)).scalar()
-    if body is None or await find_job(connection, job.id) is not None:
+    opened = select(attempts.c.number).where(attempts.c.job == job.id).limit(1)
+    if body is None or (await connection.execute(opened)).first():
         return
-    renamed = replace(codec.job_of(body), id=job.id)
-    await connection.execute(jobs.insert(), {"id": job.id, "body": codec.job_text(renamed)})
     rest = [column for column in attempts.c if column.name != "job"]
     copied = select(literal(job.id), *rest).where(attempts.c.job == own)
     await connection.execute(attempts.insert().from_select(["job", *(column.name for column in rest)], copied))

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.archive import ArchiveRows, add_segments
-from diagnoser.adapters.sql.tables import HAS_RAW, attempts, deltas, source_offsets
+from diagnoser.adapters.sql.tables import HAS_RAW, allocations, attempts, deltas, source_offsets
 from diagnoser.adapters.sql.tables import jobs as job_rows
 from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream, spoken_job_id
@@ -239,7 +239,11 @@ class LogRows(ArchiveRows):
                 bodies = select(job_rows.c.body).where(job_rows.c.id.in_(names[start : start + _CHUNK]))
                 known = map(codec.job_of, (await connection.execute(bodies)).scalars())
                 registered |= {job.id for job in known if job.registered}
-        return await self.current_attempts(registered)
+            column = allocations.c
+            newest_told = select(column.job, func.max(column.attempt).label("number")).group_by(column.job)
+            told = newest_told.where(column.job.in_(sorted(registered)))
+            newest = {row.job: row.number for row in await connection.execute(told)}
+        return await self.current_attempts(registered - newest.keys()) | newest
 
     def create_jobs(self, connection: Connection, first_seen: dict[str, float]) -> None:
         """Creates the jobs that nobody registered. first_seen: job id -> time."""

@@ -109,12 +109,16 @@ class Batch:
             blocks = self.blocks.pop(target)
             self.blocks.setdefault(Target(names[target.job], target.attempt), []).extend(blocks)
 
-    def drop(self, reasons: Mapping[str | Target, str]) -> bool:
-        """Count all lines of these jobs and targets as rejected; ``reasons`` gives the reason for each. Whether any
-        lines are left."""
-        for target in [target for target in self.blocks if target.job in reasons or target in reasons]:
+    def of_jobs(self, reasons: Mapping[str, str]) -> dict[Target, str]:
+        """The batch's targets of these jobs, each with the job's reason."""
+        return {target: reasons[target.job] for target in self.blocks if target.job in reasons}
+
+    def drop(self, reasons: Mapping[Target, str]) -> bool:
+        """Count all lines of these attempts as rejected; ``reasons`` gives the reason for each. Whether any lines are
+        left."""
+        for target in reasons:
             self.rejected += sum(block.lines for block in self.blocks.pop(target))
-        self.errors += list(reasons.values())[:ERRORS_TOLD]
+        self.errors += list(dict.fromkeys(reasons.values()))[:ERRORS_TOLD]
         return bool(self.blocks)
 
     @property

@@ -82,11 +82,10 @@ class BulkBatch(Batch):
         self.targets = [target and Target(names.get(target.job, target.job), target.attempt) for target in self.targets]
         Batch.rename(self, names)
 
-    def drop(self, reasons: Mapping[str | Target, str]) -> bool:
+    def drop(self, reasons: Mapping[Target, str]) -> bool:
         for index, target in enumerate(self.targets):
-            reason = target and (reasons.get(target.job) or reasons.get(target))
-            if reason:
-                self.refusals[index] = Refusal("security_exception", reason)
+            if target in reasons:
+                self.refusals[index] = Refusal("security_exception", reasons[target])
                 self.targets[index] = None
         return Batch.drop(self, reasons)
 

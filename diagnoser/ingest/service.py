@@ -236,13 +236,13 @@ class IngestService:
         """Leaves in the batch what the sender may send, under the names that the store has for its jobs. Raises
         OutOfScope when nothing is left."""
         batch.rename(await sender.names({target.job for target in batch.blocks}))
-        reasons: dict[str | Target, str] = {**await sender.refused({target.job for target in batch.blocks})}
+        reasons = batch.of_jobs(await sender.refused({target.job for target in batch.blocks}))
         if not sender.vouches:
-            reasons |= await self._ahead(batch)
+            reasons |= await self.ahead(batch)
         if reasons and not batch.drop(reasons):
-            raise OutOfScope("; ".join(list(reasons.values())[:ERRORS_TOLD]))
+            raise OutOfScope("; ".join(list(dict.fromkeys(reasons.values()))[:ERRORS_TOLD]))
 
-    async def _ahead(self, batch: Batch) -> dict[Target, str]:
+    async def ahead(self, batch: Batch) -> dict[Target, str]:
         """Launches that no agent has told of, of jobs that one registered: a shipper may be faster by one."""
         later = [target for target in batch.blocks if (target.attempt or 1) > 1 and not self._is_known(batch, target)]
         newest = await self._store.newest_of_registered({target.job for target in later}) if later else {}

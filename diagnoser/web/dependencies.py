@@ -43,13 +43,13 @@ class LogIngest(Protocol):
     """``ingest.service.IngestService``."""
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt: ...
 
     async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch: ...
 
     async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt: ...
 
 

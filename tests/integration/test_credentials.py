@@ -51,7 +51,7 @@ class Intake:
     service: IngestService
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         return await self.service.accept(body, format, defaults, received, sender)
 
@@ -59,7 +59,7 @@ class Intake:
         return await self.service.parse_bulk(body, index, defaults, received)
 
     async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         return await self.service.take(batch, format, defaults, received, sender)
 

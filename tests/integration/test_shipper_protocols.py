@@ -48,7 +48,7 @@ class Intake:
     error: Exception | None = None
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         if self.error:
             raise self.error

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.logs import LogRows, check_owners
-from diagnoser.adapters.sql.tables import agents, allocations, attempts, events, jobs, metadata, nodes, plans
+from diagnoser.adapters.sql.tables import agents, allocations, attempts, effects, events, jobs, metadata, nodes, plans
 from diagnoser.localize.checkpoints import EVENTS_MAX, surplus
 from diagnoser.model import (
     ENDS,
@@ -215,13 +215,15 @@ async def _withdraw_ends(connection: AsyncConnection, job: str) -> None:
 
 
 async def _withdraw_plans(connection: AsyncConnection, job: Job) -> None:
-    """Those that nobody carries out yet: they were made before its scheduler said anything."""
+    """Those that nobody carries out yet: they were made before its scheduler said anything. The webhook is not told."""
     states = [state.value for state in (*OPEN, PlanState.SENT, PlanState.HELD)]
     made = select(plans.c.body).where(plans.c.job == job.id, plans.c.state.in_(states), plans.c.lease == 0.0)
     for body in (await connection.execute(made.with_for_update())).scalars().all():
         why, reason = "it was made before the scheduler told of the job", PlanReason.LATER_DIAGNOSIS
         plan = with_state(codec.plan_of(body), PlanState.SUPERSEDED, reason, by=DIAGNOSER, why=why, now=job.created)
         await connection.execute(update(plans).where(plans.c.key == plan.key).values(codec.plan_row(plan)))
+        told = and_(effects.c.key == plan.key, effects.c.state == "pending")
+        await connection.execute(update(effects).where(told).values(state="withheld", error=why))
 
 
 async def find_allocation(connection: AsyncConnection, key: AttemptKey) -> tuple[str, ...]:

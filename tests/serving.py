@@ -28,7 +28,7 @@ from diagnoser.hang.report import HangReport
 from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch, parse_bulk
 from diagnoser.ingest.mapping import DEFAULT
-from diagnoser.ingest.service import IngestReceipt, RefusedJobs
+from diagnoser.ingest.service import IngestReceipt, JobSender
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
@@ -99,7 +99,7 @@ class FakeIngest:
     taken: list[tuple[bytes, str, RecordDefaults, float]] = field(default_factory=list)
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         self.taken.append((body, format, defaults, received))
         if self.error:
@@ -110,11 +110,11 @@ class FakeIngest:
         return parse_bulk(body, index, defaults, received, DEFAULT)
 
     async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         if self.error:
             raise self.error
-        reasons = await refused({target.job for target in batch.blocks})
+        reasons = batch.of_jobs(await sender.refused({target.job for target in batch.blocks})) if sender else {}
         if reasons and not batch.drop(reasons):
             raise OutOfScope("all of it")
         return self.receipt

@@ -57,7 +57,7 @@ class LogAnalyzer:
         )
         weighed = node_logs.weighed_lines(evidence, fault_lines, facts.failed)
         verdict = node_faults.apply_node_logs(alone, weighed, facts, self.knowledge)
-        by_scheduler = node_faults.scheduler_proofs(alone, evidence, facts, self.knowledge)
+        by_scheduler = node_faults.scheduler_proofs(alone, facts, self.knowledge)
         return replace(verdict, proofs=(*verdict.proofs, *by_scheduler))
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:

@@ -19,6 +19,8 @@ from diagnoser.model import (
     Evidence,
     Facts,
     Line,
+    NodeEvent,
+    NodeEventKind,
     NodeProof,
     ProofKind,
     Provenance,
@@ -233,26 +235,31 @@ def _follows(fault: NodeFault, cause: NodeFault, knowledge: RuleKnowledge) -> bo
     return fault.type is not cause.type and knowledge.node_faults.explains(cause.type, cause.node, seen)
 
 
-def scheduler_proofs(
-    alone: Diagnosis, evidence: Evidence, facts: Facts, knowledge: RuleKnowledge
-) -> tuple[NodeProof, ...]:
-    """What the scheduler itself said of this attempt against one of its nodes: a line of its own, or the reason of an
-    end. It proves only what explains the failure, as a node's own log does."""
+def scheduler_proofs(alone: Diagnosis, facts: Facts, knowledge: RuleKnowledge) -> tuple[NodeProof, ...]:
+    """What the scheduler itself told against a node of this attempt: why the attempt ended, or, where that explains the
+    failure, that the node is down. Its agent tells both as events; text proves nothing, whoever delivers it."""
     failure = _failure(alone, facts, knowledge.engine)
-    own = tuple(replace(line, rank=-1) for line in evidence.lines if line.stream.provenance is Provenance.SCHEDULER)
-    explaining = [
-        NodeFault(node, own[candidate.line], candidate)
-        for candidate in _candidates(Evidence(lines=own), knowledge)
-        if _is_fault(candidate, knowledge) and (node := _own_name(candidate.node or "", facts.nodes))
-        if knowledge.node_faults.explains(candidate.type, node, failure)
-    ]
-    lost = (
+    ends = (
         NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
         for event in facts.events
         if event.provenance is Provenance.SCHEDULER and event.reason == NODE_FAIL
         if (node := _own_name(event.node or "", facts.nodes))
     )
-    return (*proofs(explaining, knowledge), *lost)
+    downs = (
+        NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
+        for event in facts.node_events
+        if _is_down(event, facts) and (node := _own_name(event.node, facts.nodes))
+        if knowledge.node_faults.explains(FailureType.NODE_FAILURE, node, failure)
+    )
+    return (*ends, *downs)
+
+
+def _is_down(event: NodeEvent, facts: Facts) -> bool:
+    """Whether the node went down, and was not back before the failure."""
+    if event.kind is not NodeEventKind.DOWN:
+        return False
+    later = (other for other in facts.node_events if other.node == event.node and other.time > event.time)
+    return not any(other.kind is NodeEventKind.RESUMED and other.time < facts.failed[0] for other in later)
 
 
 def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[NodeProof, ...]:
@@ -266,10 +273,10 @@ def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[N
 
 
 def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
-    """Whether the fault is sure enough to take the node out: an alias in the line may after all be another host, and
-    what monitoring says is not the node's own word."""
+    """Whether the fault is sure enough to take the node out: an alias in the line may after all be another host, what
+    monitoring says is not the node's own word, and the scheduler's comes as an event."""
     stated, named = fault.candidate, fault.candidate.node
-    if fault.line.stream.source == ALERTS:
+    if fault.line.stream.source == ALERTS or fault.line.stream.provenance is Provenance.SCHEDULER:
         return False
     sure = stated.maturity is Maturity.STABLE and stated.action in _TAKES_OUT
     return sure and knowledge.node_faults.proves(fault.type) and (not named or bool(_own_name(named, (fault.node,))))
@@ -277,8 +284,7 @@ def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
 
 def _proof(fault: NodeFault) -> NodeProof:
     line = fault.line
-    kind = ProofKind.SCHEDULER if line.stream.provenance is Provenance.SCHEDULER else ProofKind.NODE_LOG
-    return NodeProof(fault.node, kind, line.text, line.stream.source, line.number, line.time)
+    return NodeProof(fault.node, ProofKind.NODE_LOG, line.text, line.stream.source, line.number, line.time)
 
 
 def _notes(faults: Sequence[NodeFault], remark: str, why: str = "") -> tuple[str, ...]:

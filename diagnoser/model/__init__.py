@@ -56,7 +56,19 @@ from diagnoser.model.hangs import (
     cited_place,
 )
 from diagnoser.model.incidents import Incident, IncidentChange, IncidentState
-from diagnoser.model.jobs import ENDS, Attempt, AttemptKey, CheckpointPhase, Event, EventKind, Facts, Job
+from diagnoser.model.jobs import (
+    ENDS,
+    Attempt,
+    AttemptKey,
+    CheckpointPhase,
+    Event,
+    EventKind,
+    Facts,
+    Job,
+    is_made_by_agent,
+    own_job_id,
+    spoken_job_id,
+)
 from diagnoser.model.learned import (
     LOADED,
     Author,
@@ -223,6 +235,9 @@ __all__ = [
     "ValidationResult",
     "changed_by_model",
     "cited_place",
+    "is_made_by_agent",
     "node_log_id",
+    "own_job_id",
     "provenance_of",
+    "spoken_job_id",
 ]

@@ -22,6 +22,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.alerts import Alert, encode
 from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
+from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.trials import ScoreDrop
 from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert, score_drop_alert
 from diagnoser.notifications.routing import AlertRouting
@@ -122,6 +123,8 @@ class DecisionPlanner:
 
     def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:
         now, job = record.created, claim.job
+        if claim.runs and record.diagnosis.outcome is not Outcome.HUNG:
+            return None  # what a job prints or reports ends no launch: the plan is made when its scheduler says so
         plan = self.policy.plan(self.make_id(now), claim.attempt.key, record.diagnosis, now)
         if plan is None:
             return None

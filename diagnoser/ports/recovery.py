@@ -50,6 +50,9 @@ class RecoveryStore(Protocol):
     async def node_history(self, cluster: str, node: str, limit: int) -> list[NodeEvent]:
         """What happened to one node, the newest first."""
 
+    async def node_events(self, cluster: str, nodes: Collection[str], since: float) -> list[NodeEvent]:
+        """What happened to these nodes from a time on, the oldest first."""
+
     async def breakers(self) -> list[BreakerState]: ...
 
     async def trip_breaker(self, state: BreakerState) -> BreakerState:

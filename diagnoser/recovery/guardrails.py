@@ -93,10 +93,10 @@ def _proven(plan: Plan, case: _Case) -> Plan | None:
         suspects = tuple(node for node in plan.suspects if node in plan.allocation)
         checked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), suspects=suspects)
         return _with_change(checked, f"{why}: the job's own nodes are checked", case.now, reason)
+    if reason is _R.ALLOCATION_UNKNOWN:
+        return _held(replace(plan, nodes=(), suspects=()), reason, why, case)  # whoever forges a launch names no node
     if plan.mode is Mode.OBSERVE:
         return _with_change(plan, why, case.now, reason)
-    if reason is _R.ALLOCATION_UNKNOWN:
-        return _held(plan, reason, why, case)
     asked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), unproven_suspects=plan.unproven)
     return _with_change(asked, why, case.now, reason)
 

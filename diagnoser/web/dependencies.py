@@ -13,7 +13,7 @@ from diagnoser.hang.report import HangReport
 from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch
 from diagnoser.ingest.mapping import DEFAULT, FieldMapping
-from diagnoser.ingest.service import IngestReceipt, RefusedJobs
+from diagnoser.ingest.service import IngestReceipt, JobSender
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
@@ -43,13 +43,13 @@ class LogIngest(Protocol):
     """``ingest.service.IngestService``."""
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt: ...
 
     async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch: ...
 
     async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt: ...
 
 

@@ -19,7 +19,7 @@ from diagnoser.adapters.memory import RecentUnplaced
 from diagnoser.compress import Compressor
 from diagnoser.compress.pieces import unpack
 from diagnoser.ingest import RecordDefaults
-from diagnoser.ingest.service import IngestReceipt, IngestService, RefusedJobs
+from diagnoser.ingest.service import IngestReceipt, IngestService, JobSender
 from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.llm.redact import redact
 from diagnoser.model import AttemptKey, Job, Provenance, Stream, UnplacedReason, UnplacedStream, node_log_id
@@ -48,11 +48,11 @@ class Intake:
     error: Exception | None = None
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         if self.error:
             raise self.error
-        return await self.service.accept(body, format, defaults, received, refused)
+        return await self.service.accept(body, format, defaults, received, sender)
 
 
 class Sink(RecentUnplaced):

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.jobs import find_allocation
+from diagnoser.adapters.sql.jobs import find_allocation, job_names
 from diagnoser.adapters.sql.nodes import NodeRows
 from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
 from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, OutboxMessage, Plan, PlanState, TransitionResult
@@ -30,7 +30,7 @@ class PlanRows(NodeRows):
         if where.state:
             query = query.where(plans.c.state == where.state)
         if where.job:
-            query = query.where(plans.c.job == where.job)
+            query = query.where(plans.c.job.in_(job_names(where.job, self.viewer)))
         if after:
             query = query.where(plans.c.id < after)
         async with self.reading() as connection:

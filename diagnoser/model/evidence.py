@@ -34,6 +34,7 @@ class Line:
     time: from the record or parsed from the line, else the time the block was received; 0.0 when unknown.
     task: the number that ``srun --label`` put in front; it is also the rank only where each task is one rank.
     received: when the service received it, by its own clock; 0.0 in a file.
+    continues: of a node's log, where it goes on with the message before it.
     """
 
     stream: Stream
@@ -46,6 +47,7 @@ class Line:
     mark: Mark = Mark.CONTEXT
     task: int = -1
     received: float = 0.0
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _STAMP = re.compile(
 _NAMES = re.compile(r"(?P<host>\S+) (?P<sender>[^\s:\[\]]+)(?:\[\d+\])?: |(?P<kernel>kernel): ")
 _SURE_NAMES = re.compile(r"(?P<host>\S+) (?:(?P<kernel>kernel)|(?P<sender>[^\s:\[\]]+)\[\d+\]): ")
 """Without a time in front, ``nvme nvme2: `` is how a message begins."""
-_UPTIME = re.compile(r"\[ *\d+\.\d{3,9}\](?:\[ *[TC]\d+\])? ")
+_UPTIME = re.compile(r"\[ *\d+\.\d{1,9}\](?:\[ *[TC]\d+\])? ")
 _CALENDAR = re.compile(r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \d{4}\] ")
 
 

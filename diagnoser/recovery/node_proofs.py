@@ -68,16 +68,15 @@ class NodeProofTable(StrictModel):
     def in_log(self, source: str, text: str, fault: FailureType) -> bool:
         """Whether a line of a node's log proves this fault. source: of its stream, which somebody vouches for."""
         record = system_log.read_record(text)
-        sender = _vouched_sender(source, record)
-        rows = self._matches(sender, text[record.start :]) if sender else ()
-        return any(fault in row.faults for row in rows)
+        rows = self._matches(text[record.start :])
+        return any(fault in row.faults and _is_of(row.sender, source, record) for row in rows)
 
     def in_answer(self, text: str, types: Collection[FailureType]) -> bool:
         """Whether a line of the kernel, in an answer to a query about failures of these types, proves a fault."""
         record = system_log.read_record(text)
         if not record.is_of_kernel:
             return False
-        rows = (row for row in self._matches(KERNEL, text[record.start :]) if not row.decoded)
+        rows = (row for row in self._matches(text[record.start :]) if row.sender == KERNEL and not row.decoded)
         return any(not row.explains or not set(types).isdisjoint(row.explains) for row in rows)
 
     def blanked(self, text: str) -> str:
@@ -85,9 +84,9 @@ class NodeProofTable(StrictModel):
         start = system_log.read_record(text).start
         return text[:start] + self._blanked(text[start:])
 
-    def _matches(self, sender: str, message: str) -> Iterator[ProofPattern]:
+    def _matches(self, message: str) -> Iterator[ProofPattern]:
         message = self._blanked(message[:_LONGEST])
-        return (row for row, pattern in self._compiled if row.sender == sender and pattern.search(message))
+        return (row for row, pattern in self._compiled if pattern.search(message))
 
     def _blanked(self, message: str) -> str:
         characters = list(message)
@@ -116,11 +115,11 @@ class NodeProofTable(StrictModel):
 NO_PROOFS = NodeProofTable()
 
 
-def _vouched_sender(source: str, record: SystemRecord) -> str:
-    """Whose message a record is, as far as its stream vouches for that; "" where it does not."""
-    if source in KERNEL_SOURCES:
-        return KERNEL if record.is_of_kernel else ""
-    return record.sender if source == DAEMON else ""
+def _is_of(sender: str, source: str, record: SystemRecord) -> bool:
+    """Whether a record is a message of this sender, as far as its stream vouches for that."""
+    if sender == KERNEL:
+        return source in KERNEL_SOURCES and record.is_of_kernel
+    return source == DAEMON and record.sender in ("", sender)
 
 
 def load(path: str, text: str) -> NodeProofTable:
@@ -167,10 +166,10 @@ def _uncompiled(pattern: str) -> str:
 def _example_faults(table: NodeProofTable) -> Iterator[_Mistake]:
     for index, row in enumerate(table.proofs):
         for line in row.examples.proves:
-            if row not in table._matches(row.sender, line):
+            if row not in table._matches(line):
                 yield ("proofs", index), f"{row.id}: example '{line[-80:]}' proves nothing"
         for line in row.examples.proves_nothing:
-            if proving := next(table._matches(row.sender, line), None):
+            if proving := next(table._matches(line), None):
                 yield ("proofs", index), f"{row.id}: example '{line[-80:]}' proves a fault, by '{proving.id}'"
     for index, form in enumerate(table.free_fields):
         for example in form.examples:

@@ -55,7 +55,7 @@ class SystemRecord(NamedTuple):
 def read_record(text: str) -> SystemRecord:
     """The head of one line, in the order in which the formats put its parts."""
     if record := _KMSG.match(text):
-        facility, fragment = int(record["priority"]) >> 3, "c" in record["flags"]
+        facility, fragment = int(record["priority"]) >> 3, record["flags"] != "-"
         return SystemRecord(record.end(), facility, is_fragment=fragment)
     start, facility = _facility(text)
     if head := _RFC5424.match(text, start):

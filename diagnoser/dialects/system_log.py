@@ -1,7 +1,7 @@
 """Takes the head of a record of a node's own log apart: who sent it, and where its message begins.
 
-Formats: what ``dmesg`` prints (uptime, ``-T``, ``-x``, ISO), records of ``/dev/kmsg``, syslog in the forms of RFC 3164 and
-RFC 5424 with or without its priority, and ``journalctl -o short-iso``.
+Formats: what ``dmesg`` prints (uptime, ``-T``, ``-x``, ISO), records of ``/dev/kmsg``, syslog in the forms of RFC 3164
+and RFC 5424 with or without its priority, and ``journalctl -o short-iso``.
 """
 
 import re
@@ -22,7 +22,8 @@ _RFC5424 = re.compile(
 _RING_BUFFER = re.compile(rf"(?P<stamp>{_SECOND},\d+{_ZONE}) ")
 """``dmesg --time-format iso``: nobody else writes the comma, and it names no sender."""
 _STAMP = re.compile(
-    rf"(?:(?P<stamp>{_SECOND}(?:\.\d+)?{_ZONE})|{_SECOND}(?:\.\d+)?|[A-Z][a-z]{{2}} +\d{{1,2}} \d\d:\d\d:\d\d(?:\.\d+)?) "
+    rf"(?:(?P<stamp>{_SECOND}(?:\.\d+)?{_ZONE})|{_SECOND}(?:\.\d+)?"
+    r"|[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?:\.\d+)?) "
 )
 _NAMES = re.compile(r"(?P<host>\S+) (?P<sender>[^\s:\[\]]+)(?:\[\d+\])?: |(?P<kernel>kernel): ")
 _SURE_NAMES = re.compile(r"(?P<host>\S+) (?:(?P<kernel>kernel)|(?P<sender>[^\s:\[\]]+)\[\d+\]): ")
@@ -54,9 +55,8 @@ class SystemRecord(NamedTuple):
 
 def read_record(text: str) -> SystemRecord:
     """The head of one line, in the order in which the formats put its parts."""
-    if record := _KMSG.match(text):
-        facility, fragment = int(record["priority"]) >> 3, record["flags"] != "-"
-        return SystemRecord(record.end(), facility, is_fragment=fragment)
+    if head := _KMSG.match(text):
+        return SystemRecord(head.end(), int(head["priority"]) >> 3, is_fragment=head["flags"] != "-")
     start, facility = _facility(text)
     if head := _RFC5424.match(text, start):
         stamp = head["stamp"].removeprefix("-")

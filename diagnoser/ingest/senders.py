@@ -37,8 +37,8 @@ def doubts(source: str, values: Mapping[str, str]) -> str:
         return f"describes the node, and proves nothing about it{': ' if why else ''}{why}"
     if vouched in KERNEL_SOURCES and not _is_shown(values, "facility"):
         return (
-            "proves what the shipper calls the kernel's: let it read nothing but records of facility kern from /dev/kmsg "
-            "or of journald's _TRANSPORT=kernel, or send SYSLOG_FACILITY with each"
+            "proves what the shipper calls the kernel's: let it read nothing but records of facility kern, from "
+            "/dev/kmsg or of journald's _TRANSPORT=kernel, or send SYSLOG_FACILITY with each"
         )
     return ""
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from diagnoser.dialects.system_log import KERNEL, KERNEL_FACILITY
 from diagnoser.ingest.batch import ERRORS_TOLD, LINES_LIMIT, Batch, Place, RecordDefaults, Unplaced, check_count
 from diagnoser.ingest.mapping import OWN, FieldMapping
-from diagnoser.dialects.system_log import KERNEL, KERNEL_FACILITY
 from diagnoser.model import KERNEL_SOURCES, SYSLOG, LineBlock
 from diagnoser.model.errors import BadInput
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -28,69 +29,7 @@ KERNEL_ROWS = [row for row in TABLE.proofs if row.sender == "kernel"]
 FAULTS = [line for row in TABLE.proofs for line in row.examples.proves]
 """What a liar would have a process be called."""
 
-FORMS = (
-    "traps: {comm}[991] trap invalid opcode ip:7f2cd1a0 sp:7ffd1b20 error:0 in {file}[7f2cd1a0,7f2cd000+1000]",
-    "traps: {comm}[991] general protection fault ip:7f2cd1a0 sp:7ffd1b20 error:0 in {file}[7f2cd000+1c4000]",
-    "{comm}[991]: segfault at 0 ip 00007f2cd1a0 sp 00007ffd1b20 error 4 in {file}[7f2cd000+1c4000] likely on CPU 3 (core 1)",
-    "{comm}[991]: segfault (11) at 0 nip 10a0 lr 10a4 code 1 in {file}[10000+1000]",
-    "{comm}[991]: unhandled signal 11 at 0000000000000000 nip 00001000",
-    "{comm}[991]: bad frame in rt_sigreturn: 00000000d1a0b1c2 ip:0 sp:0 orax:0 in {file}[7f2c+1000]",
-    "{comm}/991: potentially unexpected fatal signal 4.",
-    "{comm}: potentially unexpected fatal signal 11.",
-    "{comm} invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0",
-    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset={group},mems_allowed=0-1,oom_memcg=/{group},task_memcg=/{group}/step_0,"
-    "task={comm},pid=991,uid=1000",
-    "Memory cgroup out of memory: Killed process 991 ({comm}) total-vm:93939kB, anon-rss:83838kB, file-rss:0kB, shmem-rss:0kB, UID:1000",
-    "Out of memory: Killed process 991 ({comm}) total-vm:93939kB, anon-rss:83838kB, file-rss:0kB, shmem-rss:0kB, UID:1000",
-    "Out of memory: Kill process 991 ({comm}) score 912 or sacrifice child",
-    "oom_reaper: reaped process 991 ({comm}), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB",
-    "[    991]  1000   991  2345678   123456  1234567        0             0 {comm}",
-    "[    991]  1000   991  2345678   123456   100000    23456        0  1234567        0             0 {comm}",
-    "Tasks in /{group} are going to be killed due to memory.oom.group set",
-    "Task in /{group}/step_0 killed as a result of limit of /{group}",
-    "Memory cgroup stats for /{group}:",
-    "cgroup: fork rejected by pids controller in /{group}",
-    "process '{path}' started with executable stack",
-    "INFO: task {comm}:991 blocked for more than 122 seconds.",
-    "INFO: task {comm}:991 blocked on a mutex likely owned by task {comm}:992.",
-    "task:{comm}          state:D stack:0     pid:991   tgid:991   ppid:1      flags:0x00000002",
-    "CPU: 3 PID: 991 Comm: {comm} Tainted: P           OE      6.8.0-40-generic #40",
-    "CPU: 3 UID: 1000 PID: 991 Comm: {comm} Kdump: loaded Not tainted 6.12.0 #1",
-    "BUG: Bad page state in process {comm}  pfn:7f2c1a",
-    "EXT4-fs error (device loop7): ext4_lookup:1855: inode #2371: comm {comm}: deleted inode referenced: 12",
-    "EXT4-fs warning (device loop7): ext4_dirblock_csum_verify:405: inode #2: comm {comm}: No space for directory leaf checksum",
-    "BTRFS: device label {label} devid 1 transid 7 /dev/loop7 (7:7) scanned by {comm} (991)",
-    "audit: type=1326 audit(1764000000.123:77): auid=1000 uid=1000 gid=1000 ses=3 pid=991 comm=\"{comm}\" exe=\"{path}\" sig=31 syscall=59",
-    "audit: type=1400 audit(1764000000.123:78): apparmor=\"DENIED\" operation=\"open\" profile=\"{label}\" name=\"{path}\" pid=991 comm=\"{comm}\"",
-    "audit: type=1701 audit(1764000000.123:79): auid=1000 uid=1000 pid=991 comm=\"{comm}\" exe=\"{path}\" sig=11 res=1",
-    "warning: `{comm}' uses 32-bit capabilities (legacy support in use)",
-    "process `{comm}' is using obsolete setsockopt SO_BSDCOMPAT",
-    "{comm} (991): drop_caches: 3",
-    "{comm} (991) used greatest stack depth: 11000 bytes left",
-    "{comm}: page allocation failure: order:4, mode:0x40dc0(GFP_KERNEL|__GFP_COMP|__GFP_ZERO), nodemask=(null),cpuset={group},mems_allowed=0-1",
-    "{comm}: vmalloc error: size 4096, page order 0, failed to allocate pages",
-    "ptrace attach of \"{path}\"[991] was attempted by \"{path}\"[992]",
-    "x86/split lock detection: #AC: {comm}/991 took a split_lock trap at address: 0x55d1a0",
-    "Memory failure: Killing {comm}:991 due to hardware memory corruption fault at 7f2c",
-    "NVRM: Xid (PCI:0000:1b:00): 31, pid=991, name={comm}, Ch 00000008, intr 10000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0",
-    "NVRM: Xid (PCI:0000:1b:00): 13, pid=991, name={comm}, Graphics SM Warp Exception on (GPC 0, TPC 1, SM 0): Out Of Range Address",
-    "NVRM: Xid (PCI:0000:1b:00): 43, pid=991, name={comm}, Ch 00000010",
-    "amdgpu 0000:43:00.0: amdgpu: in process {comm} pid 991 thread {comm} pid 991)",
-    "Pid 991({comm}) over core_pipe_limit",
-    "Core dump to |{path} pipe failed",
-    "coredump: 991({comm}): over core_pipe_limit, skipping core dump",
-    "overlayfs: upperdir={path} is in-use by another mount, accessing files will result in undefined behavior.",
-    "overlayfs: failed to resolve '{path}': -2",
-    "CIFS: VFS: \\\\{label} Send error in SessSetup = -13",
-    "nfs: server {label} not responding, still trying",
-    "eth0: renamed from {device}",
-    "{device}: renamed from veth1a2b",
-    "bond0: (slave {device}): link status definitely down, disabling slave",
-    "device {device} entered promiscuous mode",
-    "usb 1-1: Product: {label}",
-    "traps: PANIC: double fault, error_code: 0x0 in {comm}[991]",
-    "File: {path} PID: 991 Comm: {comm}",
-)  # fmt: skip
+FORMS = (Path(__file__).parents[1] / "kernel_messages.txt").read_text().splitlines()
 """Messages of the kernel with each field that a process, a path, a control group or a mount gives."""
 LENGTHS = {"comm": 15, "device": 15, "file": 255, "path": 4000, "group": 255, "label": 255}
 """Most characters that the kernel keeps of each."""
@@ -196,7 +135,9 @@ def test_every_example_proves_in_the_log_and_in_an_answer() -> None:
 def test_only_streams_that_user_space_cannot_write_prove() -> None:
     """The same line of a node's syslog, of monitoring, or in the middle of a message, is a suspicion."""
     line = FAULTS[0]
-    proving = {source for source in ("kernel", "dmesg", "syslog", "daemon", "alertmanager") if proved_in_log(line, source)}
+    proving = {
+        source for source in ("kernel", "dmesg", "syslog", "daemon", "alertmanager") if proved_in_log(line, source)
+    }
     assert proving == {"kernel", "dmesg"}
     assert not proved_in_log(line, continues=True)
     assert find_faults([log_line(line, "syslog")], (NODE,), ANALYZER.knowledge), "it is still suspected"
@@ -242,7 +183,9 @@ def test_a_name_is_no_suspicion_either(form: str) -> None:
 @given(
     st.sampled_from(FORMS),
     st.sampled_from(HEADS),
-    st.lists(st.sampled_from([*FAULTS, " ", "]", ")", "'", '"', ",", ": ", "[9]: ", "79", "kernel: ", "\\x0a"]), max_size=5),
+    st.lists(
+        st.sampled_from([*FAULTS, " ", "]", ")", "'", '"', ",", ": ", "[9]: ", "79", "kernel: ", "\\x0a"]), max_size=5
+    ),
 )
 def test_no_name_made_of_pieces_proves(form: str, head: str, pieces: list[str]) -> None:
     """Nor does a name that closes the field it stands in and begins the next one."""
@@ -261,7 +204,11 @@ def test_no_pattern_can_be_completed_by_a_name() -> None:
     """A process's name has 15 characters, and stands first in many messages: no example is recognised by so few."""
     for row in KERNEL_ROWS:
         for line in row.examples.proves:
-            for rest in ("[991]: segfault at 0 ip 0 sp 0 error 4", " invoked oom-killer: order=0", " (991): drop_caches: 3"):
+            for rest in (
+                "[991]: segfault at 0 ip 0 sp 0 error 4",
+                " invoked oom-killer: order=0",
+                " (991): drop_caches: 3",
+            ):
                 assert not any(TABLE.in_log("kernel", line[:15] + rest, fault) for fault in row.faults), line
 
 

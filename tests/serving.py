@@ -17,7 +17,7 @@ from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import Compressor, pack
 from diagnoser.config.alerting import load_table
-from diagnoser.config.loader import load_node_queries
+from diagnoser.config.loader import site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
@@ -244,7 +244,7 @@ def plan_commands(**more: object) -> PlanCommands:
         "redact": lambda told: told,
     }
     planner = DecisionPlanner(**(fields | more))  # type: ignore[arg-type]
-    return PlanCommands(policy, planner, queries=load_node_queries(None))
+    return PlanCommands(policy, planner, queries=site_node_queries(Settings()))
 
 
 def verdict(kind: FailureType = FailureType.ECC_ERROR, **fields: object) -> Diagnosis:

@@ -16,7 +16,7 @@ from diagnoser.adapters import files
 from diagnoser.agent.cluster import AskResults, CommandAttempt, NodeQuestion
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.model.errors import Unavailable
-from diagnoser.recovery import node_query
+from diagnoser.recovery import node_proofs, node_query
 from diagnoser.recovery.node_query import SITE_CHECK
 
 START_SECONDS = 10.0
@@ -34,7 +34,10 @@ def known_commands(table: Path | None, script: str = "") -> Commands:
     """The commands of the agent's own table, the shipped one by default. script: of the site, "" for none. Raises
     RuleFaults, BadInput."""
     path = table or files.bundled("rules") / "node_queries.yaml"
-    commands = node_query.load(path.name, files.text(path)).commands
+    beside = path.with_name("node_proofs.yaml")
+    proving = beside if beside.exists() else files.bundled("rules") / beside.name
+    proofs = node_proofs.load(proving.name, files.text(proving))
+    commands = node_query.load(path.name, files.text(path), proofs).commands
     return commands | {SITE_CHECK: (script,)} if script else commands
 
 

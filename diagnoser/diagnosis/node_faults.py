@@ -2,6 +2,8 @@
 
 A fault is blamed on the node whose log states it, and on no other: not on the node of the rank that failed, nor on a
 host that the line names. The rules read each node's log by itself: nothing that a job prints can make or hide a fault.
+They read it without what a process can choose in it, and what they find is a suspicion: a proof is a message of the
+kernel's that the table of proofs knows (``recovery.node_proofs``).
 """
 
 from collections import Counter
@@ -11,10 +13,9 @@ from dataclasses import dataclass, replace
 from diagnoser.diagnosis import pipeline, verdict
 from diagnoser.diagnosis.node_logs import SetAsideReason
 from diagnoser.diagnosis.pipeline import RuleKnowledge
-from diagnoser.dialects import mentions
+from diagnoser.dialects import mentions, system_log
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
-    ALERTS,
     Diagnosis,
     Evidence,
     Facts,
@@ -140,13 +141,21 @@ def find_faults(lines: Sequence[Line], nodes: Sequence[str], knowledge: RuleKnow
     for line in sorted(lines, key=lambda line: (line.time, line.stream, line.number)):
         if line.stream.node in by_node:
             by_node[line.stream.node].append(replace(line, rank=-1))
+    read = {node: Evidence(lines=tuple(_blanked(line, knowledge) for line in own)) for node, own in by_node.items()}
     faults = [
         NodeFault(node, own[candidate.line], candidate)
         for node, own in by_node.items()
-        for candidate in _candidates(Evidence(lines=tuple(own)), knowledge)
+        for candidate in _candidates(read[node], knowledge)
         if _is_fault(candidate, knowledge) and not _is_of_another(candidate, own[candidate.line], node, nodes)
     ]
     return sorted(faults, key=lambda fault: (fault.line.time, fault.line.stream, fault.line.number))
+
+
+def _blanked(line: Line, knowledge: RuleKnowledge) -> Line:
+    """The line as rules read it: without the names of processes, files and groups in a message of the kernel's."""
+    blanked = knowledge.node_proofs.blanked(line.text)
+    is_end = line.text.endswith(line.body)
+    return replace(line, body=blanked[len(blanked) - len(line.body) :] if is_end else blanked)
 
 
 def _candidates(evidence: Evidence, knowledge: RuleKnowledge) -> tuple[Candidate, ...]:
@@ -273,13 +282,18 @@ def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[N
 
 
 def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
-    """Whether the fault is sure enough to take the node out: an alias in the line may after all be another host, what
-    monitoring says is not the node's own word, and the scheduler's comes as an event."""
-    stated, named = fault.candidate, fault.candidate.node
-    if fault.line.stream.source == ALERTS or fault.line.stream.provenance is Provenance.SCHEDULER:
+    """Whether the fault is sure enough to take the node out."""
+    stated, line = fault.candidate, fault.line
+    if not knowledge.node_faults.proves(fault.type):
+        return False  # here it is the process that is at fault
+    if stated.maturity is not Maturity.STABLE or stated.action not in _TAKES_OUT:
         return False
-    sure = stated.maturity is Maturity.STABLE and stated.action in _TAKES_OUT
-    return sure and knowledge.node_faults.proves(fault.type) and (not named or bool(_own_name(named, (fault.node,))))
+    named = stated.node or system_log.read_record(line.text).host
+    if named and not _own_name(named, (fault.node,)):
+        return False  # an alias in the line may after all be another host
+    if line.continues:
+        return False  # the start of a message is what proves, and this is not the start
+    return knowledge.node_proofs.in_log(line.stream.source, line.text, fault.type)
 
 
 def _proof(fault: NodeFault) -> NodeProof:

@@ -6,6 +6,7 @@ heard: the rest of a syslog says nothing about a training job.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 from diagnoser import compress
 from diagnoser.compress.times import read_time
+from diagnoser.dialects import system_log
 from diagnoser.localize import clock_skew, progress
 from diagnoser.localize.progress import StepOrder
 from diagnoser.model import Evidence, Line, LineBlock, Mark, Stack, Stream, Traceback, provenance_of
@@ -115,7 +117,14 @@ def printed_time(text: str, near: float) -> float:
 
 def fault_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     """Lines of one node's log that match a rule, under the job's name for the node."""
-    return [line for line in kept_lines(node, parts) if line.mark is Mark.ANCHOR]
+    kept = kept_lines(node, parts)
+    headless = {index for index, line in enumerate(kept) if system_log.read_record(line.text).start == 0}
+    lines, bare = Counter(line.stream for line in kept), Counter(kept[index].stream for index in headless)
+    return [
+        replace(line, continues=index in headless and 2 * bare[line.stream] < lines[line.stream])
+        for index, line in enumerate(kept)
+        if line.mark is Mark.ANCHOR
+    ]
 
 
 def kept_lines(node: str, parts: Iterable[bytes]) -> list[Line]:

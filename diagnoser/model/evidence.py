@@ -37,6 +37,7 @@ class Line:
     unknown. arrived: whether it is when the block was received.
     task: the number that ``srun --label`` put in front; it is also the rank only where each task is one rank.
     received: when the service received it, by its own clock; 0.0 in a file.
+    continues: of a node's log, where it goes on with the message before it.
     """
 
     stream: Stream
@@ -50,6 +51,7 @@ class Line:
     task: int = -1
     received: float = 0.0
     arrived: bool = False
+    continues: bool = False
 
     @property
     def is_dated(self) -> bool:

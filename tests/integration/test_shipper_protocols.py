@@ -265,7 +265,7 @@ async def test_foreign_jobs_are_refused_in_every_protocol(site: Site) -> None:
 
 async def test_whose_word_a_line_is_follows_from_the_credential(site: Site) -> None:
     """An agent's token speaks for nodes, that of a shipper does not, whatever the labels say."""
-    kernel = {"transport": "kernel", "hostname": "gpu-1"}
+    kernel = {"transport": "kernel", "syslog_facility": "0", "hostname": "gpu-1"}
     for path, body in ((LOKI, snappy(loki("NVRM: x", **kernel))), (OTLP, otlp("NVRM: x", **kernel))):
         assert (await site.post(path, body)).status_code == 403
         assert (await site.post(path, body, "agent")).status_code in (200, 204)

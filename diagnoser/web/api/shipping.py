@@ -32,7 +32,7 @@ class ShipperQuery(Schema):
     job: JobId | None = Field(
         None,
         description="Id of the job; needed unless every record names its own, or the lines are a node's own log "
-        "(source kernel, dmesg, syslog or scheduler, with its node)",
+        "(source kernel, dmesg, daemon, syslog or scheduler, with its node)",
     )
     cluster: Node | None = Field(None, description="Cluster of the node whose own log this is")
     attempt: int | None = Field(None, ge=1, lt=1 << 31, description="Launch of the job; the latest one by default")

@@ -4,16 +4,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, and_, case, delete, func, select, tuple_, update
+from sqlalchemy import Select, and_, case, delete, func, not_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.logs import LogRows
-from diagnoser.adapters.sql.tables import allocations, attempts, events, jobs, nodes
+from diagnoser.adapters.sql.tables import allocations, attempts, diagnoses, events, jobs, nodes
 from diagnoser.localize.checkpoints import EVENTS_MAX, surplus
 from diagnoser.model import ENDS, Attempt, AttemptKey, CheckpointPhase, Event, EventKind, Job
 from diagnoser.model.access import Owner
+from diagnoser.model.taxonomy import Outcome
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 _CHUNK = 10_000
@@ -136,6 +137,17 @@ async def find_allocation(connection: AsyncConnection, key: AttemptKey) -> tuple
     row = allocations.c
     query = select(row.nodes).where(row.job == key.job, row.attempt == key.number)
     return tuple(((await connection.execute(query)).scalar() or "").split())
+
+
+async def find_completed(connection: AsyncConnection, key: AttemptKey) -> int:
+    """The number of the newest attempt after this one that ended well, by its exit or by its verdict; 0 for none."""
+    row = diagnoses.c
+    later = and_(row.job == key.job, row.attempt > key.number, row.current, row.outcome == Outcome.COMPLETED.value)
+    judged = (await connection.execute(select(func.max(row.attempt)).where(later))).scalar() or 0
+    reported = select(events.c.attempt, events.c.body).where(events.c.job == key.job, events.c.attempt > key.number)
+    rows = (await connection.execute(reported.where(not_(_OF_CHECKPOINT)))).all()
+    exited = [number for number, body in rows if codec.event_of(body).is_clean_end]
+    return int(max(judged, *exited, 0))
 
 
 async def find_job(connection: AsyncConnection, id: str) -> Job | None:

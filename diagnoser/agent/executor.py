@@ -234,14 +234,15 @@ class Executor(Generic[S]):
     async def _not_confirmed(self, execution: PlanExecution) -> Done | None:
         """The refusal to take out a node whose own log does not confirm what was shipped of it. Asked once for a plan:
         nodes of a check have been asked already."""
-        proofs = confirmation.shipped_proofs(execution.claimed.plan, execution.spec.nodes)
-        if execution.confirmation is not None or execution.spec.action is Action.CHECK_AND_RESUBMIT or not proofs:
+        spec, table = execution.spec, self.queries
+        nodes = confirmation.unconfirmed_nodes(execution.claimed.plan, spec.nodes)
+        if execution.confirmation is not None or spec.action is Action.CHECK_AND_RESUBMIT or not nodes:
             return None
-        execution.confirmation = ""
-        failure_type, answers = execution.spec.failure_type, list[Mapping[str, Any]]()
+        execution.confirmation, since, answers = "", 0.0, list[Mapping[str, Any]]()
         if self.cluster.can_ask:
-            answers = await self._ask(execution, confirmation.query_requests(self.queries, failure_type, proofs))
-        refusal, execution.confirmation = confirmation.judge(self.queries, failure_type, proofs, answers)
+            since = confirmation.begin_of_evidence(await self.client.job(spec.job), spec.attempt)
+            answers = await self._ask(execution, confirmation.query_requests(table, spec.failure_type, nodes))
+        refusal, execution.confirmation = confirmation.judge(table, spec.failure_type, nodes, answers, since)
         return refusal
 
     async def _bad_checkpoint(self, execution: PlanExecution) -> Done | None:

@@ -94,6 +94,8 @@ class Service:
             return self._round(1, [["n1", "n2"], ["n3", "n4"]])
         if path.endswith("/check/results"):
             return self._after(body)
+        if path.endswith("/jobs/memory-seven"):
+            return httpx.Response(200, json={"nodes": ["n1", "n2", "n3", "n4"], "attempts": OPENED})
         if path.endswith("/plans/p1") and self.bad_checkpoint:
             why = "/c/4000 was reported bad: a bit flipped"
             return httpx.Response(200, json={"reason": "bad_checkpoint", "state": "sent", "history": [{"why": why}]})
@@ -348,17 +350,17 @@ def printed(id: str, output: str, exit_code: int | None = 0) -> str:
 
 
 TABLE = load_table(None)
-LOGGED = PLAN | {"proofs": [{"node": "n1", "kind": "node_log", "time": "2026-11-22T01:00:10+00:00"}]}
+OPENED = [{"number": 1, "opened": "2026-11-22T01:00:00+00:00"}]
 XID = "2026-11-22T01:00:07+0000 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 QUIET = "2026-11-22T01:00:07+0000 n1 kernel: usb 1-1: new high-speed USB device number 2"
 OLDER = XID.replace("T01:00", "T00:40")
 
 
-async def asked(cluster: MemoryCluster, plan: dict[str, Any] = LOGGED) -> Service:
+async def asked(cluster: MemoryCluster, plan: dict[str, Any] = PLAN) -> Service:
     return await carried_out(cluster, plan=plan, commands=known_commands(TABLE), queries=TABLE)
 
 
-@pytest.mark.parametrize("log", [QUIET, OLDER, ""], ids=["another line", "before the failure", "empty"])
+@pytest.mark.parametrize("log", [QUIET, OLDER], ids=["another line", "long before the attempt"])
 async def test_a_node_whose_own_log_does_not_confirm_the_fault_stays(log: str) -> None:
     """Whatever was shipped to the service as its log: the agent asked the node before the cordon, and nothing is
     done."""
@@ -387,6 +389,7 @@ async def test_a_node_that_confirms_its_fault_is_cordoned() -> None:
         (printed("kernel_ring_buffer", "dmesg: Operation not permitted", 1), "Operation not permitted"),
         (printed("kernel_journal", "journalctl: No such file", None), "No such file"),
         ("srun: error: n1", "no answer: srun: error: n1"),
+        ("".join(printed(query.id, "") for query in TABLE.queries), "its own log could not be read"),
     ],
 )
 async def test_a_node_that_cannot_be_asked_is_cordoned_and_the_plan_says_so(said: str, why: str) -> None:
@@ -410,7 +413,7 @@ async def test_a_node_that_is_down_is_cordoned_without_its_own_word() -> None:
 async def test_a_node_is_asked_only_where_its_shipped_log_is_all_there_is(kind: str) -> None:
     """The scheduler, a person, or the node itself has said it already."""
     cluster = MemoryCluster(scheduler(said={"n1": printed("kernel_journal", QUIET)}))
-    both = LOGGED | {"proofs": [*LOGGED["proofs"], {"node": "n1", "kind": kind}]}
+    both = PLAN | {"proofs": [*PLAN["proofs"], {"node": "n1", "kind": kind}]}
     service = await asked(cluster, both)
     assert (cluster.scheduler.asked, service.end["detail"]) == ([CORDON, LAUNCH], "launch 2 runs")
 
@@ -419,8 +422,8 @@ async def test_one_node_that_does_not_confirm_stops_the_plan_before_the_first_co
     """All of its nodes are asked before the first one goes."""
     said = {"n1": printed("kernel_journal", XID), "n2": printed("kernel_journal", QUIET)}
     cluster = MemoryCluster(scheduler(said=said))
-    proofs = [LOGGED["proofs"][0] | {"node": node} for node in ("n1", "n2")]
-    service = await asked(cluster, LOGGED | {"nodes": ["n1", "n2"], "proofs": proofs})
+    proofs = [PLAN["proofs"][0] | {"node": node} for node in ("n1", "n2")]
+    service = await asked(cluster, PLAN | {"nodes": ["n1", "n2"], "proofs": proofs})
     assert (cluster.scheduler.asked, service.end["refused"]) == ([], "not_confirmed")
 
 

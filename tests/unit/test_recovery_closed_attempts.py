@@ -151,7 +151,7 @@ async def test_a_relaunch_that_completed_closes_the_attempts_before_it(store: Sq
 async def test_a_relaunch_that_did_not_complete_closes_nothing(store: SqlStore, event: dict[str, object]) -> None:
     """It failed, or only one of its ranks has left."""
     site = ManagedSite(store)
-    await site.complete_again(**event)
+    await site.complete_again(**event)  # type: ignore[arg-type]
     await site.fail()
     assert (await site.plan_of()).state is PlanState.SENT
 

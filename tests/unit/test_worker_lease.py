@@ -21,7 +21,7 @@ async def test_a_lease_is_renewed_before_it_ends_even_if_one_renewal_is_lost(mon
         if len(ends) == 3:
             enough.set()
 
-    monkeypatch.setattr(lease.asyncio, "timeout", at_once)
+    monkeypatch.setattr(asyncio, "timeout", at_once)
     async with lease.renewed(extend, 60.0, lambda: 1000.0):
         await enough.wait()
     assert max(waits) <= 30.0

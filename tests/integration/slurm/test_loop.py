@@ -14,9 +14,9 @@ from tests.integration.slurm.conftest import NAME, Site, site
 pytestmark = pytest.mark.xdist_group("slurm")
 
 AGENT, NODES, PEOPLE = "agent-" + "a" * 16, "nodes-" + "n" * 16, "people-" + "p" * 16
-XID = "NVRM: Xid (PCI:0000:1b:00): 95, pid=81233, name=python, Uncontained: FBHUB. RST: Yes, D-RST: No"
+MCE = "mce: Uncorrected hardware memory error in user-access at 7f2c1000"
 DMESG = """#!/bin/sh
-# In place of the kernel's log of this node: there is no GPU here that could break.
+# In place of the kernel's log of this node: no machine is broken here.
 cat {folder}/kernel-$SLURMD_NODENAME.log
 """
 
@@ -30,7 +30,7 @@ echo "launch ${{SLURM_RESTART_COUNT:-0}} on $SLURM_JOB_NODELIST"
 for step in 1 2 3; do echo "step $step loss 2.$step"; done
 if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
   until [ -e {reported} ]; do sleep 0.1; done
-  echo "$SLURMD_NODENAME kernel: {XID}"
+  echo "$SLURMD_NODENAME kernel: {MCE}"
   echo "Traceback (most recent call last):"
   echo "  File \\"pretrain.py\\", line 91, in step"
   echo "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -62,8 +62,8 @@ def report_node(lab: Site, job: str, reported: Path, *, confirms: bool = True) -
     until(lambda: bool(lab.cluster.state(job)[0] == "RUNNING" and steps_sent(lab, job)), "the job trains")
     host = lab.cluster.run("squeue", "-h", "-j", job, "-o", "%B").strip()
     if confirms:
-        (lab.cluster.folder / f"kernel-{host}.log").write_text(f"{stamp()} {XID}\n")
-    lab.kernel_log(host, XID)
+        (lab.cluster.folder / f"kernel-{host}.log").write_text(f"{stamp()} {MCE}\n")
+    lab.kernel_log(host, MCE)
     reported.touch()
 
 
@@ -90,7 +90,7 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
         plan = lab.ended_plan(job)
         bad = plan["nodes"][0]
         assert (plan["state"], plan["action"]) == ("reached", "cordon_and_resubmit")
-        assert [(proof["node"], proof["kind"], proof["text"]) for proof in plan["proofs"]] == [(bad, "node_log", XID)]
+        assert [(proof["node"], proof["kind"], proof["text"]) for proof in plan["proofs"]] == [(bad, "node_log", MCE)]
         assert f"{bad} confirms it: " in plan["history"][-1]["why"]
         state, reason = cluster.node(bad)
         assert state.startswith("drain")

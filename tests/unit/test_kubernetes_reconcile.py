@@ -199,6 +199,16 @@ def test_a_copy_that_was_changed_before_the_workload_was_deleted_is_made_again()
         assert step.command.words == ("DELETE", "/api/v1/namespaces/train/configmaps/diagnoser-p-1")
 
 
+def test_a_copy_that_is_changed_again_and_again_is_given_up() -> None:
+    """The agent stored it, and somebody wrote to it at once: the workload is not deleted."""
+    stored_once = relaunched(SPEC, work(), 1)
+    assert isinstance(stored_once, Run)
+    mine = Attempts((CommandAttempt(stored_once.command, 0),))
+    end = reconcile.relaunch(SPEC, WorkloadState(REF, work(), 1, changed(stored(work()), "workload")), mine)
+    assert isinstance(end, Done)
+    assert (end.reached, "somebody changed the copy" in end.detail) == (False, True)
+
+
 def test_the_digest_of_a_copy_goes_through_the_report_of_the_plan() -> None:
     """The service keeps the step that stored it, and another agent reads it from there; a step that failed counts for
     nothing. The agent that stored it needs no report."""

@@ -160,6 +160,8 @@ def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> Next
         store = request("POST", ref.core("configmaps"), body, note)
         return attempts.unless_refused(store, "the workload could not be stored")
     if not _is_ours(spec, state.stored, attempts) and not meta.get("deletionTimestamp"):
+        if _own_copies(attempts):  # storing it again and again would never end
+            return Done(False, f"somebody changed the copy of the workload in {name}; the workload is left alone")
         drop = request("DELETE", ref.core("configmaps", name))  # its report was lost, or somebody changed it
         return attempts.unless_refused(drop, "a copy that the plan's report does not know could not be deleted")
     if meta.get("deletionTimestamp"):
@@ -197,9 +199,13 @@ def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSte
 
 def _is_ours(spec: PlanSpec, stored: Object, attempts: Attempts) -> bool:
     """Whether the copy is what an agent stored: as the plan's report has it, or as this agent has just stored it."""
-    bodies = (attempt.command.body for attempt in attempts if attempt.code == 0 and attempt.command.words[0] == "POST")
-    own = {copy_digest(body) for body in bodies if body and body.get("kind") == "ConfigMap"}
-    return copy_digest(stored) in spec.copies | own
+    return copy_digest(stored) in spec.copies | _own_copies(attempts)
+
+
+def _own_copies(attempts: Attempts) -> frozenset[str]:
+    """Digests of the copies that this agent has stored."""
+    bodies = (attempt.command.body for attempt in attempts if attempt.code == 0)
+    return frozenset(copy_digest(body) for body in bodies if body and body.get("kind") == "ConfigMap")
 
 
 def _clean_up(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:

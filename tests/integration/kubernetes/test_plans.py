@@ -87,8 +87,8 @@ def test_an_agent_that_dies_half_way_is_taken_over(server: Server, service: Plan
 
 
 def test_a_stored_copy_that_somebody_changed_is_not_made(server: Server, service: Plans, agent: Agent) -> None:
-    """While the Job is only a copy, a tenant writes another workload into the ConfigMap: the next agent compares it with
-    the plan's report, and creates nothing with its own rights."""
+    """While the Job is only a copy, a tenant writes another workload into the ConfigMap: the next agent compares it
+    with the plan's report, and creates nothing with its own rights."""
     known = launched(server, job("llama"))
     server.state.refused["POST", "jobs"] = 503
     service.add("p1", known, nodes=["gpu-01"])

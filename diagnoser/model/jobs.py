@@ -55,6 +55,11 @@ class Event:
     finite: bool | None = None
     just_in_time: bool = False
 
+    @property
+    def is_clean_end(self) -> bool:
+        """Whether it says that the whole attempt ended well; the exit of a single rank does not."""
+        return self.kind is EventKind.EXIT and self.code == 0 and not self.signal and self.rank is None
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -4,13 +4,24 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, Update, and_, case, delete, func, literal, select, tuple_, update
+from sqlalchemy import Select, Update, and_, case, delete, func, literal, not_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.logs import LogRows, check_owners
-from diagnoser.adapters.sql.tables import agents, allocations, attempts, effects, events, jobs, metadata, nodes, plans
+from diagnoser.adapters.sql.tables import (
+    agents,
+    allocations,
+    attempts,
+    diagnoses,
+    effects,
+    events,
+    jobs,
+    metadata,
+    nodes,
+    plans,
+)
 from diagnoser.localize.checkpoints import EVENTS_MAX, surplus
 from diagnoser.model import (
     ENDS,
@@ -27,6 +38,7 @@ from diagnoser.model import (
     own_job_id,
 )
 from diagnoser.model.access import EVERYTHING, Owner, Viewer
+from diagnoser.model.taxonomy import Outcome
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.plan_states import DIAGNOSER, OPEN, with_state
 
@@ -231,6 +243,17 @@ async def find_allocation(connection: AsyncConnection, key: AttemptKey) -> tuple
     row = allocations.c
     query = select(row.nodes).where(row.job == key.job, row.attempt == key.number)
     return tuple(((await connection.execute(query)).scalar() or "").split())
+
+
+async def find_completed(connection: AsyncConnection, key: AttemptKey) -> int:
+    """The number of the newest attempt after this one that ended well, by its exit or by its verdict; 0 for none."""
+    row = diagnoses.c
+    later = and_(row.job == key.job, row.attempt > key.number, row.current, row.outcome == Outcome.COMPLETED.value)
+    judged = (await connection.execute(select(func.max(row.attempt)).where(later))).scalar() or 0
+    reported = select(events.c.attempt, events.c.body).where(events.c.job == key.job, events.c.attempt > key.number)
+    rows = (await connection.execute(reported.where(not_(_OF_CHECKPOINT)))).all()
+    exited = [number for number, body in rows if codec.event_of(body).is_clean_end]
+    return int(max(judged, *exited, 0))
 
 
 async def find_job(connection: AsyncConnection, id: str) -> Job | None:

@@ -344,6 +344,7 @@ async def _compose(
     log_indexes = LogIndexes(store, logs, clock)
     dependencies = AppDependencies(
         store=store,
+        redact=load_redactor(settings),
         ingest=ingest,
         plans=plans,
         confirmed_failures=confirmed_failures.reading(KeptLogs(log_indexes)),

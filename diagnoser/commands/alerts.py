@@ -13,6 +13,7 @@ from diagnoser.model import Job
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.errors import DeliveryError, NotFound
 from diagnoser.notifications import text
+from diagnoser.notifications.alert import seal
 from diagnoser.planning.planner import alert_key, verdict_alert, verdict_key
 from diagnoser.ports import OutboxRecord
 
@@ -114,7 +115,7 @@ async def _stored(settings: Settings, id: str) -> tuple[Alert, list[OutboxRecord
         job = await store.job(record.attempt.job) or Job(record.attempt.job)
         base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
         redact = load_outbound_redactor(settings)
-        alert = verdict_alert(record, job, f"{base}/diagnoses/{id}", redact)
+        alert = seal(verdict_alert(record, job, f"{base}/diagnoses/{id}", redact))
         receivers, key = alerting.load_routing(settings).route(alert).receivers, verdict_key(record)
         return alert, await store.messages([alert_key(key, receiver) for receiver in receivers])
     finally:

@@ -60,7 +60,7 @@ def endpoint(settings: Settings) -> "OpenAIModel":
     from diagnoser.adapters.openai import OpenAIModel  # a site without a model starts half a second sooner
 
     key, deadline = settings.llm_api_key.get_secret_value(), settings.llm_deadline_seconds
-    return OpenAIModel(settings.llm_url, settings.llm_model, key, deadline)
+    return OpenAIModel(settings.llm_url, settings.llm_model, key, deadline, load_redactor(settings))
 
 
 def connected(settings: Settings, stack: AsyncExitStack) -> "OpenAIModel | None":

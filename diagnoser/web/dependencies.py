@@ -130,8 +130,8 @@ class AppDependencies:
     """attempts_due: notified when an event has arrived. stopping: set when the process begins to stop, which ends live
     streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time. sign_in,
     sessions: of people. provider: where else they sign in. mapping: which labels name a node. shipped_rules: those of
-    this site's files. trace: is told of what begins here. redact: masks what leaves in
-    files and errors.
+    this site's files. trace: is told of what begins here. redact: masks what
+    leaves in files and errors.
     """
 
     store: Store

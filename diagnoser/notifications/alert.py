@@ -149,4 +149,6 @@ def _one_line(text: str) -> str:
 
 
 def _cut(text: str, length: int) -> str:
+    """Mask before cutting: half a secret is not recognised."""
+    text = without_secrets(text)
     return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -29,12 +29,19 @@ _INVISIBLE = re2.compile(
 _WHOLE = re.compile(r"<[a-z0-9 -]{1,40}>")
 
 
+def _roomy() -> Any:
+    """Options of RE2 with memory for long bounded repetitions: without it, it falls back to a slower search."""
+    options = re2.Options()
+    options.max_mem = 128 << 20
+    return options
+
+
 class _Mask:
     """One kind of secret."""
 
     def __init__(self, known: SecretPattern) -> None:
         self._kind = known.kind
-        self._search: Any = re2.compile(known.pattern)
+        self._search: Any = re2.compile(known.pattern, _roomy())
         self._harmless: Any = re2.compile(known.harmless) if known.harmless else None
 
     def __call__(self, text: str) -> str:
@@ -53,9 +60,8 @@ class _Masks:
     """Several kinds of secrets. One search tells whether a text may hold any, and few do."""
 
     def __init__(self, known: Sequence[SecretPattern]) -> None:
-        options = re2.Options()
+        options = _roomy()
         options.never_capture = True
-        options.max_mem = 64 << 20
         self._any: Any = re2.compile("|".join(f"(?:{pattern.pattern})" for pattern in known), options)
         self._masks = tuple(map(_Mask, known))
 

@@ -114,14 +114,14 @@ _HOOKS = (
     r"|maker\.ifttt\.com/trigger/[^\s/\"']{1,100}/"
 )
 _LOGINS = (
-    r"curl\s(?:[^\n]{0,300}\s)?(?:-[a-z]{0,4}u|--user|--proxy-user)[ =]?[\"']?[^\s:\"']{1,100}:"
+    r"curl\s(?:[^\n]{0,120}\s)?(?:-[a-z]{0,4}u|--user|--proxy-user)[ =]?[\"']?[^\s:\"']{1,60}:"
     r"|sshpass\s{1,3}-p\s?[\"']?"
-    r"|machine\s{1,9}\S{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}"
-    r"|docker\s{1,3}login\s(?:[^\n]{0,200}\s)?-p[ =]?[\"']?|redis-cli\s(?:[^\n]{0,200}\s)?-a\s{1,3}[\"']?"
-    r"|ldap[a-z]{3,9}\s(?:[^\n]{0,300}\s)?-w\s{1,3}[\"']?|-pass(?:in|out)\s{1,3}pass:"
-    r"|smbclient\s(?:[^\n]{0,200}\s)?-U\s?[\"']?[^\s%\"']{1,100}%|lftp\s(?:[^\n]{0,200}\s)?-u\s{1,3}[^\s,]{1,100},"
-    r"|mongo(?:sh|dump|restore)?\s(?:[^\n]{0,200}\s)?-p\s{1,3}[\"']?"
-    r"|htpasswd\s{1,3}-[a-zA-Z]{0,5}b[a-zA-Z]{0,5}\s{1,3}\S{1,200}\s{1,3}\S{1,100}\s{1,3}[\"']?"
+    r"|machine\s{1,9}\S{1,60}\s{1,9}login\s{1,9}\S{1,60}\s{1,9}password\s{1,9}"
+    r"|docker\s{1,3}login\s(?:[^\n]{0,120}\s)?-p[ =]?[\"']?|redis-cli\s(?:[^\n]{0,120}\s)?-a\s{1,3}[\"']?"
+    r"|ldap[a-z]{3,9}\s(?:[^\n]{0,120}\s)?-w\s{1,3}[\"']?|-pass(?:in|out)\s{1,3}pass:"
+    r"|smbclient\s(?:[^\n]{0,120}\s)?-U\s?[\"']?[^\s%\"']{1,60}%|lftp\s(?:[^\n]{0,120}\s)?-u\s{1,3}[^\s,]{1,60},"
+    r"|mongo(?:sh|dump|restore)?\s(?:[^\n]{0,120}\s)?-p\s{1,3}[\"']?"
+    r"|htpasswd\s{1,3}-[a-zA-Z]{0,5}b[a-zA-Z]{0,5}\s{1,3}\S{1,60}\s{1,3}\S{1,60}\s{1,3}[\"']?"
 )
 """Programs that take a password as a word of its own, and the lines of a netrc file."""
 _AUTH_ENTRY = r"(?:\\{0,3}[\"']_?auth\\{0,3}[\"']\s{0,3}:|\b_auth\s{0,3}=)\s{0,3}"
@@ -138,7 +138,7 @@ PATTERNS = (
     # A password may hold the characters that end it, but what follows a port is a path.
     SecretPattern(
         "url password",
-        r"(://)[^/\s:@]{0,300}:(?:[^/\s@\"']{1,1000}@(?:[^/\s@\"',]{1,200}@)?|[^\s@\"']{1,300}@)",
+        r"(://)[^/\s:@]{0,100}:(?:[^/\s@\"']{1,1000}@(?:[^/\s@\"',]{1,60}@)?|[^\s@\"']{1,100}@)",
         harmless=r"[^/:@]*:[0-9]{1,5}/.*",
     ),
     SecretPattern("url token", r"(https?://)[^/\s:@]{20,500}@"),

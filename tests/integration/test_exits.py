@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ from diagnoser.web.api import exports
 from diagnoser.web.api.schemas import of_diagnosis
 from tests.contract.records import plan
 from tests.receiver import Receiver, running
-from tests.secret_formats import Secret, is_told, secrets
+from tests.secret_formats import is_told, secrets
 
 ROOT = Path(__file__).resolve().parents[2] / "diagnoser"
 NETWORK = {
@@ -175,14 +176,10 @@ async def assistant() -> str:
     assert len(tools) >= 6
     assert all(ast.unparse(end).startswith("return self._answer(") for end in ends)
     rows = [{"text": secret.text, secret.text: [secret.text]} for secret in SECRETS]
-    env = [_entry(secret) for secret in SECRETS if "=" in secret.text]
+    settings = (re.fullmatch(r"(?:export )?(\w+)=(\S+)", secret.text) for secret in SECRETS)
+    env = [{setting[1]: setting[2]} for setting in settings if setting]  # as JSON carries them: apart from the name
+    assert len(env) > 15
     return "\n".join(fenced({"lines": [row]}, "DATA-1", redact) for row in (*rows, *env))
-
-
-def _entry(secret: Secret) -> dict[str, str]:
-    """A setting as JSON carries it, apart from its name."""
-    name, _, value = secret.text.partition("=")
-    return {name: value}
 
 
 async def traces() -> str:

@@ -33,7 +33,6 @@ from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.workbench import RuleWorkbench
-from diagnoser.llm.redact import redact
 from diagnoser.model import (
     Advice,
     AttemptKey,
@@ -69,6 +68,7 @@ from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import Append, Clock, Cursor, DiagnosisRecord, News, Timing
 from diagnoser.recovery.policy import load
+from diagnoser.redaction.redact import redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator

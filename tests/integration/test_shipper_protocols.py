@@ -21,11 +21,11 @@ from diagnoser.compress.pieces import unpack
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt, IngestService, JobSender
 from diagnoser.ingest.unplaced import UnplacedStreams
-from diagnoser.llm.redact import redact
 from diagnoser.model import AttemptKey, Job, Provenance, Stream, UnplacedReason, UnplacedStream, node_log_id
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import Overloaded, Unavailable
 from diagnoser.observability.metrics import Metrics
+from diagnoser.redaction.redact import redact
 from diagnoser.web.dependencies import RequestLimits
 from tests.loki_messages import PushRequest
 from tests.serving import NOW, Web, serving

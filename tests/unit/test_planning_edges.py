@@ -117,7 +117,11 @@ def test_which_plans_the_webhook_hears_of(webhook: bool, fields: dict[str, objec
 def test_a_verdict_that_says_the_same_is_told_once() -> None:
     """The key is the same for the same outcome, type and action; not for one that needs a person's eyes."""
     first, again = record(ECC), replace(record(ECC), id="d-2")
-    others = [record(UNSURE), record(replace(ECC, needs_review=True)), replace(first, attempt=AttemptKey("j", 3))]
+    others = [
+        record(UNSURE),
+        record(replace(ECC, needs_review="two types are close")),
+        replace(first, attempt=AttemptKey("j", 3)),
+    ]
     assert verdict_key(first) == verdict_key(again) and len(verdict_key(first)) == 24
     assert len({verdict_key(first), *map(verdict_key, others)}) == 4
     assert alert_key("k", "slack") == "alert-k-slack"

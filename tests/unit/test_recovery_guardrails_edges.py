@@ -1,6 +1,7 @@
 """The guardrails at their limits, and the sentence that each leaves on a plan it changes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ R, S = PlanReason, PlanState
 MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 
 
-def launch(attempt: int = 9, **fields: object) -> Plan:
+def launch(attempt: int = 9, **fields: Any) -> Plan:
     """A plan that only launches its job again."""
     return plan(attempt, action=Action.RESUBMIT, **fields)
 

@@ -45,26 +45,30 @@ class Result:
 
 
 def attacks(setting: Setting, count: int, seed: int) -> list[Attack]:
-    """A sample in which every way has its turn, and each of them as many different lies as fit in."""
+    """A sample in which everything that a job controls has its turn, and of it every way with ever other lies."""
     rng = random.Random(seed)
-    by_surface: dict[Surface, list[Lie]] = {surface: [] for surface in Surface}
-    for lie in lies():
-        by_surface[lie.surface].append(lie)
-    usable = [way for way in ways().values() if setting == "tokens" or not way.by_token]
-    rng.shuffle(usable)
-    told = {way.name: iter(rng.sample(by_surface[way.surface], len(by_surface[way.surface]))) for way in usable}
-    return list(itertools.islice(_in_turn(usable, told, seed), count))
+    every = list(lies())
+    turns = list[Iterator[Attack]]()
+    for surface in Surface:
+        told = [lie for lie in every if lie.surface is surface]
+        usable = [
+            way for way in ways().values() if way.surface is surface and (setting == "tokens" or not way.by_token)
+        ]
+        rng.shuffle(usable)
+        by_way = [[Attack(way, lie, seed) for lie in rng.sample(told, len(told))] for way in usable]
+        turns.append(_in_turn([*map(iter, by_way)]))
+    return list(itertools.islice(_in_turn(turns), count))
 
 
-def _in_turn(usable: Sequence[Way], told: dict[str, Iterator[Lie]], seed: int) -> Iterator[Attack]:
-    """Way by way, until no lie is left."""
-    while usable:
-        left = list[Way]()
-        for way in usable:
-            if lie := next(told[way.name], None):
-                left.append(way)
-                yield Attack(way, lie, seed)
-        usable = left
+def _in_turn(sources: Sequence[Iterator[Attack]]) -> Iterator[Attack]:
+    """One of each, again and again, until all are empty."""
+    while sources:
+        left = list[Iterator[Attack]]()
+        for source in sources:
+            if attack := next(source, None):
+                left.append(source)
+                yield attack
+        sources = left
 
 
 async def carry_out(site: Site, chosen: Sequence[Attack], on_done: Callable[[int], None]) -> list[Result]:

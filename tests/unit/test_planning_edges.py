@@ -23,11 +23,15 @@ from diagnoser.model import (
     ProofKind,
     Rollback,
 )
-from diagnoser.model.taxonomy import Action
+from diagnoser.model.alerts import decode
+from diagnoser.model.errors import Conflict
+from diagnoser.model.taxonomy import Action, FailureType
+from diagnoser.model.trials import Score, ScoreDrop
 from diagnoser.planning.planner import _recovery_message, alert_key, verdict_key
-from diagnoser.planning.transitions import CheckRequest, PlanReport
+from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
 from diagnoser.ports import DiagnosisRecord
 from diagnoser.recovery import node_check
+from diagnoser.recovery.node_query import Answer
 from tests.contract.records import plan
 from tests.serving import ECC, UNSURE, plan_commands
 
@@ -303,6 +307,73 @@ def test_what_a_report_takes_out_is_an_event_of_each_node() -> None:
     assert second.plan is not None
     again = commands.report(PlanReport("t", PlanState.REACHED), NOW + 2)(second.plan, history)
     assert again.messages == () and again.plan == second.plan
+
+
+def test_an_approval_is_announced_with_its_diagnosis() -> None:
+    """Whoever listens to the webhook may act now; without its diagnosis there is nothing to say."""
+    waits = made(state=PlanState.WAITING, action=Action.RESUBMIT, lease=None)
+    commands = plan_commands(webhook=True)
+    (message,) = commands.approve(record(ECC), "ida", "", NOW)(waits, ClusterHistory()).messages
+    assert orjson.loads(message.body)["data"]["plan"] == waits.id
+    assert commands.approve(None, "ida", "", NOW)(waits, ClusterHistory()).messages == ()
+
+
+def test_results_before_the_first_round_are_refused() -> None:
+    """With what to do."""
+    transition = plan_commands().check_results("t", 1, [], NOW)
+    with pytest.raises(Conflict, match=r"^the node check of plan plan-1 has not begun: ask for its first round$"):
+        transition(made(check=None), ClusterHistory())
+
+
+@pytest.mark.parametrize(("ago", "is_asked"), [(86_399.0, False), (86_400.0, True)])
+def test_a_suspect_that_a_person_gave_back_is_left_alone_for_a_day(ago: float, is_asked: bool) -> None:
+    """Then it is asked about again."""
+    check = check_of(("n1",))
+    mark = NodeEvent("east", "n1", NodeEventKind.UNCORDONED, NodeActor.PERSON, NOW - ago)
+    before = made(check=check, suspects=("n1",), unproven_suspects=("n1",))
+    after = judged(before, all_pass(check), ClusterHistory(marks={"n1": mark})).plan
+    assert (after.state is PlanState.WAITING) is is_asked
+
+
+def test_an_answer_is_judged_by_the_check_s_own_question() -> None:
+    """It becomes the proof, with the query that gave it; the pairs are not tested then."""
+    types = (FailureType.ECC_ERROR,)
+    request = CheckRequest(NODES, types=types, since=NOW - 60.0, queries=True)
+    asked = plan_commands().check_next("t", request, NOW)(made(suspects=("n1",)), ClusterHistory()).plan
+    assert asked is not None and asked.check is not None
+    said = NodeAnswer("n1", "gpu_ecc", Answer(text="1, 00000000:0F:00.0, 3"))
+    silent = [
+        NodeAnswer(query.node, query.query, Answer(text="", exit_code=None))
+        for query in asked.check.queries
+        if query.query != "gpu_ecc"
+    ]
+    results = plan_commands().check_results("t", 1, [], NOW, [said, *silent])
+    after = results(asked, ClusterHistory(fleet={"east": 1000})).plan
+    assert after is not None
+    told = [(proof.node, proof.kind, proof.text, proof.source, proof.time) for proof in after.proofs]
+    assert told == [("n1", ProofKind.QUERY, "1, 00000000:0F:00.0, 3", "gpu_ecc", NOW)]
+    assert after.nodes == ("n1",)
+
+
+@pytest.mark.parametrize(("base", "link"), [("", ""), ("https://d.example", "https://d.example/evaluations/run-1")])
+def test_a_score_that_fell_is_told_once_for_each_metric(base: str, link: str) -> None:
+    """The key names run, checkpoint, task and metric; the link leads to the run where the service knows its address."""
+    planner = plan_commands(base_url=base).planner
+    keys = set[str]()
+    for run, task, metric in (
+        ("run-1", "mmlu", "acc"),
+        ("run-2", "mmlu", "acc"),
+        ("run-1", "arc", "acc"),
+        ("run-1", "mmlu", "f1"),
+    ):
+        score = Score("/ckpt/\ud800", 4_000, 0.5, run, NOW)
+        drop = ScoreDrop("weekly", task, metric, score, 0.6, 0.01)
+        (message,) = planner.alert_score_drop(drop, NOW)
+        keys.add(message.key)
+        if run == "run-1":
+            assert decode(message.body).link == link
+        assert len(message.key) == len("alert-score-") + 32 + len("-slack")
+    assert len(keys) == 4
 
 
 def test_a_breaker_of_another_cluster_is_no_matter() -> None:

@@ -366,7 +366,7 @@ def test_a_score_that_fell_is_told_once_for_each_metric(base: str, link: str) ->
         ("run-1", "arc", "acc"),
         ("run-1", "mmlu", "f1"),
     ):
-        score = Score("/ckpt/\ud800", 4_000, 0.5, run, NOW)
+        score = Score(run, "/ckpt/4000", 4_000, 0.5)
         drop = ScoreDrop("weekly", task, metric, score, 0.6, 0.01)
         (message,) = planner.alert_score_drop(drop, NOW)
         keys.add(message.key)

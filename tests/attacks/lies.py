@@ -315,7 +315,7 @@ def _answers() -> Iterator[Lie]:
     yield Lie("fuse-read-only", Surface.ANSWER, {"mounts": mounted})
     labelled = "31 22 0:45 / /tmp/x rw,nosuid - tmpfs a\\040-\\040ext4\\040/dev/sda\\040ro rw"
     yield Lie("tmpfs-named-like-ext4", Surface.ANSWER, {"mounts": labelled})
-    overlay = "31 22 0:45 / /tmp/x rw - overlay overlay rw,lowerdir=/tmp/y - ext4 /dev/sda1 ro,upperdir=/tmp/z"
+    overlay = "31 22 0:45 / /tmp/x rw - overlay overlay rw,lowerdir=/tmp/y\\040-\\040ext4\\040/dev/sda1\\040ro"
     yield Lie("overlay-folder-like-ext4", Surface.ANSWER, {"mounts": overlay})
 
 

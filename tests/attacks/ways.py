@@ -25,7 +25,8 @@ from tests.loki_messages import PushRequest
 
 TOPIC = Partition("brokers", "diagnoser", "logs", 0)
 STEPS = ("step 1 loss 11.2", "step 2 loss 10.9")
-FULL, READ_ONLY = "OSError: [Errno 28] No space left on device", "OSError: [Errno 30] Read-only file system: '/local/x'"
+FULL = "OSError: [Errno 28] No space left on device: '/local/x'"
+READ_ONLY = "OSError: [Errno 30] Read-only file system: '/local/x'"
 
 
 @dataclass

@@ -54,7 +54,7 @@ WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), m
 @given(WORDS, WORDS, st.integers(0, 2**32))
 def test_a_secret_survives_nowhere_in_a_line(before: str, after: str, seed: int) -> None:
     """Whatever stands around it, a blank away."""
-    for secret in secrets(seed):
+    for secret in list(secrets(seed))[seed % 5 :: 5]:
         if secret.name == "base64 of a key" and after.strip():
             continue
         line = f"{'' if secret.name == 'base64 of a key' else before} {secret.text} {after}"

@@ -34,4 +34,6 @@ def _mask_secrets(logger: WrappedLogger, name: str, event: EventDict) -> EventDi
     """A processor of structlog. What people are called and addresses stay: whoever is on call needs them."""
     traceback = event.pop("exception", None)
     shown: EventDict = masked(event, without_secrets)
-    return shown | ({"exception": masked_lines(traceback, without_secrets)} if traceback else {})
+    if traceback:
+        shown["exception"] = masked_lines(traceback, without_secrets)
+    return shown

@@ -258,7 +258,7 @@ async def _consumes(format: MessageFormat, attempted: Attempted) -> None:
     reader = MessageReader(DEFAULT, format, RecordDefaults(sender=sender.name))
     batch = reader.read([message], time.time())
     access = JobAccess(site.store, time.time)
-    batch.drop(await refused(access, sender, {target.job for target in batch.blocks}))
+    batch.drop(batch.of_jobs(await refused(access, sender, {target.job for target in batch.blocks})))
     lab.done.append(f"{sender.name} consumes {message.value!r}")
     await site.services.ingest.store(batch, time.time(), ())  # type: ignore[attr-defined]
     await site.ends(lab, lab.liar)

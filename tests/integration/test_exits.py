@@ -31,6 +31,7 @@ from diagnoser.model.errors import BadInput, ModelFailed
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting
+from diagnoser.notifications.slack import SILENCE
 from diagnoser.observability import logging
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.planning.planner import DecisionPlanner, verdict_alert
@@ -88,7 +89,7 @@ def alerts() -> list[Alert]:
         name = secret.text if secret.glued else "job-1"
         job = Job(name, cluster=secret.text, labels={"env": secret.text})
         made += planner()._messages(verdict_alert(record(secret.text), job, "", planner().redact), secret.name, NOW)
-        change = PlanChange(PlanState.NOT_REACHED, NOW, "agent", secret.text)
+        change = PlanChange(NOW, PlanState.NOT_REACHED, "agent", secret.text)
         made += planner().alert_plan(replace(plan(), history=(change,), nodes=(secret.text,), job=name), NOW)
     assert made
     return [decode(message.body) for message in made]
@@ -142,7 +143,7 @@ async def answer_in_slack() -> str:
     user = SimpleNamespace(id="U", username="u")
     services.store = SimpleNamespace(silence_alerts=fail)
     services.clock = lambda: NOW
-    press = SimpleNamespace(action_id=slack_actions.SILENCE, value="i")
+    press = SimpleNamespace(action_id=SILENCE, value="i")
     return await slack_actions._decide(services, SimpleNamespace(user=user, actions=[press]))  # type: ignore[arg-type]
 
 
@@ -187,7 +188,7 @@ async def traces() -> str:
 
     spans: list[Any] = []
     noted = OtlpTraces("http://127.0.0.1:9", "1", "all", lambda: NOW)
-    noted._spans.shutdown()
+    noted._spans.shutdown()  # type: ignore[no-untyped-call]
     noted._spans = SimpleNamespace(on_end=spans.append)  # type: ignore[assignment]
     for secret in SECRETS:
         noted.note(TraceStep.DELIVER, AttemptKey(secret.text), NOW, error=secret.text, target=secret.text)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 KERNEL = "kernel"
 KERNEL_FACILITY = 0
+_LONGEST_HEAD = 2048
+"""Characters in which a head must end: structured data may be as long as somebody likes."""
 _FACILITIES = ("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp")
 _ZONE = r"(?:Z|[+-]\d\d:?\d\d)"
 _SECOND = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d"
@@ -55,6 +57,7 @@ class SystemRecord(NamedTuple):
 
 def read_record(text: str) -> SystemRecord:
     """The head of one line, in the order in which the formats put its parts."""
+    text = text[:_LONGEST_HEAD]
     if head := _KMSG.match(text):
         return SystemRecord(head.end(), int(head["priority"]) >> 3, is_fragment=head["flags"] != "-")
     start, facility = _facility(text)

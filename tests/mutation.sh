@@ -7,8 +7,9 @@
 set -eu
 folder=$1 share=${2:-0.05}
 mkdir -p "$folder/code"
-[ -x "$folder/env/bin/mutmut" ] || { python3 -m venv "$folder/env"; "$folder/env/bin/pip" install -q mutmut==3.8.1; }
-# The environment sees the packages of .venv, and its own pytest is the one of .venv.
+pytest=$(.venv/bin/python -c 'import pytest; print(pytest.__version__)')
+[ -x "$folder/env/bin/mutmut" ] || { python3 -m venv "$folder/env"; "$folder/env/bin/pip" install -q mutmut==3.8.1 "pytest==$pytest"; }
+# Everything else the environment takes from .venv.
 echo "$PWD/$(echo .venv/lib/python3*/site-packages)" > "$(echo "$folder"/env/lib/python3*/site-packages)/project.pth"
 cp -r diagnoser tests rules prompts deploy docs pyproject.toml README.md CHANGELOG.md Makefile requirements "$folder/code"
 cd "$folder/code"

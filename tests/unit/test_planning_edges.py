@@ -382,3 +382,35 @@ def test_a_breaker_of_another_cluster_is_no_matter() -> None:
     history = ClusterHistory(fleet={"east": 1000}, open=frozenset({"west"}))
     after = judged(made(check=check), [PairResult(("n1", "n3"), False, 1.0)], history).plan
     assert (after.state, after.nodes) == (PlanState.SENT, ("n1",))
+
+
+def test_a_plan_that_goes_back_to_no_checkpoint_has_none_to_be_bad() -> None:
+    """Whatever state it is in; one that is over stays as it is as well."""
+    for before in (made(), made(state=PlanState.REACHED), made(state=PlanState.REACHED, rollback=Rollback("/ckpt/1"))):
+        result = plan_commands().checkpoint_bad("a bit flipped", NOW)(before, ClusterHistory())
+        assert result.plan == before and result.messages == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "unused", "state", "is_told"),
+    [
+        ({"lease": None}, "", PlanState.HELD, True),
+        ({"lease": None, "state": PlanState.WAITING}, "", PlanState.HELD, True),
+        ({"lease": None, "state": PlanState.ADVISED}, "", PlanState.ADVISED, False),
+        ({}, "", PlanState.SENT, True),
+        ({}, "t", PlanState.HELD, True),
+        ({"reason": PlanReason.BAD_CHECKPOINT.value}, "", PlanState.SENT, False),
+    ],
+)
+def test_a_bad_checkpoint_withdraws_what_nobody_acts_on(
+    fields: dict[str, object], unused: str, state: PlanState, is_told: bool
+) -> None:
+    """Where an executor has the plan it is only marked, once."""
+    before = made(**{"action": Action.ROLLBACK_AND_RESUBMIT, "rollback": Rollback("/ckpt/1"), **fields})
+    result = plan_commands().checkpoint_bad("a bit flipped", NOW, unused)(before, ClusterHistory())
+    assert result.plan is not None
+    assert (result.plan.state, bool(result.messages)) == (state, is_told)
+    if result.plan != before:
+        assert result.plan.reason == PlanReason.BAD_CHECKPOINT
+        assert result.plan.history[-1].why == "/ckpt/1 was reported bad: a bit flipped"
+        assert (result.plan.lease is None) is (state is not PlanState.SENT)

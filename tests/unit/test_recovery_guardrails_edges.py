@@ -17,11 +17,13 @@ from diagnoser.model import (
     Plan,
     PlanReason,
     PlanState,
+    RootCause,
 )
 from diagnoser.model.taxonomy import Action
-from diagnoser.recovery import breaker, guardrails, retry_history
+from diagnoser.recovery import breaker, guardrails, retry_history, trust
 from diagnoser.recovery.breaker import BreakerLimits
 from diagnoser.recovery.policy import Policy, load
+from tests.contract.records import diagnosis
 from tests.proofs import node_log
 from tests.unit.test_recovery_guardrails import NOW, done, plan, settle, shipped_policy
 
@@ -421,3 +423,29 @@ def test_a_persons_word_on_a_node_is_feedback_on_ours() -> None:
         (ours, replace(mark(NodeEventKind.CORDONED), feedback="kept"), "kept"),
     ):
         assert breaker.with_feedback(before, event).feedback == feedback
+
+
+def test_names_of_nodes_are_spelled_as_the_scheduler_does() -> None:
+    """Short or full; an address is no short name of another, and what fits several stays as it is."""
+    nodes = ("gpu-1.lab", "gpu-2", "10.0.0.3", "gpu-3.a", "gpu-3.b")
+    named = ("gpu-1", "gpu-2.lab", "10.0.0.3", "10.0.0.4", "10", "gpu-3", "gpu-1.lab")
+    spelled = ("gpu-1.lab", "gpu-2", "10.0.0.3", "10.0.0.4", "10", "gpu-3")
+    assert trust.as_allocated(named, nodes) == spelled
+
+
+@pytest.mark.parametrize(
+    ("job", "stated", "counts"),
+    [("slurm-lab-7", None, True), ("k8s:lab:job:ns:x", None, False), ("slurm-lab-7", False, False), ("x", True, True)],
+)
+def test_whose_check_counts(job: str, stated: bool | None, counts: bool) -> None:
+    """As the agent says; one of before said nothing, and only Slurm's ran the operator's program."""
+    assert trust.is_vouched(job, stated) is counts
+
+
+def test_a_root_line_that_is_no_text_has_a_fingerprint() -> None:
+    """Half a character that a process printed does not stop a plan; numbers and addresses do not count."""
+    roots = [
+        replace(diagnosis(), root_cause=RootCause(1, text)) for text in ("bad \ud800 7", "bad \udfff 0x8f", "good")
+    ]
+    first, second, other = map(retry_history.fingerprint, roots)
+    assert first == second != other and len(first) == 16

@@ -9,13 +9,14 @@ from structlog.testing import capture_logs
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
-from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, EventKind, Facts
+from diagnoser.localize.hang_detection import Patience
+from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, EventKind, Facts, TransitionResult
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.ports import Claim, DiagnosisRecord
 from diagnoser.worker.worker import first_sign, is_sound
 from tests.contract.records import KEY, diagnosis, the_claim
 from tests.databases import sqlite_store
-from tests.unit.test_worker import CONFIG, SOUND, Bench, ScriptedStage
+from tests.unit.test_worker import CONFIG, IDLE, SOUND, STEADY, Bench, ScriptedStage
 
 
 @pytest.fixture
@@ -117,3 +118,35 @@ async def test_an_ended_attempt_is_never_sound(store: SqlStore) -> None:
     running = replace(claim, attempt=replace(claim.attempt, ended=None))
     assert is_sound(running, SOUND)
     assert not is_sound(running, diagnosis())
+
+
+@pytest.mark.parametrize(("limit", "reason"), [(STEADY, "suspected"), (None, "sound")])
+async def test_a_run_that_is_silent_beyond_its_rhythm_is_suspected(
+    store: SqlStore, limit: Patience | None, reason: str
+) -> None:
+    """One without a rhythm is sound so far: the log says which."""
+    bench = Bench(store, config=IDLE)
+    bench.limit = limit
+    await bench.lines(at=bench.now - 20.0, fatal=False)
+    with capture_logs() as logs:
+        await bench.worker.step()
+    assert [entry["reason"] for entry in logs] == [reason]
+
+
+async def test_what_a_better_verdict_plans_is_traced(store: SqlStore) -> None:
+    """With the plan that follows from it."""
+
+    async def enrich(record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
+        return diagnosis("what the model cites")
+
+    bench, traces = Bench(store, ScriptedStage(enrich)), list[tuple[str, TransitionResult]]()
+
+    def note(record: DiagnosisRecord, result: TransitionResult, started: float) -> None:
+        traces.append((record.id, result))
+
+    bench.worker._trace_verdict = note  # type: ignore[method-assign]
+    await bench.lines()
+    await bench.worker.step()
+    await bench.worker.finish()
+    assert [name for name, _ in traces] == ["01", "02"]
+    assert all(isinstance(result, TransitionResult) for _, result in traces)

@@ -345,3 +345,19 @@ async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.Monk
         await watch.run()
     assert (store.asked, pauses) == (2, [module.PERIOD] * 3)
     assert [(entry["event"], entry["error"]) for entry in logs] == [(event, "the database is away")] * 2
+
+
+async def test_a_delivery_is_traced_with_what_it_is_about() -> None:
+    """Attempt, diagnosis, receiver, and how it went; what is about no attempt is not."""
+    traced = list[tuple[Any, ...]]()
+
+    def note(step: Any, attempt: AttemptKey, since: float, **facts: object) -> None:
+        traced.append((step.value, attempt, since, facts))
+
+    about = message({"data": {"job": "j", "attempt": 2, "diagnosis": {"id": "d"}}})
+    ledger = Ledger([DueMessage(about, 3, "t"), DueMessage(message(b"x"), 1, "t")])
+    sending = outbox(ledger, Receiver(DeliveryError("HTTP 503", permanent=False)), Wake(), Metrics(CollectorRegistry()))
+    sending._trace = note
+    await sending.step()
+    facts = {"diagnosis": "d", "error": "HTTP 503", "kind": "recovery", "target": "webhook", "result": "not_now"}
+    assert traced == [("deliver", AttemptKey("j", 2), 100.0, facts | {"tries": 3})]

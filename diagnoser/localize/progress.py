@@ -170,7 +170,9 @@ class _PointOrders:
         if line.is_dated:
             counts.append(self._dated(ranks).count_after(line.time))
         if line.received:
-            counts.append(self._of_other_output(line, ranks).count_after(line.received + LATE))
+            # A rank that tells no steps of its own is alive while the others train on, beyond what buffers explain.
+            arrived = self._of_all_outputs(line) if ranks is None else self._of_other_output(line, ranks)
+            counts.append(arrived.count_after(line.received + LATE))
         return max(counts)
 
     def has_before(self, line: Line, ranks: frozenset[int]) -> bool:
@@ -202,14 +204,27 @@ class _PointOrders:
     def _other_output(self, line: Line, ranks: frozenset[int] | None) -> Iterator[tuple[float, int | None]]:
         others = (stream for stream in self._by_process.get(process_of(line.stream), ()) if stream != line.stream)
         for points in map(self._by_stream.__getitem__, others):
-            begins = body_begins(points)
-            undated = (p for p in _of(points, ranks) if not (line.is_dated and p.is_dated))
-            yield from ((begins[p.stream, p.received], p.step) for p in undated)
+            yield from _by_arrival(points, line, ranks)
+
+    def _of_all_outputs(self, line: Line) -> StepOrder:
+        """The steps of all streams by their arrival, but for those whose printed times tell more."""
+        points = chain.from_iterable(self._by_stream.values())
+        return self._series((None, line.is_dated), lambda: _by_arrival(list(points), line, None))
 
     def _series(self, key: object, points: Callable[[], Iterable[tuple[float, int | None]]]) -> StepOrder:
         if key not in self._kinds:
             self._kinds[key] = StepOrder(points())
         return self._kinds[key]
+
+
+def _by_arrival(
+    points: Sequence[Progress], line: Line, ranks: frozenset[int] | None
+) -> Iterator[tuple[float, int | None]]:
+    """(when a step was made, at the earliest; step), of points that do not share a clock with the line."""
+    begins = body_begins(points)
+    for point in _of(points, ranks):
+        if not (line.is_dated and point.is_dated):
+            yield begins[point.stream, point.received], point.step
 
 
 def _of(points: Iterable[Progress], ranks: frozenset[int] | None) -> Iterator[Progress]:

@@ -90,6 +90,18 @@ def test_the_other_output_shows_life_once_it_came_long_after(analyzer: LogAnalyz
     assert (verdict.type is FailureType.ECC_ERROR) is died
 
 
+@pytest.mark.parametrize(("bodies", "died"), [(3, True), (12, False)])
+def test_a_rank_that_tells_no_steps_lives_while_the_others_train_on(
+    analyzer: LogAnalyzer, bodies: int, died: bool
+) -> None:
+    """Only rank 0 prints steps, as usual. What it prints for minutes after rank 17's exception shows that it lives on;
+    what arrives within the minute that buffers explain shows nothing."""
+    one, other = rank_streams.stream_of(0), rank_streams.stream_of(17)
+    later = [(one, 2.0 + 20 * body, steps(10 * body + 11, 10 * body + 20)) for body in range(bodies)]
+    verdict = diagnose(analyzer, blocks((one, 0.0, steps(1, 10)), (other, 1.0, [*FRAMES, ECC]), *later))
+    assert (verdict.type is FailureType.ECC_ERROR) is died
+
+
 def test_a_restart_by_the_launcher_comes_after_what_it_restarts(analyzer: LogAnalyzer) -> None:
     """The files of torchrun's second start show that training went on, whatever arrived first."""
     first, second = (Stream(f"/logs/run/attempt_{number}/0/stderr.log", "n1", 0) for number in (0, 1))

@@ -47,17 +47,26 @@ _WORD = re.compile(r"[^\W\d_]{3}")
 
 
 def clean_run(delta: Delta, name: str, before: Baseline) -> CleanRun | None:
-    """What a clean run leaves, None if it has no routine. before: the baseline without it, whose learned filters are
-    carried over."""
+    """Summarise a clean run for the baseline; None if it has no routine.
+
+    before: the baseline without it, whose learned filters are carried over.
+    """
     stats = {shape: stat for shape, stat in delta.shapes.items() if not stat.kind & _NEVER}
     if Cap.SHAPES in delta.caps or not 0 < len(stats) <= _SHAPES_MAX:
         return None
-    new = [stat for shape, stat in stats.items() if before.runs and is_new(shape, stat, before)]
-    quiet = [message(stat) for stat in new if not stat.kind & IMPORTANT]
-    short = [text for text in quiet if _WORD.search(text) and len(text) <= _CHARS_MAX]
     asked = max((run.asked for run in before.runs), default=0.0)
     counts = {shape: stat.count for shape, stat in stats.items()}
-    return CleanRun(name, delta.lines, counts, tuple(sorted(short)[:_UNMATCHED_MAX]), before.filters, asked)
+    return CleanRun(name, delta.lines, counts, _unmatched(stats, before), before.filters, asked)
+
+
+def _unmatched(stats: dict[int, TemplateStats], before: Baseline) -> tuple[str, ...]:
+    """List routine messages that the clean runs before did not print: filters may be learned from them."""
+    if not before.runs:
+        return ()
+    new = [stat for shape, stat in stats.items() if is_new(shape, stat, before)]
+    quiet = [message(stat) for stat in new if not stat.kind & IMPORTANT]
+    short = [text for text in quiet if _WORD.search(text) and len(text) <= _CHARS_MAX]
+    return tuple(sorted(short)[:_UNMATCHED_MAX])
 
 
 def to_bytes(run: CleanRun) -> bytes:
@@ -104,7 +113,7 @@ def _patterns(sources: tuple[str, ...]) -> Any:
 
 
 def diff(digest: Digest, known: Baseline) -> Diff:
-    """What the clean runs do not print: exceptions and lines of root rules first, each part in order of the log.
+    """List what the clean runs do not print: exceptions and lines of root rules first, each part in order of the log.
 
     A traceback or stack is one line here: the one that says what is wrong.
     """
@@ -112,22 +121,47 @@ def diff(digest: Digest, known: Baseline) -> Diff:
         return Diff()
     shapes, inside = digest.delta.shapes, _inside_stacks(digest.evidence)
     shape_at = {(line.number, line.stream): shape_of(line.text) for line in digest.lines}
-    # Patterns that ask for certain digits are tried on each line: the shape alone does not decide those.
+    telling = _telling_lines(digest, shape_at, inside)
+    new = telling.keys() | {shape for shape, stat in shapes.items() if is_new(shape, stat, known)}
+    known_shapes = shapes.keys() - new
+    surges = _surges(known_shapes, digest.delta, known)
+    lines = dict(telling)
+    for shape in (new | surges.keys()) - telling.keys():
+        line = digest.first_line(shape)
+        if _WORD.search(line.body) and (line.number, line.stream) not in inside:
+            lines[shape] = line
+    listed = [NewLine(lines[shape], shapes[shape].count, surges.get(shape, 0)) for shape in _ranked(lines, shapes)]
+    known_lines = frozenset(place for place, shape in shape_at.items() if shape in known_shapes)
+    return Diff(len(known.runs), tuple(listed), known_lines)
+
+
+def _ranked(lines: dict[int, Line], shapes: dict[int, TemplateStats]) -> list[int]:
+    """Choose the shapes that tell most, in the order of ``diff``. lines: the line that stands for each."""
+    ranked = [
+        (_rank(shapes[shape].kind, line.mark), line.time, line.stream, line.number, shape)
+        for shape, line in lines.items()
+    ]
+    return [shape for *_, shape in sorted(ranked)[:NEW_MAX]]
+
+
+def _telling_lines(digest: Digest, shape_at: dict[LinePosition, int], inside: set[LinePosition]) -> dict[int, Line]:
+    """Find the first line of each shape that a rule or a traceback marks.
+
+    It is new whatever its shape: patterns that ask for certain digits are tried on each line.
+    """
     telling: dict[int, Line] = {}
     for line in digest.lines:
-        if line.mark >= Mark.TRACEBACK and (line.number, line.stream) not in inside:
-            telling.setdefault(shape_at[line.number, line.stream], line)
-    new = {shape for shape, stat in shapes.items() if shape in telling or is_new(shape, stat, known)}
-    usual = {shape: most for shape in shapes.keys() - new if (most := _surge_over(shape, digest.delta, known))}
-    lines = [(shape, telling.get(shape) or digest.first_line(shape)) for shape in new | usual.keys()]
-    ranked = [
-        (_rank(shapes[shape].kind, line.mark), line.time, line.stream, line.number, shape, line)
-        for shape, line in lines
-        if (line.number, line.stream) not in inside and (shape in telling or _WORD.search(line.body))
-    ]
-    listed = [NewLine(line, shapes[shape].count, usual.get(shape, 0)) for *_, shape, line in sorted(ranked)[:NEW_MAX]]
-    known_lines = frozenset(place for place, shape in shape_at.items() if shape in shapes and shape not in new)
-    return Diff(len(known.runs), tuple(listed), known_lines)
+        position = line.number, line.stream
+        is_telling = line.mark >= Mark.TRACEBACK and position not in inside
+        if is_telling and shape_at[position] in digest.delta.shapes:
+            telling.setdefault(shape_at[position], line)
+    return telling
+
+
+def _surges(shapes: set[int], delta: Delta, known: Baseline) -> dict[int, int]:
+    """Known shapes that this run prints far more often, with how often a clean run of its length prints them."""
+    usual = {shape: _surge_over(shape, delta, known) for shape in shapes}
+    return {shape: most for shape, most in usual.items() if most}
 
 
 def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
@@ -140,7 +174,10 @@ def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
 
 def _rank(kind: int, mark: Mark) -> int:
     """Exceptions and lines of root rules first, then what complains or carries an anchor, then the rest."""
-    return 0 if kind & _TELLS_MOST else 1 if kind & (_NEVER | _TROUBLE) or mark >= Mark.TRACEBACK else 2
+    if kind & _TELLS_MOST:
+        return 0
+    complains = kind & (_NEVER | _TROUBLE) or mark >= Mark.TRACEBACK
+    return 1 if complains else 2
 
 
 def _surge_over(shape: int, delta: Delta, baseline: Baseline) -> int:

@@ -141,7 +141,7 @@ class Point(NamedTuple):
 
 
 def read(dialect: int, body: str) -> Point:
-    """The values of a line of this dialect; all None when it has none."""
+    """Read the values of a line of this dialect; all None when it has none."""
     text = body.lower()
     if DIALECTS[dialect].name in _COUNTED:
         text = text[_last_state(text) :]
@@ -149,8 +149,7 @@ def read(dialect: int, body: str) -> Point:
     step = _first(_WHOLE, text, steps)
     number = int(step.replace(",", "")[:15]) if step else None
     if DIALECTS[dialect].stage is Stage.SAVE:
-        path = _PATH.search(body)
-        return Point(number, checkpoint=path.group(1) if path else "yes", dialect=dialect)
+        return Point(number, checkpoint=_saved_path(body), dialect=dialect)
     elapsed = _number(_VALUE, text, millis)
     duration = elapsed / 1000 if elapsed is not None else _number(_VALUE, text, seconds)
     loss, grad = _number(_VALUE, text, losses), _number(_VALUE, text, grads)
@@ -160,6 +159,11 @@ def read(dialect: int, body: str) -> Point:
     if DIALECTS[dialect].name in _COUNTED and not step and (counted := _FRACTION.search(text)):
         return point._replace(step=int(counted[1]))
     return _of_bar(point, text) if DIALECTS[dialect].name == "bar" else point
+
+
+def _saved_path(body: str) -> str:
+    path = _PATH.search(body)
+    return path.group(1) if path else "yes"
 
 
 def _last_state(text: str) -> int:

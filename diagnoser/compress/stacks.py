@@ -6,7 +6,7 @@ belongs to the stack that is at frame 2.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from diagnoser.model import Line, Stack, StackKind
@@ -95,11 +95,27 @@ def _linked(opened: list[_OpenStack], start: int) -> Iterator[Stack]:
         )
 
 
+_NativeForm = tuple[re.Pattern[str], Callable[[int, re.Match[str]], None]]
+"""How a line of a native stack looks, and what reads it: called with the index of the line and the match."""
+
+
 class _Voice:
     """Reads the lines of one voice."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = lines
+        # The first form that fits reads the line.
+        self._native_forms: tuple[_NativeForm, ...] = (
+            (_THROWN, self._thrown),  # names the class; its message follows as what()
+            (_CRASHED, self._crashed),  # a signal
+            (_WHAT, self._what),  # the message of the exception that was named before
+            (_CHECK, self._check_failed),  # glog: class and message in one line
+            (_FROM, self._before_frames),  # c10: where it was raised, then the frames
+            (_CAPTURED, self._before_frames),  # a heading of frames
+            (_CHECK_STACK, self._before_frames),  # glog's heading of frames
+            (_NUMBERED, self._numbered_frame),
+            (_PLAIN, self._plain_frame),
+        )
         self._open: list[_OpenStack] = []
         self._done: list[_OpenStack] = []
         self._before = -1
@@ -132,52 +148,65 @@ class _Voice:
         return next((stack for stack in reversed(self._open) if stack.kind is kind), None)
 
     def _native(self, index: int, body: str) -> bool:
-        if match := _THROWN.match(body):
-            self._begin(_K.NATIVE, index, match["class"])
-        elif match := _CRASHED.match(body):
-            self._crashed(index, next(text for text in match.groups() if text))
-        elif match := _WHAT.match(body):
-            untold = next((stack for stack in self._open if stack.kind is _K.NATIVE and not stack.message), None)
-            opened = untold or self._begin(_K.NATIVE, index)
-            self._tell(opened, index, match["said"])
-        elif match := _CHECK.match(body):
-            self._begin(_K.NATIVE, index, "Check failed", match["said"])
-        elif (match := _FROM.match(body)) or _CAPTURED.match(body) or _CHECK_STACK.match(body):
-            frameless = next((stack for stack in self._open if stack.kind is _K.NATIVE and not stack.frames), None)
-            self._add(frameless or self._after_message(index), index, match["frame"] if match else "")
-        elif match := _NUMBERED.match(body):
-            self._numbered(
-                index, int(match["c10"] or match["gdb"] or match["ompi"]), match["f1"] or match["f2"] or match["f3"]
-            )
-        elif match := _PLAIN.match(body):
-            opened = self._last(_K.NATIVE) or self._begin(_K.NATIVE, index)
-            self._add(opened, index, match["glog"] or match["glibc"] or match["bare"])
+        for form, read in self._native_forms:
+            match = form.match(body)
+            if match:
+                read(index, match)
+                return True
+        return False
+
+    def _open_native(self) -> list[_OpenStack]:
+        """List the native stacks that are being read, in the order in which they began."""
+        return [stack for stack in self._open if stack.kind is _K.NATIVE]
+
+    def _thrown(self, index: int, match: re.Match[str]) -> None:
+        self._begin(_K.NATIVE, index, match["class"])
+
+    def _crashed(self, index: int, match: re.Match[str]) -> None:
+        """Begin a stack with its signal. Open MPI tells in two lines which signal it was: the second is a message."""
+        signal = next(text for text in match.groups() if text)
+        opened = self._last(_K.NATIVE)
+        if opened and not opened.frames and signal.startswith("Signal: "):
+            self._set_message(opened, index, signal)
         else:
-            return False
-        return True
+            self._begin(_K.NATIVE, index, signal)
+
+    def _what(self, index: int, match: re.Match[str]) -> None:
+        """Give the message to the first stack that has none."""
+        without_message = [stack for stack in self._open_native() if not stack.message]
+        opened = without_message[0] if without_message else self._begin(_K.NATIVE, index)
+        self._set_message(opened, index, match["said"])
+
+    def _check_failed(self, index: int, match: re.Match[str]) -> None:
+        self._begin(_K.NATIVE, index, "Check failed", match["said"])
+
+    def _before_frames(self, index: int, match: re.Match[str]) -> None:
+        """Add a heading of frames to the first stack that has no frames."""
+        without_frames = [stack for stack in self._open_native() if not stack.frames]
+        opened = without_frames[0] if without_frames else self._after_message(index)
+        self._add(opened, index, match.groupdict().get("frame", ""))
+
+    def _numbered_frame(self, index: int, match: re.Match[str]) -> None:
+        """Add a frame to the first stack that waits for its number. A frame 0 that none waits for begins a stack."""
+        number = int(match["c10"] or match["gdb"] or match["ompi"])
+        native = self._open_native()
+        waiting = [stack for stack in native if stack.next == number]
+        if not waiting:  # frames are missing in between
+            waiting = [stack for stack in native if number > stack.next > 0][-1:]
+        opened = waiting[0] if waiting else self._begin(_K.NATIVE, index)
+        self._add(opened, index, match["f1"] or match["f2"] or match["f3"])
+        opened.next = number + 1
+
+    def _plain_frame(self, index: int, match: re.Match[str]) -> None:
+        opened = self._last(_K.NATIVE) or self._begin(_K.NATIVE, index)
+        self._add(opened, index, match["glog"] or match["glibc"] or match["bare"])
 
     def _after_message(self, index: int) -> _OpenStack:
-        """A new stack, with the line before as its message if that one is near."""
+        """Begin a stack, with the line before as its message if that one is near."""
         near = self._before >= 0 and self._lines[index].number - self._lines[self._before].number <= _NEAR
         if not near:
             return self._begin(_K.NATIVE, index)
         return self._begin(_K.NATIVE, self._before, "", self._lines[self._before].body)
-
-    def _crashed(self, index: int, signal: str) -> None:
-        """Open MPI says in two lines which signal it was."""
-        opened = self._last(_K.NATIVE)
-        if opened and not opened.frames and signal.startswith("Signal: "):
-            self._tell(opened, index, signal)
-        else:
-            self._begin(_K.NATIVE, index, signal)
-
-    def _numbered(self, index: int, number: int, frame: str) -> None:
-        """The first stack that waits for this frame; a frame 0 that none waits for begins one."""
-        waiting = [stack for stack in self._open if stack.kind is _K.NATIVE and stack.next == number]
-        waiting = waiting or [stack for stack in self._open if stack.kind is _K.NATIVE and number > stack.next > 0][-1:]
-        opened = waiting[0] if waiting else self._begin(_K.NATIVE, index)
-        self._add(opened, index, frame)
-        opened.next = number + 1
 
     def _java(self, index: int, body: str) -> bool:
         opened = self._last(_K.JAVA)
@@ -226,7 +255,7 @@ class _Voice:
         if frame:
             opened.frames.append(frame)
 
-    def _tell(self, opened: _OpenStack, index: int, message: str) -> None:
+    def _set_message(self, opened: _OpenStack, index: int, message: str) -> None:
         opened.message, opened.raised = message, index
         if opened.lines[-1] != index:
             opened.lines.append(index)

@@ -206,33 +206,49 @@ class Coordinator:
     async def _settle_inference(
         self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
     ) -> bool:
-        """Of a batch that is lost, the piece that ran has failed; those behind it wait again."""
+        """Record the results of a batch's pieces. Whether there was something to record."""
         results = {result.output: result for result in status.results}
-        changes: list[PieceRecord] = []
-        runtimes: dict[str, Runtime] = {}
-        ran = False
-        for record in _pieces_of(progress, batch):
-            result = results.get(_samples_of(progress, record.piece))
-            if result is not None and result.code == 0:
-                changes.append(_inferred(record, result))
-                runtimes |= _runtime(progress, changes[-1])
-            elif result is not None:
-                changes.append(self._failed(record, f"exit code {result.code}\n{result.tail}"))
-            elif state is BatchState.CANCELLED:
-                changes.append(replace(record, state=PieceState.WAITING))
-            elif state is not BatchState.RUNNING:
-                why = f"its process on {batch.node} ended without a result\n{status.detail}"
-                changes.append(replace(record, state=PieceState.WAITING) if ran else self._failed(record, why))
-                ran = True
+        changes, runtimes = self._outcomes(progress, batch, state, status)
         failed = {record.piece.checkpoint + record.piece.task: record for record in changes if _has_failed(record)}
         trials = [_failed_trial(record) for record in failed.values()]
         if not changes and state is BatchState.RUNNING:
             return False
         if await self._ledger.settle_batch(self._at(batch, state), changes, trials, runtimes):
             for record in failed.values():
-                result = results.get(_samples_of(progress, record.piece))
-                self._report(progress, record.piece, _log_of(order, _samples_of(progress, record.piece)), result)
+                output = _samples_of(progress, record.piece)
+                self._report(progress, record.piece, _log_of(order, output), results.get(output))
         return True
+
+    def _outcomes(
+        self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
+    ) -> tuple[list[PieceRecord], dict[str, Runtime]]:
+        """The pieces of a batch that have changed, and how long those took that were inferred."""
+        results = {result.output: result for result in status.results}
+        changes: list[PieceRecord] = []
+        runtimes: dict[str, Runtime] = {}
+        without_result: list[PieceRecord] = []
+        for record in _pieces_of(progress, batch):
+            result = results.get(_samples_of(progress, record.piece))
+            if result is None:
+                without_result.append(record)
+            elif result.code == 0:
+                changes.append(_inferred(record, result))
+                runtimes |= _runtime(progress, changes[-1])
+            else:
+                changes.append(self._failed(record, f"exit code {result.code}\n{result.tail}"))
+        if state is not BatchState.RUNNING:
+            changes += self._not_inferred(without_result, batch, state, status)
+        return changes, runtimes
+
+    def _not_inferred(
+        self, pieces: Sequence[PieceRecord], batch: BatchRecord, state: BatchState, status: OrderStatus
+    ) -> list[PieceRecord]:
+        """Let the pieces without a result wait again. Of a batch that is lost, the first one ran, and has failed."""
+        waiting = [replace(record, state=PieceState.WAITING) for record in pieces]
+        if pieces and state is not BatchState.CANCELLED:
+            why = f"its process on {batch.node} ended without a result\n{status.detail}"
+            waiting[0] = self._failed(pieces[0], why)
+        return waiting
 
     def _report(
         self, progress: RunProgress, of: Piece | TrialRecord, failed_log: Path, result: CommandResult | None
@@ -261,34 +277,37 @@ class Coordinator:
         result = status.results[0] if status.results else None
         runtimes: dict[str, Runtime] = {}
         try:
-            if result is None or result.code:
-                raise BadInput(f"exit code {result.code}\n{result.tail}" if result else f"it died\n{status.detail}")
+            if result is None:
+                raise BadInput(f"it died\n{status.detail}")
+            if result.code:
+                raise BadInput(f"exit code {result.code}\n{result.tail}")
             scores = read_scores(Path(result.output))
             trial = replace(trial, state=TrialState.SCORED, scores=scores, error="", scored=self._clock())
             first = next(record for record in progress.pieces if _is_inferred_of(record, trial))
             runtimes = _runtime(progress, first, result.seconds)
         except BadInput as error:
-            failures = trial.failures + 1
-            over = failures >= self._settings.failures_max
-            state_of_trial = TrialState.FAILED if over else TrialState.SCORING
-            trial = replace(trial, state=state_of_trial, failures=failures, error=f"scoring: {error}")
+            trial = self._not_scored(trial, str(error))
         settled = await self._ledger.settle_batch(self._at(batch, state), (), [trial], runtimes)
         if settled and trial.state is TrialState.FAILED:
             self._report(progress, trial, _log_of(order, order.commands[0].output), result)
         return True
 
+    def _not_scored(self, trial: TrialRecord, why: str) -> TrialRecord:
+        """The trial after a try to score it that failed: it is tried again, as often as pieces are."""
+        failures = trial.failures + 1
+        state = TrialState.FAILED if failures >= self._settings.failures_max else TrialState.SCORING
+        return replace(trial, state=state, failures=failures, error=f"scoring: {why}")
+
     # --- scoring ---
 
     async def _score(self, progress: RunProgress) -> RunProgress:
-        """What the ledger knows afterwards."""
+        """Start scoring where a scorer is free. Returns what the ledger knows afterwards."""
         whole = [(trial.checkpoint, trial.task) for trial in progress.trials if _is_inferred(progress, trial)]
         if whole:
             await self._ledger.begin_scoring(progress.run.id, whole)
             progress = await self._progress(progress.run.id)
         running = [batch for batch in _running(progress) if batch.kind is BatchKind.SCORE]
-        busy = {(batch.checkpoint, batch.task) for batch in running}
-        waiting = [trial for trial in progress.trials if trial.state is TrialState.SCORING]
-        waiting = [trial for trial in waiting if (trial.checkpoint, trial.task) not in busy]
+        waiting = _waiting_for_scorer(progress, running)
         if not waiting:
             return progress
         expected = (await self._expected(progress)).scores
@@ -314,14 +333,14 @@ class Coordinator:
     # --- inference ---
 
     async def _infer(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
-        """What the ledger knows afterwards."""
+        """Start batches on free slots. Returns what the ledger knows afterwards."""
         free = _free_slots(progress, nodes)
         if not free or not _is_unplanned(progress, []):
             return progress
-        planned = [piece for placement in self._plan for piece in placement.batch.pieces]
         now_nodes, now_running = tuple(nodes), frozenset(batch.id for batch in _running(progress))
-        is_starving = now_running != self._planned_for[1] and any(not self._next(node, slot) for node, slot in free)
-        if is_starving or now_nodes != self._planned_for[0] or _is_unplanned(progress, planned):
+        nodes_before, running_before = self._planned_for
+        is_starving = now_running != running_before and any(not self._next(node, slot) for node, slot in free)
+        if is_starving or now_nodes != nodes_before or _is_unplanned(progress, _pieces(self._plan)):
             progress = await self._replan(progress, nodes)
             self._planned_for = now_nodes, now_running
         for node, slot in free:
@@ -342,7 +361,7 @@ class Coordinator:
             [replace(placed, start=placed.start - begun, end=placed.end - begun) for placed in running],
             self._clock() - begun,
         )
-        cut = [piece for placement in schedule.placements for piece in placement.batch.pieces]
+        cut = _pieces(schedule.placements)
         if set(cut) != set(waiting) and not await self._ledger.cut(progress.run.id, progress.run.cuts, waiting, cut):
             return progress
         self._plan = list(schedule.placements)
@@ -386,6 +405,17 @@ class Coordinator:
             tasks = [task.name for task in progress.run.suite.tasks]
             self._prior = prior(progress.run.suite, await self._ledger.runtimes(tasks, RUNTIMES))
         return self._prior
+
+
+def _pieces(placements: Sequence[Placement]) -> list[Piece]:
+    return [piece for placement in placements for piece in placement.batch.pieces]
+
+
+def _waiting_for_scorer(progress: RunProgress, scoring: Sequence[BatchRecord]) -> list[TrialRecord]:
+    """Trials whose samples are all there and that nothing scores. scoring: the batches that run."""
+    busy = {(batch.checkpoint, batch.task) for batch in scoring}
+    inferred = [trial for trial in progress.trials if trial.state is TrialState.SCORING]
+    return [trial for trial in inferred if (trial.checkpoint, trial.task) not in busy]
 
 
 def _running(progress: RunProgress) -> list[BatchRecord]:

@@ -42,22 +42,25 @@ def gpu_seconds(progress: RunProgress, now: float) -> float:
 
 
 def gpu_seconds_in_line(progress: RunProgress) -> float | None:
-    """For how long a job a trial would have held GPUs: it loads once, infers, and scores before it gives them back.
-
-    From what this run measured. None before all of its trials were scored.
+    """Estimate for how long a job a trial would have held GPUs, from the figures of this run: it loads once, infers,
+    and scores before it gives them back. None before all trials of the run were scored.
     """
     pieces = [record for record in progress.pieces if record.state is PieceState.INFERRED and record.seconds]
-    scored = [batch for batch in progress.batches if _is_scoring(batch) and batch.ended is not None]
-    measured = {(batch.checkpoint, batch.task) for batch in scored}
-    if not pieces or measured != {(trial.checkpoint, trial.task) for trial in progress.trials}:
+    scoring = _scoring_seconds(progress)
+    if not pieces or scoring.keys() != {(trial.checkpoint, trial.task) for trial in progress.trials}:
         return None
-    load = max(record.load or 0.0 for record in pieces)
-    inference = sum((record.seconds or 0.0) - (record.load or 0.0) for record in pieces)
-    scoring = sum(
-        median((batch.ended or 0.0) - batch.started for batch in scored if (batch.checkpoint, batch.task) == trial)
-        for trial in measured
-    )
-    return progress.run.suite.gpus * (load * len(measured) + inference + scoring)
+    loads = [record.load or 0.0 for record in pieces]
+    inference = sum(record.seconds or 0.0 for record in pieces) - sum(loads)
+    return progress.run.suite.gpus * (max(loads) * len(scoring) + inference + sum(scoring.values()))
+
+
+def _scoring_seconds(progress: RunProgress) -> dict[tuple[str, str], float]:
+    """How long each trial was scored, by checkpoint and task: the median of its tries."""
+    tries: dict[tuple[str, str], list[float]] = {}
+    for batch in progress.batches:
+        if _is_scoring(batch) and batch.ended is not None:
+            tries.setdefault((batch.checkpoint, batch.task), []).append(batch.ended - batch.started)
+    return {trial: median(seconds) for trial, seconds in tries.items()}
 
 
 def bars(progress: RunProgress, now: float) -> list[Bar]:

@@ -47,6 +47,11 @@ def _faults(settings: Settings) -> list[str]:
         faults.append("DIAGNOSER_BASE_URL is missing: the provider sends people back there")
     if "openid" not in settings.oidc_scopes.split():
         faults.append("DIAGNOSER_OIDC_SCOPES must hold openid")
+    return faults + _role_faults(settings)
+
+
+def _role_faults(settings: Settings) -> list[str]:
+    faults = []
     for value, role in _entries(settings.oidc_roles):
         if not value or role not in set(Role):
             faults.append(f"DIAGNOSER_OIDC_ROLES: {value[:60]}={role[:60]} must be a value, '=' and one of {_ROLES}")

@@ -375,7 +375,20 @@ def load(environment: Mapping[str, str], **overrides: object) -> Settings:
 
 
 def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings, list[str]]:
-    """The settings, and what is wrong with them: a setting that cannot be as it is given has its default."""
+    """Read the settings, and what is wrong with them: a setting that cannot be as it is given has its default."""
+    values, faults = _values(environment)
+    values |= overrides
+    try:
+        return Settings(**values), faults  # type: ignore[arg-type]
+    except ValidationError as error:
+        wrong = {str(entry["loc"][0]): entry["msg"] for entry in error.errors()}
+    faults += [f"{PREFIX}{name.upper()}: {why}" for name, why in wrong.items()]
+    sound = {name: value for name, value in values.items() if name not in wrong}
+    return Settings(**sound), faults  # type: ignore[arg-type]
+
+
+def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:
+    """The value of each setting that the environment or a file gives, and what is wrong with their names and files."""
     values: dict[str, object] = {"otlp_endpoint": environment.get(STANDARD_OTLP_ENDPOINT, "")}
     faults: list[str] = []
     for name, value in sorted(environment.items()):
@@ -391,14 +404,7 @@ def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings,
             values[field] = value
         else:
             faults.append(f"{name}: no such setting" + _nearest(field))
-    values |= overrides
-    try:
-        return Settings(**values), faults  # type: ignore[arg-type]
-    except ValidationError as error:
-        wrong = {str(entry["loc"][0]): entry["msg"] for entry in error.errors()}
-    faults += [f"{PREFIX}{name.upper()}: {why}" for name, why in wrong.items()]
-    sound = {name: value for name, value in values.items() if name not in wrong}
-    return Settings(**sound), faults  # type: ignore[arg-type]
+    return values, faults
 
 
 def _nearest(field: str) -> str:

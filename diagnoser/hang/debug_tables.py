@@ -10,7 +10,7 @@ printed in columns by tabulate.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -61,11 +61,21 @@ def is_table(data: bytes) -> bool:
 
 
 def read_tables(data: bytes, reader: DumpReader) -> list[RankDump]:
-    """What the tables say of each rank that answered. Raises BadInput for a text without such a table."""
+    """Read the dump of each rank that answered. Raises BadInput for a text without such a table."""
     if len(data) > BYTES_MAX:
         raise BadInput(f"tables of {len(data)} bytes are larger than {BYTES_MAX}")
     lines = data.decode("utf-8", "replace").splitlines()
     silent = frozenset(int(match[1]) for line in lines if (match := _SILENT.match(line)))
+    members, rows = _members_and_rows(lines, reader)
+    members.update(rank for row in rows for rank in row.group.ranks)
+    if not members:
+        raise BadInput("the tables of torch.distributed.debug name no rank")
+    operations = _by_rank(rows, silent)
+    return [_dump(rank, operations.get(rank, ())) for rank in sorted(members - silent)]
+
+
+def _members_and_rows(lines: Sequence[str], reader: DumpReader) -> tuple[set[int], list[_Row]]:
+    """The ranks that the table of memberships names, and the rows of collectives. Raises BadInput for too many."""
     members, rows, named, missing = set[int](), list[_Row](), 0, 0
     for table, cells, line in _rows(lines):
         if table == "Memberships":
@@ -76,11 +86,7 @@ def read_tables(data: bytes, reader: DumpReader) -> list[RankDump]:
             missing += len(row.missing)
         if named > MEMBERS_MAX or missing > MISSING_MAX:
             raise BadInput(f"the rows of the table name more than {MEMBERS_MAX} ranks, or {MISSING_MAX} as missing")
-    members.update(rank for row in rows for rank in row.group.ranks)
-    if not members:
-        raise BadInput("the tables of torch.distributed.debug name no rank")
-    operations = _by_rank(rows, silent)
-    return [_dump(rank, operations.get(rank, ())) for rank in sorted(members - silent)]
+    return members, rows
 
 
 def _dump(rank: int, operations: Iterable[Operation]) -> RankDump:

@@ -114,10 +114,14 @@ def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
 
 
 def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] | None = None, ranks: int = 0) -> HangReport:
-    """nodes: rank -> node, as the scheduler or the log has it; where it is silent RAS may know. ranks: of the job."""
+    """Find the ranks that are suspected, with why.
+
+    nodes: rank -> node, as the scheduler or the log has it; where it is silent RAS may know.
+    ranks: how many the job has.
+    """
     graph = wait_graph.build(evidence.dumps, ranks or len(nodes or ()))
     outliers = stacks.outliers(evidence.stacks)
-    hosts = {rank: host for report in evidence.ras for rank, host in report.nodes if host} | dict(nodes or {})
+    hosts = _hosts(evidence.ras) | dict(nodes or {})
     suspects: dict[int, HangSuspect] = {suspect.rank: suspect for suspect in graph.suspects}
     for suspect in (*_by_ras(evidence.ras, suspects), *_by_stacks(outliers, graph)):
         _add(suspects, suspect)
@@ -125,6 +129,10 @@ def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] | None = None, r
     ranked = tuple(sorted(placed, key=lambda suspect: (-suspect.score, suspect.rank)))
     notes = () if ranked else graph.notes
     return HangReport(ranked, graph, tuple(stack for stack, _ in outliers), evidence.rejected, notes)
+
+
+def _hosts(reports: Iterable[RasReport]) -> dict[int, str]:
+    return {rank: host for report in reports for rank, host in report.nodes if host}
 
 
 def _add(suspects: dict[int, HangSuspect], suspect: HangSuspect) -> None:

@@ -7,7 +7,7 @@ ByteRobust's way (SOSP'25).
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,16 +130,23 @@ def _of_python(frames: list[str]) -> tuple[str, ...]:
 
 def outliers(stacks: Iterable[Stack]) -> list[tuple[Stack, int]]:
     """Stacks unlike the one in which most ranks wait, with the number of those; none where no majority waits."""
-    alike: dict[tuple[str, ...], list[Stack]] = defaultdict(list)
     every = list({stack.rank: stack for stack in stacks}.values())
-    for stack in every:
-        alike[tuple(frame.partition(" (")[0] for frame in stack.frames[:_TOP])].append(stack)
-    waiting = [stack for stack in every if stack.waits]
     others = [stack for stack in every if not stack.waits]
-    if len(every) < _LEAST or len(waiting) * 2 <= len(every):
+    waiting = len(every) - len(others)
+    if len(every) < _LEAST or waiting * 2 <= len(every):
         return []
     if others:
-        return [(stack, len(waiting)) for stack in others]
+        return [(stack, waiting) for stack in others]
+    return _minority(every)
+
+
+def _minority(waiting: Sequence[Stack]) -> list[tuple[Stack, int]]:
+    """Where all wait: the few that wait elsewhere than most."""
+    alike: dict[tuple[str, ...], list[Stack]] = defaultdict(list)
+    for stack in waiting:
+        alike[tuple(frame.partition(" (")[0] for frame in stack.frames[:_TOP])].append(stack)
     most = max(alike.values(), key=len)
     few = [stack for group in alike.values() if len(group) < len(most) for stack in group]
-    return [(stack, len(most)) for stack in few] if len(most) * 2 > len(every) and len(few) * 4 <= len(every) else []
+    if len(most) * 2 <= len(waiting) or len(few) * 4 > len(waiting):
+        return []
+    return [(stack, len(most)) for stack in few]

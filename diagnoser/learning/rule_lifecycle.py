@@ -284,16 +284,27 @@ class RuleLifecycle:
         return changed
 
     async def _verdict_on(self, rule: LearnedRule) -> LearnedRule | None:
+        """The rule in its next state; None where it stays as it is."""
+        if rule.state is LearnedState.SHADOW:
+            return self._promotion(rule)
+        if rule.state is LearnedState.ACTIVE:
+            return await self._retirement(rule)
+        return None
+
+    def _promotion(self, rule: LearnedRule) -> LearnedRule | None:
         counts, enough = rule.counts, self._config.promote_after
-        if rule.state is LearnedState.SHADOW and enough and counts.confirmed >= enough and not counts.wrong:
-            why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
-            return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
-        if rule.state is LearnedState.ACTIVE and counts.wrong:
-            since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
-            hits = await self._store.rule_hits(rule.id, _HITS)
-            wrong = [hit for hit in hits if hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since]
-            if wrong:
-                why = f"a person named another cause for {wrong[0].attempt.job}/{wrong[0].attempt.number}"
+        if not enough or counts.confirmed < enough or counts.wrong:
+            return None
+        why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
+        return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
+
+    async def _retirement(self, rule: LearnedRule) -> LearnedRule | None:
+        if not rule.counts.wrong:
+            return None
+        since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
+        for hit in await self._store.rule_hits(rule.id, _HITS):
+            if hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since:
+                why = f"a person named another cause for {hit.attempt.job}/{hit.attempt.number}"
                 return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self._clock())
         return None
 

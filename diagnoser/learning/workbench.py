@@ -190,12 +190,8 @@ class RuleWorkbench:
 
     async def _read_attempts(self) -> None:
         """Hold the lines of the attempts to search, as many of them as can be read in time."""
-        held, store, now = self._held, self._history.store, self._seconds()
-        mark = await store.case_mark()
-        if mark != held.mark or now - held.listed > FRESH_SECONDS:
-            held.cases = [record async for record in self._history.confirmed(CASES)]
-            held.healthy = await self._history.completed_records(HEALTHY)
-            held.mark, held.listed = mark, now
+        held, now = self._held, self._seconds()
+        await self._list_attempts(now)
         size = sum(_size(lines) for lines in held.lines.values())
         wanted = [*held.cases[:1], *held.healthy[:1], *held.cases[1:], *held.healthy[1:]]
         for record in wanted:
@@ -205,9 +201,17 @@ class RuleWorkbench:
                 break
             lines = held.lines[_name(record)] = await self._lines_of(record)
             size += _size(lines)
-        used = {_name(record) for record in wanted}
-        for name in [name for name in held.lines if name not in used]:
+        for name in held.lines.keys() - set(map(_name, wanted)):
             del held.lines[name]
+
+    async def _list_attempts(self, now: float) -> None:
+        """List the attempts again where a case is new, or after a while."""
+        held = self._held
+        mark = await self._history.store.case_mark()
+        if mark != held.mark or now - held.listed > FRESH_SECONDS:
+            held.cases = [record async for record in self._history.confirmed(CASES)]
+            held.healthy = await self._history.completed_records(HEALTHY)
+            held.mark, held.listed = mark, now
 
     async def _lines_of(self, record: DiagnosisRecord) -> AttemptLines:
         case = await self._history.case_of(record)

@@ -81,7 +81,7 @@ def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path]) -> Baseline:
         verdict = analyzer.diagnose_with_node_logs(log.evidence, Facts())
         if verdict.category not in (Category.NONE, Category.UNKNOWN):
             complain(f"diagnoser: {file} is no clean run ({verdict.type}), so it is left out of the baseline")
-        elif run := baseline.clean_run(log.delta, str(file), Baseline()):
+        elif run := baseline.clean_run(log.delta, str(file)):
             runs.append(run)
     if paths and not runs:
         raise BadInput("--baseline names no clean run")

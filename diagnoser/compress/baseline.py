@@ -1,26 +1,23 @@
 """The baseline of a job family, pure: what a clean run leaves in it, and which lines of another run are new.
 
-A line is known by its shape (what is left of it without numbers, times and launcher prefixes), and where a shape cannot
-tell because a family words the line anew each run, by a learned filter. What can be a failure is never known: lines
-with a rule's anchor, exceptions, parts of tracebacks, diverged values. A line with words of trouble is known only where
-every clean run prints it.
+A line is known by its shape: what is left of it without numbers, times and launcher prefixes. What can be a failure is
+never known: lines with a rule's anchor, exceptions, parts of tracebacks, diverged values. A line with words of trouble
+is known only where every clean run prints it.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import lru_cache
-from typing import Any
 
 import orjson
 import zstandard
 
 from diagnoser.compress.delta import Delta, LinePosition, TemplateStats
 from diagnoser.compress.digest import Digest
-from diagnoser.compress.line_flags import IMPORTANT, LineFlag
+from diagnoser.compress.line_flags import LineFlag
 from diagnoser.compress.line_masking import blurred, identity, masked
 from diagnoser.compress.lines import body_of, strip_blurred
-from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, LearnedFilter, Line, Mark, NewLine, expressions
+from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, Line, Mark, NewLine
 
 KEPT = 5
 """How many of the last clean runs count."""
@@ -28,7 +25,6 @@ NEW_MAX = 200
 """Most new lines listed per run."""
 _SHAPES_MAX = 20_000
 """Most shapes of a run; one with more has no routine."""
-_UNMATCHED_MAX, _CHARS_MAX = 200, 300
 _UNPACKED_MAX = 64 << 20
 _NEVER = int(
     LineFlag.ANCHOR
@@ -46,46 +42,29 @@ _SURGE, _SURGE_LINES = 10, 50
 _WORD = re.compile(r"[^\W\d_]{3}")
 
 
-def clean_run(delta: Delta, name: str, before: Baseline) -> CleanRun | None:
-    """Summarise a clean run for the baseline; None if it has no routine.
-
-    before: the baseline without it, whose learned filters are carried over.
-    """
-    stats = {shape: stat for shape, stat in delta.shapes.items() if not stat.kind & _NEVER}
-    if Cap.SHAPES in delta.caps or not 0 < len(stats) <= _SHAPES_MAX:
+def clean_run(delta: Delta, name: str) -> CleanRun | None:
+    """Summarise a clean run for the baseline; None if it has no routine."""
+    counts = {shape: stat.count for shape, stat in delta.shapes.items() if not stat.kind & _NEVER}
+    if Cap.SHAPES in delta.caps or not 0 < len(counts) <= _SHAPES_MAX:
         return None
-    asked = max((run.asked for run in before.runs), default=0.0)
-    counts = {shape: stat.count for shape, stat in stats.items()}
-    return CleanRun(name, delta.lines, counts, _unmatched(stats, before), before.filters, asked)
-
-
-def _unmatched(stats: dict[int, TemplateStats], before: Baseline) -> tuple[str, ...]:
-    """List routine messages that the clean runs before did not print: filters may be learned from them."""
-    if not before.runs:
-        return ()
-    new = [stat for shape, stat in stats.items() if is_new(shape, stat, before)]
-    quiet = [message(stat) for stat in new if not stat.kind & IMPORTANT]
-    short = [text for text in quiet if _WORD.search(text) and len(text) <= _CHARS_MAX]
-    return tuple(sorted(short)[:_UNMATCHED_MAX])
+    return CleanRun(name, delta.lines, counts)
 
 
 def to_bytes(run: CleanRun) -> bytes:
-    fields = asdict(run) | {"counts": list(run.counts.items())}
+    # The empty fields are for the version before this one, which reads them.
+    fields = asdict(run) | {"counts": list(run.counts.items()), "unmatched": [], "filters": []}
     return zstandard.ZstdCompressor(level=3).compress(orjson.dumps(fields))
 
 
 def load(stored: Sequence[bytes]) -> Baseline:
-    """The baseline from records of ``to_bytes``, oldest first: the last record of each run, and the newest filters."""
+    """Read the baseline from records of ``to_bytes``, oldest first: the last record of each run."""
     runs = {run.name: run for run in map(_run, stored)}
-    last = tuple(runs.values())[-KEPT:]
-    return Baseline(last, _run(stored[-1]).filters if stored else ())
+    return Baseline(tuple(runs.values())[-KEPT:])
 
 
 def _run(data: bytes) -> CleanRun:
     record = orjson.loads(zstandard.ZstdDecompressor().decompress(data, max_output_size=_UNPACKED_MAX))
-    filters = tuple(LearnedFilter(**fields) for fields in record["filters"])
-    values = {"counts": dict(record["counts"]), "unmatched": tuple(record["unmatched"]), "filters": filters}
-    return CleanRun(**record | values)
+    return CleanRun(record["name"], record["lines"], dict(record["counts"]), record.get("pauses", {}))
 
 
 def is_new(shape: int, stat: TemplateStats, baseline: Baseline) -> bool:
@@ -95,21 +74,12 @@ def is_new(shape: int, stat: TemplateStats, baseline: Baseline) -> bool:
     printed_in = sum(shape in run.counts for run in baseline.runs)
     if stat.kind & _TROUBLE:
         return printed_in < len(baseline.runs)
-    return not printed_in and (bool(stat.kind & IMPORTANT) or not matches(baseline.filters, message(stat)))
+    return not printed_in
 
 
 def message(stat: TemplateStats) -> str:
     """The first line of a shape without terminal codes and launcher prefixes."""
     return body_of(stat.first_text)[1].decode("utf-8", "replace")
-
-
-def matches(filters: Sequence[LearnedFilter], text: str) -> bool:
-    return bool(filters and _patterns(tuple(rule.pattern for rule in filters)).Match(text))
-
-
-@lru_cache(maxsize=256)
-def _patterns(sources: tuple[str, ...]) -> Any:
-    return expressions.search_set(sources)
 
 
 def diff(digest: Digest, known: Baseline) -> Diff:

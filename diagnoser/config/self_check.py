@@ -74,7 +74,7 @@ async def _mapping(settings: Settings) -> str:
 
 async def _prompts(settings: Settings) -> str:
     """Also without a model: they are there for when one is set."""
-    for name in (llm_factory.FAILURE_AGENT, llm_factory.RULE_WRITER, llm_factory.BASELINE_GENERALIZER):
+    for name in (llm_factory.FAILURE_AGENT, llm_factory.RULE_WRITER):
         llm_factory.load_prompt(settings, name)
     llm_factory.load_outbound_redactor(settings)
     return "prompts and redaction can be read"

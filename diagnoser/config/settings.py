@@ -129,11 +129,6 @@ class Settings(BaseSettings):
     )
 
     exit_grace_seconds: Seconds = Field(1.0, description="Seconds to wait for late lines after an attempt has ended.")
-    exit_grace_after_fatal_seconds: Seconds = Field(
-        0.3,
-        description="Seconds to wait instead when the log already holds a fatal line; at most the grace. Later lines "
-        "revise the diagnosis.",
-    )
     fatal_debounce_seconds: Seconds = Field(
         10.0, description="Seconds without new lines after a fatal line before the diagnosis."
     )
@@ -258,10 +253,6 @@ class Settings(BaseSettings):
         description="Confirmed hits in shadow, none of them wrong, that promote a learned rule. 0: only people "
         "promote.",
     )
-    filter_learning_enabled: bool = Field(
-        True,
-        description="Let a configured model generalise lines that each clean run words differently.",
-    )
     redact_file: Path | None = Field(
         None,
         description="File with RE2 patterns, one a line, that are masked as well before text goes to a model or a "
@@ -307,9 +298,6 @@ class Settings(BaseSettings):
         "`act`: every plan may act.",
     )
 
-    plan_lease_seconds: Seconds = Field(
-        60.0, description="Seconds that an executor may hold a plan without a report before another one takes it over."
-    )
     webhook_rate_limit: Annotated[float, Field(gt=0)] = Field(
         20.0, description="Recovery webhooks sent per second, at most."
     )

@@ -174,7 +174,7 @@ class Backlog:
 
     @property
     def held_bytes(self) -> tuple[int, int]:
-        """In memory, and of the spool on disk."""
+        """Bytes in memory, and in the spool on disk."""
         with self._changed:
             unsealed = sum(opened.size for opened in self._open.values())
             return self._memory + unsealed, os.fstat(self._spool.fileno()).st_size if self._spool else 0
@@ -256,7 +256,7 @@ class Backlog:
         return place
 
     def _from_disk(self, segment: Segment) -> bytes:
-        """Empty when it cannot be read any more."""
+        """Read a segment from the spool; empty when it cannot be read any more."""
         try:
             return os.pread(self._spool.fileno(), segment.size, segment.place) if self._spool else b""
         except OSError as error:

@@ -182,7 +182,7 @@ class LogFiles:
         self._taken = None  # it is read again
 
     def flush(self) -> None:
-        """The files get no more: a last line without its end counts as well."""
+        """Mark the files as ended: a last line without its end counts as well."""
         self.is_ending, self._scanned = True, float("-inf")
 
     def save(self, every: float) -> None:
@@ -192,7 +192,9 @@ class LogFiles:
             self._state.save()
 
     def matching(self) -> Iterator[str]:
-        """Absolute paths. What a rotation left behind matches many a pattern, but is the past of another file."""
+        """List absolute paths. A file that a rotation left behind matches many a pattern, but is the past of another
+        file.
+        """
         plain = {os.path.abspath(pattern) for pattern in self._patterns if not glob.has_magic(pattern)}
         found: list[str] = []
         for pattern in self._patterns:
@@ -208,7 +210,7 @@ class LogFiles:
                 yield path
 
     def rank_of(self, path: str) -> int:
-        """-1 when the name does not tell."""
+        """Read the rank from a file's name; -1 when the name does not tell."""
         named = RANK_IN_NAME.findall(path)
         if named:
             return int(named[-1])

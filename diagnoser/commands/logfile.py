@@ -150,7 +150,7 @@ def _name(path: Path) -> str:
 
 
 def _decompressed(raw: BufferedReader, name: str) -> tuple[BufferedReader, int]:
-    """What its first bytes say counts, not its name."""
+    """Unpack by the first bytes; the name does not count."""
     head = raw.peek(6)[:6]
     if head.startswith(b"\x1f\x8b"):
         return BufferedReader(gzip.GzipFile(fileobj=raw), HEAD), 0

@@ -187,7 +187,7 @@ def _user(text: str) -> tuple[int, int]:
 
 
 def _check_places(volumes: Iterable[str], run: TrialRun) -> None:
-    """What pods read and write is on a file system that they have."""
+    """Check that what pods read and write is on a file system that they have."""
     paths = [Path(run.directory, checkpoint) for checkpoint in run.suite.checkpoints]
     for place in (Path(run.folder), Path(run.directory), *(path for path in paths if path.exists())):
         if not any(PurePosixPath(place).is_relative_to(volume) for volume in volumes):

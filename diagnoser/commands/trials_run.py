@@ -296,7 +296,7 @@ async def _followed(
 
 
 def _service(server: str, token_file: str) -> "ServerOptions | None":
-    """None where logs are to stay here. Raises BadInput."""
+    """Where logs of failed trials go; None where they stay here. Raises BadInput."""
     from diagnoser.client.run import ServerOptions
     from diagnoser.client.service import Service, TokenSource, UsageError
 

@@ -16,7 +16,7 @@ from diagnoser.compress.delta import Delta, LinePosition, TemplateStats
 from diagnoser.compress.digest import Digest
 from diagnoser.compress.line_flags import LineFlag
 from diagnoser.compress.line_masking import blurred, identity, masked
-from diagnoser.compress.lines import body_of, strip_blurred
+from diagnoser.compress.lines import strip_blurred
 from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, Line, Mark, NewLine
 
 KEPT = 5
@@ -75,11 +75,6 @@ def is_new(shape: int, stat: TemplateStats, baseline: Baseline) -> bool:
     if stat.kind & _TROUBLE:
         return printed_in < len(baseline.runs)
     return not printed_in
-
-
-def message(stat: TemplateStats) -> str:
-    """The first line of a shape without terminal codes and launcher prefixes."""
-    return body_of(stat.first_text)[1].decode("utf-8", "replace")
 
 
 def diff(digest: Digest, known: Baseline) -> Diff:

@@ -192,7 +192,7 @@ class LogIndex:
         return self._id(position) if position >= 0 else ""
 
     def position(self, source: str, number: int, text: str) -> int:
-        """Where that row stands in the log, -1 where it does not."""
+        """Find the place of that row in the log; -1 where it is not there."""
         columns = self._columns
         places = np.flatnonzero(columns.number == number).tolist()
         of_source = [place for place in places if columns.streams[columns.stream[place]].source == source]
@@ -211,8 +211,9 @@ class LogIndex:
         return tuple(self._row(place, None) for place in places[max(here - most, 0) : here + most + 1].tolist())
 
     def endings(self, limit: int) -> tuple[LogEnding, ...]:
-        """How the ranks fell silent, first who did so first: those whose last lines look alike are one ending. Streams
-        of no rank count as one speaker each."""
+        """Group ranks by their last lines, those that fell silent first in front: lines that look alike are one ending.
+        Streams of no rank count as one speaker each.
+        """
         columns = self._columns
         lines = np.flatnonzero(columns.level != LEVELS.index(LogLevel.ROUTINE))[::-1]
         speakers = np.where(columns.rank >= 0, columns.rank, SEVERAL - columns.stream)[lines]
@@ -267,7 +268,7 @@ class LogIndex:
         )
 
     def facets(self, wanted: LogFilter) -> LogFacets:
-        """How many rows each value would show."""
+        """Count the rows that each value would show."""
         columns = self._columns
         return LogFacets(
             columns.rank_counts(self._mask(wanted, but="ranks")),

@@ -167,7 +167,7 @@ def _saved_path(body: str) -> str:
 
 
 def _last_state(text: str) -> int:
-    """Where the last state begins of a bar whose states were painted over each other: they count to one total."""
+    """Find the last state of a bar whose states were painted over each other: all of them count to one total."""
     states = [match for match in _STATE.finditer(text) if text.find("loss", match.end()) >= 0]
     return states[-1].start() if len(states) > 1 and len({match[1] for match in states}) == 1 else 0
 
@@ -180,7 +180,7 @@ def epoch_of(dialect: int, body: str) -> int | None:
 
 
 def _of_bar(point: Point, text: str) -> Point:
-    """What a bar itself tells where its postfix does not: steps done, of all epochs, and the time of one."""
+    """Add what the bar tells where its postfix does not: steps done, of all epochs, and the time of one."""
     match = _BAR_OF.search(text)
     if not match:
         return point

@@ -126,16 +126,14 @@ class _Voice:
         for index in indices:
             body = self._lines[index].body
             if self._open:
-                self._open = [stack for stack in self._open if self._lines[index].number - self._number(stack) <= _FAR]
+                earliest = self._lines[index].number - _FAR
+                self._open = [stack for stack in self._open if self._lines[stack.lines[-1]].number >= earliest]
             steps = (self._native, self._java, self._nccl, self._table)
             if not _PART.match(body) or not any(step(index, body) for step in steps):
                 self._other(index, body)
                 self._before = index
         stacks = [stack for stack in self._done if stack.frames or (stack.kind is _K.TABLE and stack.exception)]
         return sorted(stacks, key=lambda stack: stack.lines[0])
-
-    def _number(self, stack: _OpenStack) -> int:
-        return self._lines[stack.lines[-1]].number
 
     def _begin(self, kind: StackKind, index: int, exception: str = "", message: str = "") -> _OpenStack:
         opened = _OpenStack(kind, self._lines[index].rank, [index], [], exception, message)

@@ -47,7 +47,7 @@ def _seconds(fields: tuple[int | str, ...], part: str | None) -> float:
 
 @lru_cache(maxsize=4096)
 def _whole_seconds(fields: tuple[int | str | bytes, ...]) -> float | None:
-    """From year to second; None for what is no time. Many ranks print within one second."""
+    """Convert fields from year to second; None for what is no time. Many ranks print within one second."""
     try:
         year, month, day, hour, minute, second = map(int, fields)
         return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()

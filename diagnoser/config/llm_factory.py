@@ -135,7 +135,7 @@ def llm_stage(
     confirmed_failures: ConfirmedFailures,
     metrics: Metrics,
 ) -> LLMStage | None:
-    """None where no model is configured. Raises RuleFaults, BadInput."""
+    """Make the model's stage; None where no model is configured. Raises RuleFaults, BadInput."""
     if model is None:
         return None
     return LLMStage(failure_agent(settings, model, knowledge.policy, metrics), confirmed_failures, knowledge.exits)

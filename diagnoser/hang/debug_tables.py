@@ -166,7 +166,7 @@ class _Columns:
 
 
 def _row(cells: Mapping[str, str], line: str, order: int, reader: DumpReader) -> _Row | None:
-    """None for a send or receive, and for what is no row."""
+    """Read a row; None for a send or receive, and for what is no row."""
     sequence, sends = cells.get("collective_seq_id", ""), cells.get("p2p_seq_id", "")
     ranks, name = _ranks(cells.get("expected_ranks", "")), cells.get("collective_name", "")
     if not (sequence.isdecimal() and len(sequence) < 19 and sends == "0" and ranks and name):
@@ -188,5 +188,5 @@ def _row(cells: Mapping[str, str], line: str, order: int, reader: DumpReader) ->
 
 
 def _ranks(text: str) -> frozenset[int]:
-    """Of "{12, 13}", or of one number."""
+    """Read "{12, 13}", or one number."""
     return frozenset(rank for number in _NUMBER.findall(text) if (rank := int(number)) < RANKS_MAX)

@@ -65,7 +65,7 @@ def parse_ras(data: bytes) -> RasReport:
 
 
 def _lines(text: str) -> list[str]:
-    """Those that are whole: of one that was cut short the beginning of a rank or host is another rank or host."""
+    """List the whole lines: in a line that was cut short, the beginning of a rank or host is another rank or host."""
     return text[: text.rfind("\n") + 1].splitlines()
 
 
@@ -111,7 +111,7 @@ def _of_line(line: str, dead: bool) -> Iterator[RasFinding]:
 
 
 def _behind(operations: list[int], listed: list[tuple[int, RasFinding]]) -> Iterator[RasFinding]:
-    """RAS lists the smaller parts rank by rank: those with fewer operations are behind."""
+    """Find the ranks that are behind: RAS lists the smaller parts rank by rank, each with its operations."""
     highest = max(operations, default=0)
     for operation, rank in listed:
         if operation < highest:

@@ -42,7 +42,7 @@ class HangReport:
 
 
 def kind_of(data: bytes) -> EvidenceKind:
-    """By the content: names decide nothing."""
+    """Tell the kind by the content: names decide nothing."""
     head = data[:4096].lstrip()
     if data[:1] == _PICKLE:
         return EvidenceKind.FLIGHT_RECORDER
@@ -162,7 +162,7 @@ def _ras_suspect(finding: RasFinding, score: float) -> HangSuspect:
 
 
 def _by_stacks(outliers: Iterable[tuple[Stack, int]], graph: WaitGraph) -> list[HangSuspect]:
-    """Where recorders name others, a stack alone accuses nobody."""
+    """Suspect ranks by their stacks. Where recorders name others, a stack alone accuses nobody."""
     named = {suspect.rank for suspect in graph.suspects}
     return [
         HangSuspect(stack.rank, SuspectKind.STACK, f"stands in {stack.frames[0]} while {waiting} ranks wait", _OUTLIER)

@@ -69,7 +69,7 @@ def is_of_all_ranks(data: bytes) -> bool:
 
 
 def parse_all_stacks(data: bytes) -> list[Stack]:
-    """Of a file that has a heading for each rank; empty for one that has none. Ranks without a stack are left out."""
+    """Read a file that has a heading for each rank; empty for one that has none. Ranks without a stack are left out."""
     parts: dict[int, list[str]] = {}
     own: list[str] | None = None
     for line in _text(data).splitlines():
@@ -104,7 +104,7 @@ def _of_text(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _of_json(text: str) -> Iterator[tuple[str, list[str]]]:
-    """What `py-spy dump --json` prints."""
+    """Read what `py-spy dump --json` prints."""
     try:
         threads = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -124,7 +124,7 @@ def _frame(name: Any, file: Any, line: Any) -> str:
 
 
 def _of_python(frames: list[str]) -> tuple[str, ...]:
-    """Without those of libraries in C, which say less: all wait in the same few calls of the system."""
+    """Leave out frames of libraries in C, which say less: all wait in the same few calls of the system."""
     return tuple([frame for frame in frames if not _NATIVE.search(frame)][:FRAMES_MAX] or frames[:FRAMES_MAX])
 
 
@@ -141,7 +141,7 @@ def outliers(stacks: Iterable[Stack]) -> list[tuple[Stack, int]]:
 
 
 def _minority(waiting: Sequence[Stack]) -> list[tuple[Stack, int]]:
-    """Where all wait: the few that wait elsewhere than most."""
+    """Find the few that wait elsewhere than most, where all wait."""
     alike: dict[tuple[str, ...], list[Stack]] = defaultdict(list)
     for stack in waiting:
         alike[tuple(frame.partition(" (")[0] for frame in stack.frames[:_TOP])].append(stack)

@@ -64,7 +64,10 @@ class WaitGraph:
 
 
 def build(dumps: Iterable[RankDump], ranks: int = 0) -> WaitGraph:
-    """Of two dumps of one rank the one that saw more counts. ranks: of the job, 0 where nobody knows."""
+    """Build the graph. Of two dumps of one rank the one that saw more counts.
+
+    ranks: of the job, 0 where nobody knows.
+    """
     world = _World(_with_members(list(dumps), ranks))
     mismatches = world.mismatches()
     waits = {rank: world.awaited(rank, head) for rank, head in world.heads.items()}
@@ -184,8 +187,9 @@ class _World:
         )
 
     def _missing(self, operation: Operation, needed: int) -> frozenset[int]:
-        """Those of its group that are not in the operation, and not past it. Who had not even called what was needed
-        before wrote its dump earlier: what it did since nobody knows."""
+        """Ranks of the group that are not in the operation, and not past it. A rank that had not even called what was
+        needed before wrote its dump earlier: what it did since nobody knows.
+        """
         group, seen = operation.group, self.seen[operation.group]
         missing = [
             rank
@@ -203,7 +207,7 @@ class _World:
         return self.progress(rank, operation.group).completed >= operation.sequence
 
     def mismatches(self) -> tuple[Mismatch, ...]:
-        """Of the operations in which ranks stand; where all is over, of the last ones."""
+        """Find mismatches of the operations in which ranks stand; where all is over, of the last ones."""
         last = {rank: dump.operations[-1] for rank, dump in self.dumps.items() if dump.operations}
         at: dict[tuple[Group, int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for rank, operation in (self.heads or last).items():
@@ -285,7 +289,7 @@ def _absent(world: _World, behind: Mapping[int, set[int]]) -> list[int]:
 
 
 def _may_be_suspected(rank: int, absent: list[int], world: _World) -> bool:
-    """Where most of a group left no dump, that proves nothing of one of them."""
+    """Whether a rank without a dump may be suspected: not where most of its group left none."""
     groups = [group for group in world.groups if rank in group.ranks and len(group.ranks) > 1]
     largest = max((len(group.ranks) for group in groups), default=0)
     return len(absent) <= max(1, _FEW * largest)
@@ -341,7 +345,9 @@ def _circle(world: _World, waiters: Mapping[int, set[int]]) -> list[HangSuspect]
 
 
 def _by_sequence(world: _World) -> list[HangSuspect]:
-    """Where no operation is open: who enqueued fewer collectives of a group than the others, or left no dump."""
+    """Suspect ranks where no operation is open: who enqueued fewer collectives of a group than the others, or left no
+    dump.
+    """
     suspects: dict[int, HangSuspect] = {}
     for state in world.states():
         for rank, sequence in state.behind.items():

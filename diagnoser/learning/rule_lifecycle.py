@@ -65,7 +65,7 @@ class RuleLifecycle:
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Until it is cancelled; waits while the database is away."""
+        """Run until cancelled; waits while the database is away."""
         while True:
             try:
                 await self.step()
@@ -99,7 +99,7 @@ class RuleLifecycle:
         return True
 
     async def _retire_replaced(self, by: LearnedRule) -> None:
-        """Where the rule that a person edited is in force, or changes at this moment, it stays as it is."""
+        """Retire the rule that a person edited, unless it is in force or changes at this moment."""
         old = await self._store.learned_rule(by.replaces)
         if old is None or old.state not in (LearnedState.PROPOSED, LearnedState.SHADOW):
             return
@@ -179,7 +179,7 @@ class RuleLifecycle:
         context = await self._rule_context(case, root)
 
         def sound(text: str) -> str:
-            """What is wrong with the text, as far as no history is needed to tell."""
+            """Check the text, as far as no history is needed."""
             results = self._quick_checks(rule, text, case, root)[0]
             return "; ".join(f"{gate.name}: {gate.reason}" for gate in results if not gate.passed)
 

@@ -225,7 +225,7 @@ class RuleWorkbench:
         return AttemptLines(record.attempt, record.id, case.known_type, root.body if root else "", lines)
 
     def _search(self, matcher: LineMatcher) -> Trial:
-        """In a thread."""
+        """Search what is held; call it in a thread."""
         until = self._seconds() + self._search_seconds
         found = _Findings(matcher, lambda: self._seconds() > until)
         held = self._held
@@ -252,7 +252,7 @@ class RuleWorkbench:
         )
 
     def _example_lines(self) -> "_ExampleLines":
-        """Of the rules in force and of the filters; made again when those change."""
+        """Example lines of the rules in force and of the filters; made again when those change."""
         analyzer = self._registry.analyzer
         if self._examples is None or self._examples[0] is not analyzer:
             self._examples = (
@@ -323,11 +323,6 @@ def examples_of(rules: Sequence[Rule], filters: Iterable[tuple[str, str]]) -> It
                 yield Example(rule.id, rule.type, is_counter=True), line
     for name, text in filters:
         yield Example(name, None, is_counter=True), text
-
-
-def conditions_of(rule: Rule) -> LineConditions:
-    """What a rule asks of one line."""
-    return LineConditions(rule.patterns, rule.anchors, rule.unless)
 
 
 def _name(record: DiagnosisRecord) -> tuple[str, str]:

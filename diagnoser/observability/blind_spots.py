@@ -1,6 +1,6 @@
 """Finds what the service cannot see: a service that hears nothing must not look healthy. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -184,13 +184,9 @@ def _count(count: int, noun: str) -> str:
 
 
 def _named(waiting: Waiting) -> str:
-    shown = _distinct(waiting.names)[:NAMED]
+    shown = list(dict.fromkeys(waiting.names))[:NAMED]
     more = waiting.count - len(shown)
     return f" ({', '.join(shown)}{f' and {more:,} more' if more > 0 else ''})" if shown else ""
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
 
 
 def _clock(seconds: float) -> str:

@@ -111,7 +111,10 @@ class Coordinator:
     async def carry_out(
         self, run: str, pause: Callable[[], Awaitable[None]], changed: Callable[[RunProgress], None]
     ) -> RunProgress:
-        """Until it is over. pause: between two steps. What does not answer is asked again after the next pause."""
+        """Step until the run is over.
+
+        pause: between two steps. What does not answer is asked again after the next pause.
+        """
         while True:
             try:
                 progress = await self.step(run)
@@ -123,7 +126,9 @@ class Coordinator:
             await pause()
 
     async def step(self, run: str) -> RunProgress:
-        """What the ledger knows afterwards. Raises Unavailable, BadInput."""
+        """Record what ended, and start what can be started. Returns what the ledger knows then. Raises Unavailable,
+        BadInput.
+        """
         progress = await self._progress(run)
         if progress.run.state is RunState.RUNNING:
             nodes = await self._executor.nodes()
@@ -198,7 +203,9 @@ class Coordinator:
         return BatchState.RUNNING
 
     def _is_late(self, batch: BatchRecord, progress: RunProgress) -> bool:
-        """Once for each piece: where the expectation was wrong, the second try is left alone."""
+        """Whether a batch takes too long. Once for each piece: where the expectation was wrong, the second try is left
+        alone.
+        """
         limit = self._settings.late_factor * batch.seconds + self._settings.late_seconds
         tried = any(record.failures for record in _pieces_of(progress, batch))
         return not tried and self._clock() - batch.started > limit
@@ -209,7 +216,11 @@ class Coordinator:
         """Record the results of a batch's pieces. Whether there was something to record."""
         results = {result.output: result for result in status.results}
         changes, runtimes = self._outcomes(progress, batch, state, status)
-        failed = {record.piece.checkpoint + record.piece.task: record for record in changes if _has_failed(record)}
+        failed = {
+            record.piece.checkpoint + record.piece.task: record
+            for record in changes
+            if record.state is PieceState.FAILED
+        }
         trials = [_failed_trial(record) for record in failed.values()]
         if not changes and state is BatchState.RUNNING:
             return False
@@ -253,7 +264,7 @@ class Coordinator:
     def _report(
         self, progress: RunProgress, of: Piece | TrialRecord, failed_log: Path, result: CommandResult | None
     ) -> None:
-        """Only by the coordinator that recorded it, so that a trial is not reported twice."""
+        """Report a failed trial. Only the coordinator that recorded it does, so that a trial is not reported twice."""
         if self._reporter is not None and failed_log.exists():
             job, name = job_of(progress.run, of.checkpoint, of.task), f"{progress.run.suite.name} {of.task}"
             self._reporter.report(FailedTrial(job, name, failed_log, result.code if result else None))
@@ -348,7 +359,7 @@ class Coordinator:
         return await self._progress(progress.run.id)
 
     async def _replan(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
-        """Another coordinator may have been faster: then nothing is planned until the next step."""
+        """Plan anew. Where another coordinator was faster, nothing is planned until the next step."""
         self._plan = []
         waiting = [record.piece for record in progress.pieces if record.state is PieceState.WAITING]
         running = list(_placements(progress, self._clock()))
@@ -387,7 +398,7 @@ class Coordinator:
         await self._start(progress, batch, _order(progress, batch, pieces))
 
     async def _start(self, progress: RunProgress, batch: BatchRecord, order: Order) -> None:
-        """Where the node does not answer, the batch is unknown to it, and started by the next step."""
+        """Start a batch. Where the node does not answer, the batch is unknown to it, and started by the next step."""
         if batch.kind is BatchKind.SCORE:
             pieces = [record.piece for record in progress.pieces if _is_inferred_of(record, batch)]
             link_samples(Path(order.folder) / "samples", [Path(_samples_of(progress, piece)) for piece in pieces])
@@ -400,7 +411,7 @@ class Coordinator:
         return f"{progress.run.id}-{self._new_id()}"
 
     async def _expected(self, progress: RunProgress) -> Prior:
-        """From the runs before this one: what is expected does not change within it."""
+        """Estimate from the runs before this one: what is expected does not change within it."""
         if self._prior is None:
             tasks = [task.name for task in progress.run.suite.tasks]
             self._prior = prior(progress.run.suite, await self._ledger.runtimes(tasks, RUNTIMES))
@@ -423,7 +434,7 @@ def _running(progress: RunProgress) -> list[BatchRecord]:
 
 
 def _pieces_of(progress: RunProgress, batch: BatchRecord) -> list[PieceRecord]:
-    """Those that it has not ended yet, in their order."""
+    """List the pieces that the batch has not ended yet, in their order."""
     mine = (record for record in progress.pieces if record.batch == batch.id)
     return [record for record in mine if record.state is PieceState.RUNNING]
 
@@ -448,10 +459,6 @@ def _is_inferred(progress: RunProgress, trial: TrialRecord) -> bool:
     return stored == _task(progress.run.suite, trial.task).samples
 
 
-def _has_failed(record: PieceRecord) -> bool:
-    return record.state is PieceState.FAILED
-
-
 def _failed_trial(record: PieceRecord) -> TrialRecord:
     piece = record.piece
     error = f"samples {piece.first} to {piece.last}: {record.error}"
@@ -463,7 +470,7 @@ def _inferred(record: PieceRecord, result: CommandResult) -> PieceRecord:
 
 
 def _runtime(progress: RunProgress, record: PieceRecord, score: float | None = None) -> dict[str, Runtime]:
-    """None of a piece whose samples were there already."""
+    """Measure a piece; nothing where its samples were there already."""
     suite, piece = progress.run.suite, record.piece
     if not record.seconds:
         return {}
@@ -498,7 +505,7 @@ def _is_unplanned(progress: RunProgress, planned: Iterable[Piece]) -> bool:
 
 
 def _log_of(order: Order, output: str) -> Path:
-    """Of the command that writes there."""
+    """Log of the command that writes there."""
     outputs = [command.output for command in order.commands]
     return log_of(Path(order.folder), outputs.index(output))
 
@@ -525,7 +532,7 @@ def _first_of(batch: Batch, expected: Prior, seconds: float) -> tuple[tuple[Piec
 
 
 def _samples_of(progress: RunProgress, piece: Piece) -> str:
-    """Where a piece's samples are, once they are all there."""
+    """Path of a piece's samples, once they are all there."""
     place = progress.run.suite.checkpoints.index(piece.checkpoint)
     folder = f"{progress.run.folder}/samples/checkpoint-{place}/{quote(piece.task, safe='')}"
     return f"{folder}/{piece.first:09}-{piece.last:09}"

@@ -15,7 +15,7 @@ def job_of(run: TrialRun, checkpoint: str, task: str) -> str:
 
 
 def trial_fields(trial: TrialRecord) -> dict[str, Any]:
-    """As programs read it, of the command line and of the API."""
+    """A trial as programs read it, of the command line and of the API."""
     return {
         "checkpoint": trial.checkpoint,
         "task": trial.task,
@@ -31,12 +31,12 @@ def samples_stored(progress: RunProgress) -> int:
 
 
 def samples(progress: RunProgress) -> int:
-    """Of all trials."""
+    """Count the samples of all trials."""
     return len(progress.run.suite.checkpoints) * sum(task.samples for task in progress.run.suite.tasks)
 
 
 def gpu_seconds(progress: RunProgress, now: float) -> float:
-    """For how long its batches have held GPUs."""
+    """Sum up for how long its batches have held GPUs."""
     held = (batch for batch in progress.batches if batch.kind is BatchKind.INFER)
     return progress.run.suite.gpus * sum((batch.ended or now) - batch.started for batch in held)
 
@@ -92,7 +92,7 @@ def _is_scoring(batch: BatchRecord) -> bool:
 def _of_inference(
     batch: BatchRecord, pieces: Iterable[PieceRecord], start: float, end: float, several: bool
 ) -> Iterable[Bar]:
-    """The pieces one behind the other. What is left is what runs, or what was lost."""
+    """Draw the pieces one behind the other. The rest of the batch is what runs, or what was lost."""
     row, at = f"{batch.node} {batch.slot}", start
     for record in pieces:
         load, seconds = record.load or 0.0, record.seconds or 0.0

@@ -69,7 +69,7 @@ def in_line(suite: Suite, prior: Prior, nodes: Sequence[Node]) -> float:
 
 
 def gpu_seconds(placements: Iterable[Placement], suite: Suite) -> float:
-    """For how long the placements hold GPUs."""
+    """Sum up for how long the placements hold GPUs."""
     return suite.gpus * sum(placement.end - placement.start for placement in placements)
 
 
@@ -120,7 +120,7 @@ def _slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Placement], no
 
 
 def _trials(suite: Suite, prior: Prior, done: Done, running: Sequence[Placement], now: float) -> Iterator[_Trial]:
-    """Those that are not scored yet."""
+    """List the trials that are not scored yet."""
     covered: dict[tuple[str, str], list[Piece]] = {}
     for piece in [*done.pieces, *(piece for placement in running for piece in placement.batch.pieces)]:
         covered.setdefault((piece.checkpoint, piece.task), []).append(piece)
@@ -283,7 +283,7 @@ def _plan(
 
 
 def _scored_before_end(trials: Sequence[_Trial], scorers: int) -> list[float]:
-    """How long before the end the scoring of each trial has to start, if the short ones come last."""
+    """Find how long before the end the scoring of each trial has to start, if the short ones come last."""
     if not scorers:
         return [trial.score for trial in trials]
     free, before = [0.0] * scorers, [0.0] * len(trials)
@@ -341,7 +341,7 @@ def _room(begin: float, deadline: float, pace: float) -> int:
 
 
 def _taken(waiting: list[Range], count: int) -> Iterator[Range]:
-    """The first ``count`` samples of the ranges, which lose them."""
+    """Take the first ``count`` samples out of the ranges."""
     while count:
         first, last = waiting.pop(0)
         cut = min(last, first + count)
@@ -361,7 +361,7 @@ def _cut(trial: _Trial, first: int, last: int, longest: float) -> Iterator[Piece
 
 
 def _scorings(ready: Sequence[tuple[float, _Trial]], scorers: int) -> tuple[Scoring, ...]:
-    """Each trial from when it is ready; the longest first where fewer can be scored at the same time."""
+    """Schedule the scoring of each trial from when it is ready; the longest first where scorers are fewer."""
     coming = sorted(ready, key=lambda pair: (pair[0], -pair[1].score))
     free = [0.0] * (scorers or max(1, len(coming)))
     waiting, scorings, at, now = list[tuple[float, int]](), list[Scoring](), 0, 0.0

@@ -176,7 +176,7 @@ def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
 
 
 def _needed(splits: bool) -> set[str]:
-    """Without them, each piece would infer the whole task."""
+    """Placeholders that a command needs: without them, each piece would infer the whole task."""
     return {"samples", "first", "last"} if splits else {"samples"}
 
 

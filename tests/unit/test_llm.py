@@ -8,7 +8,6 @@ import orjson
 import pytest
 
 from diagnoser.adapters.files import bundled, texts
-from diagnoser.adapters.memory import ScriptedModel
 from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.llm import answer, evidence, prompt, vote
 from diagnoser.llm.answer import Answer
@@ -21,6 +20,7 @@ from diagnoser.model import Line, Stream
 from diagnoser.model.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import ModelAnswer, ModelRequest
+from tests.in_memory import ScriptedModel
 
 FOLDER = "failure_agent/v3"
 SOUND = {

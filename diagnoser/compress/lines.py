@@ -134,9 +134,10 @@ def overwrite(line: bytes) -> bytes:
 
 def _is_bar(state: bytes) -> bool:
     """Whether a state is a bar and nothing else: no words but what stands before a bar and a colon."""
-    if b"%|" not in state and b"it/s" not in state and b"s/it" not in state and b"?it" not in state:
+    marks = state.count(b"%|")
+    if not marks and b"it/s" not in state and b"s/it" not in state and b"?it" not in state:
         return False
-    if state.count(b"%|") == 1 and _is_single_bar(state):
+    if marks == 1 and _is_single_bar(state):
         return True
     end = 0
     for bar in _BARS.finditer(state):

@@ -95,27 +95,11 @@ def _linked(opened: list[_OpenStack], start: int) -> Iterator[Stack]:
         )
 
 
-_NativeForm = tuple[re.Pattern[str], Callable[[int, re.Match[str]], None]]
-"""How a line of a native stack looks, and what reads it: called with the index of the line and the match."""
-
-
 class _Voice:
     """Reads the lines of one voice."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = lines
-        # The first form that fits reads the line.
-        self._native_forms: tuple[_NativeForm, ...] = (
-            (_THROWN, self._thrown),  # names the class; its message follows as what()
-            (_CRASHED, self._crashed),  # a signal
-            (_WHAT, self._what),  # the message of the exception that was named before
-            (_CHECK, self._check_failed),  # glog: class and message in one line
-            (_FROM, self._before_frames),  # c10: where it was raised, then the frames
-            (_CAPTURED, self._before_frames),  # a heading of frames
-            (_CHECK_STACK, self._before_frames),  # glog's heading of frames
-            (_NUMBERED, self._numbered_frame),
-            (_PLAIN, self._plain_frame),
-        )
         self._open: list[_OpenStack] = []
         self._done: list[_OpenStack] = []
         self._before = -1
@@ -146,10 +130,10 @@ class _Voice:
         return next((stack for stack in reversed(self._open) if stack.kind is kind), None)
 
     def _native(self, index: int, body: str) -> bool:
-        for form, read in self._native_forms:
+        for form, read in _NATIVE_FORMS:
             match = form.match(body)
             if match:
-                read(index, match)
+                read(self, index, match)
                 return True
         return False
 
@@ -268,3 +252,17 @@ class _Voice:
             last.lines.append(index)
         elif not (last.kind is _K.NCCL and not last.frames):
             self._open = [stack for stack in self._open if stack.kind is _K.NATIVE and stack.next > 0]
+
+
+_NATIVE_FORMS: tuple[tuple[re.Pattern[str], Callable[[_Voice, int, re.Match[str]], None]], ...] = (
+    (_THROWN, _Voice._thrown),  # names the class; its message follows as what()
+    (_CRASHED, _Voice._crashed),  # a signal
+    (_WHAT, _Voice._what),  # the message of the exception that was named before
+    (_CHECK, _Voice._check_failed),  # glog: class and message in one line
+    (_FROM, _Voice._before_frames),  # c10: where it was raised, then the frames
+    (_CAPTURED, _Voice._before_frames),  # a heading of frames
+    (_CHECK_STACK, _Voice._before_frames),  # glog's heading of frames
+    (_NUMBERED, _Voice._numbered_frame),
+    (_PLAIN, _Voice._plain_frame),
+)
+"""How lines of native stacks look, and what reads them; the first form that fits decides."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 
 from diagnoser.model import Stream
 
@@ -84,26 +85,17 @@ def moments(known: Iterable[float], lines: Iterable[bytes], received: Iterable[f
                 part = _FRACTION.match(line, end)
                 time = whole + float(b"0." + part[1]) if part else whole
             else:
-                time, place, end = _search_time(line, year)
+                time = read_time(line[: 2 * _HEAD].decode("utf-8", "replace"), year)
+                # Characters beyond ASCII would shift the place.
+                stamp = time and line.isascii() and _ISO_STAMP.search(line, 0, _HEAD)
+                place, end = stamp.span() if stamp else (0, 0)
                 head = line[:place]
         if time > latest:
             latest = time
         moments.append(latest)
-    first = next(filter(None, moments), 0.0) or next(filter(None, received), 0.0)
+    first = next(filter(None, chain(moments, received)), 0.0)
     unknown = moments.count(0.0)  # all of them in front: times never run backwards
     return [first] * unknown + moments[unknown:]
-
-
-def _search_time(line: bytes, year: int) -> tuple[float, int, int]:
-    """Search a line for a time: (time, where its stamp begins, where it ends); a stamp of another format has no place.
-
-    Characters beyond ASCII would shift the place.
-    """
-    time = read_time(line[: 2 * _HEAD].decode("utf-8", "replace"), year)
-    stamp = _ISO_STAMP.search(line, 0, _HEAD) if time and line.isascii() else None
-    if not stamp:
-        return time, 0, 0
-    return time, stamp.start(), stamp.end()
 
 
 @lru_cache(maxsize=16384)

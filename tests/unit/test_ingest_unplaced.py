@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry
 from diagnoser.ingest import RecordDefaults, unplaced
 from diagnoser.ingest.batch import Batch, Labels, Unplaced
 from diagnoser.ingest.unplaced import UnplacedStreams
-from diagnoser.llm.redact import redact
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.observability.metrics import Metrics
+from diagnoser.redaction.redact import redact
 from tests.in_memory import RecentUnplaced
 
 SENDER = RecordDefaults(cluster="east", sender="shipper")

@@ -98,6 +98,8 @@ BACKLOG = 2048
 POLL_SECONDS = 0.5
 WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
+EXIT_GRACE_AFTER_FATAL = 0.3
+"""Seconds to wait for late lines where the log holds a fatal line already; later ones revise the diagnosis."""
 _M_ARENA_MAX = -8
 """A parameter of glibc's `mallopt`."""
 NO_TOKENS = (
@@ -299,15 +301,12 @@ async def _compose(
         raw_bytes=RAW_BYTES if archive is None else sys.maxsize,
         trace=trace,
     )
-    context, generalizer = DiagnosisContext(store, logs, clock, settings.baseline_retention_days), None
-    if model and settings.filter_learning_enabled:
-        generalizer = llm_factory.baseline_generalizer(settings, store, context, registry, model, metrics)
-        context = replace(context, recorded=generalizer.note)
+    context = DiagnosisContext(store, logs, clock, settings.baseline_retention_days)
 
     # deciding, and learning from it
     confirmed_failures = llm_factory.confirmed_failures(settings, store, logs, policy, metrics, stack)
     planner = _planner(settings, analyzer, senders)
-    commands = PlanCommands(policy, planner, settings.plan_lease_seconds, shared.node_queries)
+    commands = PlanCommands(policy, planner, queries=shared.node_queries)
     plans = PlanService(store, commands, metrics, wakes.outbox, trace)
     history = ReplayHistory(store, logs)
     lifecycle = llm_factory.rule_lifecycle(settings, history, registry, model, metrics)
@@ -395,7 +394,6 @@ async def _compose(
         loops += [compaction.run(), worker.run(), outbox.run(), lifecycle.run(), replayer.run()]
         loops.append(BlindSpotWatch(store, VitalsReader(store, clock), planner, clock, wakes.outbox).run())
         loops.append(ScoreWatch(store, planner, clock, wakes.outbox).run())
-        loops += [generalizer.run()] if generalizer else []
         loops += [_watch(store, wakes.attempts)] if is_watched else []
     return dependencies, loops
 
@@ -503,7 +501,7 @@ def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
         exit_grace=grace,
         fatal_debounce=settings.fatal_debounce_seconds,
         fatal_debounce_max=settings.fatal_debounce_max_seconds,
-        exit_grace_after_fatal=min(grace, settings.exit_grace_after_fatal_seconds),
+        exit_grace_after_fatal=min(grace, EXIT_GRACE_AFTER_FATAL),
     )
     return WorkerConfig(
         timing=timing,

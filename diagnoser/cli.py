@@ -159,10 +159,10 @@ def serve(
     named |= {"tls_certificate": tls_certificate, "tls_key": tls_key}
     flags = {name: value for name, value in named.items() if value is not None}
     gc.disable()  # until the service is made: what loads now stays
-    from diagnoser import app
+    from diagnoser import processes
     from diagnoser.config import settings
 
-    app.serve(settings.load(os.environ, **flags))
+    processes.serve(settings.load(os.environ, **flags))
 
 
 def _print_version(wanted: bool) -> None:

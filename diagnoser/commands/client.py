@@ -19,7 +19,7 @@ _AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 def command(name: str) -> Any:
     """The client's command, or group of commands, of this name, as typer calls it."""
     client = typer.Typer(add_completion=False)
-    groups = {(): client}
+    groups: dict[tuple[str, ...], typer.Typer] = {(): client}
     for words, parser in parsers().items():
         *group, leaf = words.split()
         if tuple(group) not in groups:

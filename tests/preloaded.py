@@ -20,7 +20,7 @@ from diagnoser.cli import DEFERRED
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     [
-        "diagnoser.app",
+        "diagnoser.processes",
         "diagnoser.agent.slurm.agent",
         "diagnoser.agent.kubernetes.agent",
         *(command.module for command in DEFERRED),

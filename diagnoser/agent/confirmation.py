@@ -62,19 +62,33 @@ def judge(
     for node in nodes:
         given = [answer for answer in answers if answer["node"] == node]
         results = [_result(table, answer, types, since) for answer in given]
-        read = {answer["id"] for answer in given if _DATED.search(answer["output"])}
         proving = next((result for result in results if result.state is QueryState.PROVES), None)
         if proving:
             notes.append(f"{node} confirms it: {proving.text[:200]}")
-        elif logs := [result.query for result in results if result.query in read and _denies(table, result)]:
+            continue
+        logs = _denying_logs(table, given, results)
+        if logs:
             why = f"{node} was asked ({', '.join(logs)}), and its own log does not confirm the fault"
             return Done(False, f"{why}; nothing was done", refused="not_confirmed"), ""
-        else:
-            unanswered = (result for result in results if result.state is QueryState.NOT_AVAILABLE)
-            none = "its own log could not be read" if results else "no query was run"
-            why = next((f"{result.query}: {result.text[:200]}" for result in unanswered), none)
-            notes.append(f"not confirmed by {node} itself ({why})")
+        notes.append(f"not confirmed by {node} itself ({_why_unanswered(results)})")
     return None, "; ".join(notes)
+
+
+def _denying_logs(
+    table: NodeQueryTable, answers: Sequence[Mapping[str, Any]], results: Sequence[QueryResult]
+) -> list[str]:
+    """Queries by which a node's own log could be read, and showed no fault. answers, results: of that node."""
+    read = {answer["id"] for answer in answers if _DATED.search(answer["output"])}
+    return [result.query for result in results if result.query in read and _denies(table, result)]
+
+
+def _why_unanswered(results: Sequence[QueryResult]) -> str:
+    """Why a node neither confirms nor denies the fault."""
+    if not results:
+        return "no query was run"
+    unanswered = (result for result in results if result.state is QueryState.NOT_AVAILABLE)
+    first = next(unanswered, None)
+    return f"{first.query}: {first.text[:200]}" if first else "its own log could not be read"
 
 
 def _result(

@@ -68,17 +68,18 @@ class DumpPattern:
 
     @classmethod
     def parse(cls, text: str, fields: Sequence[str]) -> "DumpPattern":
-        """``/shared/dumps/{job}/_dump_*``. fields: those that it may have. Raises BadInput."""
+        """``/shared/dumps/{job}/_dump_*``. Raises BadInput.
+
+        fields: those that it may have.
+        """
         words = text.split("/")
-        try:
-            named = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
-        except ValueError as error:
-            raise BadInput(f"{text[:100]!r} is no pattern of dump files: {error}") from None
-        if words[0] or len(words) < 3 or not all(words[1:]) or {".", ".."} & set(words) or "\0" in text:
+        named = _named_fields(text)
+        if not _is_whole_path(words) or "\0" in text:
             raise BadInput(f"{text[:100]!r} is no pattern of dump files: it must be a whole path")
         if "job" not in named or not named <= set(fields):
             known = ", ".join(f"{{{name}}}" for name in fields)
             raise BadInput(f"{text[:100]!r} must hold {{job}}, so that jobs do not share dumps; it may hold {known}")
+        # There is such a word: {job} stands in one.
         free = next(place for place, word in enumerate(words) if any(sign in word for sign in "{*?["))
         return cls("/".join(words[:free]) or "/", tuple(words[free:]))
 
@@ -125,6 +126,20 @@ class LaunchWindow:
     uid: int
     since: float
     until: float = float("inf")
+
+
+def _named_fields(text: str) -> set[str]:
+    """Names between braces. Raises BadInput for braces that do not fit."""
+    try:
+        return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+    except ValueError as error:
+        raise BadInput(f"{text[:100]!r} is no pattern of dump files: {error}") from None
+
+
+def _is_whole_path(words: Sequence[str]) -> bool:
+    """Whether a path of these words begins at the root, has two or more names, and none that leads back."""
+    root, *names = words
+    return not root and len(names) > 1 and all(names) and "." not in names and ".." not in names
 
 
 Collected = RuntimeFile | NotCollected

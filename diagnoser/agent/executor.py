@@ -188,7 +188,10 @@ class Executor(Generic[S]):
         return frozenset(node for known in seen for node in known.all_nodes)
 
     async def _settle(self, execution: PlanExecution, decide: Decide[S]) -> Done | Held:
-        """Step by step until there is none left. Raises _GaveUp."""
+        """Take step by step until there is none left. Raises _GaveUp.
+
+        decide: says the next step, from what the cluster shows.
+        """
         begun = progress = self.clock()
         limit = PATIENCE_SECONDS
         while True:
@@ -201,21 +204,32 @@ class Executor(Generic[S]):
                 step = self._wait_for_end(execution.spec.job, begun)
             if isinstance(step, Done | Held):
                 return step
-            if not execution.started and self.clock() > execution.deadline:
-                return Done(False, "the plan expired before its first step")
-            if isinstance(step, Run) and self.dry:
-                return Done(False, f"dry run; the next command would be: {step.command.line}")
-            if isinstance(step, Run) and not execution.started and (refusal := await self._bad_checkpoint(execution)):
-                return refusal
-            if isinstance(step, Run) and step.cordons and (refusal := await self._not_confirmed(execution)):
+            refusal = await self._refusal(execution, step)
+            if refusal is not None:
                 return refusal
             pause = LOOK_SECONDS if isinstance(step, Wait) else await self._run(execution, step)
             if pause is None:
-                progress = self.clock()
+                progress, pause = self.clock(), 0.0
             elif self.clock() > progress + limit:
-                waited = step.reason if isinstance(step, Wait) else f"{step.command.line} did not get through"
-                raise _GaveUp(f"gave up after {limit:.0f} s: {waited}" + (f"; {state.held}" if state.held else ""))
-            await asyncio.sleep(pause or 0.0)
+                raise _GaveUp(_given_up(step, limit, state.held))
+            await asyncio.sleep(pause)
+
+    async def _refusal(self, execution: PlanExecution, step: Run | Wait) -> Done | None:
+        """Say why the step must not be taken; None where it may be. A plan that was begun is finished, but for a cordon
+        that the node does not confirm."""
+        is_started = execution.started
+        if not is_started and self.clock() > execution.deadline:
+            return Done(False, "the plan expired before its first step")
+        if isinstance(step, Wait):
+            return None
+        if self.dry:
+            return Done(False, f"dry run; the next command would be: {step.command.line}")
+        refusal = None
+        if not is_started:
+            refusal = await self._bad_checkpoint(execution)
+        if refusal is None and step.cordons:
+            refusal = await self._not_confirmed(execution)
+        return refusal
 
     def _still_runs(self, execution: PlanExecution, state: S) -> bool:
         """Whether the job runs although it does not hang, and this agent did not see its launch end. What is under way
@@ -403,6 +417,13 @@ def _drained(spec: PlanSpec, nodes: Mapping[str, NodeRecord]) -> tuple[str, ...]
     """Read from the cluster, so that it also holds where a report was lost."""
     existing = (nodes[name] for name in spec.nodes if name in nodes)
     return tuple(node.name for node in existing if node.cordoned and node.reason == spec.reason)
+
+
+def _given_up(step: Run | Wait, seconds: float, held: str) -> str:
+    """Say what was waited for in vain. held: where the job is kept while only an agent can bring it back."""
+    waited = step.reason if isinstance(step, Wait) else f"{step.command.line} did not get through"
+    kept = f"; {held}" if held else ""
+    return f"gave up after {seconds:.0f} s: {waited}{kept}"
 
 
 class _GaveUp(DiagnoserError):

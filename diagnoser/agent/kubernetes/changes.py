@@ -92,24 +92,36 @@ def _next_launch(runs: Collection[ContainerRun], known: JobCheckpoint) -> JobChe
 def _joined(
     work: Workload, runs: Collection[ContainerRun], known: JobCheckpoint, cluster: str, changes: Changes
 ) -> JobCheckpoint:
-    """The launch with the runs that belong to it: all that were there before its first failure.
-
-    Times are of whole seconds: one that appears within the second of the failure of a launch that is known replaces it.
-    """
-    failure = first_failure(runs)
-    until = failure.ended.time if failure and failure.ended and failure.ended.time else math.inf
-    until += 0.0 if known.started else 0.5
+    """The launch with the runs that belong to it: all that were there before its first failure."""
+    until = _join_limit(runs, known)
     members = [run for run in runs if run.key in known.members or run.created < until]
     started = [run for run in members if run.started]
     nodes = tuple(sorted({run.node for run in started if run.node}))
     keys = tuple(sorted({*known.members, *(run.key for run in members)}))
     after = replace(known, members=keys, nodes=nodes or known.nodes, started=known.started or bool(started))
-    if started and (not known.started or not set(nodes) <= set(known.nodes)):
+    if not started:
+        return after
+    if not known.started or not set(nodes) <= set(known.nodes):
         changes.append((_registration(work, known, members, nodes, cluster), replace(after, started=known.started)))
-    if started and not known.started:
-        body: Body = {"kind": "started", "attempt": known.attempt, "time": min(run.started for run in started)}
-        changes.append((LifecycleEvent(known.attempt, body), after))
+    if not known.started:
+        changes.append((_start(started, known.attempt), after))
     return after
+
+
+def _start(started: Collection[ContainerRun], attempt: int) -> LifecycleEvent:
+    body: Body = {"kind": "started", "attempt": attempt, "time": min(run.started for run in started)}
+    return LifecycleEvent(attempt, body)
+
+
+def _join_limit(runs: Collection[ContainerRun], known: JobCheckpoint) -> float:
+    """Before when a run must have been created to belong to the launch: its first failure.
+
+    Times are of whole seconds: one that appears within the second of the failure of a launch that is known replaces it.
+    """
+    failure = first_failure(runs)
+    if failure is None or failure.ended is None or not failure.ended.time:
+        return math.inf
+    return failure.ended.time if known.started else failure.ended.time + 0.5
 
 
 def _end(
@@ -120,14 +132,33 @@ def _end(
     failure, how = first_failure(members), work.end[0]
     if not known.started or not (how or failure):
         return None
-    end_time = failure.ended.time if failure and failure.ended else work.ended
-    since = view.now - end_time
-    over = bool(how) or len(members) < len(runs) or all(run.ended for run in members) or since > SETTLE_SECONDS
-    if not over or (since <= 2 * SETTLE_SECONDS and any(run.ended and view.unread(run) for run in members)):
+    since = view.now - _ended_at(failure, work)
+    if not how and not _is_over(members, runs, since):
+        return None
+    if _is_being_read(members, view, since):
         return None
     if failure is None or how == "done":
         return _end_of_workload(view, work, known)
     return _failed(failure, members, known, view.now)
+
+
+def _ended_at(failure: ContainerRun | None, work: Workload) -> float:
+    """When the launch failed; without a failure, when its workload ended."""
+    return failure.ended.time if failure and failure.ended else work.ended
+
+
+def _is_over(members: Collection[ContainerRun], runs: Collection[ContainerRun], since: float) -> bool:
+    """Whether a launch that failed has ended: the next one has begun, all of its pods have ended, or had the time to.
+
+    members: runs of the launch, of ``runs``.
+    since: seconds since its first failure.
+    """
+    return len(members) < len(runs) or all(run.ended for run in members) or since > SETTLE_SECONDS
+
+
+def _is_being_read(members: Collection[ContainerRun], view: WorkloadView, since: float) -> bool:
+    """Whether a log of the launch has lines to be sent, and there still is time for them."""
+    return since <= 2 * SETTLE_SECONDS and any(run.ended and view.unread(run) for run in members)
 
 
 def _end_of_workload(view: WorkloadView, work: Workload, known: JobCheckpoint) -> LifecycleEvent:
@@ -141,14 +172,22 @@ def _end_of_workload(view: WorkloadView, work: Workload, known: JobCheckpoint) -
 def _failed(run: ContainerRun, members: Collection[ContainerRun], known: JobCheckpoint, now: float) -> LifecycleEvent:
     assert run.ended is not None, "the caller has chosen a run that failed"
     ended, reason = run.ended, "NODE_FAIL" if run.ended.reason in LOST else run.ended.reason
-    kind = "preempted" if reason in PREEMPTED else "cancelled" if reason in CANCELLED else "exit"
+    kind = _kind_of_end(reason)
     body: Body = {"kind": kind, "attempt": known.attempt, "reason": reason, "time": float(ended.time or now)}
     if kind == "exit":
         body |= {"signal": ended.signal} if ended.signal else {"code": ended.code or STOPPED}
-    body |= {"node": run.node} if run.node else {}
-    body |= {"rank": run.rank} if run.rank >= 0 else {}
+    if run.node:
+        body["node"] = run.node
+    if run.rank >= 0:
+        body["rank"] = run.rank
     lines = tuple(line for member in members if (line := _line(member)))
     return LifecycleEvent(known.attempt, body, ends=True, lines=lines)
+
+
+def _kind_of_end(reason: str) -> str:
+    if reason in PREEMPTED:
+        return "preempted"
+    return "cancelled" if reason in CANCELLED else "exit"
 
 
 def _line(run: ContainerRun) -> str:

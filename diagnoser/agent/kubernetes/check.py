@@ -115,19 +115,21 @@ class _PodGroup:
         [pod] = await self.until(lambda pods: bool(pods[0].get("podIP")) or _failed(pods), [first], "start")
         address = str(pod.get("podIP") or "gone")
         all_pods = [first, *[await self._make(place, address, seconds) for place in range(1, len(self.nodes))]]
-        await self.until(lambda pods: all(pod.get("phase") in ("Running", *_ENDED) for pod in pods), all_pods, "start")
+        await self.until(lambda pods: _all_in(pods, ("Running", *_ENDED)), all_pods, "start")
         started = self.check.clock()
-        pods = await self.until(
-            lambda pods: _failed(pods) or all(pod.get("phase") in _ENDED for pod in pods), all_pods, "", seconds + 10
-        )
+        pods = await self.until(lambda pods: _failed(pods) or _all_in(pods, _ENDED), all_pods, "", seconds + 10)
         elapsed = self.check.clock() - started
         if _failed(pods):  # what one of them met may show on another only now
             pods = [await self._status(name) for name in all_pods]
+        await self._check_removed(pods)
+        failed = [name for name, pod in zip(all_pods, pods, strict=True) if pod.get("phase") != "Succeeded"]
+        return not failed, await self._log((failed or all_pods)[0]), elapsed
+
+    async def _check_removed(self, pods: Sequence[Object]) -> None:
+        """Raises Unavailable where the cluster took a pod away from a node that is up. pods: status of each."""
         for node, pod in zip(self.nodes, pods, strict=True):
             if (why := _removed(pod)) and await self._is_up(node):
                 raise Unavailable(f"the check of {', '.join(self.nodes)} lost its pod on {node}: {why}")
-        failed = [name for name, pod in zip(all_pods, pods, strict=True) if pod.get("phase") != "Succeeded"]
-        return not failed, await self._log((failed or all_pods)[0]), elapsed
 
     async def _make(self, place: int, address: str, seconds: float) -> str:
         command = _command(self.check.program, self.base, len(self.nodes), place, address, seconds)
@@ -203,14 +205,13 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
         raise Unavailable("the workload has no pods of its own to take an image from")
     spec = pod_templates[-1]["spec"]
     main = spec["containers"][0]
-    shared = {name: spec[name] for name in SHARED if name in spec}
-    variables: list[Object] = []
+    shared, variables = _picked(spec, SHARED), list[Object]()
     if image:
-        rights = {name: value for name, value in (main.get("securityContext") or {}).items() if name in RIGHTS}
+        rights = _picked(main.get("securityContext") or {}, RIGHTS)
         container = {"image": image, "resources": _devices(main), "securityContext": rights}
     else:
-        container = {name: main[name] for name in OWN_CONTAINER if name in main}
-        shared |= {name: spec[name] for name in OWN_POD if name in spec}
+        container = _picked(main, OWN_CONTAINER)
+        shared |= _picked(spec, OWN_POD)
         variables = [variable for variable in main.get("env") or () if _VARIABLES.match(variable["name"])]
     own = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     mount = {"name": "shm", "mountPath": SHARED_MEMORY}
@@ -223,6 +224,11 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
         "containers": [{"name": "check", **container, "env": [own, *variables], "volumeMounts": [mount]}],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     }
+
+
+def _picked(given: Object, names: Sequence[str]) -> Object:
+    """Those of the fields that there are."""
+    return {name: given[name] for name in names if name in given}
 
 
 def _devices(container: Object) -> Object:
@@ -254,3 +260,7 @@ def _removed(status: Object) -> str:
 
 def _failed(pods: Sequence[Object]) -> bool:
     return any(pod.get("phase") == "Failed" for pod in pods)
+
+
+def _all_in(pods: Sequence[Object], phases: Sequence[str]) -> bool:
+    return all(pod.get("phase") in phases for pod in pods)

@@ -40,24 +40,34 @@ class KubernetesEvidence:
         if launch < number:
             yield NotCollected(f"launch {number} of {ref.kind.word} {ref.name} is not there any more")
             return
-        pods = [pod for pod in self.cache.by_workload().get(ref.key, ()) if pod.runs and not pod.gone and not pod.over]
+        pods = [pod for pod in self.cache.by_workload().get(ref.key, ()) if _has_containers(pod)]
         async for item in evidence.read_dumps(self.options.dumps, _window(ref, asked, launch, pods)):
             yield item
         if not self.options.programs or asked.reason is not RequestReason.SILENCE:
             return
-        if self.dry or launch != number:
-            why = "dry run: nothing is run in the containers" if self.dry else f"launch {number} has ended"
+        if why := self._why_no_programs(launch, number):
             yield NotCollected(why)
             return
         ask = partial(self._execute, _window(ref, asked, launch, pods), pods)
         async for item in evidence.from_nodes([pod.node for pod in pods], ask):
             yield item
 
+    def _why_no_programs(self, launch: int, asked: int) -> str:
+        """Why nothing may be run beside the launch that is asked about; "" where it may. launch: the present one."""
+        if self.dry:
+            return "dry run: nothing is run in the containers"
+        return "" if launch == asked else f"launch {asked} has ended"
+
     async def _execute(self, window: LaunchWindow, pods: Sequence[PodRecord], place: int, node: str) -> str:
         pod = pods[place]
         program = evidence.program(self.options.node_dumps, window, "", ras=place < RAS_NODES)
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/exec"
         return await self.kube.execute(path, pod.runs[-1].container, program, EXEC_SECONDS, OUTPUT_BYTES)
+
+
+def _has_containers(pod: PodRecord) -> bool:
+    """Whether something can be run in the pod."""
+    return bool(pod.runs) and not pod.gone and not pod.over
 
 
 def _window(ref: WorkloadRef, asked: EvidenceRequest, launch: int, pods: Sequence[PodRecord]) -> LaunchWindow:

@@ -68,12 +68,12 @@ class InformerCache:
         self.changed.set()
 
     def put_event(self, item: Object) -> None:
-        """One that tells why a pod goes, or something bad about a node."""
-        about, reason = item.get("involvedObject") or {}, str(item.get("reason") or "")
-        time = item.get("lastTimestamp") or item.get("eventTime") or item["metadata"].get("creationTimestamp")
-        if parsing.seconds(time) < self.since:
+        """Keep an event that tells why a pod goes, or something bad about a node."""
+        if _time_of(item) < self.since:
             return
-        if about.get("kind") == "Node" and (item.get("type") == "Warning" or reason == "NodeNotReady"):
+        about, reason = item.get("involvedObject") or {}, str(item.get("reason") or "")
+        is_bad = item.get("type") == "Warning" or reason == "NodeNotReady"
+        if is_bad and about.get("kind") == "Node":
             name, text = about["name"], " ".join(str(item.get("message") or "").split())
             self.notes.append((name, f"node {name}: {reason}: {text[: parsing.TEXT_LENGTH]}"))
             self.changed.set()
@@ -106,6 +106,12 @@ class InformerCache:
 
     def _lost(self, node: str) -> bool:
         return node in self.nodes and not self.nodes[node].up
+
+
+def _time_of(event: Object) -> float:
+    """Seconds since the epoch; 0.0 for an event that says no time."""
+    time = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+    return parsing.seconds(time)
 
 
 def _bound(entries: dict[str, Any]) -> None:

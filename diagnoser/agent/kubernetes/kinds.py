@@ -75,22 +75,33 @@ def templates(kind: WorkloadKind, manifest: Mapping[str, Any]) -> list[Object]:
     if kind is PYTORCHJOB:
         replicas = spec.get("pytorchReplicaSpecs") or {}
         return [replicas[name]["template"] for name in sorted(replicas)]
-    cluster = spec.get("rayClusterSpec") or {}
-    head = [cluster["headGroupSpec"]["template"]] if cluster.get("headGroupSpec") else []
-    return head + [group["template"] for group in cluster.get("workerGroupSpecs") or ()]
+    return _ray_templates(spec.get("rayClusterSpec") or {})
+
+
+def _ray_templates(cluster: Mapping[str, Any]) -> list[Object]:
+    """The head's first; without any where the RayJob uses a cluster that stands."""
+    groups = list(cluster.get("workerGroupSpecs") or ())
+    if cluster.get("headGroupSpec"):
+        groups.insert(0, cluster["headGroupSpec"])
+    return [group["template"] for group in groups]
 
 
 def ending(kind: WorkloadKind, manifest: Mapping[str, Any]) -> tuple[str, str]:
     """("done" or "failed", why); empty while it goes on."""
     status = manifest.get("status") or {}
     if kind is RAYJOB:
-        word = str(status.get("jobStatus") or "")
-        if word == "SUCCEEDED":
-            return "done", word
-        over = word in ("FAILED", "STOPPED") or status.get("jobDeploymentStatus") == "Failed"
-        return ("failed", str(status.get("reason") or status.get("message") or word)) if over else ("", "")
+        return _ray_ending(status)
     for condition in status.get("conditions") or ():
         if condition.get("status") == "True" and condition.get("type") in (kind.done, kind.failed):
             word = "done" if condition["type"] == kind.done else "failed"
             return word, str(condition.get("reason") or condition["type"])
+    return "", ""
+
+
+def _ray_ending(status: Mapping[str, Any]) -> tuple[str, str]:
+    word = str(status.get("jobStatus") or "")
+    if word == "SUCCEEDED":
+        return "done", word
+    if word in ("FAILED", "STOPPED") or status.get("jobDeploymentStatus") == "Failed":
+        return "failed", str(status.get("reason") or status.get("message") or word)
     return "", ""

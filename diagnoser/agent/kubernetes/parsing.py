@@ -196,28 +196,50 @@ def _owner(meta: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _runs(record: PodRecord, manifest: Mapping[str, Any]) -> tuple[ContainerRun, ...]:
-    """Of the pod's first container: the others are helpers."""
+    """The lives of the pod's first container, at most two: the other containers are helpers."""
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     containers = spec.get("containers") or ()
     if not containers:
         return ()
     name = containers[0]["name"]
-    container: Mapping[str, Any] = next(
-        (entry for entry in status.get("containerStatuses") or () if entry.get("name") == name), {}
-    )
+    container = _container_status(status, name)
     restarts, created = int(container.get("restartCount") or 0), seconds(manifest["metadata"].get("creationTimestamp"))
     now = ContainerRun(record.uid, restarts, record.namespace, record.name, name, record.node, record.place, created)
-    runs = []
-    state, previous = container.get("state") or {}, (container.get("lastState") or {}).get("terminated")
-    if previous and restarts:
-        before = replace(now, restarts=restarts - 1, before=True, started=seconds(previous.get("startedAt")) or created)
-        ended = _ended(previous)
-        runs.append(replace(before, ended=ended))
-        now = replace(now, created=max(created, ended.time + 1.0))  # times are of whole seconds
+    before = _run_before(now, container)
+    if before and before.ended:
+        now = replace(now, created=max(created, before.ended.time + 1.0))  # times are of whole seconds
+    now = _present_run(now, container.get("state") or {}, status, created)
+    return (before, now) if before else (now,)
+
+
+def _container_status(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Empty where the cluster says nothing of the container."""
+    entries = status.get("containerStatuses") or ()
+    return next((entry for entry in entries if entry.get("name") == name), {})
+
+
+def _run_before(now: ContainerRun, container: Mapping[str, Any]) -> ContainerRun | None:
+    """The life of the container before the present one, where there was one. container: its status."""
+    previous = (container.get("lastState") or {}).get("terminated")
+    if not previous or not now.restarts:
+        return None
+    started = seconds(previous.get("startedAt")) or now.created
+    return replace(now, restarts=now.restarts - 1, before=True, started=started, ended=_ended(previous))
+
+
+def _present_run(
+    run: ContainerRun, state: Mapping[str, Any], status: Mapping[str, Any], pod_created: float
+) -> ContainerRun:
+    """The run with its start and its end.
+
+    state: of the container.
+    status: of the pod.
+    """
     running, terminated = state.get("running"), state.get("terminated")
     started = seconds((running or terminated or {}).get("startedAt"))
-    present_end = _end(terminated, status, now, running)
-    return (*runs, replace(now, started=started or (created if terminated else 0.0), ended=present_end))
+    if not started and terminated:
+        started = pod_created  # it ran, and nobody says since when
+    return replace(run, started=started, ended=_end(terminated, status, run, running))
 
 
 def _end(

@@ -25,14 +25,19 @@ def place(pod: Mapping[str, Any]) -> tuple[int, int] | None:
     meta, spec = pod["metadata"], pod.get("spec") or {}
     marks = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
     variables = _variables(spec)
-    processes = _number(variables, _PROCESSES) or gpus(spec) or 1
+    stated = _number(variables, _PROCESSES)
+    processes = stated or gpus(spec) or 1
     own = _number(marks, (names.RANK,))
     if own is not None:
-        return own, processes if _number(variables, _PROCESSES) else 1
+        return own, processes if stated else 1
     index = _number(variables, _NODE_RANKS)
     if index is None:
         index = _by_controller(marks)
-    return None if index is None or index * processes > MOST else (index * processes, processes)
+    return None if index is None else _within_bounds(index * processes, processes)
+
+
+def _within_bounds(first: int, count: int) -> tuple[int, int] | None:
+    return (first, count) if first <= MOST else None
 
 
 def gpus(spec: Mapping[str, Any]) -> int:

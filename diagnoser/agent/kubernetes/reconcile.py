@@ -131,19 +131,30 @@ def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
     ref, manifest, stored = state.ref, state.manifest, state.stored
     if manifest is None:
         return None if stored else Done(False, f"{ref.kind.name} {ref.namespace}/{ref.name} is gone")
-    marks = {**_annotations(manifest), **(manifest["metadata"].get("labels") or {})}
     if stored and _annotations(stored).get(names.FROM) != manifest["metadata"]["uid"]:
         return Done(False, "somebody else has made a workload of that name anew; it is left alone")
-    if str(marks.get(names.RESTART, "true")).lower() == "false":
+    if _forbids_restart(manifest):
         return Done(False, f"the workload says {names.RESTART}: false")
     if state.launch < spec.attempt:
         return Done(False, f"launch {spec.attempt} is gone; there is launch {state.launch}")
     if ending(ref.kind, manifest)[0] == "done":
-        later = state.launch > spec.attempt  # a controller launched it again
-        return Done(later, f"launch {state.launch} ended well; it is not launched again", spec.job if later else "")
+        return _ended_well(spec, state.launch)
     if spec.nodes and not templates(ref.kind, manifest):
         return Done(False, "its pods belong to a cluster that it only uses: they cannot be kept off a node")
     return None
+
+
+def _ended_well(spec: PlanSpec, launch: int) -> Done:
+    """The plan's end is reached where a controller launched the workload again, and that launch ended well."""
+    is_later = launch > spec.attempt
+    requeued = spec.job if is_later else ""
+    return Done(is_later, f"launch {launch} ended well; it is not launched again", requeued)
+
+
+def _forbids_restart(manifest: Object) -> bool:
+    """Whether the workload says, by a label or an annotation, that nobody may launch it again."""
+    marks = {**_annotations(manifest), **(manifest["metadata"].get("labels") or {})}
+    return str(marks.get(names.RESTART, "true")).lower() == "false"
 
 
 def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:

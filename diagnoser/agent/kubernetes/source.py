@@ -56,16 +56,7 @@ class KubernetesSource:
         """Once everything has been listed: a workload without its pods would look as if it had none."""
         await asyncio.gather(*(reflector.ready.wait() for reflector in self.reflectors))
         await self._tell_notes()
-        pods, now, works = self.cache.by_workload(), self.now(), list(self.cache.works.values())
-        self._tidy(pods)
-        views = {
-            work.uid: WorkloadView(work, tuple(pods.get(work.key, ())), now, self._unread)
-            for work in works
-            if work.chosen
-        }
-        for uid in state.jobs.keys() - {work.uid for work in works}:
-            if state.jobs[uid].started and not state.jobs[uid].ended:  # its end is still to be told
-                views[uid] = WorkloadView(None, (), now)
+        views = self._views(state)
         for uid, view in views.items():
             if uid in state.jobs:
                 self._follow_logs(view, state.jobs[uid])
@@ -73,6 +64,19 @@ class KubernetesSource:
             if node.ours and not node.cordoned and not self.dry:
                 await self._unmark(node)
         return ClusterSnapshot(views, dict(self.cache.nodes))
+
+    def _views(self, state: AgentState) -> dict[str, WorkloadView]:
+        """The chosen workloads by their uid, and those that are gone while their end is still to be told."""
+        pods, now, works = self.cache.by_workload(), self.now(), list(self.cache.works.values())
+        self._tidy(pods)
+        views: dict[str, WorkloadView] = {}
+        for work in works:
+            if work.chosen:
+                views[work.uid] = WorkloadView(work, tuple(pods.get(work.key, ())), now, self._unread)
+        for uid in state.jobs.keys() - {work.uid for work in works}:
+            if state.jobs[uid].started and not state.jobs[uid].ended:
+                views[uid] = WorkloadView(None, (), now)
+        return views
 
     async def meet(self, job: WorkloadView) -> JobCheckpoint | None:
         """A workload of the same name as an earlier one is its next launch."""

@@ -125,14 +125,19 @@ def is_suspended(job: Mapping[str, Any]) -> bool:
 def usable_gpus(node: Mapping[str, Any], settings: JobSettings) -> int | None:
     """That pods of the run may ask for: 0 where the node takes none of them. None where GPUs are no resource."""
     record = parsing.node(node)
-    taints = (node.get("spec") or {}).get("taints") or ()
-    repels = [taint for taint in taints if taint.get("effect") in _REPELS and not _is_tolerated(taint, settings)]
-    if not record.up or record.cordoned or repels:
+    if not record.up or record.cordoned or _repels(node, settings):
         return 0
     if not settings.gpu:
         return None
-    count = str(((node.get("status") or {}).get("allocatable") or {}).get(settings.gpu) or "0")
+    status = node.get("status") or {}
+    count = str((status.get("allocatable") or {}).get(settings.gpu) or "0")
     return int(count) if count.isdecimal() else 0
+
+
+def _repels(node: Mapping[str, Any], settings: JobSettings) -> bool:
+    """Whether the node has a taint that pods of the run do not tolerate."""
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return any(taint.get("effect") in _REPELS and not _is_tolerated(taint, settings) for taint in taints)
 
 
 def read_template(path: str, text: str) -> Object:
@@ -212,11 +217,15 @@ def _merged(under: Any, ours: Any) -> Any:
     if isinstance(under, Mapping) and isinstance(ours, Mapping):
         return {**under, **{name: _merged(under.get(name), value) for name, value in ours.items()}}
     if isinstance(under, list) and isinstance(ours, list) and all(map(_identity, ours)):
-        known = {_identity(item): item for item in under}
-        mine = {_identity(item) for item in ours}
-        kept = [item for item in under if _identity(item) not in mine]
-        return [*kept, *(_merged(known.get(_identity(item)), item) for item in ours)]
+        return _merged_items(under, ours)
     return ours
+
+
+def _merged_items(under: list[Any], ours: list[Any]) -> list[Any]:
+    known = {_identity(item): item for item in under}
+    mine = {_identity(item) for item in ours}
+    kept = [item for item in under if _identity(item) not in mine]
+    return [*kept, *(_merged(known.get(_identity(item)), item) for item in ours)]
 
 
 def _identity(item: Any) -> str:

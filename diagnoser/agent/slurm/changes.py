@@ -27,19 +27,25 @@ def diff(
     changes: Changes = []
     checkpoint = before
     if checkpoint.attempt < job.attempt:
-        if checkpoint.started and not checkpoint.ended:
+        if _is_open(checkpoint):
             checkpoint = replace(checkpoint, ended=True)
             changes.append((_unseen_end(checkpoint, nodes), checkpoint))
         checkpoint = JobCheckpoint(checkpoint.job, job.attempt, earlier_nodes=checkpoint.all_nodes)
-    if not checkpoint.started and (job.runs or job.finished) and job.nodes:
+    has_begun = (job.runs or job.finished) and bool(job.nodes)
+    if has_begun and not checkpoint.started:
         changes.append((_registration(job, cluster, checkpoint), checkpoint))
         checkpoint = replace(checkpoint, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
         body: Body = {"kind": "started", "attempt": job.attempt, **_time(job.started)}
         changes.append((LifecycleEvent(job.attempt, body), checkpoint))
-    if job.finished and checkpoint.started and not checkpoint.ended:
+    if job.finished and _is_open(checkpoint):
         checkpoint = replace(checkpoint, ended=True)
         changes.append((_end(job, nodes), checkpoint))
     return checkpoint, changes
+
+
+def _is_open(known: JobCheckpoint) -> bool:
+    """Whether the launch has begun, and its end was not reported."""
+    return known.started and not known.ended
 
 
 def forgotten(known: JobCheckpoint, accounted: JobRecord) -> JobRecord:

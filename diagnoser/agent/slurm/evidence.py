@@ -50,13 +50,20 @@ class SlurmEvidence:
             yield item
         if not self.options.programs or asked.reason is not RequestReason.SILENCE:
             return
-        if self.dry or not job.runs or job.attempt != asked.attempt.number:
-            over = f"launch {asked.attempt.number} has ended"
-            yield NotCollected("dry run: nothing is run on the nodes" if self.dry else over)
+        if why := self._why_no_programs(job, asked.attempt.number):
+            yield NotCollected(why)
             return
         ask = partial(self._step, job, window)
         async for item in evidence.from_nodes(job.nodes, ask):
             yield item
+
+    def _why_no_programs(self, job: JobRecord, attempt: int) -> str:
+        """Why nothing may be run beside the launch; "" where it may."""
+        if self.dry:
+            return "dry run: nothing is run on the nodes"
+        if not job.runs or job.attempt != attempt:
+            return f"launch {attempt} has ended"
+        return ""
 
     async def _step(self, job: JobRecord, window: LaunchWindow, place: int, node: str) -> str:
         """Beside the steps that run: it takes no processors, memory or GPUs from them."""

@@ -227,21 +227,10 @@ def _gpus(row: Mapping[str, Any]) -> int:
 
 def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
     """Path of the standard output; "" when its pattern holds something that cannot be told from here."""
-    array = _number(row.get("array_job_id"))
-    number, task = str(_number(row["job_id"])), str(_number(row.get("array_task_id")))
-    values = {
-        "%": "%",
-        **dict.fromkeys("jJ", number),
-        "A": str(array) if array else number,
-        "a": task if array else "4294967294",
-        "x": _text(row, "name"),
-        "u": _text(row, "user_name"),
-        **({"N": nodes[0].partition(".")[0]} if nodes else {}),
-        **dict.fromkeys("nt", "0"),
-        "s": "batch",
-    }
-    pattern = _text(row, "standard_output") or ("slurm-%A_%a.out" if array else "slurm-%j.out")
-    parts = re.split(r"%(\d*)(.)", pattern)
+    values = _output_values(row, nodes)
+    default = "slurm-%A_%a.out" if _number(row.get("array_job_id")) else "slurm-%j.out"
+    # The split gives literal text, then again and again a width, a letter and the literal text behind it.
+    parts = re.split(r"%(\d*)(.)", _text(row, "standard_output") or default)
     path = parts[0]
     for width, letter, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         if letter not in values:
@@ -249,7 +238,29 @@ def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
         path += values[letter].zfill(int(width[:2] or 0)) + rest
     if not path.startswith("/"):
         path = f"{_text(row, 'current_working_directory')}/{path}"
-    return path if path.startswith("/") and "\0" not in path else ""
+    is_usable = path.startswith("/") and "\0" not in path
+    return path if is_usable else ""
+
+
+def _output_values(row: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, str]:
+    """By the letter of the pattern, as Slurm fills it in for the batch script."""
+    array = _number(row.get("array_job_id"))
+    number, task = str(_number(row["job_id"])), str(_number(row.get("array_task_id")))
+    values = {
+        "%": "%",
+        **dict.fromkeys("jJ", number),
+        "A": number,
+        "a": "4294967294",  # as Slurm writes it for a job that is not of an array
+        "x": _text(row, "name"),
+        "u": _text(row, "user_name"),
+        **dict.fromkeys("nt", "0"),
+        "s": "batch",
+    }
+    if array:
+        values |= {"A": str(array), "a": task}
+    if nodes:
+        values["N"] = nodes[0].partition(".")[0]
+    return values
 
 
 def _node(line: str) -> NodeRecord:

@@ -86,53 +86,86 @@ def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     job = state.job
     if job is None or job.attempt < spec.attempt:
         return _forgotten(spec)
-    number = str(job.number)
-    if job.attempt > spec.attempt and job.requeueing:
+    if job.attempt > spec.attempt:
+        return _hold_next_launch(job, state.reserved, attempts)
+    if not state.busy.isdisjoint(state.reserved):  # a job began just before they were reserved
+        return attempts.unless_refused(free(spec), "Slurm refused to give back nodes on which other jobs run")
+    return _reserve_once(spec, job, state, attempts) or _requeue_and_hold(spec, job, state.reserved, attempts)
+
+
+def _hold_next_launch(job: JobRecord, reserved: tuple[str, ...], attempts: Attempts) -> NextStep:
+    """Hold the launch after the one that failed: the nodes can only be checked where it has not begun."""
+    if job.requeueing:
         return Wait("the nodes of the job are being cleaned up")
-    if job.attempt > spec.attempt and job.state != "PENDING":
+    if job.state != "PENDING":
         launch = f"launch {job.attempt} of the job is {job.state.lower()} already"
         return Done(False, f"{launch}; its nodes were not checked")
-    if job.attempt > spec.attempt:
-        command = scontrol("hold", number)
-        if job.held or attempts.succeeded(command):
-            return Held(state.reserved)
-        return attempts.unless_refused(command, "Slurm refused to hold the job")
-    if not state.busy.isdisjoint(state.reserved):  # a job began just before they were reserved
-        delete = free(spec)
-        return attempts.unless_refused(delete, "Slurm refused to give back nodes on which other jobs run")
-    kept = tuple(node for node in job.nodes if node not in state.busy)
-    reserve = _reserve(spec, job, kept, state.user)
-    if kept and not state.reserved and not any(attempt.command == reserve for attempt in attempts):
-        return Run(reserve)
-    command = scontrol("requeuehold", number)
+    command = scontrol("hold", str(job.number))
+    if job.held or attempts.succeeded(command):
+        return Held(reserved)
+    return attempts.unless_refused(command, "Slurm refused to hold the job")
+
+
+def _reserve_once(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: Attempts) -> Run | None:
+    """Reserve the job's nodes that no other job is on; None when that was tried, or there are none.
+
+    A refusal is no reason to stop: the nodes are checked without a reservation then.
+    """
+    nodes = tuple(node for node in job.nodes if node not in state.busy)
+    if not nodes or state.reserved:
+        return None
+    reserve = _reserve(spec, job, nodes, state.user)
+    was_tried = any(attempt.command == reserve for attempt in attempts)
+    return None if was_tried else Run(reserve)
+
+
+def _requeue_and_hold(spec: PlanSpec, job: JobRecord, reserved: tuple[str, ...], attempts: Attempts) -> NextStep:
+    command = scontrol("requeuehold", str(job.number))
     if attempts.refusal(command) and job.finished and not job.completing:
-        return Held(state.reserved)  # it is out of the way, and can only be submitted anew
+        return Held(reserved)  # it is out of the way, and can only be submitted anew
     step = attempts.unless_refused(command, "Slurm refused to requeue the job")
-    return step if isinstance(step, Done) else _wait_or_done(spec, job, attempts, command) or step
+    if isinstance(step, Done):
+        return step
+    return _wait_or_done(spec, job, attempts, command) or step
 
 
 def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
-    """Launch the job again."""
-    job, copy = state.job, state.copy
-    if copy is not None:  # it waits for the end of the job that it replaces
-        if job is not None and (job.runs or (job.state == "PENDING" and job.attempt >= spec.attempt)):
-            return Run(Command(("scancel", str(job.number))))
-        requeued = f"{spec.job.rpartition('-')[0]}-{copy.number}"
-        return Done(True, f"submitted anew as job {copy.number}: {copy.state.lower()}", requeued)
+    """Launch the job again: by a requeue, or as a new job where Slurm refuses that or its variables change."""
+    job = state.job
+    if state.copy is not None:
+        return _replace_by_copy(spec, job, state.copy)
     if job is None or job.attempt < spec.attempt:
         return _forgotten(spec)
     if job.attempt > spec.attempt:
         return _after_requeue(spec, job, attempts)
-    if job.state in ("COMPLETED", "CANCELLED"):
-        end = "ended well" if job.state == "COMPLETED" else "was cancelled"
-        return Done(False, f"the job {end}; it is not launched again")
-    if not job.batch:
-        return Done(False, "the job is no batch job: Slurm has no script to launch again")
+    if why := _not_launchable(job):
+        return Done(False, why)
     command = scontrol("requeue", str(job.number))
     hold_command = scontrol("requeuehold", str(job.number))
     if spec.variables or attempts.refusal(command) or attempts.refusal(hold_command):
         return _resubmit(spec, job, attempts, state.script)
     return _wait_or_done(spec, job, attempts, command) or Run(command)
+
+
+def _replace_by_copy(spec: PlanSpec, job: JobRecord | None, copy: JobRecord) -> NextStep:
+    """The copy waits for the end of the job that it replaces: end that one, where it runs or would run again."""
+    if job is not None:
+        would_run = job.state == "PENDING" and job.attempt >= spec.attempt
+        if job.runs or would_run:
+            return Run(Command(("scancel", str(job.number))))
+    requeued = f"{spec.job.rpartition('-')[0]}-{copy.number}"
+    return Done(True, f"submitted anew as job {copy.number}: {copy.state.lower()}", requeued)
+
+
+def _not_launchable(job: JobRecord) -> str:
+    """Why the job cannot be launched again; "" where it can."""
+    if job.state == "COMPLETED":
+        return "the job ended well; it is not launched again"
+    if job.state == "CANCELLED":
+        return "the job was cancelled; it is not launched again"
+    if not job.batch:
+        return "the job is no batch job: Slurm has no script to launch again"
+    return ""
 
 
 def put_back(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:

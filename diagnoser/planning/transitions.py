@@ -254,8 +254,7 @@ class PlanCommands:
             is_over = plan.state not in (*plan_states.OPEN, PlanState.SENT)
             if plan.rollback is None or is_over:
                 return TransitionResult(plan)
-            is_free = plan.lease is None or (plan.lease.token == unused and not plan.steps)
-            is_withdrawn = is_free and (bool(unused) or not self.is_announced(plan))
+            is_withdrawn = self._can_withdraw(plan, unused)
             if plan.reason == PlanReason.BAD_CHECKPOINT and not (is_withdrawn and plan.state is PlanState.SENT):
                 return TransitionResult(plan)
             state = PlanState.HELD if is_withdrawn and plan.state is not PlanState.ADVISED else plan.state
@@ -300,6 +299,11 @@ class PlanCommands:
             return TransitionResult(after, messages=self.planner.alert_plan(after, now))
 
         return transition
+
+    def _can_withdraw(self, plan: Plan, unused: str) -> bool:
+        """Whether nobody acts on the plan, and nobody was told to. unused: as in ``checkpoint_bad``."""
+        is_free = plan.lease is None or (plan.lease.token == unused and not plan.steps)
+        return is_free and (bool(unused) or not self.is_announced(plan))
 
     def _renewed(self, plan: Plan, token: str, now: float) -> Plan:
         """The plan with its lease renewed. Raises Conflict when the token does not hold it."""

@@ -64,7 +64,7 @@ _Rail = Callable[[Plan, _Case], Plan | None]
 def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
     """The plan that is stored for a new diagnosis: ``plan``, a more careful one, or an earlier one that stands."""
     same_attempt = tuple(past for past in history.past if (past.job, past.attempt) == (plan.job, plan.attempt))
-    acted = next((past for past in same_attempt if past.state in ACTING and not launched_nothing(past)), None)
+    acted = next(filter(_has_acted, same_attempt), None)
     if acted:
         return TransitionResult(acted)  # nothing is done twice for one failure
     case = _Case(policy, history, tuple(retry_history.failures(plan, history.past)), now, same_attempt)
@@ -73,15 +73,21 @@ def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: f
     twin = next((past for past in same_attempt if past.key == settled.key), None)
     if twin and twin.state is not PlanState.SUPERSEDED:
         return TransitionResult(twin)
-    replaced = (
-        past for past in same_attempt if past.state in OPEN or (past.state is PlanState.HELD and launched_nothing(past))
-    )
-    others = [_superseded(past, now) for past in replaced if past is not twin]
+    others = [_superseded(past, now) for past in filter(_gives_way, same_attempt) if past is not twin]
     if settled.reason == _R.WRONG_EVICTION and case.last:
         others.append(
             with_note(case.last, by=DIAGNOSER, why="it failed again right after: the wrong node went", now=now)
         )
     return TransitionResult(settled, others=tuple(others), trips=(trip,) if trip else ())
+
+
+def _has_acted(past: Plan) -> bool:
+    return past.state in ACTING and not launched_nothing(past)
+
+
+def _gives_way(past: Plan) -> bool:
+    """Whether a later plan for the same attempt replaces this one: nobody acts on it, or has done anything for it."""
+    return past.state in OPEN or (past.state is PlanState.HELD and launched_nothing(past))
 
 
 def _run_rails(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]:

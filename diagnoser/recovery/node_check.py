@@ -102,16 +102,25 @@ def record(check: NodeCheck, round: int, results: Sequence[PairResult], *, vouch
         return check
     if round > check.round:
         raise Conflict(f"round {round} has not begun: the check is in round {check.round}")
-    groups = {frozenset(group) for group in check.groups}
-    for result in results:
-        if frozenset(result.nodes) not in groups:
-            raise BadInput(f"round {round} has no group {', '.join(result.nodes)[:200]}")
-        if frozenset(result.nodes) not in {frozenset(earlier.nodes) for earlier in check.results}:
-            check = replace(check, results=(*check.results, result), vouched=check.vouched and vouched)
+    check = _with_results(check, results, vouched=vouched)
     if _untested(check) or not check.groups:
         return check
     check = replace(check, rounds=(*check.rounds, _kept(check.results)))
     return _after_first(check) if check.round == FIRST_ROUND else _after_wave(check)
+
+
+def _with_results(check: NodeCheck, results: Sequence[PairResult], *, vouched: bool) -> NodeCheck:
+    """Raises BadInput."""
+    groups = {frozenset(group) for group in check.groups}
+    tested = {frozenset(result.nodes) for result in check.results}
+    for result in results:
+        group = frozenset(result.nodes)
+        if group not in groups:
+            raise BadInput(f"round {check.round} has no group {', '.join(result.nodes)[:200]}")
+        if group not in tested:
+            tested.add(group)
+            check = replace(check, results=(*check.results, result), vouched=check.vouched and vouched)
+    return check
 
 
 def _kept(results: Iterable[PairResult]) -> tuple[PairResult, ...]:

@@ -226,20 +226,42 @@ def _line_fault(query: NodeQuery, line: ProvingLine) -> str:
 
 def _example_faults(query: NodeQuery, proofs: NodeProofTable) -> list[str]:
     """Examples are the proof of a row: each must hold, and a row that can prove something needs one of it."""
+    examples = query.examples
+    since = examples.since.timestamp() if examples.since else 0.0
+    faults = _missing_parts(query, since)
+    for expected, entries in ((True, examples.proves), (False, examples.proves_nothing)):
+        for entry in entries:
+            if fault := _example_fault(query, entry, since, proofs, expected=expected):
+                faults.append(fault)
+    return faults
+
+
+def _missing_parts(query: NodeQuery, since: float) -> list[str]:
+    """Parts of a row that another part of it needs. since: of its examples."""
+    faults = []
     can_prove = query.proves or query.exit_codes or query.kernel_lines
-    faults = ["needs an example that proves"] if can_prove and not query.examples.proves else []
+    if can_prove and not query.examples.proves:
+        faults.append("needs an example that proves")
     if query.kernel_lines and not query.dated:
         faults.append("'kernel_lines' needs 'dated': a line of the kernel counts since the failure")
-    since = query.examples.since.timestamp() if query.examples.since else 0.0
     if query.dated != bool(since):
         faults.append("'dated' and 'examples.since' belong together")
-    for given, expected in ((query.examples.proves, True), (query.examples.proves_nothing, False)):
-        for entry in given:
-            example = ExampleAnswer(text=entry) if isinstance(entry, str) else entry
-            proof = prove(query, example, (example.type or query.types[0],), since, proofs)
-            shown = example.text.strip()[-80:] or f"exit code {example.exit_code}"
-            if (proof is not None) != expected:
-                faults.append(f"example '{shown}' {'proves nothing' if expected else 'proves a fault'}")
-            elif expected and example.line and proof != example.line.strip():
-                faults.append(f"example '{shown}' is proven by '{proof}'")
     return faults
+
+
+def _example_fault(
+    query: NodeQuery, entry: str | ExampleAnswer, since: float, proofs: NodeProofTable, *, expected: bool
+) -> str:
+    """Why the example does not hold; "" where it does.
+
+    entry: the answer, or its text alone.
+    expected: whether it must prove a fault.
+    """
+    example = ExampleAnswer(text=entry) if isinstance(entry, str) else entry
+    proof = prove(query, example, (example.type or query.types[0],), since, proofs)
+    shown = example.text.strip()[-80:] or f"exit code {example.exit_code}"
+    if (proof is not None) != expected:
+        return f"example '{shown}' {'proves nothing' if expected else 'proves a fault'}"
+    if expected and example.line and proof != example.line.strip():
+        return f"example '{shown}' is proven by '{proof}'"
+    return ""

@@ -1,7 +1,7 @@
 """The policy table: verdict -> action, mode and reason. The first row that applies decides; ``explain`` says why."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
@@ -256,26 +256,58 @@ def _table_faults(path: str, text: str, table: PolicyTable) -> list[Fault]:
 
 def _why_not(when: PolicyCondition, case: PolicyCase) -> str:
     """The first condition that does not hold, in words; "" when all hold."""
+    return next(filter(None, (condition(when, case) for condition in _CONDITIONS)), "")
+
+
+def _other_type(when: PolicyCondition, case: PolicyCase) -> str:
+    holds = not when.types or case.type in when.types
+    return "" if holds else f"type is {case.type}"
+
+
+def _other_category(when: PolicyCondition, case: PolicyCase) -> str:
+    holds = not when.categories or case.category in when.categories
+    return "" if holds else f"category is {case.category}"
+
+
+def _other_node(when: PolicyCondition, case: PolicyCase) -> str:
     named = "named" if case.node_named else "unnamed"
-    checks = (
-        (not when.types or case.type in when.types, f"type is {case.type}"),
-        (not when.categories or case.category in when.categories, f"category is {case.category}"),
-        (when.node is None or when.node == named, f"the node is {named}"),
-        (
-            case.confidence >= when.confidence_min,
-            f"confidence {case.confidence:.2f} is below {when.confidence_min:.2f}",
-        ),
-        (
-            when.maturity is None or (case.stable if when.maturity == "stable" else case.sandbox),
-            f"the verdict does not come from a {when.maturity} rule",
-        ),
-        (not when.hinted or case.hint in when.hinted, f"the rule asks for {case.hint or 'nothing'}"),
-        *(
-            (case.labels.get(label) in values, f"label {label} is {case.labels.get(label, 'not set')}")
-            for label, values in when.labels.items()
-        ),
-    )
-    return next((why for holds, why in checks if not holds), "")
+    return "" if when.node in (None, named) else f"the node is {named}"
+
+
+def _too_unsure(when: PolicyCondition, case: PolicyCase) -> str:
+    holds = case.confidence >= when.confidence_min
+    return "" if holds else f"confidence {case.confidence:.2f} is below {when.confidence_min:.2f}"
+
+
+def _other_maturity(when: PolicyCondition, case: PolicyCase) -> str:
+    if when.maturity is None:
+        return ""
+    holds = case.stable if when.maturity == "stable" else case.sandbox
+    return "" if holds else f"the verdict does not come from a {when.maturity} rule"
+
+
+def _other_hint(when: PolicyCondition, case: PolicyCase) -> str:
+    holds = not when.hinted or case.hint in when.hinted
+    return "" if holds else f"the rule asks for {case.hint or 'nothing'}"
+
+
+def _other_label(when: PolicyCondition, case: PolicyCase) -> str:
+    for label, values in when.labels.items():
+        if case.labels.get(label) not in values:
+            return f"label {label} is {case.labels.get(label, 'not set')}"
+    return ""
+
+
+_CONDITIONS: tuple[Callable[[PolicyCondition, PolicyCase], str], ...] = (
+    _other_type,
+    _other_category,
+    _other_node,
+    _too_unsure,
+    _other_maturity,
+    _other_hint,
+    _other_label,
+)
+"""Each says why its condition does not hold, "" where it does."""
 
 
 def plan_key(attempt: AttemptKey, action: Action, nodes: tuple[str, ...], rollback: Rollback | None = None) -> str:

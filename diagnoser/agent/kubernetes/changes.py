@@ -93,16 +93,17 @@ def _joined(
     work: Workload, runs: Collection[ContainerRun], known: JobCheckpoint, cluster: str, changes: Changes
 ) -> JobCheckpoint:
     """The launch with the runs that belong to it: all that were there before its first failure."""
-    until = _join_limit(runs, known)
-    members = [run for run in runs if run.key in known.members or run.created < until]
+    members = _members(runs, known)
+    keys = {*known.members, *(run.key for run in members)}
+    after = replace(known, members=tuple(sorted(keys)))
     started = [run for run in members if run.started]
-    nodes = tuple(sorted({run.node for run in started if run.node}))
-    keys = tuple(sorted({*known.members, *(run.key for run in members)}))
-    after = replace(known, members=keys, nodes=nodes or known.nodes, started=known.started or bool(started))
     if not started:
         return after
-    if not known.started or not set(nodes) <= set(known.nodes):
-        changes.append((_registration(work, known, members, nodes, cluster), replace(after, started=known.started)))
+    nodes = tuple(sorted({run.node for run in started if run.node}))
+    after = replace(after, nodes=nodes or known.nodes, started=True)
+    if known.started and set(nodes) <= set(known.nodes):
+        return after
+    changes.append((_registration(work, known, members, nodes, cluster), replace(after, started=known.started)))
     if not known.started:
         changes.append((_start(started, known.attempt), after))
     return after
@@ -113,15 +114,15 @@ def _start(started: Collection[ContainerRun], attempt: int) -> LifecycleEvent:
     return LifecycleEvent(attempt, body)
 
 
-def _join_limit(runs: Collection[ContainerRun], known: JobCheckpoint) -> float:
-    """Before when a run must have been created to belong to the launch: its first failure.
+def _members(runs: Collection[ContainerRun], known: JobCheckpoint) -> list[ContainerRun]:
+    """Runs of the launch: those that are known to be, and all that were created before its first failure.
 
     Times are of whole seconds: one that appears within the second of the failure of a launch that is known replaces it.
     """
-    failure = first_failure(runs)
-    if failure is None or failure.ended is None or not failure.ended.time:
-        return math.inf
-    return failure.ended.time if known.started else failure.ended.time + 0.5
+    until, failure = math.inf, first_failure(runs)
+    if failure and failure.ended and failure.ended.time:
+        until = failure.ended.time if known.started else failure.ended.time + 0.5
+    return [run for run in runs if run.key in known.members or run.created < until]
 
 
 def _end(

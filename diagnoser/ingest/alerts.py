@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from diagnoser.ingest.batch import Batch, RecordDefaults, Target
-from diagnoser.ingest.mapping import FieldMapping
+from diagnoser.ingest.mapping import Decision, FieldMapping
 from diagnoser.model import ALERTS, LineBlock, NodeAlert, Provenance, Stream, node_log_id
 
 VERSION = "4"
@@ -78,30 +78,47 @@ def node_lines(alerts: Iterable[NodeAlert]) -> Batch:
 
 
 def _node_alert(alert: WebhookAlert, mapping: FieldMapping, cluster: str, by: str, received: float) -> NodeAlert | None:
+    """None for an alert of ours, and for one that names no node."""
     name, value = OURS
     if alert.labels.get(name) == value:
         return None
     labels = {_clean(key, NAME_LENGTH): _clean(text, TEXT_LENGTH) for key, text in sorted(alert.labels.items())}
     decided = mapping.trace(tuple(labels.items()), RecordDefaults())
-    node = (decided["node"].value if "node" in decided else "") or _host(labels.get("instance", ""))
-    named = decided["cluster"].value if "cluster" in decided else ""
-    if not node or len(node) > NODE_LENGTH or any(char.isspace() for char in node):
+    node = _value(decided.get("node")) or _host(labels.get("instance", ""))
+    if not _is_node_name(node):
         return None
-    started, ended = min(alert.startsAt.timestamp(), received), alert.endsAt.timestamp() if alert.endsAt else received
+    started, ended = _span(alert, received)
     summary = alert.annotations.get("summary") or alert.annotations.get("description") or ""
     return NodeAlert(
-        cluster=cluster or named,
+        cluster=cluster or _value(decided.get("cluster")),
         node=node,
         fingerprint=_clean(alert.fingerprint, NAME_LENGTH) or labels.get("alertname", ""),
         name=labels.get("alertname", "") or "alert",
-        started=max(started, 0.0),
+        started=started,
         received=received,
-        ended=max(started, min(ended, received)) if alert.status == "resolved" else None,
+        ended=ended,
         severity=labels.get("severity", ""),
         summary=_clean(summary, TEXT_LENGTH),
         labels=dict(list(labels.items())[:LABELS_KEPT]),
         by=by,
     )
+
+
+def _value(decision: Decision | None) -> str:
+    """ "" where the labels say nothing of the field."""
+    return decision.value if decision else ""
+
+
+def _is_node_name(name: str) -> bool:
+    return 0 < len(name) <= NODE_LENGTH and not any(char.isspace() for char in name)
+
+
+def _span(alert: WebhookAlert, received: float) -> tuple[float, float | None]:
+    """(when it began to fire, when it ended: None while it fires). Nothing of it lies after ``received``."""
+    started = min(alert.startsAt.timestamp(), received)
+    ended = alert.endsAt.timestamp() if alert.endsAt else received
+    is_over = alert.status == "resolved"
+    return max(started, 0.0), max(started, min(ended, received)) if is_over else None
 
 
 def _line(alert: NodeAlert) -> str:

@@ -6,7 +6,7 @@ out of labels that were made for something else is passed over when it is not.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, get_args
@@ -98,10 +98,15 @@ class Candidate:
             if not match:
                 return ""
             groups = match.groups()
-            value = groups[0] or "" if groups else match[0]
+            value = _matched(match)
         if self.template:
             value = self._filled(labels, known, groups, absent)
-        return str(int(value) + self.plus) if self.plus and value.isdecimal() and len(value) < 10 else value
+        return self._added(value) if self.plus else value
+
+    def _added(self, value: str) -> str:
+        """The number with ``plus`` on it; unchanged where it is no number of at most nine digits."""
+        is_number = value.isdecimal() and len(value) < 10
+        return str(int(value) + self.plus) if is_number else value
 
     def _filled(
         self,
@@ -173,27 +178,14 @@ class FieldMapping:
     def __init__(
         self, stated: Mapping[Field, Sequence[Candidate]], derived: Mapping[Field, Sequence[Candidate]]
     ) -> None:
-        own = {
-            field: tuple(Candidate(canonical(prefix + field), origin="our own name") for prefix in OWN)
-            for field in FIELDS
-        }
-        self._stated = {field: (*own[field], *stated.get(field, ())) for field in FIELDS}
+        self._stated = {field: (*_ours(field), *stated.get(field, ())) for field in FIELDS}
         self._derived = {field: tuple(derived.get(field, ())) for field in FIELDS}
-        candidates = [c for order in (self._stated, self._derived) for of_field in order.values() for c in of_field]
         senders = (name for names in SENDER_NAMES.values() for name in names)
-        self._names = frozenset(name for candidate in candidates for name in candidate.names).union(senders)
-        of_pods = [stated, _of(KUBERNETES), {field: self._stated[field] + self._derived[field] for field in _COUNTS}]
-        self._pod_labels = self._names & frozenset(
-            name
-            for order in of_pods
-            for field, of_field in order.items()
-            if field != "source"
-            for candidate in of_field
-            for name in candidate.names
-        )
-        self._prefixes = frozenset(
-            "_".join(name.split("_")[:n]) for name in self._names for n in range(1, name.count("_") + 1)
-        )
+        self._names = _names(self._stated, self._derived).union(senders)
+        counts = {field: self._stated[field] + self._derived[field] for field in _COUNTS}
+        of_pods = _names(*map(_without_source, (stated, _of(KUBERNETES), counts)))
+        self._pod_labels = self._names & of_pods
+        self._prefixes = frozenset(prefix for name in self._names for prefix in _prefixes(name))
         self._placed = lru_cache(STREAMS_KNOWN)(self._place)
         self._known_name = lru_cache(NAMES_KNOWN)(self._name)
         self._known_holder = lru_cache(NAMES_KNOWN)(self._holds)
@@ -322,6 +314,38 @@ class FieldMapping:
                     return value, ""
                 first_fault = first_fault or fault
         return "", first_fault if field == "job" else ""
+
+
+def _ours(field: Field) -> tuple[Candidate, ...]:
+    """Our own names of the field, which win over all others."""
+    return tuple(Candidate(canonical(prefix + field), origin="our own name") for prefix in OWN)
+
+
+def _matched(match: Any) -> str:
+    """The pattern's first group; all of the match where it has none."""
+    groups = match.groups()
+    return groups[0] or "" if groups else match[0]
+
+
+def _names(*orders: Mapping[Field, Iterable[Candidate]]) -> frozenset[str]:
+    """Labels that these candidates read, in their canonical form."""
+    names = set[str]()
+    for order in orders:
+        for candidates in order.values():
+            names.update(*(candidate.names for candidate in candidates))
+    return frozenset(names)
+
+
+def _without_source(order: Mapping[Field, Sequence[Candidate]]) -> dict[Field, Sequence[Candidate]]:
+    """No label of a pod says the source: the provenance follows from it."""
+    return {field: candidates for field, candidates in order.items() if field != "source"}
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """``a_b_c`` -> ``a`` and ``a_b``: an object that is called so may hold the label."""
+    parts = name.split("_")
+    for count in range(1, len(parts)):
+        yield "_".join(parts[:count])
 
 
 def _default(field: Field, defaults: RecordDefaults) -> str:

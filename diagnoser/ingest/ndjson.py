@@ -88,10 +88,17 @@ def _collect(
         group.times.append(time)
     if odd_times:
         batch.errors.append(f"{odd_times} records carry an unusable time; the time of arrival is used for them")
-    if defaults.first is not None and len(places.groups) > 1:
-        raise BadInput("an offset needs all records of the request to be of one job, attempt, node, rank and source")
-    places.groups.into(batch, received, first=defaults.first or 0)
+    places.groups.into(batch, received, first=_first_line(defaults, places))
     return batch
+
+
+def _first_line(defaults: RecordDefaults, places: RecordPlaces) -> int:
+    """The offset of the request, 0 without one. Raises BadInput where its lines are of several streams."""
+    if defaults.first is None:
+        return 0
+    if len(places.groups) > 1:
+        raise BadInput("an offset needs all records of the request to be of one job, attempt, node, rank and source")
+    return defaults.first
 
 
 def _sample(row: Any) -> str:

@@ -9,7 +9,7 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -56,6 +56,10 @@ _BODY_KEY = BODY << 3 | LENGTH
 _STRING_KEY = STRING << 3 | LENGTH
 _OBSERVED_KEY = OBSERVED_TIME << 3 | FIXED64
 _NO_TIME = bytes(8)
+_SHORTEST = 13
+"""Bytes of a record in which all that ``_text_in_place`` looks at lies inside it: a time, and two keys with a byte."""
+_TEXT_SKIPPED = {bytes((_SEVERITY_TEXT_KEY, length)): 2 + length for length in range(0x80)}
+"""Key and length of the text of a severity: how many bytes to skip for all of it."""
 
 
 def parse_otlp(body: bytes, defaults: RecordDefaults, received: float, mapping: FieldMapping) -> Batch:
@@ -204,23 +208,29 @@ class _Request:
 
 def _text_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
     """(where the text of a record begins, where it and the body end); (0, 0) unless the record is a time, a severity,
-    each if there is one, and then a body that is a text."""
-    position = start
-    if position < end and body[position] == _TIME_KEY:
-        position += 9
-    if position + 6 < end and body[position] == _SEVERITY_KEY and body[position + 1] < 0x80:
-        position += 2
-    if position + 4 < end and body[position] == _SEVERITY_TEXT_KEY and body[position + 1] < 0x80:
-        position += 2 + body[position + 1]
-    if position + 4 > end or body[position] != _BODY_KEY:
+    each if there is one, and then a body that is a text.
+
+    This runs for each record, so that it is one function that reads keys and lengths where they stand. It leaves what
+    is rare to ``_read_record``, which reads everything.
+    """
+    if end - start < _SHORTEST:
         return 0, 0
+    position = start
+    if body[position] == _TIME_KEY:
+        position += 9
+    if body[position] != _BODY_KEY:  # number and text of a severity: neither says where a line goes
+        if body[position] == _SEVERITY_KEY and body[position + 1] < 0x80:
+            position += 2
+        position += _TEXT_SKIPPED.get(body[position : position + 2], 0)
+        if position + 4 > end or body[position] != _BODY_KEY:
+            return 0, 0
     size = body[position + 1]
     position += 2
     if size > 0x7F:
         size, position = size & 0x7F | body[position] << 7, position + 1
     rest = position + size
     # Texts whose length takes three bytes are rare, and read by the way that reads everything.
-    if size > 0x3FFF or size < 2 or rest > end or body[position] != _STRING_KEY:
+    if not 2 <= size <= 0x3FFF or rest > end or body[position] != _STRING_KEY:
         return 0, 0
     length = body[position + 1]
     position += 2
@@ -277,14 +287,9 @@ def _any_value(data: bytes, start: int, stop: int, deep: int = NESTED_DEEP) -> A
     """A value of any kind. None for an empty one, and for what is nested too deep. Raises Malformed."""
     value: Any = None
     for number, kind, begin, end in fields(data, start, stop):
-        if number in (STRING, BYTES) and kind == LENGTH:
-            value = data[begin:end].decode("utf-8", "replace")
-        elif number == BOOL and kind == VARINT:
-            value = bool(varint(data, begin, end)[0])
-        elif number == INT and kind == VARINT:
-            value = signed(varint(data, begin, end)[0])
-        elif number == DOUBLE and kind == FIXED64:
-            value = struct.unpack("<d", data[begin:end])[0]
+        read = _SCALARS.get((number, kind))
+        if read:
+            value = read(data, begin, end)
         elif number in (ARRAY, KVLIST) and kind == LENGTH and deep:
             inner = [(f.start, f.stop) for f in fields(data, begin, end) if (f.number, f.kind) == (ELEMENTS, LENGTH)]
             if number == ARRAY:
@@ -292,6 +297,20 @@ def _any_value(data: bytes, start: int, stop: int, deep: int = NESTED_DEEP) -> A
             else:
                 value = dict(_key_value(data, *span, deep - 1) for span in inner)
     return value
+
+
+def _read_text(data: bytes, start: int, stop: int) -> str:
+    return data[start:stop].decode("utf-8", "replace")
+
+
+_SCALARS: Mapping[tuple[int, int], Callable[[bytes, int, int], Any]] = {
+    (STRING, LENGTH): _read_text,
+    (BYTES, LENGTH): _read_text,
+    (BOOL, VARINT): lambda data, start, stop: bool(varint(data, start, stop)[0]),
+    (INT, VARINT): lambda data, start, stop: signed(varint(data, start, stop)[0]),
+    (DOUBLE, FIXED64): lambda data, start, stop: struct.unpack("<d", data[start:stop])[0],
+}
+"""By number and wire type of the field: what reads a value that holds no others."""
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:

@@ -145,11 +145,18 @@ class RecordPlaces:
         return tuple(said)
 
     def _outline(self, path: str, record: dict[str, Any]) -> _Outline:
-        holders = [key for key in record if self._mapping.may_hold_names(path + key) or (not path and key in _OURS)]
-        plain = [key for key in record if key not in holders and self._mapping.name(path + key)]
-        if not path:
+        """path: of an object in a record; "" for the record itself."""
+        is_record = not path
+        keys = list(record)
+        if is_record:
             text = next((key for key in MESSAGE if type(record.get(key)) is str), None)
-            holders, plain = ([key for key in keys if key != text and key not in TIME] for keys in (holders, plain))
+            keys = [key for key in keys if key not in (text, *TIME)]
+        holders, plain = list[str](), list[str]()
+        for key in keys:
+            if self._mapping.may_hold_names(path + key) or (is_record and key in _OURS):
+                holders.append(key)
+            elif self._mapping.name(path + key):
+                plain.append(key)
         within = tuple((key, f"{path}{key}.") for key in holders)
         return _Outline(len(self._outlines), _getter(plain), within, _getter([*plain, *holders]))
 

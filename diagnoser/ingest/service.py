@@ -371,24 +371,16 @@ class IngestService:
         unnumbered = {target.job for target in targets if target.attempt is None}
         latest = await self._store.current_attempts(unnumbered) if unnumbered else {}
         hour = node_logs.hour_of(max(pending.received for pending in group))
-        begun = {job: number for job, number in latest.items() if _is_node(job) and number < hour}
-        latest |= dict.fromkeys(begun, hour)
+        over = _parts_before(hour, latest)
+        latest |= dict.fromkeys(over, hour)
         keys = {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
-        return keys, {AttemptKey(job, hour): AttemptKey(job, number) for job, number in begun.items()}
+        return keys, {AttemptKey(job, hour): AttemptKey(job, number) for job, number in over.items()}
 
     async def _cursors(
         self, streams: Mapping[AttemptKey, Collection[Stream]], new_parts: Mapping[AttemptKey, AttemptKey]
     ) -> AttemptCursors:
         """A new part of a node's log continues the line numbers of the part before, in all of its streams."""
-        cursors: AttemptCursors = {key: {} for key in streams}
-        unknown: dict[AttemptKey, set[Stream]] = {}
-        for key, own in streams.items():
-            for stream in own:
-                cursor = self._known.get(key, stream)
-                if cursor:
-                    cursors[key][stream] = cursor
-                else:
-                    unknown.setdefault(key, set()).add(stream)
+        cursors, unknown = self._remembered(streams)
         if unknown:
             for key, stored in (await self._store.stream_cursors(unknown)).items():
                 cursors[key] |= stored
@@ -398,6 +390,21 @@ class IngestService:
                 if not cursors[key]:
                     cursors[key] = {stream: Cursor(cursor.covered) for stream, cursor in before[part].items()}
         return cursors
+
+    def _remembered(
+        self, streams: Mapping[AttemptKey, Collection[Stream]]
+    ) -> tuple[AttemptCursors, dict[AttemptKey, set[Stream]]]:
+        """(cursors that this process remembers, streams that it has to ask the store about)."""
+        cursors: AttemptCursors = {key: {} for key in streams}
+        unknown: dict[AttemptKey, set[Stream]] = {}
+        for key, own in streams.items():
+            for stream in own:
+                cursor = self._known.get(key, stream)
+                if cursor:
+                    cursors[key][stream] = cursor
+                else:
+                    unknown.setdefault(key, set()).add(stream)
+        return cursors, unknown
 
     async def _follow_up(self, appends: Sequence[Append]) -> None:
         """Of lines that look fatal. Those of a node: attempts that failed there shortly before are diagnosed again."""
@@ -453,6 +460,11 @@ class IngestService:
 
 async def _parsed(parse: Callable[[], AnyBatch], inline: bool) -> AnyBatch:
     return parse() if inline else await asyncio.to_thread(parse)
+
+
+def _parts_before(hour: int, latest: Mapping[str, int]) -> dict[str, int]:
+    """The logs of nodes whose latest part is of an earlier hour, with the number of that part."""
+    return {job: number for job, number in latest.items() if _is_node(job) and number < hour}
 
 
 def _is_node(job: str) -> bool:

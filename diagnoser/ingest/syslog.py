@@ -37,6 +37,7 @@ _PARAMETER = re.compile(rb' ([^ =\]"]{1,64})="((?>(?:[^"\\]|\\.)*))"')
 _ESCAPED = re.compile(rb'\\(["\\\]])')
 _NO_TAG = re.compile(rb"[^\w./-]")
 NIL = b"-"
+_NEWLINE = ord("\n")
 
 
 def parse_syslog(body: bytes, defaults: RecordDefaults, received: float, mapping: FieldMapping) -> Batch:
@@ -131,34 +132,50 @@ def _messages(body: bytes) -> Iterator[bytes]:
     position = 0
     while position < len(body):
         count = _COUNT.match(body, position)
-        end = count.end() + int(count[1]) if count else 0
-        if count and (end == len(body) or (end < len(body) and (body[end] == 10 or _COUNT.match(body, end)))):
-            yield from body[count.end() : end].removesuffix(b"\n").split(b"\n")
+        begin = count.end() if count else position
+        end = begin + int(count[1]) if count else -1
+        if _is_frame_end(body, end):
+            yield from body[begin:end].removesuffix(b"\n").split(b"\n")
             position = end + (body[end : end + 1] == b"\n")
             continue
         newline = body.find(b"\n", position)
         end = newline if newline >= 0 else len(body)
-        yield body[count.end() if count else position : end]
+        yield body[begin:end]
         position = end + 1
+
+
+def _is_frame_end(body: bytes, end: int) -> bool:
+    """Whether the body ends there, or another message can begin. end: -1 for none, or any number that was sent."""
+    if not 0 <= end < len(body):
+        return end == len(body)
+    return body[end] == _NEWLINE or _COUNT.match(body, end) is not None
 
 
 def _as_in_a_file(message: bytes, head: re.Match[bytes]) -> bytes:
     """``<priority>stamp host program[process]: text``, or without host and program where no process is named: nothing
     would tell such a head from what the program says."""
     if head["old_stamp"]:
-        if head["old_host"] and (head["old_process"] or head["old_program"] == b"kernel"):
-            return message
-        stamp = head["old_stamp"] + b" " if head["old_stamp"][:1].isdigit() else b""
-        return b"<" + head["priority"] + b">" + stamp + message[head.end() :]
-    text, host, program, process = message[head.end() :], head["host"], head["program"], head["process"]
-    front = b"<" + head["priority"] + b">" + (head["stamp"] + b" " if head["stamp"] != NIL else b"")
-    if host == NIL or head["stamp"] == NIL:
+        return _old_as_in_a_file(message, head)
+    text, front = message[head.end() :], b"<" + head["priority"] + b">"
+    host, program, process = head["host"], head["program"], head["process"]
+    if head["stamp"] == NIL:
+        return front + text
+    front += head["stamp"] + b" "
+    if host == NIL:
         return front + text
     if program == b"kernel":
         return front + host + b" kernel: " + text
     if not process.isdigit():
         return front + text
     return front + host + b" " + _NO_TAG.sub(b"-", program)[:40] + b"[" + process[:8] + b"]: " + text
+
+
+def _old_as_in_a_file(message: bytes, head: re.Match[bytes]) -> bytes:
+    """The same of a message in the older form, which is the form of a file where it names host and process."""
+    if head["old_host"] and (head["old_process"] or head["old_program"] == b"kernel"):
+        return message
+    stamp = head["old_stamp"] + b" " if head["old_stamp"][:1].isdigit() else b""
+    return b"<" + head["priority"] + b">" + stamp + message[head.end() :]
 
 
 def _text(value: bytes) -> str:

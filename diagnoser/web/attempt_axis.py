@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from diagnoser.compress.log_index import LogIndex
-from diagnoser.model import Job, Line
+from diagnoser.model import Job, Line, NodeEvent
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category
 from diagnoser.ports import DiagnosisRecord
@@ -44,21 +44,30 @@ async def attempt_axis(
     attempt = next((attempt for attempt in attempts if attempt.key == record.attempt), None)
     if attempt is None:
         return None
-    suspects = [suspect.node for suspect in record.diagnosis.nodes[:SUSPECTS]]
-    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
-    histories = [await services.store.node_history(cluster, node, NODE_EVENTS) for node in suspects]
     facts = AxisFacts(
         timeline=index.timeline,
         attempt=attempt,
         log_path=log_path(record.attempt),
         cited=await asyncio.to_thread(_cited_lines, record, index, node_lines),
         node_lines=node_lines,
-        node_events=[event for events in histories for event in events if event.time >= attempt.opened],
+        node_events=await _node_events(services, record, job, attempt.opened),
         plan=record.plan,
         rank_nodes=job.rank_nodes if job else {},
         has_failed=record.diagnosis.category is not Category.NONE,
     )
     return await asyncio.to_thread(time_axis, facts)
+
+
+async def _node_events(
+    services: AppDependencies, record: DiagnosisRecord, job: Job | None, since: float
+) -> list[NodeEvent]:
+    """What happened to the suspected nodes since then."""
+    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
+    events: list[NodeEvent] = []
+    for suspect in record.diagnosis.nodes[:SUSPECTS]:
+        history = await services.store.node_history(cluster, suspect.node, NODE_EVENTS)
+        events += [event for event in history if event.time >= since]
+    return events
 
 
 def _cited_lines(record: DiagnosisRecord, index: LogIndex, node_lines: Sequence[Line]) -> list[CitedLine]:

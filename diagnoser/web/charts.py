@@ -67,26 +67,25 @@ def svg(series: Sequence[Curve]) -> str:
 def _panel(curve: Curve, top: int) -> str:
     finite = [value for _, value in curve.points if math.isfinite(value)] or [0.0]
     low, high = curve.bounds or (min(finite), max(finite))
-    log = low > 0 and high / low > _WIDE
-    scale = _scale(math.log(low), math.log(high)) if log else _scale(low, high)
+    is_log = low > 0 and high / low > _WIDE
+    up = _log_scale(low, high) if is_log else _scale(low, high)
     across = _scale(curve.points[0][0], curve.points[-1][0])
     y0, y1 = top + HEIGHT - BOTTOM, top + TOP
-    spots = [
-        (LEFT + across(x) * (WIDTH - LEFT - 8), y0 - scale(math.log(y) if log and y > 0 else y) * (y0 - y1), y)
-        for x, y in curve.points
-    ]
-    good = " ".join(f"{x:.1f},{y:.1f}" for x, y, value in spots if math.isfinite(value))
-    bad = "".join(
-        f'<path d="M{x:.1f} {y0}V{y1}" stroke="{_BAD}"/>' for x, _, value in spots if not math.isfinite(value)
-    )
+    spots, bad = [], ""
+    for place, value in curve.points:
+        x, y = LEFT + across(place) * (WIDTH - LEFT - 8), y0 - up(value) * (y0 - y1)
+        if math.isfinite(value):
+            spots.append(f"{x:.1f},{y:.1f}")
+        else:
+            bad += f'<path d="M{x:.1f} {y0}V{y1}" stroke="{_BAD}"/>'
     return (
-        f'<g><text x="{LEFT}" y="{top + 12}">{curve.name}{" (log)" if log else ""}</text>'
+        f'<g><text x="{LEFT}" y="{top + 12}">{curve.name}{" (log)" if is_log else ""}</text>'
         f'<path d="M{LEFT} {y1}V{y0}H{WIDTH - 8}" fill="none" stroke="{_INK}" stroke-opacity=".5"/>'
         f'<text x="{LEFT - 6}" y="{y1 + 8}" text-anchor="end">{high:.4g}</text>'
         f'<text x="{LEFT - 6}" y="{y0}" text-anchor="end">{low:.4g}</text>'
         f'<text x="{LEFT}" y="{y0 + 13}">{curve.over} {curve.points[0][0]}</text>'
         f'<text x="{WIDTH - 8}" y="{y0 + 13}" text-anchor="end">{curve.points[-1][0]}</text>'
-        f'{bad}<polyline points="{good}" fill="none" stroke="{_LINE}" stroke-width="1.5"/></g>'
+        f'{bad}<polyline points="{" ".join(spots)}" fill="none" stroke="{_LINE}" stroke-width="1.5"/></g>'
     )
 
 
@@ -94,3 +93,9 @@ def _scale(low: float, high: float) -> Callable[[float], float]:
     """Position of a value between two others, 0 to 1; infinite values at the ends."""
     width = high - low or 1.0
     return lambda value: min(1.0, max(0.0, (value - low) / width)) if math.isfinite(value) else 0.0
+
+
+def _log_scale(low: float, high: float) -> Callable[[float], float]:
+    """The same by the logarithm; a value that has none stands where it would on a scale without one."""
+    scale = _scale(math.log(low), math.log(high))
+    return lambda value: scale(math.log(value) if value > 0 else value)

@@ -1,7 +1,7 @@
 """The page of one diagnosis, and the form on it that confirms or corrects the verdict."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fastapi import Depends
@@ -250,21 +250,41 @@ def _root_line(sections: Sequence[Excerpt]) -> str:
 
 def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
     """What a verdict of this kind can rest on, and this one had not."""
+    return [missing for is_missing, missing in _MISSING if is_missing(verdict, job)]
+
+
+def _no_node_log(verdict: Diagnosis, job: Job | None) -> bool:
+    """Also where no line of it is cited, it was read where a proof or a note comes from it."""
+    cited = [*verdict.evidence, *verdict.symptoms]
+    if verdict.root_cause is not None:
+        cited.append(verdict.root_cause)
+    is_cited = any(line.provenance is Provenance.NODE for line in cited)
+    was_weighed = any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes)
+    return not (is_cited or verdict.proofs or was_weighed)
+
+
+def _no_node_list(verdict: Diagnosis, job: Job | None) -> bool:
+    return job is None or not (job.nodes or job.rank_nodes)
+
+
+def _no_rank_map(verdict: Diagnosis, job: Job | None) -> bool:
+    """Only where it would help: the rank of the root cause is known, and its node is not."""
     root = verdict.root_cause
-    provenances = {line.provenance for line in verdict.evidence} | {symptom.provenance for symptom in verdict.symptoms}
-    if root is not None:
-        provenances.add(root.provenance)
-    missing = []
-    weighed = any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes)
-    if Provenance.NODE not in provenances and not verdict.proofs and not weighed:
-        missing.append("no line of a node's own log")
-    if job is None or not (job.nodes or job.rank_nodes):
-        missing.append("no list of the job's nodes")
-    if root is not None and root.rank is not None and not root.node and not (job and job.rank_nodes):
-        missing.append("no map of ranks to nodes")
-    if not verdict.clean_runs and not verdict.new_lines:
-        missing.append("no clean run of this job family to compare with")
-    return missing
+    if root is None or root.rank is None or root.node:
+        return False
+    return job is None or not job.rank_nodes
+
+
+def _no_clean_run(verdict: Diagnosis, job: Job | None) -> bool:
+    return not verdict.clean_runs and not verdict.new_lines
+
+
+_MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
+    (_no_node_log, "no line of a node's own log"),
+    (_no_node_list, "no list of the job's nodes"),
+    (_no_rank_map, "no map of ranks to nodes"),
+    (_no_clean_run, "no clean run of this job family to compare with"),
+)
 
 
 async def _lesson(services: AppDependencies, record: DiagnosisRecord) -> Lesson:

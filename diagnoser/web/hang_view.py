@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
+from itertools import chain, groupby
 
 from diagnoser.hang.flight_recorder import DEFAULT
 from diagnoser.hang.report import HangReport
@@ -136,14 +136,13 @@ def bands(hang: HangReport, nodes: Mapping[int, str]) -> list[Band]:
     rows += [(name, _of_family(states, graph)) for name, states in families]
     ranks = sorted(set().union(*(states.keys() for _, states in rows)))
     units = _units(ranks, nodes)
-    width = BAND if len(units) > BAND else max(_LEAST, len(units))
-    merged = len(units) > BAND
+    is_wide = len(units) > BAND
+    width = BAND if is_wide else max(_LEAST, len(units))
     made = []
     for first in range(0, len(units), BAND):
         shown = units[first : first + BAND]
-        strips = (_strip(name, states, shown, nodes, merged=merged) for name, states in rows)
-        every = [rank for unit in shown for rank in unit]
-        made.append(Band(ranges(every), width, tuple(strip for strip in strips if strip.cells)))
+        strips = [_strip(name, states, shown, nodes, merged=is_wide) for name, states in rows]
+        made.append(Band(ranges(chain.from_iterable(shown)), width, tuple(s for s in strips if s.cells)))
     return made
 
 
@@ -194,34 +193,38 @@ def _of_family(groups: Iterable[GroupState], graph: WaitGraph) -> _States:
 
 def _units(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[tuple[int, ...]]:
     """The ranks of each cell, at most ``CELLS_MAX`` cells."""
-    units = [(rank,) for rank in ranks]
+    units: list[tuple[int, ...]] = [(rank,) for rank in ranks]
     if len(units) <= CELLS_MAX:
-        return list(units)
+        return units
     if all(rank in nodes for rank in ranks):
         by_node: dict[str, list[int]] = defaultdict(list)
         for rank in ranks:
             by_node[nodes[rank]].append(rank)
-        units = [tuple(own) for own in by_node.values()]  # type: ignore[misc]
-    share = -(-len(units) // CELLS_MAX)
-    chunks = (units[first : first + share] for first in range(0, len(units), share))
-    return [tuple(rank for unit in chunk for rank in unit) for chunk in chunks]
+        units = [tuple(on_node) for on_node in by_node.values()]
+    share = -(-len(units) // CELLS_MAX)  # rounded up
+    return [tuple(chain.from_iterable(units[first : first + share])) for first in range(0, len(units), share)]
 
 
 def _strip(
     name: str, states: _States, units: Sequence[tuple[int, ...]], nodes: Mapping[int, str], *, merged: bool
 ) -> Strip:
     """merged: neighbours of one state are drawn as one."""
-    placed = [(x, unit, *_worst(unit, states)) for x, unit in enumerate(units) if any(rank in states for rank in unit)]
+    known = [(x, [rank for rank in unit if rank in states]) for x, unit in enumerate(units)]
+    placed = [(x, ranks, *_worst(ranks, states)) for x, ranks in known if ranks]
+    # Neighbours have the same difference of x and place in the list; without merging each place is a run of its own.
     runs = groupby(enumerate(placed), key=lambda item: (item[1][0] - item[0], *item[1][2:]) if merged else item[0])
     cells = []
     for _, run in runs:
         members = [item for _, item in run]
         x, _, state, detail = members[0]
-        ranks = [rank for _, unit, _, _ in members for rank in unit if rank in states]
+        ranks = list(chain.from_iterable(member[1] for member in members))
         cells.append(Cell(x, len(members), state, _title(ranks, nodes, state, detail)))
-    counts = Counter(states[rank][0] for unit in units for rank in unit if rank in states)
-    summary = ", ".join(f"{counts[state]} {state}" for state in RankState if counts[state])
-    return Strip(name, tuple(cells), f"{name}: {summary}")
+    counts = Counter(states[rank][0] for _, ranks in known for rank in ranks)
+    return Strip(name, tuple(cells), f"{name}: {_counted(counts)}")
+
+
+def _counted(counts: Mapping[RankState, int]) -> str:
+    return ", ".join(f"{counts[state]} {state}" for state in RankState if counts[state])
 
 
 def _worst(unit: Sequence[int], states: _States) -> tuple[RankState, str]:

@@ -34,16 +34,16 @@ class PairMatrix:
 def pair_matrix(check: NodeCheck, node: str) -> PairMatrix | None:
     """None for a check in which no pair was tested."""
     rounds = [*check.rounds, *((check.results,) if check.results else ())]
-    cells = {
-        pair: PairCell(number, result)
-        for number, results in enumerate(rounds, 1)
-        for result in results
-        for pair in _pairs(result.nodes)
-    }
+    cells: dict[tuple[str, str], PairCell] = {}
+    failed = set[str]()
+    for number, results in enumerate(rounds, 1):
+        for result in results:
+            cells |= dict.fromkeys(_pairs(result.nodes), PairCell(number, result))
+            if not result.ok:
+                failed.update(result.nodes)
     if not cells:
         return None
     tested = list(dict.fromkeys(name for pair in cells for name in pair))
-    failed = {name for results in rounds for result in results if not result.ok for name in result.nodes}
     met = {column for row, column in cells if row == node}
     order = sorted(tested, key=lambda name: (name != node, name not in failed, name not in met, name))
     return PairMatrix(tuple(order[:NODES_SHOWN]), max(0, len(order) - NODES_SHOWN), cells)

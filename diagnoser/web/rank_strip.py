@@ -78,7 +78,7 @@ def rank_strip(log: LogTimeline, scale: TimeScale, rank_nodes: Mapping[int, str]
     ranks = sorted({*found, *rank_nodes})
     if not ranks:
         return None
-    nodes = {rank: (found[rank].node if rank in found else "") or rank_nodes.get(rank, "") for rank in ranks}
+    nodes = dict.fromkeys(ranks, "") | dict(rank_nodes) | {rank: span.node for rank, span in found.items() if span.node}
     rows = [_row(group, found, nodes, log_path) for group in _groups(ranks, nodes, ROWS_MAX)]
     table = [_row(group, found, nodes, log_path) for group in _groups(ranks, nodes, TABLE_ROWS_MAX)]
     row_of = {rank: place for place, row in enumerate(rows) for rank in row.ranks}
@@ -144,16 +144,15 @@ def _cell(x: int, y: int, width: int) -> str:
 
 def _notes(log: LogTimeline, ranks: Sequence[int], scale: TimeScale) -> Iterator[str]:
     """Ranks that never printed, and those that stopped before most others."""
-    found = log.ranks
-    missing = sorted({*ranks} - {span.rank for span in found})
+    missing = sorted({*ranks} - {span.rank for span in log.ranks})
     if missing:
         yield f"No line came from {_named(missing)}."
-    if len(found) < 2:
+    lasts = sorted(span.last for span in log.ranks)
+    if len(lasts) < 2:
         return
-    lasts = sorted(span.last for span in found)
     usual = lasts[len(lasts) // 2]
-    early = [span for span in found if scale.x(usual) - scale.x(span.last) > _EARLY]
-    if early and len(early) < len(found) / 2:
+    early = [span for span in log.ranks if scale.x(usual) - scale.x(span.last) > _EARLY]
+    if 0 < len(early) < len(lasts) / 2:
         before = usual - max(span.last for span in early)
         how_long = f"{lasting(before)} or more " if log.is_timed else ""
         yield f"{_named([span.rank for span in early], first=True)} fell silent {how_long}before most others."

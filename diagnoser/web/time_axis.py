@@ -228,15 +228,16 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
     log = facts.timeline
     if log.end <= log.begin:
         return None
-    clock = clock_shift(log, facts.attempt) if log.is_timed else ClockShift(0.0, 0.0)
-    events, plan = (_events(facts, clock), _plan(facts.plan, clock)) if log.is_timed else ([], [])
-    saved = _checkpoints(facts.attempt, facts.plan, clock) if log.is_timed else []
-    cited = [line if not line.is_of_node else replace(line, time=clock.to_log(line.time)) for line in facts.cited]
+    clock, saved, events, plan = ClockShift(0.0, 0.0), list[AxisMark](), list[AxisMark](), list[AxisMark]()
+    if log.is_timed:
+        clock = clock_shift(log, facts.attempt)
+        saved = _checkpoints(facts.attempt, facts.plan, clock)
+        events, plan = _events(facts, clock), _plan(facts.plan, clock)
+    cited = [_in_log_time(line, clock) for line in facts.cited]
     root = next((line.time for line in cited if line.role == "root"), None)
     times = [mark.time for mark in (*saved, *events, *plan)]
     failed = _failed(log, root, [line.time for line in cited]) if facts.has_failed else None
-    end = max([log.end, *times])
-    scale = time_scale(min([log.begin, *times]), failed, end)
+    scale = time_scale(min([log.begin, *times]), failed, max([log.end, *times]))
     around = log.end if root is None else root
     drawn = _Drawn(scale, clock.shown)
     return TimeAxis(
@@ -307,6 +308,11 @@ def _failed(log: LogTimeline, root: float | None, cited: Sequence[float]) -> tup
     """From the root line to the last line; without one from the first line that is cited, else the last minute."""
     first = root if root is not None else min(cited, default=log.end - 60.0)
     return min(max(first, log.begin), log.end), log.end
+
+
+def _in_log_time(line: CitedLine, clock: ClockShift) -> CitedLine:
+    """Only a line of a node's own log has a time of the service."""
+    return replace(line, time=clock.to_log(line.time)) if line.is_of_node else line
 
 
 def _cited(line: CitedLine) -> AxisMark:
@@ -427,25 +433,34 @@ def _curve(log: LogTimeline, drawn: _Drawn) -> AxisCurve | None:
 def _drawn_curve(
     name: str, values: Sequence[tuple[float, float, int | None]], low: float, high: float, drawn: _Drawn
 ) -> AxisCurve:
+    """Finite values as lines, which end at each value that is not; those are marks.
+
+    low, high: the least and the largest finite value.
+    """
     is_log = low > 0 and high / low > _WIDE
-    bottom, top = (math.log(low), math.log(high)) if is_log else (low, high)
-    lines, broken = [list[tuple[float, float]]()], list[AxisMark]()
+    lines, broken, finite = [list[tuple[float, float]]()], list[AxisMark](), list[float]()
     for time, value, step in values:
         if math.isfinite(value):
-            level = math.log(value) if is_log else value
-            share = (level - bottom) / (top - bottom) if top > bottom else 0.5
+            finite.append(value)
+            share = _share(value, low, high, is_log=is_log)
             lines[-1].append((drawn.scale.x(time), share))
-        else:
-            at = f" at step {number(step)}" if step is not None else ""
-            broken.append(drawn.mark(AxisMark(0.0, time, "broken", f"{name.lower()} is {measure(value)}{at}")))
-            if lines[-1]:
-                lines.append([])
-    finite = [value for _, value, _ in values if math.isfinite(value)]
+            continue
+        at = f" at step {number(step)}" if step is not None else ""
+        broken.append(drawn.mark(AxisMark(0.0, time, "broken", f"{name.lower()} is {measure(value)}{at}")))
+        if lines[-1]:
+            lines.append([])
     summary = (
         f"{name} from {measure(finite[0])} to {measure(finite[-1])}, lowest {measure(low)}, highest {measure(high)}"
     )
     drawn_lines = tuple(_polyline(points) for points in lines if points)
     return AxisCurve(name, drawn_lines, tuple(broken[:MARKS_MAX]), low, high, is_log, summary)
+
+
+def _share(value: float, low: float, high: float, *, is_log: bool) -> float:
+    """How high a value stands between two others, from 0 to 1."""
+    if is_log:
+        value, low, high = math.log(value), math.log(low), math.log(high)
+    return (value - low) / (high - low) if high > low else 0.5
 
 
 def _polyline(points: Sequence[tuple[float, float]]) -> str:

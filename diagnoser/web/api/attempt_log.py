@@ -207,21 +207,22 @@ def ranks_of(text: str) -> frozenset[int]:
 
 
 def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:
+    rows = [_row(row) for row in window.rows]
     return LogPage(
         lines=log.index.lines,
         total=window.total,
         before=window.before,
         after=window.after,
-        rows=[_row(row) for row in window.rows],
+        rows=rows,
         target=window.target or None,
         is_exact=window.is_exact,
         matches=window.matches,
-        previous=window.rows[0].id if window.before and window.rows else None,
-        next=window.rows[-1].id if window.after and window.rows else None,
+        previous=rows[0].id if window.before and rows else None,
+        next=rows[-1].id if window.after and rows else None,
         previous_match=window.previous_match or None,
         next_match=window.next_match or None,
         facets={
-            "ranks": _counts((None if rank == NOBODY else rank, count) for rank, count in facets.ranks),
+            "ranks": _counts((_known_rank(rank), count) for rank, count in facets.ranks),
             "node": _counts(facets.nodes),
             "source": _counts(facets.sources),
             "level": _counts(facets.levels),
@@ -252,6 +253,10 @@ def _row(row: LogRow) -> LogRowShape:
         template=template,
         hits=[list(hit) for hit in row.hits],
     )
+
+
+def _known_rank(rank: int) -> int | None:
+    return None if rank == NOBODY else rank
 
 
 def _counts(pairs: Iterable[tuple[int | str | None, int]]) -> list[FacetCount]:

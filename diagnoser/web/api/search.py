@@ -93,20 +93,18 @@ async def search(services: AppDependencies, viewer: Viewer, q: str, limit: int) 
     )
     words = asked.casefold().split()
     diagnosed = [record.attempt.job for record in records if _has_all(record.attempt.job, words)]
+    all_jobs = list(dict.fromkeys([*jobs, *diagnosed]))
     shipped = [rule for rule in services.shipped_rules() if _has_all(f"{rule.id} {rule.title} {rule.type}", words)]
     hits = {
-        HitKind.JOB: [_of_job(job, base) for job in list(dict.fromkeys([*jobs, *diagnosed]))[:limit]],
+        HitKind.JOB: [_of_job(job, base) for job in all_jobs[:limit]],
         HitKind.NODE: [_of_node(node, base) for node in nodes],
         HitKind.INCIDENT: [_of_incident(incident, base) for incident in incidents],
         HitKind.LINE: [_of_record(record, words, base) for record in records],
         HitKind.RULE: _of_rules(learned, shipped, base, sees_all=viewer.sees_all)[:limit],
     }
     all_lines = f"{base}/diagnoses?{urlencode({'q': asked})}"
-    groups = [
-        HitGroup(kind=kind, hits=found, more=all_lines if kind is HitKind.LINE and len(found) == limit else "")
-        for kind, found in hits.items()
-        if found
-    ]
+    more = {HitKind.LINE: all_lines} if len(records) == limit else {}
+    groups = [HitGroup(kind=kind, hits=found, more=more.get(kind, "")) for kind, found in hits.items() if found]
     return SearchResult(q=q, groups=groups)
 
 

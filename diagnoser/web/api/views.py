@@ -115,8 +115,9 @@ def checked_query(listed: ListName, query: str) -> str:
         given = dict(parse_qsl(query.removeprefix("?"), max_num_fields=40))
     except ValueError:
         raise BadInput("query: it cannot be read") from None
-    filters = {name: value for name, value in sorted(given.items()) if value and name not in _PLACES}
-    within = filters.pop("within", "")
+    chosen = {name: value for name, value in sorted(given.items()) if value and name not in _PLACES}
+    filters = {name: value for name, value in chosen.items() if name != "within"}
+    within = chosen.get("within")
     if within and (within not in WITHIN or listed is not ListName.DIAGNOSES):
         raise BadInput(f"query: within must be one of {', '.join(WITHIN)}, of diagnoses only")
     try:
@@ -124,9 +125,9 @@ def checked_query(listed: ListName, query: str) -> str:
     except ValidationError as error:
         fault = error.errors()[0]
         raise BadInput(f"query: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
-    if not filters and not within:
+    if not chosen:
         raise BadInput("query: a view needs a filter")
-    return urlencode(sorted((filters | ({"within": within} if within else {})).items()))
+    return urlencode(chosen)
 
 
 def view_url(view: SavedView) -> str:

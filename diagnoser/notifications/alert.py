@@ -1,9 +1,9 @@
 """Alerts from verdicts, plans and scores. Text from logs and models is masked and bounded here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 
-from diagnoser.model import Diagnosis, Job, Plan, PlanReason, PlanState, cited_place
+from diagnoser.model import Diagnosis, Job, Plan, PlanReason, PlanState, RootCause, cited_place
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.taxonomy import Category
@@ -21,28 +21,20 @@ Redact = Callable[[str], str]
 def failure_alert(
     diagnosis: Diagnosis, job: Job, attempt: int, *, incident: str, id: str = "", link: str = "", redact: Redact = str
 ) -> Alert:
-    """What a verdict tells. id, link: of its page. redact: hides secrets in text of logs and models."""
-    root = diagnosis.root_cause
-    nodes = [suspect.node for suspect in diagnosis.nodes[:3]] or ([root.node] if root and root.node else [])
-    no_type = diagnosis.category in (Category.NONE, Category.UNKNOWN)
-    cause = diagnosis.category.value if no_type else f"{diagnosis.type} ({diagnosis.category})"
-    facts = [("Cause", diagnosis.type.value), ("Confidence", f"{diagnosis.confidence:.0%}")]
-    facts += [("Rank", str(root.rank))] if root and root.rank is not None else []
-    facts += [("Node", ", ".join(_cut(node, NAME_LENGTH) for node in nodes))] if nodes else []
-    facts += [("GPU", _cut(root.gpu, NAME_LENGTH))] if root and root.gpu else []
-    facts.append(("Decided by", _cut(diagnosis.decided_by, NAME_LENGTH)))
-    place, line = "", ""
-    if root is not None:
-        source = _cut(root.source, NAME_LENGTH)
-        place = f"Line {root.line} of {source}" if root.line > 0 else cited_place(source, 0).capitalize()
-        line = _cut(redact(root.text), LINE_LENGTH)
+    """What a verdict tells.
+
+    id, link: of its page.
+    redact: hides secrets in text of logs and models.
+    """
+    nodes = _nodes(diagnosis)
+    place, line = _root_line(diagnosis.root_cause, redact)
     return Alert(
         kind=AlertKind.FAILURE,
         incident=incident,
-        title=_one_line(f"{job.id} attempt {attempt} {diagnosis.outcome}: {diagnosis.held_up or cause}"),
+        title=_one_line(f"{job.id} attempt {attempt} {diagnosis.outcome}: {diagnosis.held_up or _cause(diagnosis)}"),
         job=job.id,
         attempt=attempt,
-        facts=tuple(facts),
+        facts=tuple(_facts(diagnosis, nodes)),
         place=place,
         line=line,
         why=_cut(redact(diagnosis.needs_review), TEXT_LENGTH),
@@ -58,6 +50,44 @@ def failure_alert(
         labels=dict(job.labels),
         diagnosis=id,
     )
+
+
+def _nodes(diagnosis: Diagnosis) -> list[str]:
+    """The first suspects; without any, the node of the root cause."""
+    suspects = [suspect.node for suspect in diagnosis.nodes[:3]]
+    root = diagnosis.root_cause
+    if not suspects and root and root.node:
+        return [root.node]
+    return suspects
+
+
+def _cause(diagnosis: Diagnosis) -> str:
+    if diagnosis.category in (Category.NONE, Category.UNKNOWN):
+        return diagnosis.category.value
+    return f"{diagnosis.type} ({diagnosis.category})"
+
+
+def _facts(diagnosis: Diagnosis, nodes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Names and values, as far as they are known."""
+    root = diagnosis.root_cause
+    yield "Cause", diagnosis.type.value
+    yield "Confidence", f"{diagnosis.confidence:.0%}"
+    if root and root.rank is not None:
+        yield "Rank", str(root.rank)
+    if nodes:
+        yield "Node", ", ".join(_cut(node, NAME_LENGTH) for node in nodes)
+    if root and root.gpu:
+        yield "GPU", _cut(root.gpu, NAME_LENGTH)
+    yield "Decided by", _cut(diagnosis.decided_by, NAME_LENGTH)
+
+
+def _root_line(root: RootCause | None, redact: Redact) -> tuple[str, str]:
+    """(where it stands, its text); both empty without a root cause."""
+    if root is None:
+        return "", ""
+    source = _cut(root.source, NAME_LENGTH)
+    place = f"Line {root.line} of {source}" if root.line > 0 else cited_place(source, 0).capitalize()
+    return place, _cut(redact(root.text), LINE_LENGTH)
 
 
 def seal(alert: Alert) -> Alert:
@@ -84,26 +114,32 @@ _PLAN_STATES = {
 def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
     """What the state of a recovery plan tells. redact: hides secrets in what an executor reported."""
     why = plan.history[-1].why if plan.history else plan.reason
-    state = _PLAN_STATES.get(plan.state, plan.state.value.replace("_", " "))
-    if plan.state is PlanState.SENT and plan.reason == PlanReason.BAD_CHECKPOINT:
-        state = "goes back to a checkpoint that is bad"
     action = plan.action.value.replace("_", " ")
-    nodes = ", ".join(_cut(node, NAME_LENGTH) for node in plan.nodes[:10])
+    nodes = [_cut(node, NAME_LENGTH) for node in plan.nodes[:10]]
+    facts = [("Action", plan.action.value)]
+    if nodes:
+        facts.append(("Nodes", ", ".join(nodes)))
     return Alert(
         kind=AlertKind.RECOVERED if plan.state is PlanState.REACHED else AlertKind.DECISION,
         incident=plan.incident or plan.id,
-        title=_one_line(f"{plan.job} attempt {plan.attempt}: the plan to {action} {state}"),
+        title=_one_line(f"{plan.job} attempt {plan.attempt}: the plan to {action} {_plan_state(plan)}"),
         job=plan.job,
         attempt=plan.attempt,
-        facts=(("Action", plan.action.value), *((("Nodes", nodes),) if nodes else ())),
+        facts=tuple(facts),
         why=_cut(redact(why), TEXT_LENGTH),
         link=link,
         cluster=plan.cluster,
-        node=_cut(plan.nodes[0], NAME_LENGTH) if plan.nodes else "",
+        node=nodes[0] if nodes else "",
         labels={"partition": plan.partition} if plan.partition else {},
         diagnosis=plan.diagnosis,
         plan=plan.id if plan.state is PlanState.WAITING else "",
     )
+
+
+def _plan_state(plan: Plan) -> str:
+    if plan.state is PlanState.SENT and plan.reason == PlanReason.BAD_CHECKPOINT:
+        return "goes back to a checkpoint that is bad"
+    return _PLAN_STATES.get(plan.state, plan.state.value.replace("_", " "))
 
 
 def blind_spot_alert(spot: BlindSpot, *, ended: bool = False, link: str = "") -> Alert:

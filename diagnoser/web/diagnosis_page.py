@@ -255,12 +255,11 @@ def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
 
 def _no_node_log(verdict: Diagnosis, job: Job | None) -> bool:
     """Also where no line of it is cited, it was read where a proof or a note comes from it."""
-    cited = [*verdict.evidence, *verdict.symptoms]
+    provenances = [line.provenance for line in verdict.evidence] + [line.provenance for line in verdict.symptoms]
     if verdict.root_cause is not None:
-        cited.append(verdict.root_cause)
-    is_cited = any(line.provenance is Provenance.NODE for line in cited)
+        provenances.append(verdict.root_cause.provenance)
     was_weighed = any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes)
-    return not (is_cited or verdict.proofs or was_weighed)
+    return not (Provenance.NODE in provenances or verdict.proofs or was_weighed)
 
 
 def _no_node_list(verdict: Diagnosis, job: Job | None) -> bool:

@@ -298,18 +298,28 @@ class Worker:
         The rest is left alone until the silence, or a new one, is long enough to tell more: the log of a run that
         prints is not read.
         """
-        quiet, config = self._clock() - claim.attempt.last_line, self._config
+        quiet, longest = self._clock() - claim.attempt.last_line, self._config.hang_diagnosis_idle
         log = await self._logs.load(claim.attempt.key)
         limit = await self._analysis.patience(log, await self._context.baseline(claim.job))
         silence = limit.silence(quiet) if limit else None
-        dumps_came = silence is not None and self._evidence is not None and await self._evidence.suspected(claim)
+        is_hang = silence is not None and (await self._dumps_came(claim) or silence.confirmed)
         said_it_ended = claim.hinted >= claim.attempt.last_line > 0.0
-        if dumps_came or said_it_ended or quiet >= config.hang_diagnosis_idle or (silence and silence.confirmed):
+        if is_hang or said_it_ended or quiet >= longest:
             return await self._process(claim, log, limit)
-        next_look = min(limit.next_look(quiet) if limit else inf, config.hang_diagnosis_idle - quiet)
-        patience = limit.in_training if limit and limit.in_training else self._longer_patience(claim)
-        await self._store.release(claim, self._clock() + next_look, min(patience, config.hang_diagnosis_idle))
+        await self._leave_alone(claim, limit, quiet)
         return ClaimResult.SUSPECTED if silence else ClaimResult.SOUND
+
+    async def _leave_alone(self, claim: Claim, limit: Patience | None, quiet: float) -> None:
+        """Give the claim back until the silence tells more. quiet: seconds of silence so far."""
+        longest, next_look, patience = self._config.hang_diagnosis_idle, inf, 0.0
+        if limit:
+            next_look, patience = limit.next_look(quiet), limit.in_training
+        again = self._clock() + min(next_look, longest - quiet)
+        await self._store.release(claim, again, min(patience or self._longer_patience(claim), longest))
+
+    async def _dumps_came(self, claim: Claim) -> bool:
+        """Ask for evidence of a run that may hang; whether dumps of it are there already."""
+        return self._evidence is not None and await self._evidence.suspected(claim)
 
     def _longer_patience(self, claim: Claim) -> float:
         """For a run without a rhythm: a little more each time, until it is beyond what the run takes for a line."""

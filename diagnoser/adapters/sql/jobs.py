@@ -94,23 +94,29 @@ class JobRows(LogRows):
 
     async def add_event(self, attempt: AttemptKey, event: Event, sender: Viewer = EVERYTHING) -> bool:
         """A heartbeat and a checkpoint that is not written out are no news for a diagnosis: the revision stays."""
-        is_news = event.kind is not EventKind.HEARTBEAT and event.phase is not CheckpointPhase.STAGED
         row = _attempt_row(attempt, event)
         async with self.writing() as connection:
             await connection.run_sync(check_owners, [(attempt.job, sender)] if sender.tenant else [])
             await connection.run_sync(self.create_jobs, {attempt.job: event.time})
             await self.insert_new(connection, attempts, [row | {"revision": 0, "ended": None}])
             new = await self.insert_new(connection, events, [codec.event_row(attempt, event)])
-            job = await find_job(connection, attempt.job) if is_hint(event) else None
-            if new and job and await has_scheduler(connection, job):
-                await connection.run_sync(self.touch, [row | {"ended": None}])
-                await connection.execute(_looked_at_soon(attempt))
-            elif new and is_news:
-                await connection.run_sync(self.touch, [row])
+            if new:
+                await self._look_again(connection, attempt, event)
             if new and event.kind is EventKind.CHECKPOINT:
                 await _drop_surplus(connection, attempt)
             await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, event)
         return bool(new)
+
+    async def _look_again(self, connection: AsyncConnection, attempt: AttemptKey, event: Event) -> None:
+        """Have the attempt looked at for what the event tells. A hint is none where a scheduler tells the end."""
+        row = _attempt_row(attempt, event)
+        is_news = event.kind is not EventKind.HEARTBEAT and event.phase is not CheckpointPhase.STAGED
+        job = await find_job(connection, attempt.job) if is_hint(event) else None
+        if job and await has_scheduler(connection, job):
+            await connection.run_sync(self.touch, [row | {"ended": None}])
+            await connection.execute(_looked_at_soon(attempt))
+        elif is_news:
+            await connection.run_sync(self.touch, [row])
 
     async def checkpoint_events(self, before: AttemptKey) -> list[tuple[Event, ...]]:
         mine = select(events).where(events.c.job == before.job, events.c.attempt < before.number, _OF_CHECKPOINT)

@@ -6,6 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, true, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
@@ -38,6 +39,23 @@ _CHUNK = 500
 """Keys of one question."""
 _ALERT = RecordJson(NodeAlert)
 _REQUEST = RecordJson(UncordonRequest)
+
+
+async def _end_alert(connection: AsyncConnection, alert: NodeAlert) -> int:
+    """Store when the alert ended. The answer is 0 where that is known already."""
+    mine = and_(*(node_alerts.c[name] == value for name, value in _key(alert).items()))
+    is_other = node_alerts.c.ended.is_distinct_from(alert.ended)
+    end = update(node_alerts).where(mine, is_other).values(ended=alert.ended, body=_alert_row(alert)["body"])
+    return (await connection.execute(end)).rowcount
+
+
+async def _drop_oldest_alerts(connection: AsyncConnection, changed: Collection[tuple[str, str]]) -> None:
+    """changed: (cluster, node) of the nodes that may have too many."""
+    row = node_alerts.c
+    for cluster, node in sorted(changed):
+        mine = _of(node_alerts, cluster, node)
+        oldest = select(row.started).where(mine).order_by(row.started.desc()).offset(ALERTS_OF_A_NODE).limit(1)
+        await connection.execute(delete(node_alerts).where(mine, row.started <= oldest.scalar_subquery()))
 
 
 class NodeFactRows(Database):
@@ -74,20 +92,16 @@ class NodeFactRows(Database):
             return
         async with self.writing() as connection:
             for identity, alert in sorted(changing.items(), key=itemgetter(0)):
-                stored = _alert_row(alert)
-                changed = identity in new and await self.insert_new(connection, node_alerts, [stored])
-                if not changed and alert.ended is not None:
-                    mine = and_(*(node_alerts.c[name] == value for name, value in _key(alert).items()))
-                    is_other = node_alerts.c.ended.is_distinct_from(alert.ended)
-                    end = update(node_alerts).where(mine, is_other)
-                    end = end.values(ended=alert.ended, body=stored["body"])
-                    changed = (await connection.execute(end)).rowcount
-                if changed:
-                    await note_change(connection, "node", f"{alert.cluster}/{alert.node}", None, {"alert": alert})
-            for cluster, node in sorted({(alert.cluster, alert.node) for alert in changing.values()}):
-                row, mine = node_alerts.c, _of(node_alerts, cluster, node)
-                oldest = select(row.started).where(mine).order_by(row.started.desc()).offset(ALERTS_OF_A_NODE).limit(1)
-                await connection.execute(delete(node_alerts).where(mine, row.started <= oldest.scalar_subquery()))
+                await self._record_alert(connection, alert, is_new=identity in new)
+            await _drop_oldest_alerts(connection, {(alert.cluster, alert.node) for alert in changing.values()})
+
+    async def _record_alert(self, connection: AsyncConnection, alert: NodeAlert, *, is_new: bool) -> None:
+        """is_new: as far as was known before; another replica may have been faster."""
+        changed = is_new and await self.insert_new(connection, node_alerts, [_alert_row(alert)])
+        if not changed and alert.ended is not None:
+            changed = await _end_alert(connection, alert)
+        if changed:
+            await note_change(connection, "node", f"{alert.cluster}/{alert.node}", None, {"alert": alert})
 
     async def nodes_like(self, cluster: str, names: Collection[str]) -> list[str]:
         row = nodes.c

@@ -18,6 +18,14 @@ _USER = tuple(field.name for field in fields(User))
 _SESSION = tuple(field.name for field in fields(Session))
 
 
+def _changed(user: User, change: UserChange, now: float) -> User:
+    """A user who is disabled once more stays so since the first time."""
+    changed = replace(user, role=change.role or user.role)
+    if change.disabled is None:
+        return changed
+    return replace(changed, disabled=(user.disabled or now) if change.disabled else None)
+
+
 class UserRows(Database):
     """``ports.UserStore``."""
 
@@ -40,22 +48,21 @@ class UserRows(Database):
         return (_user(row), row["password"]) if row else None
 
     async def change_user(self, name: str, change: UserChange, now: float) -> User:
+        has_new_password = change.password is not None
         async with self.writing() as connection:
             row = await _find(connection, users.c.name == name, lock=True)
             if row is None:
                 raise NotFound(f"there is no user {name!r}")
             user = _user(row)
-            if change.password is not None and not user.is_local:
+            if has_new_password and not user.is_local:
                 raise Conflict(f"{name!r} signs in at {user.issuer}: there is no password here")
-            changed = replace(user, role=change.role or user.role)
-            if change.disabled is not None:
-                changed = replace(changed, disabled=(user.disabled or now) if change.disabled else None)
+            changed = _changed(user, change, now)
             mine = update(users).where(users.c.name == name)
             await connection.execute(mine.values(_row(changed, change.password or row["password"])))
             is_less = MOST_FIRST.index(changed.role) > MOST_FIRST.index(user.role)
-            if change.password is not None or changed.disabled is not None or is_less:
+            if has_new_password or changed.disabled is not None or is_less:
                 await _end(connection, sessions.c.user == name, now)
-            said = {"has_new_password": True} if change.password is not None else {}
+            said = {"has_new_password": True} if has_new_password else {}
             await note_change(connection, "user", name, asdict(user), asdict(changed) | said)
         return changed
 

@@ -132,7 +132,7 @@ class QueryRows(AttemptLists):
         """The newest by the narrowest filter are read, and the other filters hold these: so that what is read is
         bounded, and an index has it in order."""
         narrowest = next((name for name in _NARROWEST if getattr(where, name)), "")
-        only = replace(DiagnosisFilter(), **({narrowest: getattr(where, narrowest)} if narrowest else {}))
+        only = _only(where, narrowest)
         columns = [diagnoses.c[name] for name in ("id", "job", "created", "current", *FACETS)]
         most = _COUNTED_WITH if where.text else _COUNTED
         async with self.reading() as connection:
@@ -150,8 +150,10 @@ class QueryRows(AttemptLists):
             for facet, value, count in await connection.execute(_counts(newest, rest)):
                 counts[facet].append((value, count))
         read = counts.pop("", [("", 0)])[0][1]
-        ordered = {name: sorted(values, key=lambda entry: (-entry[1], entry[0])) for name, values in counts.items()}
-        return Facets({name: tuple(values) for name, values in ordered.items()}, read < most, most)
+        ordered = {
+            name: tuple(sorted(values, key=lambda entry: (-entry[1], entry[0]))) for name, values in counts.items()
+        }
+        return Facets(ordered, read < most, most)
 
     async def failures_between(self, times: Sequence[float]) -> list[dict[Category, int]]:
         """Ids sort by time: each span is a range of the index that also has the category."""
@@ -296,6 +298,11 @@ def _newest(where: DiagnosisFilter, query: Select[Any]) -> Select[Any]:
     row = diagnosis_nodes.c
     joined = diagnosis_nodes.join(diagnoses, diagnoses.c.id == row.diagnosis)
     return query.select_from(joined).where(row.node == where.node).order_by(row.diagnosis.desc())
+
+
+def _only(where: DiagnosisFilter, name: str) -> DiagnosisFilter:
+    """With this filter alone; "" for none of them."""
+    return replace(DiagnosisFilter(), **{name: getattr(where, name)}) if name else DiagnosisFilter()
 
 
 def _on_node(node: str) -> Select[Any]:

@@ -12,6 +12,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from structlog._config import BoundLoggerLazyProxy
 
+from tests import reaper
 from tests.offline.sitecustomize import refused
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,6 +45,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
         lost = [item.nodeid for item in items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
         if lost:
             raise pytest.UsageError(f"groups of tests are not kept together: {lost[0]}")
+
+
+def pytest_configure() -> None:
+    """However the run ends, no process of it stays."""
+    reaper.watch()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from diagnoser.cli import DEFERRED
+from tests.reaper import marked
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
@@ -48,7 +49,7 @@ class Preloaded:
         streams = (output, errors or output)
         for file in streams:
             file.touch()
-        given = (list(arguments), dict(environment), Path.cwd(), streams)
+        given = (list(arguments), marked(dict(environment)), Path.cwd(), streams)
         self._process = _context.Process(target=_run, args=given)
         self._process.start()
         assert self._process.pid is not None

@@ -26,7 +26,7 @@ for asks in (httpx.get, httpx.post, httpx.request, httpx.Client.__init__, httpx.
 # The renderer of a program that sets up no log draws each traceback with all local variables, for ten seconds of CPU.
 structlog.configure([structlog.processors.format_exc_info, *structlog.get_config()["processors"]])
 
-pytest_plugins = ["tests.cpu_times"]
+pytest_plugins = ["tests.cpu_times", "tests.postgresql"]
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 # Tests start hundreds of processes: where the machine's shell forbids bytecode, each would compile the package anew.

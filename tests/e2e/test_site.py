@@ -12,8 +12,9 @@ import pytest
 from playwright.async_api import Browser, Page, Request, Response
 
 from diagnoser.web.server import create
+from tests.e2e.browser import SHARES_BROWSER, browser
 from tests.e2e.site import ERRORS, PAGES, addresses, fill_site, page_routes
-from tests.e2e.test_pages import CHROMIUM, UNPLACED, browser, served, watched
+from tests.e2e.test_pages import UNPLACED, served, watched
 from tests.serving import Web, serving
 
 PAGE_BYTES = 200_000
@@ -23,8 +24,13 @@ T = TypeVar("T")
 _AXE = importlib.util.find_spec("axe_playwright_python")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
-needs_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
 needs_axe = pytest.mark.skipif(_AXE is None, reason="no axe-core: pip install axe-playwright-python, or make setup")
+
+
+def needs_browser(test: T) -> T:
+    for mark in SHARES_BROWSER:
+        test = mark(test)
+    return test
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -62,13 +63,14 @@ from diagnoser.model.errors import OutOfScope, Unavailable
 from diagnoser.model.ids import id_of
 from diagnoser.model.people import SessionLimits
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
-from diagnoser.notifications.routing import AlertRouting
+from diagnoser.notifications.routing import AlertRouting, AlertTable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import Append, Clock, Cursor, DiagnosisRecord, News, Timing
-from diagnoser.recovery.policy import load
+from diagnoser.recovery.node_query import NodeQueryTable
+from diagnoser.recovery.policy import Policy, load
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
@@ -226,25 +228,39 @@ def workbench(store: SqlStore, metrics: Metrics, registry: RuleRegistry | None =
 
 def confirmed_failures(store: SqlStore) -> ConfirmedFailures:
     """What people said, over the bundled policy and logs read as the service reads them."""
-    policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-    return ConfirmedFailures(store, AttemptLogs(store, Compressor), policy, Metrics(CollectorRegistry()))
+    return ConfirmedFailures(store, AttemptLogs(store, Compressor), _policy(), Metrics(CollectorRegistry()))
 
 
 def plan_commands(**more: object) -> PlanCommands:
     """Commands over the bundled policy; ``more`` takes the place of fields of DecisionPlanner."""
-    policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-    numbers = itertools.count(1)
+    policy, numbers = _policy(), itertools.count(1)
     fields: dict[str, object] = {
         "policy": policy,
         "make_id": lambda now: id_of(now, next(numbers)),
         "mode": None,
         "webhook": False,
-        "alerts": AlertRouting(load_table(Settings()), ("slack",)),
+        "alerts": AlertRouting(_alert_table(), ("slack",)),
         "base_url": "",
         "redact": lambda told: told,
     }
     planner = DecisionPlanner(**(fields | more))  # type: ignore[arg-type]
-    return PlanCommands(policy, planner, queries=load_node_queries(None))
+    return PlanCommands(policy, planner, queries=_node_queries())
+
+
+@cache
+def _policy() -> Policy:
+    """The bundled one, read once in a process."""
+    return load("policy.yaml", text(bundled("rules") / "policy.yaml"))
+
+
+@cache
+def _alert_table() -> AlertTable:
+    return load_table(Settings())
+
+
+@cache
+def _node_queries() -> NodeQueryTable:
+    return load_node_queries(None)
 
 
 def verdict(kind: FailureType = FailureType.ECC_ERROR, **fields: object) -> Diagnosis:

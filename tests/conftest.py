@@ -14,8 +14,11 @@ from structlog._config import BoundLoggerLazyProxy
 
 from tests import reaper
 from tests.offline.sitecustomize import refused
+from tests.thorough import examples
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100)
+)
 settings.load_profile("any machine")
 
 # Where a test says nothing else, an answer may take as long as a busy machine needs; httpx gives up after 5 s.

@@ -228,12 +228,12 @@ def workbench(store: SqlStore, metrics: Metrics, registry: RuleRegistry | None =
 
 def confirmed_failures(store: SqlStore) -> ConfirmedFailures:
     """What people said, over the bundled policy and logs read as the service reads them."""
-    return ConfirmedFailures(store, AttemptLogs(store, Compressor), _policy(), Metrics(CollectorRegistry()))
+    return ConfirmedFailures(store, AttemptLogs(store, Compressor), shipped_policy(), Metrics(CollectorRegistry()))
 
 
 def plan_commands(**more: object) -> PlanCommands:
     """Commands over the bundled policy; ``more`` takes the place of fields of DecisionPlanner."""
-    policy, numbers = _policy(), itertools.count(1)
+    policy, numbers = shipped_policy(), itertools.count(1)
     fields: dict[str, object] = {
         "policy": policy,
         "make_id": lambda now: id_of(now, next(numbers)),
@@ -248,7 +248,7 @@ def plan_commands(**more: object) -> PlanCommands:
 
 
 @cache
-def _policy() -> Policy:
+def shipped_policy() -> Policy:
     """The bundled one, read once in a process."""
     return load("policy.yaml", text(bundled("rules") / "policy.yaml"))
 

@@ -108,7 +108,7 @@ def test_orders_in_a_log_reach_no_cluster_manager(tmp_path: Path) -> None:
             client = running.start()
             run(client, log)
             found = enriched(client)
-            until(lambda: len(chat.requests) == 3, "an alert for each verdict, and for the plan that waits")
+            until(lambda: len(chat.requests) >= 3, "an alert for each verdict, and for the plan that waits")
             page = client.get(f"/diagnoses/{found['id']}").raise_for_status().text
             sent = verified(hook)
     assert (found["type"], found["decided_by"]) == ("gpu_lost", "llm:scripted")

@@ -78,12 +78,12 @@ async def test_every_page_is_among_those_that_are_looked_at(tmp_path: Path) -> N
 async def test_every_page_is_quiet_stays_on_this_host_and_is_light(tmp_path: Path) -> None:
     """No console message, no error, no request elsewhere, each resource once, and at most 200 kB come over the wire."""
     async with site(tmp_path) as (_, address, paths, chromium):
-        page = await chromium.new_page()
-        complaints = await watched(page, address)  # it also sees to it that nothing is kept from page to page
-        answers: list[Response] = []
-        page.on("response", partial(note, answers))
+        context = await chromium.new_context()
         for path in paths:
-            answers.clear()
+            page = await context.new_page()
+            complaints = await watched(page, address)  # which also sees to it that nothing is kept from page to page
+            answers: list[Response] = []
+            page.on("response", partial(note, answers))
             answer = await page.goto(address + path)
             assert answer is not None and answer.status == 200, path
             await page.wait_for_load_state("load")
@@ -93,6 +93,7 @@ async def test_every_page_is_quiet_stays_on_this_host_and_is_light(tmp_path: Pat
             sizes = [await one.request.sizes() for one in taken]
             assert sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes) <= PAGE_BYTES, path
             assert complaints == [], path
+            await page.close()
 
 
 @needs_browser

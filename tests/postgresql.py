@@ -4,10 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
 
-from diagnoser.adapters.sql.store import open_store
 from tests.contract import postgres
 
 _numbers = itertools.count()
@@ -57,6 +54,8 @@ async def new_database(server: str) -> str:
 async def emptied_database(server: str) -> str:
     """Address of the database with the tables of the code and nothing in them. The test that had it before is over;
     none may change its schema."""
+    from diagnoser.adapters.sql.store import open_store  # loads for a while, also for runs without any database
+
     if server not in _shared:
         url = await new_database(server)
         await (await open_store(url)).close()
@@ -67,6 +66,9 @@ async def emptied_database(server: str) -> str:
 
 
 async def _execute(url: str, statement: str) -> None:
+    from sqlalchemy import text
+    from sqlalchemy.ext.asyncio import create_async_engine
+
     engine = create_async_engine(url.replace("postgresql", "postgresql+asyncpg", 1), isolation_level="AUTOCOMMIT")
     async with engine.connect() as connection:
         await connection.execute(text(statement))

@@ -46,7 +46,7 @@ def _mark_new_environments() -> None:
     begin = subprocess.Popen.__init__
 
     def marking(self, *arguments, env=None, **more):  # type: ignore[no-untyped-def]
-        begin(self, *arguments, env=None if env is None else marked(env), **more)
+        begin(self, *arguments, env=None if env is None else marked(env), **more)  # type: ignore[call-overload]
 
     subprocess.Popen.__init__ = marking  # type: ignore[method-assign]
 

@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -23,15 +23,16 @@ Scheme = Literal["light", "dark"]
 SIGHTS: Mapping[Scheme, Sequence[int]] = {"light": (360, 800, 390), "dark": (1600, 1280)}
 """Scheme -> widths of the window, the last of which is that for axe-core."""
 T = TypeVar("T")
+Test = TypeVar("Test", bound=Callable[..., object])
 _AXE = importlib.util.find_spec("axe_playwright_python")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 needs_axe = pytest.mark.skipif(_AXE is None, reason="no axe-core: pip install axe-playwright-python, or make setup")
 
 
-def needs_browser(test: T) -> T:
+def needs_browser(test: Test) -> Test:
     for mark in SHARES_BROWSER:
-        test = mark(test)
+        mark(test)  # it notes itself on the function, which stays what it was
     return test
 
 

@@ -110,7 +110,7 @@ def healthy(analyzer: LogAnalyzer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize(
-    ("folder", "one_in"), [("dev", 14), ("injected-dev", 8)] if THOROUGH else [("dev", 20), ("injected-dev", 14)]
+    ("folder", "one_in"), [("dev", 14), ("injected-dev", 8)] if THOROUGH else [("injected-dev", 14)]
 )
 def test_a_long_healthy_log_before_the_failure_changes_little(
     folder: str, one_in: int, analyzer: LogAnalyzer, healthy: tuple[bytes, int]

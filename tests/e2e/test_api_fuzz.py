@@ -18,8 +18,8 @@ BOUNDS = "examples,coverage"
 async def test_no_answer_contradicts_the_description(tmp_path: Path, with_token: bool, phases: str) -> None:
     """Valid requests are taken, others refused, and every answer has a status, type and shape that are documented.
 
-    Each of the two looks in half of the ways, so that they end soon. Every bound of every field is tried where something
-    is changed; where something is read, by thorough tests alone.
+    Each of the two looks in half of the ways, so that they end soon. Every bound of every field is tried where
+    something is changed; where something is read, by thorough tests alone.
     """
     changes_only = ["--exclude-method", "GET"] if phases == BOUNDS and not THOROUGH else []
     status, output = await fuzz(tmp_path, 1, SEED, with_token=with_token, phases=phases, options=changes_only)

@@ -196,7 +196,7 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "store": store,
         "ingest": ingest,
         "plans": PlanService(store, commands, metrics, LocalWakeSignal()),
-        "confirmed_failures": confirmed_failures(store).reading(KeptLogs(log_indexes)),
+        "confirmed_failures": confirmed_failures(store, metrics).reading(KeptLogs(log_indexes)),
         "logs": StoredLogs(),
         "run_statuses": RunStatuses(store, Compressor, clock),
         "log_indexes": log_indexes,
@@ -226,9 +226,11 @@ def workbench(store: SqlStore, metrics: Metrics, registry: RuleRegistry | None =
     return RuleWorkbench(history, registry, lifecycle, time.monotonic)
 
 
-def confirmed_failures(store: SqlStore) -> ConfirmedFailures:
+def confirmed_failures(store: SqlStore, metrics: Metrics | None = None) -> ConfirmedFailures:
     """What people said, over the bundled policy and logs read as the service reads them."""
-    return ConfirmedFailures(store, AttemptLogs(store, Compressor), shipped_policy(), Metrics(CollectorRegistry()))
+    return ConfirmedFailures(
+        store, AttemptLogs(store, Compressor), shipped_policy(), metrics or Metrics(CollectorRegistry())
+    )
 
 
 def plan_commands(**more: object) -> PlanCommands:

@@ -44,6 +44,8 @@ def start(folder: Path, goes_on: str, *options: str) -> "subprocess.Popen[bytes]
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, str(folder)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is below a script that runs in the background
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -38,6 +38,7 @@ from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.archive import open_archive
 from diagnoser.config.field_mapping import load_mapping
 from diagnoser.config.loader import load_analyzer, site_node_queries
+from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.retention import ages
 from diagnoser.config.settings import Settings
 from diagnoser.config.tracing import open_traces
@@ -287,7 +288,7 @@ async def _compose(
     await registry.refresh()
     logs = AttemptLogs(store, registry.compressor)
     mapping = load_mapping(settings)
-    unplaced = UnplacedStreams(store, llm_factory.load_redactor(settings), metrics)
+    unplaced = UnplacedStreams(store, load_redactor(settings), metrics)
     ingest = IngestService(
         store,
         registry.compressor,
@@ -343,6 +344,7 @@ async def _compose(
     log_indexes = LogIndexes(store, logs, clock)
     dependencies = AppDependencies(
         store=store,
+        redact=load_redactor(settings),
         ingest=ingest,
         plans=plans,
         confirmed_failures=confirmed_failures.reading(KeptLogs(log_indexes)),
@@ -454,7 +456,7 @@ def _planner(settings: Settings, analyzer: LogAnalyzer, senders: dict[MessageKin
         webhook=MessageKind.RECOVERY in senders,
         alerts=alerting.load_routing(settings),
         base_url=settings.base_url.rstrip("/") or tls.address(settings),
-        redact=llm_factory.load_outbound_redactor(settings),
+        redact=load_outbound_redactor(settings),
     )
 
 

@@ -29,6 +29,7 @@ from diagnoser.model import (
     OutboxMessage,
     Plan,
     PlanState,
+    Provenance,
     RootCause,
     RuleHit,
     RuntimeFile,
@@ -120,7 +121,8 @@ async def store_everything(store: SqlStore, word: str, number: int) -> Stored:
     await store_log(store, AttemptKey(node_log_id(CLUSTER, node)), block(word, node, "kernel"))
     for kind in (EventKind.STARTED, EventKind.CHECKPOINT, EventKind.EXIT):
         code = {"code": 1, "signal": None} if kind is EventKind.EXIT else {"code": None, "signal": None}
-        await store.add_event(key, filled(Event, word, kind=kind, time=NOW - 30, node=node, **code))
+        told = filled(Event, word, kind=kind, time=NOW - 30, node=node, provenance=Provenance.SCHEDULER, **code)
+        await store.add_event(key, told)
     groups = {"0": (0, 1)}
     recorder = written(dump(groups, [entry("0", 1, order=0, name=f"nccl:{word}")]))
     await store.add_runtime_files(key, [RuntimeFile(EvidenceKind.FLIGHT_RECORDER, recorder, 0, node, NOW)])
@@ -159,7 +161,7 @@ async def _diagnosed(
     key, created, identity = AttemptKey(job), NOW - 10, id_of(NOW - 10 + number, number)
     await store.register(filled(Job, word, id=job, cluster=CLUSTER, tenant=word, nodes=(node,), rank_nodes={0: node}))
     await store_log(store, key, block(word, node))
-    await store.add_event(key, Event(EventKind.EXIT, created - 20, code=1))
+    await store.add_event(key, Event(EventKind.EXIT, created - 20, code=1, provenance=Provenance.SCHEDULER))
     claims = await store.claim_attempts(NOW + 60, TIMING, 60.0, 100)
     claim = next(one for one in claims if one.attempt.key == key)
     diagnosis = filled(

@@ -19,7 +19,6 @@ from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
-from diagnoser.llm.redact import redact
 from diagnoser.model import (
     AttemptKey,
     Event,
@@ -36,6 +35,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Append, DiagnosisFilter, DiagnosisRecord, LearnedRuleQuery, Timing
+from diagnoser.redaction.redact import redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.worker.maintenance import Maintenance
 from diagnoser.worker.worker import Worker, WorkerConfig

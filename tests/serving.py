@@ -18,7 +18,7 @@ from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import Compressor, pack
 from diagnoser.config.alerting import load_table
-from diagnoser.config.loader import load_node_queries
+from diagnoser.config.loader import site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
@@ -29,12 +29,11 @@ from diagnoser.hang.report import HangReport
 from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch, parse_bulk
 from diagnoser.ingest.mapping import DEFAULT
-from diagnoser.ingest.service import IngestReceipt, RefusedJobs
+from diagnoser.ingest.service import IngestReceipt, JobSender
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.workbench import RuleWorkbench
-from diagnoser.llm.redact import redact
 from diagnoser.model import (
     Advice,
     AttemptKey,
@@ -71,6 +70,7 @@ from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import Append, Clock, Cursor, DiagnosisRecord, News, Timing
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.recovery.policy import Policy, load
+from diagnoser.redaction.redact import redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.access import JobAccess
 from diagnoser.web.authenticator import Authenticator
@@ -101,7 +101,7 @@ class FakeIngest:
     taken: list[tuple[bytes, str, RecordDefaults, float]] = field(default_factory=list)
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         self.taken.append((body, format, defaults, received))
         if self.error:
@@ -112,11 +112,11 @@ class FakeIngest:
         return parse_bulk(body, index, defaults, received, DEFAULT)
 
     async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         if self.error:
             raise self.error
-        reasons = await refused({target.job for target in batch.blocks})
+        reasons = batch.of_jobs(await sender.refused({target.job for target in batch.blocks})) if sender else {}
         if reasons and not batch.drop(reasons):
             raise OutOfScope("all of it")
         return self.receipt
@@ -262,7 +262,7 @@ def _alert_table() -> AlertTable:
 
 @cache
 def _node_queries() -> NodeQueryTable:
-    return load_node_queries(None)
+    return site_node_queries(Settings())
 
 
 def verdict(kind: FailureType = FailureType.ECC_ERROR, **fields: object) -> Diagnosis:

@@ -1,18 +1,22 @@
 """The whole loop on a real Slurm of four nodes, all on this machine.
 
 A job prints that its node is broken, and fails: the node stays, for the text of a job drains nothing. Then another
-one fails, and the node's own log says so, too: the node is drained, and the job runs elsewhere.
+one fails, and the node's own log says so, too: the agent asks the node itself, the node is drained, and the job runs
+elsewhere. No machine is broken here: dmesg is a double that prints what the kernel of a broken node says.
 
 make demo-slurm           keeps serving, so that the page can be looked at, until Ctrl-C
 make demo-slurm EXIT=1    ends after the loop
 """
 
 import argparse
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,13 @@ from tests.e2e.service import service
 from tests.integration.slurm import cluster as slurm
 
 NAME = "demo"
-MCE = "mce: [Hardware Error]: Machine check events logged"
+MCE = "mce: Uncorrected hardware memory error in user-access at 7f2c1000"
+WAIT_SECONDS = 300
+"""Longest wait for one thing, also on a machine that does much else."""
+DMESG = """#!/bin/sh
+# In place of the kernel's log of this node: what the demo says that it holds.
+cat {folder}/kernel-$SLURMD_NODENAME.log
+"""
 TRAINING = f"""#!/bin/bash
 echo "launch ${{SLURM_RESTART_COUNT:-0}} on $SLURM_JOB_NODELIST"
 for step in $(seq 1 8); do echo "step $step loss 2.$((90 - step))"; sleep 0.3; done
@@ -45,6 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--exit", action="store_true", help="end after the loop")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, end)
     if why := slurm.missing():
         raise SystemExit(f"This needs Slurm. {why}")
     with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder, slurm.running(NAME, 4) as cluster:
@@ -62,8 +73,22 @@ def main() -> None:
             except KeyboardInterrupt:
                 tell("stopping")
             finally:
-                agent.terminate()
-                agent.wait(timeout=20)
+                stop(agent)
+
+
+def end(number: int, frame: object) -> None:
+    """SIGTERM ends the demo as Ctrl-C does: everything that was started is stopped."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def stop(agent: subprocess.Popen[bytes]) -> None:
+    agent.terminate()
+    try:
+        agent.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        agent.kill()
+        agent.wait()
 
 
 def start_agent(cluster: slurm.Cluster, url: str, folder: Path) -> subprocess.Popen[bytes]:
@@ -81,23 +106,32 @@ def start_agent(cluster: slurm.Cluster, url: str, folder: Path) -> subprocess.Po
         "--poll",
         "1",
     ]
+    tools = cluster.folder / "tools"
+    tools.mkdir()
+    (tools / "dmesg").write_text(DMESG.format(folder=cluster.folder))
+    (tools / "dmesg").chmod(0o755)
+    environment = {**cluster.environment, "PATH": f"{tools}:{cluster.environment.get('PATH', os.defpath)}"}
     with (folder / "agent.log").open("wb") as log:
-        agent = subprocess.Popen(command, env=cluster.environment, stdout=log, stderr=log)
-    slurm.until(lambda: b"agent_started" in (folder / "agent.log").read_bytes(), "the agent looks")
+        agent = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        until(lambda: b"agent_started" in (folder / "agent.log").read_bytes(), "the agent looks")
+    except BaseException:
+        stop(agent)
+        raise
     tell("the agent watches the cluster")
     return agent
 
 
 def printed_only(cluster: slurm.Cluster, client: httpx.Client) -> None:
     job = cluster.submit(TRAINING, "--nodes=2", "--ntasks-per-node=1", "--job-name=llm-7b")
-    slurm.until(lambda: cluster.state(job)[0] == "FAILED", "the job fails")
+    until(lambda: cluster.state(job)[0] == "FAILED", "the job fails")
     tell(f"job {job} has [red]failed[/red], and has printed a kernel line about {node_of(cluster, job)}")
-    plan = wait_for(lambda: plan_in(client, job, "waiting"))
+    plan = wait_for_plan(client, job, "waiting")
     missing = next(change["why"] for change in plan["history"] if "needs" in change["why"])
     tell(f"[bold]no node is drained[/bold]: {missing}")
     tell("the job is held, and the plan waits for a person, who says no to it: the nodes are well")
     client.post(f"/api/v1/plans/{plan['id']}/refuse", json={"by": "demo"}).raise_for_status()
-    slurm.until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
+    until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
     tell("it was launched again on the same nodes, and is complete")
 
 
@@ -113,26 +147,28 @@ def output_of(cluster: slurm.Cluster, job: str) -> bytes:
 
 def loop(cluster: slurm.Cluster, client: httpx.Client) -> None:
     job = cluster.submit(TRAINING, "--nodes=2", "--ntasks-per-node=1", "--job-name=vision-2b")
-    slurm.until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs")
+    until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs")
     tell(f"job {job} trains on {cluster.state(job)[1]}")
     broken = node_of(cluster, job)
-    slurm.until(lambda: b"step 8" in output_of(cluster, job), "the job has trained")
+    until(lambda: b"step 8" in output_of(cluster, job), "the job has trained")
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace(".", ",")
+    (cluster.folder / f"kernel-{broken}.log").write_text(f"{now} {MCE}\n")
     query = {"source": "kernel", "cluster": NAME, "node": broken}
     client.post("/api/v1/logs", params=query, content=MCE, headers={"content-type": "text/plain"}).raise_for_status()
     tell(f"the kernel log of {broken} says: {MCE}")
-    slurm.until(lambda: cluster.state(job)[0] == "FAILED", "the job fails")
+    until(lambda: cluster.state(job)[0] == "FAILED", "the job fails")
     failed = time.monotonic()
     tell(f"job {job} has [red]failed[/red]")
-    plan = wait_for(lambda: plan_in(client, job, "reached", "not_reached"))
+    plan = wait_for_plan(client, job, "reached")
     verdict = client.get(f"/api/v1/diagnoses/{plan['diagnosis']}").json()
     tell(f"[bold]{verdict['type']}[/bold] on {plan['nodes'][0]}: {verdict['root_cause']['text'][:70]}")
     for step in plan["steps"]:
         tell(f"  $ {step['command']}  -> exit {step['exit_code']}")
-    slurm.until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs again")
+    until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs again")
     tell(
         f"[green]it runs again[/green] on {cluster.state(job)[1]}, {time.monotonic() - failed:.1f} s after the failure"
     )
-    slurm.until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
+    until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
     tell("it is complete; the nodes:")
     console.print(cluster.run("sinfo", "-N", "-o", "%N %T %E"), highlight=False)
     subprocess.run(
@@ -142,15 +178,27 @@ def loop(cluster: slurm.Cluster, client: httpx.Client) -> None:
     )
 
 
-def plan_in(client: httpx.Client, job: str, *states: str) -> dict[str, Any] | None:
-    plans = client.get("/api/v1/plans", params={"job": f"slurm-{NAME}-{job}"}).json()["items"]
-    return next((one for one in plans if one["state"] in states), None)
+def wait_for_plan(client: httpx.Client, job: str, state: str) -> dict[str, Any]:
+    """The job's plan once it is in this state. Ends the demo where it comes to another end, or takes too long."""
+    latest: dict[str, Any] = {}
+
+    def is_there() -> bool:
+        plans = client.get("/api/v1/plans", params={"job": f"slurm-{NAME}-{job}"}).json()["items"]
+        latest.update(plans[0] if plans else {})
+        if latest.get("state") not in (state, None, "advised", "waiting", "sent"):
+            raise SystemExit(f"the plan of job {job} is {latest['state']}: {latest['history'][-1]['why']}")
+        return bool(latest.get("state") == state)
+
+    until(is_there, f"the plan of job {job} is {state}")
+    return latest
 
 
-def wait_for(look: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-    while (found := look()) is None:
-        time.sleep(0.1)
-    return found
+def until(holds: Callable[[], object], what: str) -> None:
+    """Ends the demo with a message where it takes too long."""
+    try:
+        slurm.until(holds, what, WAIT_SECONDS)
+    except AssertionError as error:
+        raise SystemExit(f"gave up: {error}") from None
 
 
 def tell(text: str) -> None:

@@ -14,6 +14,7 @@ from diagnoser.adapters import openai_transport
 from diagnoser.adapters.openai_transport import describe_error, failure
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
+from diagnoser.redaction.redact import Redact, masked_lines, redact
 
 _REFUSING = frozenset({400, 422, 500, 501})
 _BAD_REQUEST = frozenset({400, 422})
@@ -104,8 +105,10 @@ class OpenAIModel:
     A server that refuses a question for its form is asked again in a weaker one, which is remembered once it answers.
     """
 
-    def __init__(self, base_url: str, name: str, api_key: str, timeout: float) -> None:
+    def __init__(self, base_url: str, name: str, api_key: str, timeout: float, redact: Redact = redact) -> None:
+        """redact: masks each line of a question, whoever has written it."""
         self.name = name
+        self._redact = redact
         self.form = QuestionForm()
         self._client = openai_transport.client(base_url, api_key, timeout)
         self._settled = False
@@ -170,14 +173,15 @@ class OpenAIModel:
         await self._client.close()
 
     async def _create(self, request: ModelRequest, form: QuestionForm) -> ChatCompletion:
+        user = masked_lines(request.user, self._redact)
         messages: list[ChatCompletionMessageParam] = [
             {"role": "system", "content": request.system},
-            {"role": "user", "content": request.user},
+            {"role": "user", "content": user},
         ]
         if not form.system:
-            messages = [{"role": "user", "content": f"{request.system}\n\n{request.user}"}]
+            messages = [{"role": "user", "content": f"{request.system}\n\n{user}"}]
         if request.repair:
-            answer, complaint = request.repair
+            answer, complaint = (masked_lines(text, self._redact) for text in request.repair)
             messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": complaint}]
         extra: dict[str, Any] = {"temperature": request.temperature} if form.temperature else {}
         if limit := LIMITS[form.limit]:

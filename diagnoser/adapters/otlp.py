@@ -23,6 +23,7 @@ from opentelemetry.trace.status import Status, StatusCode
 from diagnoser.model import AttemptKey
 from diagnoser.observability.tracing import TraceStep, diagnosis_span_id, root_span_id, trace_id
 from diagnoser.ports import Clock
+from diagnoser.redaction.redact import Redact, masked_entry, redact
 
 PATH = "/v1/traces"
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -39,7 +40,7 @@ COMPLAINT_SECONDS = 60.0
 class OtlpTraces:
     """``note`` is a ``Trace``."""
 
-    def __init__(self, endpoint: str, version: str, role: str, clock: Clock) -> None:
+    def __init__(self, endpoint: str, version: str, role: str, clock: Clock, redact: Redact = redact) -> None:
         """endpoint: address of the receiver, without ``PATH``. Everything else is as OpenTelemetry's environment
         variables say: headers, certificates, time limit, size of the queue."""
         _complain_here()
@@ -52,6 +53,7 @@ class OtlpTraces:
         self._resource = Resource(own).merge(OTELResourceDetector().detect())
         self._scope = InstrumentationScope("diagnoser", version)
         self._clock = clock
+        self._redact = redact
         self._repeated: OrderedDict[tuple[TraceStep, AttemptKey], float] = OrderedDict()
         self._spans = BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}{PATH}"))
 
@@ -77,6 +79,7 @@ class OtlpTraces:
         about: dict[str, str | float] = {"job": attempt.job, "attempt": attempt.number, **facts}
         if diagnosis:
             about["diagnosis"] = diagnosis
+        shown = {f"diagnoser.{name}": masked_entry(name, value, self._redact) for name, value in about.items()}
         self._spans.on_end(
             ReadableSpan(
                 name=step.value,
@@ -84,8 +87,8 @@ class OtlpTraces:
                 parent=SpanContext(trace, parent, is_remote=True, trace_flags=SAMPLED) if parent else None,
                 resource=self._resource,
                 instrumentation_scope=self._scope,
-                attributes={f"diagnoser.{name}": value for name, value in about.items()},
-                status=Status(StatusCode.ERROR, error) if error else Status(),
+                attributes=shown,
+                status=Status(StatusCode.ERROR, self._redact(error)) if error else Status(),
                 start_time=_nanoseconds(min(since, now)),
                 end_time=_nanoseconds(now),
             )

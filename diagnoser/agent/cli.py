@@ -109,7 +109,7 @@ def slurm(
 ) -> None:
     """Report the jobs of a Slurm cluster and carry out plans. Run as root or SlurmUser where Slurm's commands are."""
     from diagnoser.agent import evidence
-    from diagnoser.agent.node_query import known_commands
+    from diagnoser.agent.node_query import load_table
     from diagnoser.agent.runtime import AgentOptions
     from diagnoser.agent.slurm import rest as slurmrestd
     from diagnoser.agent.slurm.agent import run
@@ -118,9 +118,9 @@ def slurm(
     _begin(cluster, state, json_log)
     user = getpass.getuser()
     jwt = slurmrestd.credentials(user, rest_token_file, os.environ.get("SLURM_JWT", "")) if rest else None
-    commands = known_commands(node_queries, node_check_script)
     collected = evidence.options(dumps or (), node_dumps or (), FIELDS, programs=collect_evidence)
-    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, commands, collected)
+    asked = (load_table(node_queries), node_check_script)
+    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, *asked, collected)
     asyncio.run(run(options, tuple(shlex.split(check)), user, rest, jwt))
 
 
@@ -176,7 +176,7 @@ def kubernetes(
         from diagnoser.agent.kubernetes.agent import run
         from diagnoser.agent.kubernetes.evidence import FIELDS
     from diagnoser.agent import evidence
-    from diagnoser.agent.node_query import known_commands
+    from diagnoser.agent.node_query import load_table
     from diagnoser.agent.runtime import AgentOptions
 
     _begin(cluster, state, json_log)
@@ -186,9 +186,9 @@ def kubernetes(
         raise BadInput(f"--check {check}: cannot be read: {error}") from None
     if check_image and not program:
         raise BadInput("--check-image is the image of the node check: name its program with --check")
-    commands = known_commands(node_queries, node_check_script)
     collected = evidence.options(dumps or (), node_dumps or (), FIELDS, programs=collect_evidence)
-    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, commands, collected)
+    asked = (load_table(node_queries), node_check_script)
+    options = AgentOptions(server, cluster, token, poll, logs, state, dry_run, listen, secret, *asked, collected)
     asyncio.run(run(options, tuple(namespace or ()), context, program, node_query_image, check_image, check_namespace))
 
 

@@ -195,6 +195,9 @@ class Cluster(NodeControl, Protocol[S]):
 
     async def job(self, spec: PlanSpec) -> S: ...
 
+    def running(self, spec: PlanSpec, state: S) -> bool:
+        """Whether the scheduler shows that the plan's own launch runs, and nothing was done for the plan yet."""
+
     def hold(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
         """Towards ``Held``: the job ends, and waits until ``relaunch``."""
 

@@ -9,16 +9,17 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from diagnoser.agent import node_query
+from diagnoser.agent import confirmation, node_query
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan
 from diagnoser.agent.cluster import Attempts, Cluster, CommandAttempt, Done, Held, NextStep, Run, S, Wait
 from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec
 from diagnoser.agent.state_file import AgentState
+from diagnoser.model import ProofKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
-from diagnoser.model.taxonomy import Action
-from diagnoser.recovery.node_query import SITE_CHECK
+from diagnoser.model.taxonomy import Action, Outcome
+from diagnoser.recovery.node_query import NO_QUERIES, SITE_CHECK, NodeQueryTable
 
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS = 0.5
@@ -28,9 +29,14 @@ PATIENCE_SECONDS = 300.0
 """How long the cluster may be away, or make no progress, before a plan counts as not reached."""
 HELD_PATIENCE_SECONDS = 1800.0
 """The same for a held job, which nobody else would launch again."""
+RUNNING_SECONDS = 15.0
+"""How long a job that failed may take to end by itself before its plan is refused: it often prints why it fails
+moments before."""
 PERSON_SECONDS = 5.0
 LET_GO = frozenset({"refused", "expired", "superseded", "held"})
 """States of a plan after which nobody will launch its job again."""
+PROOF_KINDS = frozenset(ProofKind)
+"""What can prove that a node is at fault. A kind that this agent does not know proves nothing."""
 DETAIL_LENGTH = 1900
 ATTEMPTS_KEPT = 100
 
@@ -41,7 +47,9 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class PlanExecution:
     """One plan while it is carried out. deadline: on the clock, when the plan expires. drained: its nodes that are out
-    for its reason. reports: whether the plan is still ours to report about. ran_on: nodes on which the job was seen."""
+    for its reason. reports: whether the plan is still ours to report about. ran_on: nodes on which the job was seen.
+    hangs: whether the verdict is that the job hangs. confirmation: what its nodes answered when they were asked whether
+    they are at fault, None before that."""
 
     claimed: ClaimedPlan
     spec: PlanSpec
@@ -50,6 +58,8 @@ class PlanExecution:
     attempts: Attempts = field(default_factory=Attempts)
     reports: bool = True
     ran_on: frozenset[str] = frozenset()
+    hangs: bool = False
+    confirmation: str | None = None
 
     @property
     def started(self) -> bool:
@@ -62,7 +72,8 @@ Decide = Callable[[PlanExecution, Mapping[str, NodeRecord], S], NextStep]
 @dataclass(frozen=True, slots=True)
 class Executor(Generic[S]):
     """clock: seconds that only grow. now: seconds since the epoch. dry: change nothing. commands: that may be run on a
-    node to ask it, by the id of their query. state: what was seen of each job while it ran."""
+    node to ask it, by the id of their query. state: what was seen of each job while it ran. queries: what answers of
+    nodes prove."""
 
     client: ApiClient
     cluster: Cluster[S]
@@ -72,6 +83,7 @@ class Executor(Generic[S]):
     dry: bool = False
     commands: Commands = field(default_factory=dict)
     state: AgentState = field(default_factory=AgentState)
+    queries: NodeQueryTable = NO_QUERIES
 
     async def carry_out(self, claimed: ClaimedPlan) -> Done | None:
         """Reports how it ended; None when the plan is no longer ours. Raises Unavailable when the service is away: the
@@ -114,27 +126,29 @@ class Executor(Generic[S]):
                 log.warning("heartbeat_failed", plan=claimed.plan["id"], why=str(error))
 
     async def _end_of(self, claimed: ClaimedPlan) -> Done:
-        failure_type = await self._failure_type(claimed.plan["diagnosis"])
+        verdict = await self._verdict(claimed.plan["diagnosis"])
         try:
-            spec = self.cluster.spec(claimed.plan, failure_type)
+            spec = self.cluster.spec(claimed.plan, str(verdict.get("type", "unknown")))
         except BadInput as error:
             return Done(False, str(error))
         if refusal := unproven_nodes(claimed.plan):
             return refusal
         execution = PlanExecution(claimed, spec, self.clock() + claimed.seconds)
+        execution.hangs = verdict.get("outcome") == Outcome.HUNG
         try:
             checks = spec.action is Action.CHECK_AND_RESUBMIT
             end = await (self._check_and_relaunch(execution) if checks else self._relaunch(execution))
         except (BadInput, Denied, _GaveUp) as error:
             end = Done(False, str(error))
-        return replace(end, drained=execution.drained)
+        detail = f"{end.detail}; {execution.confirmation}" if execution.confirmation else end.detail
+        return replace(end, detail=detail, drained=execution.drained)
 
-    async def _failure_type(self, diagnosis: str) -> str:
-        """For the reason why a node is taken out."""
+    async def _verdict(self, diagnosis: str) -> Mapping[str, Any]:
+        """What the plan follows from; empty where it is gone."""
         try:
-            return str((await self.client.diagnosis(diagnosis))["type"])
-        except (NotFound, BadInput, KeyError):
-            return "unknown"
+            return await self.client.diagnosis(diagnosis)
+        except (NotFound, BadInput):
+            return {}
 
     async def _check_and_relaunch(self, execution: PlanExecution) -> Done:
         """Whatever becomes of the check, a job that was held for it is launched again."""
@@ -175,7 +189,7 @@ class Executor(Generic[S]):
 
     async def _settle(self, execution: PlanExecution, decide: Decide[S]) -> Done | Held:
         """Step by step until there is none left. Raises _GaveUp."""
-        progress = self.clock()
+        begun = progress = self.clock()
         limit = PATIENCE_SECONDS
         while True:
             nodes, state = await self._observe(execution.spec, progress + limit)
@@ -183,6 +197,8 @@ class Executor(Generic[S]):
             execution.drained = _drained(execution.spec, nodes)
             execution.ran_on |= frozenset(state.nodes) | self._seen(execution.spec.job)
             step = decide(execution, nodes, state)
+            if isinstance(step, Run) and self._still_runs(execution, state):
+                step = self._wait_for_end(execution.spec.job, begun)
             if isinstance(step, Done | Held):
                 return step
             if not execution.started and self.clock() > execution.deadline:
@@ -191,6 +207,8 @@ class Executor(Generic[S]):
                 return Done(False, f"dry run; the next command would be: {step.command.line}")
             if isinstance(step, Run) and not execution.started and (refusal := await self._bad_checkpoint(execution)):
                 return refusal
+            if isinstance(step, Run) and step.cordons and (refusal := await self._not_confirmed(execution)):
+                return refusal
             pause = LOOK_SECONDS if isinstance(step, Wait) else await self._run(execution, step)
             if pause is None:
                 progress = self.clock()
@@ -198,6 +216,34 @@ class Executor(Generic[S]):
                 waited = step.reason if isinstance(step, Wait) else f"{step.command.line} did not get through"
                 raise _GaveUp(f"gave up after {limit:.0f} s: {waited}" + (f"; {state.held}" if state.held else ""))
             await asyncio.sleep(pause or 0.0)
+
+    def _still_runs(self, execution: PlanExecution, state: S) -> bool:
+        """Whether the job runs although it does not hang, and this agent did not see its launch end. What is under way
+        is finished."""
+        if execution.started or execution.hangs or not self.cluster.running(execution.spec, state):
+            return False
+        launches = [known for known in self.state.jobs.values() if known.job == execution.spec.job]
+        return not any(known.ended and known.attempt >= execution.spec.attempt for known in launches)
+
+    def _wait_for_end(self, job: str, since: float) -> NextStep:
+        if self.clock() < since + RUNNING_SECONDS:
+            return Wait(f"{job} still runs")
+        why = f"the scheduler shows that {job} still runs, and it does not hang; nothing was done"
+        return Done(False, why, refused="still_running")
+
+    async def _not_confirmed(self, execution: PlanExecution) -> Done | None:
+        """The refusal to take out a node whose own log does not confirm what was shipped of it. Asked once for a plan:
+        nodes of a check have been asked already."""
+        spec, table = execution.spec, self.queries
+        nodes = confirmation.unconfirmed_nodes(execution.claimed.plan, spec.nodes)
+        if execution.confirmation is not None or spec.action is Action.CHECK_AND_RESUBMIT or not nodes:
+            return None
+        execution.confirmation, since, answers = "", 0.0, list[Mapping[str, Any]]()
+        if self.cluster.can_ask:
+            since = confirmation.begin_of_evidence(await self.client.job(spec.job), spec.attempt)
+            answers = await self._ask(execution, confirmation.query_requests(table, spec.failure_type, nodes))
+        refusal, execution.confirmation = confirmation.judge(table, spec.failure_type, nodes, answers, since)
+        return refusal
 
     async def _bad_checkpoint(self, execution: PlanExecution) -> Done | None:
         """The refusal to go back to a checkpoint that was reported bad since the claim; None when it was not. What is
@@ -290,12 +336,13 @@ class Executor(Generic[S]):
     async def _let_go(self, claimed: ClaimedPlan) -> None:
         """The guardrails may ask a person after a check. If the person refuses, the job that was held runs again
         unchanged."""
-        while (state := (await self.client.plan(claimed.plan["id"]))["state"]) == "waiting":
+        while (plan := await self.client.plan(claimed.plan["id"]))["state"] == "waiting":
             await self.client.pause(PERSON_SECONDS)
-        if state not in LET_GO:
+        if plan["state"] not in LET_GO:
             return
         try:
-            spec = replace(self.cluster.spec(claimed.plan, "unknown"), nodes=())
+            reported = {**claimed.plan, "steps": plan.get("steps", ())}
+            spec = replace(self.cluster.spec(reported, "unknown"), nodes=())
             execution = PlanExecution(claimed, spec, math.inf, reports=False)
             await self._settle(execution, lambda e, _, state: self.cluster.put_back(e.spec, state, e.attempts))
         except (BadInput, Denied, _GaveUp) as error:
@@ -312,12 +359,12 @@ class Executor(Generic[S]):
 
 
 def unproven_nodes(plan: Mapping[str, Any]) -> Done | None:
-    """The refusal of a plan that names a node without a proof against it; None when each has one."""
-    proven = {proof["node"] for proof in plan.get("proofs", ())}
+    """The refusal of a plan that names a node without a proof of a known kind against it; None when each has one."""
+    proven = {proof["node"] for proof in plan.get("proofs", ()) if proof.get("kind") in PROOF_KINDS}
     unproven = [node for node in plan["nodes"] if node not in proven]
     if not unproven:
         return None
-    why = f"the plan has no proof that {', '.join(unproven)} is at fault; nothing was done"
+    why = f"the plan has no proof ({', '.join(ProofKind)}) that {', '.join(unproven)} is at fault; nothing was done"
     return Done(False, why, refused="unproven")
 
 

@@ -16,8 +16,8 @@ from diagnoser.adapters import files
 from diagnoser.agent.cluster import AskResults, CommandAttempt, NodeQuestion
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.model.errors import Unavailable
-from diagnoser.recovery import node_query
-from diagnoser.recovery.node_query import SITE_CHECK
+from diagnoser.recovery import node_proofs, node_query
+from diagnoser.recovery.node_query import SITE_CHECK, NodeQueryTable
 
 START_SECONDS = 10.0
 """For the interpreter, beside the time of the slowest query."""
@@ -30,11 +30,18 @@ AskNode = Callable[[int, str, Sequence[NodeQuestion], list[CommandAttempt]], Awa
 Unavailable when it could not be started."""
 
 
-def known_commands(table: Path | None, script: str = "") -> Commands:
-    """The commands of the agent's own table, the shipped one by default. script: of the site, "" for none. Raises
-    RuleFaults, BadInput."""
+def load_table(table: Path | None) -> NodeQueryTable:
+    """The agent's own table, the shipped one by default, with the proofs beside it. Raises RuleFaults, BadInput."""
     path = table or files.bundled("rules") / "node_queries.yaml"
-    commands = node_query.load(path.name, files.text(path)).commands
+    beside = path.with_name("node_proofs.yaml")
+    proving = beside if beside.exists() else files.bundled("rules") / beside.name
+    proofs = node_proofs.load(proving.name, files.text(proving))
+    return node_query.load(path.name, files.text(path), proofs)
+
+
+def known_commands(table: NodeQueryTable, script: str = "") -> Commands:
+    """The commands that may be run. script: of the site, "" for none."""
+    commands = table.commands
     return commands | {SITE_CHECK: (script,)} if script else commands
 
 

@@ -103,10 +103,10 @@ class Observer(Generic[J]):
         self.state.nodes = {name: status for name, status in self.state.nodes.items() if name in names}
         for node, status, event in node_events(self.state.nodes, current):
             try:
+                if event:  # it proves that the node is down; the line makes failures there be looked at again
+                    await self.client.node(node.name, {**event, "cluster": self.cluster})
                 if event and status.kind == "down" and node.record:
                     await self.client.node_lines(self.cluster, node.name, f"{node.record}\n".encode())
-                if event:
-                    await self.client.node(node.name, {**event, "cluster": self.cluster})
             except Unavailable as error:
                 log.warning("node_event_waits", node=node.name, why=str(error))
                 away.append(error)

@@ -27,7 +27,8 @@ _TYPE = re.compile(r"[a-z0-9_]{1,60}")
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
-    """job: its id at the service. attempt: number of the launch that failed. variables: for the next launch."""
+    """job: its id at the service. attempt: number of the launch that failed. variables: for the next launch. copies:
+    digests of what agents reported to have stored for the plan, where a scheduler needs that."""
 
     id: str
     action: Action
@@ -36,6 +37,7 @@ class PlanSpec:
     nodes: tuple[str, ...] = ()
     failure_type: str = "unknown"
     variables: tuple[tuple[str, str], ...] = ()
+    copies: frozenset[str] = frozenset()
 
     @property
     def reason(self) -> str:

@@ -18,12 +18,13 @@ from diagnoser.agent.api_client import ApiClient, ClaimedPlan
 from diagnoser.agent.cluster import Cluster, J, JobSource, S
 from diagnoser.agent.evidence import EvidenceCollector, EvidenceOptions
 from diagnoser.agent.executor import Executor
-from diagnoser.agent.node_query import Commands
+from diagnoser.agent.node_query import known_commands
 from diagnoser.agent.observer import Observer
 from diagnoser.agent.state_file import AgentState
 from diagnoser.agent.uncordon import Uncordoner
 from diagnoser.integrations import http_api
 from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
+from diagnoser.recovery.node_query import NO_QUERIES, NodeQueryTable
 
 CLAIM_SECONDS = 20.0
 WEBHOOK_SECONDS = 60.0
@@ -37,8 +38,9 @@ log = structlog.get_logger()
 class AgentOptions:
     """Options that the agents of all schedulers share. poll: longest time between two looks, in seconds. state: folder.
 
-    listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook. commands: that
-    may be run on a node to ask it, by the id of their query. evidence: what may be collected of a run that hangs.
+    listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook. queries: what
+    a node may be asked, and what its answers prove. script: of the site, one more query, "" for none. evidence: what
+    may be collected of a run that hangs.
     """
 
     server: str
@@ -50,7 +52,8 @@ class AgentOptions:
     dry: bool = False
     listen: str = ""
     secret: str = ""
-    commands: Commands = field(default_factory=dict)
+    queries: NodeQueryTable = NO_QUERIES
+    script: str = ""
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
 
 
@@ -74,7 +77,8 @@ async def run_agent(
         cluster, source = build(client, state)
         observer = Observer(client, source, options.cluster, path, state)
         name, clocks = executor_name(scheduler), (time.monotonic, time.time)
-        executor = Executor(client, cluster, name, *clocks, options.dry, options.commands, state)
+        commands = known_commands(options.queries, options.script)
+        executor = Executor(client, cluster, name, *clocks, options.dry, commands, state, options.queries)
         woken = asyncio.Event() if options.listen else None
         running = [observer.run(options.poll), *(duty() for duty in duties)]
         running.append(Uncordoner(client, cluster, options.cluster, random.random, options.dry).run())

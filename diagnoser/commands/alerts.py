@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
-from diagnoser.config import alerting, llm_factory
+from diagnoser.config import alerting
+from diagnoser.config.redaction import load_outbound_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.model import Job
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.errors import DeliveryError, NotFound
 from diagnoser.notifications import text
+from diagnoser.notifications.alert import seal
 from diagnoser.planning.planner import alert_key, verdict_alert, verdict_key
 from diagnoser.ports import OutboxRecord
 
@@ -112,8 +114,8 @@ async def _stored(settings: Settings, id: str) -> tuple[Alert, list[OutboxRecord
             raise NotFound(f"there is no diagnosis {id!r}")
         job = await store.job(record.attempt.job) or Job(record.attempt.job)
         base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
-        redact = llm_factory.load_outbound_redactor(settings)
-        alert = verdict_alert(record, job, f"{base}/diagnoses/{id}", redact)
+        redact = load_outbound_redactor(settings)
+        alert = seal(verdict_alert(record, job, f"{base}/diagnoses/{id}", redact))
         receivers, key = alerting.load_routing(settings).route(alert).receivers, verdict_key(record)
         return alert, await store.messages([alert_key(key, receiver) for receiver in receivers])
     finally:

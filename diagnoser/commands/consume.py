@@ -85,9 +85,9 @@ async def _run(
 
     from diagnoser.adapters.clock import SteadyClock
     from diagnoser.adapters.sql.store import open_store
-    from diagnoser.config import llm_factory
     from diagnoser.config.field_mapping import load_mapping
     from diagnoser.config.loader import load_analyzer
+    from diagnoser.config.redaction import load_redactor
     from diagnoser.config.tracing import open_traces
     from diagnoser.ingest import RecordDefaults
     from diagnoser.ingest.consumer import LogConsumer
@@ -119,7 +119,7 @@ async def _run(
             pending_limit=settings.max_buffered_bytes,
             trace=traces.note if traces else untraced,
         )
-        unplaced = UnplacedStreams(store, llm_factory.load_redactor(settings), metrics)
+        unplaced = UnplacedStreams(store, load_redactor(settings), metrics)
         may_not = partial(refused, JobAccess(store, clock), sender)
         consumer = LogConsumer(source, ingest, store, reader, unplaced, may_not, clock, metrics)
         if port:

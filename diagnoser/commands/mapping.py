@@ -66,7 +66,8 @@ def _checked(sample: str, labels: Labels, mapping: FieldMapping) -> dict[str, An
     if isinstance(where, Place):
         (job, attempt), stream = where
         place = {"job": job, "attempt": attempt, "rank": stream.rank, "node": stream.node, "source": stream.source}
-        return result | place | {"provenance": stream.provenance.value}
+        doubt = mapping.node_doubts(labels, defaults) if job.startswith(NODE_LOG) else ""
+        return result | place | {"provenance": stream.provenance.value, "warning": doubt}
     proposed = remedy(where.labels, where.reason, "")
     return result | {
         "reason": where.reason.value,
@@ -94,6 +95,8 @@ def _show(number: int, result: dict[str, Any]) -> None:
         line(f"   at the shipper: {result['setting']}")
     elif result["job"].startswith(NODE_LOG):
         line(f"   = the own log of node {result['node']}: its sender needs a token with the scope agent", "bold")
+        if result["warning"]:
+            line(f"   WARNING  source {result['source']}: {result['warning']}", "yellow")
     else:
         attempt = result["attempt"] or "the latest"
         rank = result["rank"] if result["rank"] >= 0 else "as its lines say"

@@ -2,7 +2,7 @@
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -61,7 +61,7 @@ class Digest:
     def _spoken(self) -> list[tuple[Line, str]]:
         """Lines with the voice that printed them."""
         clock = times.LogClock(self._year)
-        spoken = [self._said(row, stream, mark, clock) for row, stream, mark in self._rows]
+        spoken = _with_dated_heads([self._said(row, stream, mark, clock) for row, stream, mark in self._rows])
         return sorted(spoken, key=lambda pair: (pair[0].time, self._order[pair[0].stream], pair[0].number))
 
     @cached_property
@@ -80,9 +80,10 @@ class Digest:
         prefix, body = self._body(row.text, stream)
         voice = prefix.voice or row.voice
         rank = self._ranks.of(stream, voice, prefix.rank)
-        time = clock.time(stream, row.time, text, row.received)
+        time, arrived = clock.time(stream, row.time, text, row.received)
         node = prefix.node or stream.node
-        return Line(stream, row.number, text, body, rank, node, time, mark, prefix.task, row.received), voice
+        line = Line(stream, row.number, text, body, rank, node, time, mark, prefix.task, row.received, arrived)
+        return line, voice
 
     def speaker(self, text: bytes, voice: str, stream: Stream) -> tuple[int, str]:
         """Rank and node of who printed a line; -1 and "" where nothing tells."""
@@ -180,8 +181,9 @@ class Digest:
         if not progress.tells(point):
             return None
         rank = self._ranks.of(stream, row.voice, prefix.rank)
-        time = row.time or times.read_time(_text(row.line), self._year) or row.received
-        return Progress(row.number, rank, time, *point[:6], progress.stage_of(row.dialect), row.received)
+        printed = row.time or times.read_time(_text(row.line), self._year)
+        time, stage = printed or row.received, progress.stage_of(row.dialect)
+        return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -304,6 +306,22 @@ class Digest:
 
 def digest(delta: Delta) -> Digest:
     return Digest(delta)
+
+
+def _with_dated_heads(spoken: list[tuple[Line, str]]) -> list[tuple[Line, str]]:
+    """In a stream that prints times, the lines before the first time get that one: a banner is as old as what follows
+    it, not as new as its arrival. spoken: in order of numbers within each stream."""
+    first: dict[Stream, float] = {}
+    for line, _ in spoken:
+        if line.is_dated:
+            first.setdefault(line.stream, line.time)
+    return [(_dated_head(line, first), voice) for line, voice in spoken]
+
+
+def _dated_head(line: Line, first: Mapping[Stream, float]) -> Line:
+    if line.arrived and line.stream in first:
+        return replace(line, time=first[line.stream], arrived=False)
+    return line
 
 
 def _name(stream: Stream) -> str:

@@ -104,11 +104,16 @@ class LogClock:
 
     def __init__(self, year: int) -> None:
         self._year = year
-        self._last: dict[Stream, float] = {}
+        self._printed: dict[Stream, float] = {}
+        self._arrived: dict[Stream, float] = {}
 
-    def time(self, stream: Stream, known: float, body: str, received: float) -> float:
-        """The record's own time, else the line's, else that of the line before in its stream, else of arrival."""
-        before = self._last.get(stream, 0.0)
-        time = max(known or read_time(body, self._year) or before or received, before)
-        self._last[stream] = time
-        return time
+    def time(self, stream: Stream, known: float, body: str, received: float) -> tuple[float, bool]:
+        """The record's own time, else the line's, else that of the line before in its stream, else of arrival; and
+        whether it is that of arrival."""
+        before = self._printed.get(stream, 0.0)
+        printed = max(known or read_time(body, self._year) or before, before)
+        if printed:
+            self._printed[stream] = printed
+            return printed, False
+        arrived = self._arrived[stream] = max(received, self._arrived.get(stream, 0.0))
+        return arrived, arrived > 0

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser.accuracy import llm_ablation
 from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.adapters import files
+from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
@@ -27,10 +28,9 @@ from diagnoser.learning.replay_history import ReplayHistory, ReplayStore
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
-from diagnoser.llm import prompt, redact
+from diagnoser.llm import prompt
 from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
 from diagnoser.llm.prompt import Prompt
-from diagnoser.llm.redact import Redactor
 from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
 from diagnoser.observability.health import CachedHealthCheck
@@ -55,24 +55,12 @@ def load_prompt(settings: Settings, name: str = FAILURE_AGENT) -> Prompt:
     return prompt.load(name, files.texts((settings.prompts_dir or files.bundled("prompts")) / name, "*"))
 
 
-def load_redactor(settings: Settings, *, addresses: bool = False) -> Redactor:
-    """What this site masks before text goes to a model. Raises RuleFaults, BadInput."""
-    path = settings.redact_file
-    text = files.text(path) if path else ""
-    return redact.load(str(path), text, addresses=addresses)
-
-
-def load_outbound_redactor(settings: Settings) -> Redactor:
-    """As ``load_redactor``, for chats and webhooks: no alias keeps an address's identity there. Node names stay."""
-    return load_redactor(settings, addresses=True)
-
-
 def endpoint(settings: Settings) -> "OpenAIModel":
     """The configured server. The caller closes it."""
     from diagnoser.adapters.openai import OpenAIModel  # a site without a model starts half a second sooner
 
     key, deadline = settings.llm_api_key.get_secret_value(), settings.llm_deadline_seconds
-    return OpenAIModel(settings.llm_url, settings.llm_model, key, deadline)
+    return OpenAIModel(settings.llm_url, settings.llm_model, key, deadline, load_redactor(settings))
 
 
 def connected(settings: Settings, stack: AsyncExitStack) -> "OpenAIModel | None":

@@ -8,7 +8,8 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.localize import exit_reports
-from diagnoser.recovery import node_query, policy
+from diagnoser.recovery import node_proofs, node_query, policy
+from diagnoser.recovery.node_proofs import NodeProofTable
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.rules import calibration, clean_end, exceptions, keyword_classifier, node_faults, schema, xid
 from diagnoser.rules.candidates import Heuristics
@@ -17,6 +18,7 @@ from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import RuleSet
 
 NODE_QUERIES = "node_queries.yaml"
+NODE_PROOFS = "node_proofs.yaml"
 
 
 def load_analyzer(settings: Settings) -> LogAnalyzer:
@@ -33,6 +35,7 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
         xid.load("xid.yaml", files.text(folder / "xid.yaml"), ruleset),
         _node_faults(folder, ruleset),
         exit_reports.load("exit_reports.yaml", files.text(folder / "exit_reports.yaml")),
+        load_node_proofs(folder),
     )
     gate = Prefilter(knowledge.anchors, ruleset.watched)
     return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml"), tested=tested))
@@ -71,13 +74,16 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
     return analyzer.with_rules(ruleset), ruleset
 
 
-def load_node_queries(path: Path | None) -> NodeQueryTable:
-    """What suspected nodes can be asked: the table of a file, the shipped one without. Raises RuleFaults, BadInput."""
-    path = path or files.bundled("rules") / NODE_QUERIES
-    return node_query.load(path.name, files.text(path))
+def load_node_proofs(folder: Path) -> NodeProofTable:
+    """What proves a node's fault: the table of these rules; the shipped one where they have none. Raises RuleFaults."""
+    path = folder / NODE_PROOFS
+    path = path if path.exists() else files.bundled("rules") / NODE_PROOFS
+    return node_proofs.load(path.name, files.text(path))
 
 
 def site_node_queries(settings: Settings) -> NodeQueryTable:
-    """The table of this site; the shipped one where its rules have none. Raises RuleFaults, BadInput."""
-    path = settings.rules_dir / NODE_QUERIES if settings.rules_dir else None
-    return load_node_queries(path if path and path.exists() else None)
+    """What suspected nodes of this site can be asked: the shipped table where its rules have none. Raises RuleFaults,
+    BadInput."""
+    folder = settings.rules_dir or files.bundled("rules")
+    path = folder / NODE_QUERIES if (folder / NODE_QUERIES).exists() else files.bundled("rules") / NODE_QUERIES
+    return node_query.load(path.name, files.text(path), load_node_proofs(folder))

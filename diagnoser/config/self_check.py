@@ -19,6 +19,7 @@ from diagnoser.config.archive import open_archive
 from diagnoser.config.field_mapping import load_mapping
 from diagnoser.config.identity import open_provider
 from diagnoser.config.loader import load_analyzer, site_node_queries
+from diagnoser.config.redaction import load_outbound_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.config.tls import check_certificate
 from diagnoser.config.tracing import check_endpoint
@@ -76,7 +77,7 @@ async def _prompts(settings: Settings) -> str:
     """Also without a model: they are there for when one is set."""
     for name in (llm_factory.FAILURE_AGENT, llm_factory.RULE_WRITER, llm_factory.BASELINE_GENERALIZER):
         llm_factory.load_prompt(settings, name)
-    llm_factory.load_outbound_redactor(settings)
+    load_outbound_redactor(settings)
     return "prompts and redaction can be read"
 
 

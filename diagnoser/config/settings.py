@@ -264,8 +264,7 @@ class Settings(BaseSettings):
     )
     redact_file: Path | None = Field(
         None,
-        description="File with RE2 patterns, one a line, that are masked as well before text goes to a model or a "
-        "chat.",
+        description="File with RE2 patterns, one a line, that are masked as well before text leaves the service.",
     )
 
     webhook_url: str = Field(

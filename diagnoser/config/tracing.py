@@ -4,6 +4,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from diagnoser.config.redaction import load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import Clock
@@ -19,7 +20,7 @@ def open_traces(settings: Settings, clock: Clock) -> "OtlpTraces | None":
     check_endpoint(settings.otlp_endpoint)
     from diagnoser.adapters.otlp import OtlpTraces
 
-    return OtlpTraces(settings.otlp_endpoint, version("diagnoser"), settings.role, clock)
+    return OtlpTraces(settings.otlp_endpoint, version("diagnoser"), settings.role, clock, load_redactor(settings))
 
 
 def check_endpoint(endpoint: str) -> None:

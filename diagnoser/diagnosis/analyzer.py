@@ -55,9 +55,9 @@ class LogAnalyzer:
             for node in dict.fromkeys(facts.nodes)
             for line in node_logs.fault_lines(node, facts.node_logs.get(node, ()))
         )
-        lines = node_logs.lines_near_failure(evidence, fault_lines, facts.failed)
-        verdict = node_faults.apply_node_logs(alone, lines, facts, self.knowledge)
-        by_scheduler = node_faults.scheduler_proofs(alone, evidence, facts, self.knowledge)
+        weighed = node_logs.weighed_lines(evidence, fault_lines, facts.failed)
+        verdict = node_faults.apply_node_logs(alone, weighed, facts, self.knowledge)
+        by_scheduler = node_faults.scheduler_proofs(alone, facts, self.knowledge)
         return replace(verdict, proofs=(*verdict.proofs, *by_scheduler))
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:

@@ -23,10 +23,12 @@ from diagnoser.model import (
     Facts,
     Job,
     Line,
+    NodeEvent,
     Progress,
     node_log_id,
 )
 from diagnoser.ports import Append, Claim, Clock, DiagnosisRecord, Store
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.retry_history import family
 
 _DAY = 86_400.0
@@ -64,7 +66,8 @@ class DiagnosisContext:
         runtime, known = tuple(await self.store.runtime_files(attempt.key)), await self.baseline(job)
         number, events, last_line = attempt.key.number, attempt.events, attempt.last_line
         earlier = await self.store.checkpoint_events(attempt.key) if number > 1 else ()
-        return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line, tuple(earlier))
+        told = await self._node_events(job, nodes[:_NODES], failed)
+        return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line, tuple(earlier), told)
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         """The training progress in an attempt's log, step by step."""
@@ -127,6 +130,12 @@ class DiagnosisContext:
         least = node_logs.hour_of(self.clock() - self.baseline_days * 86_400.0)
         stored = await self.store.node_parts(ids, least, newest=_RECORDS)
         return await asyncio.to_thread(baseline.load, [data for log in ids for data in stored.get(log, [])])
+
+    async def _node_events(self, job: Job, nodes: Sequence[str], failed: tuple[float, float]) -> tuple[NodeEvent, ...]:
+        """What agents told of the nodes at about the time of the failure."""
+        since, until = failed[0] - node_logs.BEFORE, failed[1] + node_logs.AFTER
+        events = await self.store.node_events(job.cluster or DEFAULT_CLUSTER, nodes, since)
+        return tuple(event for event in events if event.time <= until)
 
     async def _node_logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
         """Logs from a shipper that names no cluster count for the jobs of every cluster."""

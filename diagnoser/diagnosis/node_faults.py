@@ -2,22 +2,26 @@
 
 A fault is blamed on the node whose log states it, and on no other: not on the node of the rank that failed, nor on a
 host that the line names. The rules read each node's log by itself: nothing that a job prints can make or hide a fault.
+They read it without what a process can choose in it, and what they find is a suspicion: a proof is a message of the
+kernel's that the table of proofs knows (``recovery.node_proofs``).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.diagnosis import pipeline, verdict
+from diagnoser.diagnosis.node_logs import SetAsideReason
 from diagnoser.diagnosis.pipeline import RuleKnowledge
-from diagnoser.dialects import mentions
+from diagnoser.dialects import mentions, system_log
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
-    ALERTS,
     Diagnosis,
     Evidence,
     Facts,
     Line,
+    NodeEvent,
+    NodeEventKind,
     NodeProof,
     ProofKind,
     Provenance,
@@ -39,6 +43,8 @@ _CITED = 20
 """Most symptoms and rejected candidates listed."""
 NODE_FAIL = "NODE_FAIL"
 """The reason of an end that schedulers' agents give where the node is gone."""
+NOT_THE_CAUSE = "seen, and not taken for the cause"
+"""How a note begins on a fault in a node's log that was weighed and does not decide."""
 _TAKES_OUT = (None, Action.CORDON_AND_RESUBMIT)
 """What a rule may ask for whose fault proves that the node must go; None leaves it to the policy table."""
 
@@ -56,15 +62,20 @@ class NodeFault:
         return self.candidate.type
 
 
-def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
+def apply_node_logs(
+    alone: Diagnosis,
+    weighed: Sequence[tuple[Line, SetAsideReason | None]],
+    facts: Facts,
+    knowledge: RuleKnowledge,
+) -> Diagnosis:
     """The verdict on the job's log, or, where a node's fault explains that failure, the verdict on the node.
 
-    alone: from the job's log. lines: of the logs of ``facts.nodes``, from about the time of the failure.
+    alone: from the job's log. weighed: lines of the logs of ``facts.nodes``, from ``node_logs.weighed_lines``.
     """
     failure = _failure(alone, facts, knowledge.engine)
     if not facts.nodes:
         return _without_nodes(alone, failure, facts, knowledge)
-    faults = find_faults(lines, facts.nodes, knowledge)
+    faults = find_faults([line for line, reason in weighed if reason is None], facts.nodes, knowledge)
     explaining, others = list[NodeFault](), list[NodeFault]()
     for fault in faults:
         explains = knowledge.node_faults.explains(fault.type, fault.node, failure)
@@ -73,8 +84,18 @@ def apply_node_logs(alone: Diagnosis, lines: Sequence[Line], facts: Facts, knowl
     diagnosis = alone if confirmed or not explaining else _verdict(alone, explaining, facts, knowledge)
     diagnosis = replace(diagnosis, doubts=()) if explaining else diagnosis  # the machine itself says so
     remark = "confirmed by" if confirmed else "joined"
-    notes = (*diagnosis.notes, *_notes(explaining, remark), *_notes(others, "seen, and not taken for the cause"))
+    notes = (*diagnosis.notes, *_notes(explaining, remark), *_notes(others, NOT_THE_CAUSE))
+    notes += tuple(_notes_on_set_aside(weighed, facts, knowledge))
     return replace(diagnosis, notes=notes, proofs=proofs(explaining, knowledge))
+
+
+def _notes_on_set_aside(
+    weighed: Sequence[tuple[Line, SetAsideReason | None]], facts: Facts, knowledge: RuleKnowledge
+) -> Iterator[str]:
+    """Faults that cannot be of this failure by their time, newest first: what was seen is said."""
+    for reason in SetAsideReason:
+        faults = find_faults([line for line, why in weighed if why is reason], facts.nodes, knowledge)
+        yield from _notes(faults[::-1], NOT_THE_CAUSE, f": {reason}")
 
 
 def _confirms(explaining: Sequence[NodeFault], alone: Diagnosis) -> bool:
@@ -120,13 +141,21 @@ def find_faults(lines: Sequence[Line], nodes: Sequence[str], knowledge: RuleKnow
     for line in sorted(lines, key=lambda line: (line.time, line.stream, line.number)):
         if line.stream.node in by_node:
             by_node[line.stream.node].append(replace(line, rank=-1))
+    read = {node: Evidence(lines=tuple(_blanked(line, knowledge) for line in own)) for node, own in by_node.items()}
     faults = [
         NodeFault(node, own[candidate.line], candidate)
         for node, own in by_node.items()
-        for candidate in _candidates(Evidence(lines=tuple(own)), knowledge)
+        for candidate in _candidates(read[node], knowledge)
         if _is_fault(candidate, knowledge) and not _is_of_another(candidate, own[candidate.line], node, nodes)
     ]
     return sorted(faults, key=lambda fault: (fault.line.time, fault.line.stream, fault.line.number))
+
+
+def _blanked(line: Line, knowledge: RuleKnowledge) -> Line:
+    """The line as rules read it: without the names of processes, files and groups in a message of the kernel's."""
+    blanked = knowledge.node_proofs.blanked(line.text)
+    is_end = line.text.endswith(line.body)
+    return replace(line, body=blanked[len(blanked) - len(line.body) :] if is_end else blanked)
 
 
 def _candidates(evidence: Evidence, knowledge: RuleKnowledge) -> tuple[Candidate, ...]:
@@ -215,26 +244,31 @@ def _follows(fault: NodeFault, cause: NodeFault, knowledge: RuleKnowledge) -> bo
     return fault.type is not cause.type and knowledge.node_faults.explains(cause.type, cause.node, seen)
 
 
-def scheduler_proofs(
-    alone: Diagnosis, evidence: Evidence, facts: Facts, knowledge: RuleKnowledge
-) -> tuple[NodeProof, ...]:
-    """What the scheduler itself said of this attempt against one of its nodes: a line of its own, or the reason of an
-    end. It proves only what explains the failure, as a node's own log does."""
+def scheduler_proofs(alone: Diagnosis, facts: Facts, knowledge: RuleKnowledge) -> tuple[NodeProof, ...]:
+    """What the scheduler itself told against a node of this attempt: why the attempt ended, or, where that explains the
+    failure, that the node is down. Its agent tells both as events; text proves nothing, whoever delivers it."""
     failure = _failure(alone, facts, knowledge.engine)
-    own = tuple(replace(line, rank=-1) for line in evidence.lines if line.stream.provenance is Provenance.SCHEDULER)
-    explaining = [
-        NodeFault(node, own[candidate.line], candidate)
-        for candidate in _candidates(Evidence(lines=own), knowledge)
-        if _is_fault(candidate, knowledge) and (node := _own_name(candidate.node or "", facts.nodes))
-        if knowledge.node_faults.explains(candidate.type, node, failure)
-    ]
-    lost = (
+    ends = (
         NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
         for event in facts.events
         if event.provenance is Provenance.SCHEDULER and event.reason == NODE_FAIL
         if (node := _own_name(event.node or "", facts.nodes))
     )
-    return (*proofs(explaining, knowledge), *lost)
+    downs = (
+        NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
+        for event in facts.node_events
+        if _is_down(event, facts) and (node := _own_name(event.node, facts.nodes))
+        if knowledge.node_faults.explains(FailureType.NODE_FAILURE, node, failure)
+    )
+    return (*ends, *downs)
+
+
+def _is_down(event: NodeEvent, facts: Facts) -> bool:
+    """Whether the node went down, and was not back before the failure."""
+    if event.kind is not NodeEventKind.DOWN:
+        return False
+    later = (other for other in facts.node_events if other.node == event.node and other.time > event.time)
+    return not any(other.kind is NodeEventKind.RESUMED and other.time < facts.failed[0] for other in later)
 
 
 def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[NodeProof, ...]:
@@ -248,24 +282,30 @@ def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[N
 
 
 def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
-    """Whether the fault is sure enough to take the node out: an alias in the line may after all be another host, and
-    what monitoring says is not the node's own word."""
-    stated, named = fault.candidate, fault.candidate.node
-    if fault.line.stream.source == ALERTS:
+    """Whether the fault is sure enough to take the node out."""
+    stated, line = fault.candidate, fault.line
+    if not knowledge.node_faults.proves(fault.type):
+        return False  # here it is the process that is at fault
+    if stated.maturity is not Maturity.STABLE or stated.action not in _TAKES_OUT:
         return False
-    sure = stated.maturity is Maturity.STABLE and stated.action in _TAKES_OUT
-    return sure and knowledge.node_faults.proves(fault.type) and (not named or bool(_own_name(named, (fault.node,))))
+    named = stated.node or system_log.read_record(line.text).host
+    if named and not _own_name(named, (fault.node,)):
+        return False  # an alias in the line may after all be another host
+    if line.continues:
+        return False  # the start of a message is what proves, and this is not the start
+    return knowledge.node_proofs.in_log(line.stream.source, line.text, fault.type)
 
 
 def _proof(fault: NodeFault) -> NodeProof:
     line = fault.line
-    kind = ProofKind.SCHEDULER if line.stream.provenance is Provenance.SCHEDULER else ProofKind.NODE_LOG
-    return NodeProof(fault.node, kind, line.text, line.stream.source, line.number, line.time)
+    return NodeProof(fault.node, ProofKind.NODE_LOG, line.text, line.stream.source, line.number, line.time)
 
 
-def _notes(faults: Sequence[NodeFault], remark: str) -> tuple[str, ...]:
+def _notes(faults: Sequence[NodeFault], remark: str, why: str = "") -> tuple[str, ...]:
     if not faults:
         return ()
     first = faults[0].line
     more = f" and {len(faults) - 1} more lines" if len(faults) > 1 else ""
-    return (f"{remark}: {first.stream.source} log of {faults[0].node}, line {first.number} ({faults[0].type}){more}",)
+    return (
+        f"{remark}: {first.stream.source} log of {faults[0].node}, line {first.number} ({faults[0].type}){more}{why}",
+    )

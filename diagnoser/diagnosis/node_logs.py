@@ -6,15 +6,20 @@ heard: the rest of a syslog says nothing about a training job.
 
 import math
 import re
-from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TypeVar
 
 from diagnoser import compress
 from diagnoser.compress.times import read_time
+from diagnoser.dialects import system_log
+from diagnoser.localize import clock_skew, progress
+from diagnoser.localize.progress import StepOrder
 from diagnoser.model import Evidence, Line, LineBlock, Mark, Stack, Stream, Traceback, provenance_of
+from diagnoser.model.order import LATE
 
 _T = TypeVar("_T", Traceback, Stack)
 BEFORE, AFTER = 600.0, 300.0
@@ -32,8 +37,17 @@ _QUARTER, _SENT = 900.0, 30.0
 _UTC = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| UTC| GMT)\b|\b1[5-9]\d{8}\b")
 """A time that is in UTC whatever the node's zone."""
 _ZONED = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?([+-])(\d\d):?(\d\d)\b")
+_UNDER_WAY = 2
+"""Steps after a fault that may have been under way when it came."""
 _DAY = 86_400.0
 _YEAR = 366 * _DAY
+
+
+class SetAsideReason(StrEnum):
+    """Why a line of a node's log is not of an attempt's failure."""
+
+    OUTLIVED = "training went on after it"
+    OTHER_TIME = "it is not of the time of the failure"
 
 
 def hour_of(received: float) -> int:
@@ -103,7 +117,14 @@ def printed_time(text: str, near: float) -> float:
 
 def fault_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     """Lines of one node's log that match a rule, under the job's name for the node."""
-    return [line for line in kept_lines(node, parts) if line.mark is Mark.ANCHOR]
+    kept = kept_lines(node, parts)
+    headless = {index for index, line in enumerate(kept) if system_log.read_record(line.text).start == 0}
+    lines, bare = Counter(line.stream for line in kept), Counter(kept[index].stream for index in headless)
+    return [
+        replace(line, continues=index in headless and 2 * bare[line.stream] < lines[line.stream])
+        for index, line in enumerate(kept)
+        if line.mark is Mark.ANCHOR
+    ]
 
 
 def kept_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
@@ -122,23 +143,63 @@ def _own(stream: Stream, node: str) -> Stream:
 
 
 def lines_near_failure(evidence: Evidence, lines: Iterable[Line], failed: tuple[float, float]) -> list[Line]:
-    """Node log lines from around the time of the failure, whatever zone the attempt's own clock is in.
+    """Node log lines that may be of the failure: see ``weighed_lines``."""
+    return [line for line, reason in weighed_lines(evidence, lines, failed) if not reason]
+
+
+def weighed_lines(
+    evidence: Evidence, lines: Iterable[Line], failed: tuple[float, float]
+) -> list[tuple[Line, SetAsideReason | None]]:
+    """Node log lines of the time of an attempt, whatever zone the attempt's own clock is in, and why one is set aside
+    that cannot be of its failure. Where times do not tell, it may be.
 
     failed: first sign and end of the failure as the service saw them; zeros: only the log's own times count.
     """
+    lines = list(lines)
+    if not lines:
+        return []
+    offsets = clock_skew.node_offsets(evidence)
+    evidence = clock_skew.corrected(evidence)
     newest = max((line.time for line in evidence.lines), default=0.0)
     end = failed[1] or newest
     zone = round((newest - end) / 900.0) * 900.0 if newest and abs(newest - end) < _ZONES else 0.0
-    spans = [(_begin(evidence, failed[0] or end, end, zone) - BEFORE, end + AFTER)]
+    steps = _StepTimes(evidence, zone)
+    spans = [(_begin(steps.last, failed[0] or end, end) - BEFORE, end + AFTER)]
     if newest and abs(newest - end) >= _ZONES:  # a log of another day that was sent today
-        spans.append((_begin(evidence, newest, newest, 0.0) - BEFORE, newest + AFTER))
-    steps = sorted(point.time - zone for point in evidence.progress if point.time)
+        spans.append((_begin(steps.last + zone, newest, newest) - BEFORE, newest + AFTER))
     read = _without_year if 0.0 < end < _YEAR else float  # a log without years, whose year nothing else shows
-    return [
-        line
-        for line in lines
-        if end <= 0.0 or not line.time or (_in_any(spans, read(line.time)) and not _outlived(read(line.time), steps))
-    ]
+
+    def time_of(line: Line) -> float:
+        return read(line.time - offsets.get(line.stream.node, 0.0))
+
+    def reason(line: Line) -> SetAsideReason | None:
+        time = time_of(line)
+        if end <= 0.0 or not line.time:
+            return None
+        if not _in_any(spans, time):
+            return SetAsideReason.OTHER_TIME
+        return SetAsideReason.OUTLIVED if steps.count_after(time) > _UNDER_WAY else None
+
+    ago = (line for line in lines if end <= 0.0 or time_of(line) <= end + STALL)  # not what befell the jobs after it
+    return [(line, reason(line)) for line in ago]
+
+
+class _StepTimes:
+    """When steps were made, at the earliest: as they print it, else when the body before had arrived, for a line that
+    prints no time is as old as the buffers that it went through. last: when the newest one was made, at the earliest.
+    """
+
+    def __init__(self, evidence: Evidence, zone: float) -> None:
+        begun = progress.body_begins(evidence.progress)
+        points = [point for point in evidence.progress if point.time > 0]
+        dated = [(point.time - zone, point.step) for point in points if point.is_dated]
+        undated = [(begun[point.stream, point.received], point.step) for point in points if not point.is_dated]
+        self.last = max((time for time, _ in (*dated, *undated)), default=0.0)
+        self._dated, self._undated = StepOrder(dated), StepOrder(undated)
+
+    def count_after(self, time: float) -> int:
+        """How many different steps were made after it, as far as that is known."""
+        return max(self._dated.count_after(time), self._undated.count_after(time + LATE))
 
 
 def _in_any(spans: Sequence[tuple[float, float]], time: float) -> bool:
@@ -152,14 +213,11 @@ def _without_year(time: float) -> float:
     return moment.replace(year=1970, day=28 if leap else moment.day).timestamp()
 
 
-def _outlived(time: float, steps: Sequence[float]) -> bool:
-    """Whether training went on after it; one more step may already have been under way."""
-    return len(steps) - bisect_right(steps, time) > 2
-
-
-def _begin(evidence: Evidence, first: float, end: float, zone: float) -> float:
-    """When the failure began: the attempt was still sound at its last step."""
-    last = max((point.time for point in evidence.progress), default=0.0) - zone
+def _begin(last: float, first: float, end: float) -> float:
+    """When the failure began, at the earliest: the attempt was still sound at its last step. last: when that was made,
+    infinitely long ago where it came with the first lines of all."""
+    if last == -math.inf:
+        return min(first, end - STALL)
     return last if end - STALL <= last <= end else first
 
 

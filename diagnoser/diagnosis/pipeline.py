@@ -33,6 +33,7 @@ from diagnoser.model import (
     Rollback,
 )
 from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
+from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, statements, xid
 from diagnoser.rules.calibration import Calibration
@@ -66,6 +67,7 @@ class RuleKnowledge:
     codes: XidTable
     node_faults: NodeFaultTable = field(default_factory=NodeFaultTable)
     exits: ExitTable = field(default_factory=ExitTable)
+    node_proofs: NodeProofTable = NO_PROOFS
 
     @property
     def anchors(self) -> tuple[Anchor, ...]:

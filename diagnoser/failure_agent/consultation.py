@@ -21,12 +21,12 @@ from diagnoser.llm.answer import Answer
 from diagnoser.llm.evidence import CheckContext, Checked
 from diagnoser.llm.prompt import Prompt
 from diagnoser.llm.question import Background
-from diagnoser.llm.redact import Redactor
 from diagnoser.llm.view import LogView, Pseudonymizer, delimited
 from diagnoser.model import Diagnosis, Evidence, Facts
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import LanguageModel
+from diagnoser.redaction.redact import Redactor
 
 CALLS_MAX = 5
 """Requests of one consultation, repairs and retries included."""

@@ -103,11 +103,22 @@ class Batch:
         """How much belongs to no job."""
         return sum(lines for lines, _ in self.unplaced.values())
 
-    def drop(self, jobs: Mapping[str, str]) -> bool:
-        """Count all lines of these jobs as rejected; ``jobs`` gives the reason for each. Whether any lines are left."""
-        for target in [target for target in self.blocks if target.job in jobs]:
+    def rename(self, names: Mapping[str, str]) -> None:
+        """names: job -> what the store calls it."""
+        for target in [target for target in self.blocks if names[target.job] != target.job]:
+            blocks = self.blocks.pop(target)
+            self.blocks.setdefault(Target(names[target.job], target.attempt), []).extend(blocks)
+
+    def of_jobs(self, reasons: Mapping[str, str]) -> dict[Target, str]:
+        """The batch's targets of these jobs, each with the job's reason."""
+        return {target: reasons[target.job] for target in self.blocks if target.job in reasons}
+
+    def drop(self, reasons: Mapping[Target, str]) -> bool:
+        """Count all lines of these attempts as rejected; ``reasons`` gives the reason for each. Whether any lines are
+        left."""
+        for target in reasons:
             self.rejected += sum(block.lines for block in self.blocks.pop(target))
-        self.errors += list(jobs.values())[:ERRORS_TOLD]
+        self.errors += list(dict.fromkeys(reasons.values()))[:ERRORS_TOLD]
         return bool(self.blocks)
 
     @property

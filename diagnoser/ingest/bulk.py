@@ -78,12 +78,16 @@ class BulkBatch(Batch):
         self.actions.append(action)
         self.targets.append(None)
 
-    def drop(self, jobs: Mapping[str, str]) -> bool:
+    def rename(self, names: Mapping[str, str]) -> None:
+        self.targets = [target and Target(names.get(target.job, target.job), target.attempt) for target in self.targets]
+        Batch.rename(self, names)
+
+    def drop(self, reasons: Mapping[Target, str]) -> bool:
         for index, target in enumerate(self.targets):
-            if target and target.job in jobs:
-                self.refusals[index] = Refusal("security_exception", jobs[target.job])
+            if target is not None and target in reasons:
+                self.refusals[index] = Refusal("security_exception", reasons[target])
                 self.targets[index] = None
-        return Batch.drop(self, jobs)
+        return Batch.drop(self, reasons)
 
     def answer(self) -> bytes:
         """The body of the answer once the lines are committed."""

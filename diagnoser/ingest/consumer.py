@@ -9,14 +9,14 @@ this member lives.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from diagnoser.ingest.batch import Batch, Unplaced
 from diagnoser.ingest.messages import MessageReader, leave_out
-from diagnoser.ingest.service import IngestService, RefusedJobs
+from diagnoser.ingest.service import IngestService
 from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import UnplacedReason
 from diagnoser.model.errors import BadInput, OffsetsMoved, Overloaded, Unavailable
@@ -29,6 +29,9 @@ WAIT_SECONDS = 1.0
 COMMIT_SECONDS = 1.0
 """A commit that takes longer lets the brokers know that this member lives."""
 RETRY_SECONDS, RETRY_SECONDS_MOST = 0.5, 10.0
+
+RefusedJobs = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
+"""Those of some jobs that the topic may not name, each with the reason."""
 
 
 @dataclass(slots=True)
@@ -138,9 +141,11 @@ class LogConsumer:
         await self._source.note_stored({advance.partition: advance.next for advance in advances})
 
     async def _drop_refused(self, batch: Batch) -> None:
-        reasons = await self._refused({target.job for target in batch.blocks})
-        for target in [target for target in batch.blocks if target.job in reasons]:
-            unplaced = Unplaced(UnplacedReason.REFUSED, reasons[target.job], (("job", target.job),))
+        reasons = batch.of_jobs(await self._refused({target.job for target in batch.blocks}))
+        if not self._reader.defaults.vouched:
+            reasons |= await self._ingest.ahead(batch)
+        for target, reason in reasons.items():
+            unplaced = Unplaced(UnplacedReason.REFUSED, reason, (("job", target.job),))
             for block in batch.blocks.pop(target):
                 leave_out(batch, unplaced, block.data)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diagnoser.ingest.batch import LINES_LIMIT, Batch, Place, Unplaced, check_count
-from diagnoser.model import LineBlock, Stream
+from diagnoser.model import DAEMON, KERNEL_SOURCES, LineBlock, Stream
 
 YEAR_2000, YEAR_2100 = 946_684_800.0, 4_102_444_800.0
 """What is outside is no time of a line."""
@@ -51,8 +51,18 @@ class LineGroups:
                 batch.add(place.target, _block(place.stream, group.texts, read_times(group.times), first, received))
 
 
+def one_line(stream: Stream, text: bytes) -> bytes:
+    """The message as one line, where a second one could pass as a message of the kernel: a path may hold a line feed,
+    which ``/dev/kmsg`` writes so."""
+    is_sender_known = stream.source in KERNEL_SOURCES or stream.source == DAEMON
+    return text.removesuffix(b"\n").replace(b"\n", b"\\x0a") if is_sender_known else text
+
+
 def _block(stream: Stream, texts: Sequence[bytes], times: Sequence[float], first: int, received: float) -> LineBlock:
     data = b"\n".join(texts)
+    if data.count(b"\n") >= len(texts):
+        texts = [one_line(stream, text) for text in texts]
+        data = b"\n".join(texts)
     if data.count(b"\n") >= len(texts):
         texts, times = _single_lines(texts, times)
         data = b"\n".join(texts)

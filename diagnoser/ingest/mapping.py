@@ -7,7 +7,7 @@ out of labels that were made for something else is passed over when it is not.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -15,7 +15,8 @@ from pydantic import Field as Describe
 from pydantic import ValidationError
 
 from diagnoser.ingest.batch import Labels, Place, RecordDefaults, Unplaced, target
-from diagnoser.ingest.presets import KUBERNETES, PLAIN, PRESETS, Candidates, Field
+from diagnoser.ingest.presets import KUBERNETES, PLAIN, PRESETS, SENDER_NAMES, Candidates, Field
+from diagnoser.ingest.senders import doubts, vouched_source
 from diagnoser.model import JOB_ID, Stream, UnplacedReason, expressions
 from diagnoser.model.errors import BadInput, Fault, RuleFaults
 from diagnoser.model.yaml_loader import StrictModel, locate, read
@@ -34,6 +35,8 @@ EMPTY = frozenset({""})
 NO_VALUES = frozenset({"", "-", "none", "null", "undefined", "unknown"})
 """Values that say that there is none, in labels that were not made for us."""
 DEFAULT_SOURCE = Stream().source
+DOUBTED_SENDER = "what the record says of its sender"
+"""Who decides a source that the record does not bear out."""
 
 _OTHER = re.compile(r"[^a-z0-9]+")
 _OUTER = re.compile(r"(?:resources?|resource_attributes|attributes|fields|meta)_")
@@ -177,7 +180,8 @@ class FieldMapping:
         self._stated = {field: (*own[field], *stated.get(field, ())) for field in FIELDS}
         self._derived = {field: tuple(derived.get(field, ())) for field in FIELDS}
         candidates = [c for order in (self._stated, self._derived) for of_field in order.values() for c in of_field]
-        self._names = frozenset(name for candidate in candidates for name in candidate.names)
+        senders = (name for names in SENDER_NAMES.values() for name in names)
+        self._names = frozenset(name for candidate in candidates for name in candidate.names).union(senders)
         of_pods = [stated, _of(KUBERNETES), {field: self._stated[field] + self._derived[field] for field in _COUNTS}]
         self._pod_labels = self._names & frozenset(
             name
@@ -222,7 +226,18 @@ class FieldMapping:
                 names = tuple(key for key, _ in labels if self.name(key) in read)
                 decisions[field] = Decision(value, decider.origin if decider else "query", names, fault)
             known[field] = value
+        source = vouched_source(known["source"], values)
+        if source != known["source"]:
+            decisions["source"] = replace(decisions["source"], value=source, origin=DOUBTED_SENDER)
         return decisions
+
+    def node_doubts(self, labels: Labels, defaults: RecordDefaults) -> str:
+        """Why lines with these labels would prove nothing about their node, or too much; "" where neither is so."""
+        values = self._values(labels)
+        known: dict[Field, str] = {}
+        for field in FIELDS:
+            known[field], _ = self._value(field, values, known, _default(field, defaults))
+        return doubts(known["source"], values)
 
     def _decider(
         self, field: Field, values: Mapping[str, str], known: Mapping[Field, str], default: str, value: str
@@ -271,9 +286,9 @@ class FieldMapping:
             if fault:
                 return Unplaced(_BAD[field], fault, labels)
             known[field] = value
-        source, rank = known["source"] or DEFAULT_SOURCE, int(known["rank"] or -1)
+        source, rank = vouched_source(known["source"], values) or DEFAULT_SOURCE, int(known["rank"] or -1)
         stream = defaults.stream_of(source, known["node"], rank)
-        if known["job"] and source != self._said("source", values, known, defaults):
+        if known["job"] and known["source"] != self._said("source", values, known, defaults):
             # What a label that was made for something else says vouches for no line of a job.
             stream = Stream(source, known["node"], rank)
         attempt = int(known["attempt"]) if known["attempt"] else None

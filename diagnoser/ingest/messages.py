@@ -13,6 +13,7 @@ from typing import Literal
 import orjson
 
 from diagnoser.ingest.batch import Batch, Labels, Place, RecordDefaults, Unplaced
+from diagnoser.ingest.line_groups import one_line
 from diagnoser.ingest.mapping import FieldMapping
 from diagnoser.ingest.ndjson import parse_ndjson
 from diagnoser.model import JOB_ID, LineBlock, Stream, UnplacedReason
@@ -77,13 +78,13 @@ class MessageReader:
         return _Origin((*headers, (KEY_LABEL, key)), self.defaults)
 
     def _read_text(self, batch: Batch, origin: _Origin, received: float) -> None:
-        """A message is lines, and its time is theirs."""
+        """A message is lines, and its time is theirs; one of a kernel is one line."""
         where = self.mapping.place(origin.labels, origin.defaults)
         if not isinstance(where, Place):
             for message in origin.messages:
                 leave_out(batch, _with_key(where), message.value)
             return
-        texts = [message.value.removesuffix(b"\n") for message in origin.messages]
+        texts = [one_line(where.stream, message.value).removesuffix(b"\n") for message in origin.messages]
         times = [
             message.time
             for message, text in zip(origin.messages, texts, strict=True)

@@ -138,6 +138,18 @@ SAGEMAKER: Candidates = {
     ),
 }
 
+SENDER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "transport": ("transport", "journal_transport", "systemd_transport"),
+    "facility": ("facility", "syslog_facility", "journal_syslog_facility", "log_syslog_facility_code"),
+    "identifier": ("appname", "syslog_identifier", "journal_syslog_identifier"),
+    "uid": ("uid", "journal_uid", "journald_uid"),
+    "unit": ("systemd_unit", "journal_systemd_unit"),
+}
+"""Names, in canonical form, by which collectors pass on what journald or syslog says of a record's sender."""
+
+DAEMON_UNITS = ("nvidia-fabricmanager.service",)
+"""Units of daemons that speak of hardware, and print nothing that a job can choose."""
+
 PLAIN: Candidates = {
     "cluster": ("cluster", "cluster_name"),
     "node": ("node", "host.name", "host", "hostname", "nodename"),
@@ -146,7 +158,10 @@ PLAIN: Candidates = {
     # `job` of a Prometheus-like label set often names what was scraped: it comes last.
     "job": ("job_id", "job"),
     "source": (
-        *_matching(("journal.transport", "transport", "syslog.identifier", "appname"), "^kernel$", "kernel"),
+        # Whether the record bears this out is looked at then (``senders``).
+        *_matching(SENDER_NAMES["transport"], "^kernel$", "kernel"),
+        *_matching(SENDER_NAMES["identifier"], "^kernel$", "syslog"),
+        *_matching(SENDER_NAMES["unit"], f"^(?:{'|'.join(DAEMON_UNITS)})$", "daemon"),
         "source",
         "log.iostream",
         "stream",

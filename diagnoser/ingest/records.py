@@ -11,10 +11,10 @@ from diagnoser.ingest.labels import NESTED_DEEP, flat, label_text
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import OWN, FieldMapping
 
-MESSAGE = ("message", "log", "line", "msg", "text", "body")
+MESSAGE = ("message", "log", "line", "msg", "text", "body", "MESSAGE")
 NODE = ("node", "host", "hostname")
 SOURCE = ("source", "stream")
-TIME = ("time", "timestamp", "ts", "@timestamp", "date")
+TIME = ("time", "timestamp", "ts", "@timestamp", "date", "__REALTIME_TIMESTAMP")
 _OURS = {
     name: OWN[0] + field
     for field, names in (

@@ -6,9 +6,9 @@ Offsets make a request that comes again count once, also where several replicas 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from diagnoser.compress import Compressor, Losses, pack, to_bytes
 from diagnoser.compress.lines import measure
@@ -28,8 +28,9 @@ from diagnoser.ingest.fair_queue import FairQueue
 from diagnoser.ingest.formats import formats
 from diagnoser.ingest.mapping import DEFAULT, FieldMapping
 from diagnoser.ingest.unplaced import UnplacedStreams
-from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream
-from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OutOfScope, Unavailable
+from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream, spoken_job_id
+from diagnoser.model.access import EVERYTHING, Viewer
+from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OutOfScope, OwnerMoved, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.ports import Append, Cursor, LogStore, OffsetAdvance
@@ -50,11 +51,29 @@ for fatal lines and two passes of zstd besides."""
 FAILED_SECONDS = 30.0
 """How long one failed commit makes a replica unready, if no other follows."""
 
-RefusedJobs = Callable[[Collection[str]], Awaitable[Mapping[str, str]]]
-"""Those of some jobs that the sender may send nothing of, each with the reason."""
+OWNER_TRIES = 3
 
 AnyBatch = TypeVar("AnyBatch", bound=Batch)
 AttemptCursors = dict[AttemptKey, dict[Stream, Cursor]]
+
+
+class JobSender(Protocol):
+    """Who sends the lines of a request (``web.access``). viewer: what it may speak of. vouches: it is an agent."""
+
+    @property
+    def viewer(self) -> Viewer: ...
+
+    @property
+    def vouches(self) -> bool: ...
+
+    async def names(self, jobs: Collection[str]) -> Mapping[str, str]:
+        """Job, as the sender says it -> what the store calls it."""
+
+    async def refused(self, jobs: Collection[str]) -> Mapping[str, str]:
+        """Those of the jobs, as the store calls them, that it may send nothing of, each with the reason."""
+
+    def forget(self, jobs: Collection[str]) -> None:
+        """What was remembered of these jobs is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +99,15 @@ class _Pending:
     done: asyncio.Future[IngestReceipt]
     size: int
     advances: Sequence[OffsetAdvance] = ()
+    viewer: Viewer = EVERYTHING
 
 
 @dataclass(slots=True)
 class _AttemptCommit:
-    """What one commit writes for one attempt."""
+    """What one commit writes for one attempt. senders: those that speak for one tenant only."""
 
     received: float
+    senders: set[Viewer] = field(default_factory=set)
     blocks: list[LineBlock] = field(default_factory=list)
     versions: dict[Stream, int] = field(default_factory=dict)
     covered: dict[Stream, OffsetRanges] = field(default_factory=dict)
@@ -163,9 +184,9 @@ class IngestService:
         format: str,
         defaults: RecordDefaults,
         received: float,
-        refused: RefusedJobs | None = None,
+        sender: JobSender | None = None,
     ) -> IngestReceipt:
-        """Returns once the lines are committed. refused: None when the sender may send lines of any job.
+        """Returns once the lines are committed. sender: None when it may send lines of any job.
 
         Raises BadInput, OutOfScope when all lines are of refused jobs, Overloaded when too many lines of this job wait
         already, for a commit or to be compressed, or Unavailable when they could not be committed.
@@ -173,7 +194,7 @@ class IngestService:
         parse, is_ours = self._formats[format]
         inline = format == "text" or len(body) <= INLINE_BYTES  # text costs one count of its lines
         batch = await _parsed(lambda: parse(body, defaults, received), inline)
-        receipt = await self.take(batch, format, defaults, received, refused)
+        receipt = await self.take(batch, format, defaults, received, sender)
         if is_ours and not batch.blocks:
             raise BadInput("no usable line: " + ("; ".join(batch.errors) or "the body holds no record"))
         return receipt
@@ -190,7 +211,7 @@ class IngestService:
         format: str,
         defaults: RecordDefaults,
         received: float,
-        refused: RefusedJobs | None = None,
+        sender: JobSender | None = None,
     ) -> IngestReceipt:
         """Returns once the lines of the batch, if it has any, are committed. Raises what ``accept`` does."""
         if self._unplaced and batch.unplaced:
@@ -199,11 +220,42 @@ class IngestService:
             receipt = IngestReceipt(rejected=batch.rejected, errors=tuple(batch.errors), unplaced=batch.unplaced_lines)
             self._metrics.observe_ingest(receipt, 0)
             return receipt
-        reasons = await refused({target.job for target in batch.blocks}) if refused else {}
+        for _ in range(OWNER_TRIES):
+            if sender:
+                await self._admit(batch, sender)
+            await self._backlog.check(target.job for target in batch.blocks)
+            turn, viewer = next(iter(batch.blocks)).job, sender.viewer if sender else EVERYTHING
+            try:
+                return await self._committed_with_others(turn, batch, received, viewer=viewer)
+            except OwnerMoved:
+                assert sender is not None, "only what speaks for one tenant is compared with the owner"
+                sender.forget({target.job for target in batch.blocks})
+        raise Unavailable("the owner of a job kept changing")
+
+    async def _admit(self, batch: Batch, sender: JobSender) -> None:
+        """Leaves in the batch what the sender may send, under the names that the store has for its jobs. Raises
+        OutOfScope when nothing is left."""
+        batch.rename(await sender.names({target.job for target in batch.blocks}))
+        reasons = batch.of_jobs(await sender.refused({target.job for target in batch.blocks}))
+        if not sender.vouches:
+            reasons |= await self.ahead(batch)
         if reasons and not batch.drop(reasons):
-            raise OutOfScope("; ".join(list(reasons.values())[:ERRORS_TOLD]))
-        await self._backlog.check(target.job for target in batch.blocks)
-        return await self._committed_with_others(next(iter(batch.blocks)).job, batch, received)
+            raise OutOfScope("; ".join(list(dict.fromkeys(reasons.values()))[:ERRORS_TOLD]))
+
+    async def ahead(self, batch: Batch) -> dict[Target, str]:
+        """Launches that no agent has told of, of jobs that one registered: a shipper may be faster by one."""
+        later = [target for target in batch.blocks if (target.attempt or 1) > 1 and not self._is_known(batch, target)]
+        newest = await self._store.newest_of_registered({target.job for target in later}) if later else {}
+        return {
+            target: f"the job {spoken_job_id(target.job)!r} has no launch {target.attempt} yet"
+            for target in later
+            if target.attempt and target.job in newest and target.attempt > newest[target.job] + 1
+        }
+
+    def _is_known(self, batch: Batch, target: Target) -> bool:
+        """Whether this process has stored lines of the same attempt and stream before."""
+        key, streams = AttemptKey(target.job, target.attempt or 1), {block.stream for block in batch.blocks[target]}
+        return any(self._known.get(key, stream) for stream in streams)
 
     async def store(self, batch: Batch, received: float, advances: Sequence[OffsetAdvance]) -> IngestReceipt:
         """Returns once the lines, and how far their partitions are read, are committed together. The batch may be
@@ -211,12 +263,17 @@ class IngestService:
         return await self._committed_with_others("", batch, received, advances)
 
     async def _committed_with_others(
-        self, turn: str, batch: Batch, received: float, advances: Sequence[OffsetAdvance] = ()
+        self,
+        turn: str,
+        batch: Batch,
+        received: float,
+        advances: Sequence[OffsetAdvance] = (),
+        viewer: Viewer = EVERYTHING,
     ) -> IngestReceipt:
         """turn: whose turn it is when many wait."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        pending = _Pending(batch, received, loop.create_future(), batch.size, advances)
+        pending = _Pending(batch, received, loop.create_future(), batch.size, advances, viewer)
         self._pending.put(turn, pending.size, pending)
         self._arrived.set()
         receipt = await pending.done
@@ -259,7 +316,7 @@ class IngestService:
         except asyncio.CancelledError:
             self._refuse(group, Unavailable("the service is stopping"))
             raise
-        except (BadInput, OffsetsMoved) as fault:
+        except (BadInput, OffsetsMoved, OwnerMoved) as fault:
             if len(group) == 1:
                 self._refuse(group, fault)
                 return
@@ -295,7 +352,7 @@ class IngestService:
             commit = await asyncio.to_thread(self._build, group, keys, cursors)
             try:
                 await self._store.append(commit.appends, advances)
-            except OffsetsMoved:
+            except (OffsetsMoved, OwnerMoved):
                 raise
             except Conflict:
                 self._known.forget(commit.appends)
@@ -365,6 +422,7 @@ class IngestService:
                     key, _new_commit(pending.received, cursors.get(key, {}))
                 )
                 commit.received = max(commit.received, pending.received)
+                commit.senders |= {pending.viewer} if pending.viewer.tenant else set()
                 for block in map(node_logs.with_times, blocks) if _is_node(key.job) else blocks:
                     lines, long = measure(block.data)
                     cursor = cursors.get(key, {}).get(block.stream, Cursor())
@@ -384,11 +442,13 @@ class IngestService:
         if 0 < size <= self._raw_bytes and not _is_node(key.job):  # what nodes say is rare, and read by many attempts
             text = b"\n".join(block.data.removesuffix(b"\n") for block in commit.blocks)
             fatal = compressor.has_fatal(text)
-            return Append(key, pack(commit.blocks), commit.received, cursors, fatal, size), None
+            packed = pack(commit.blocks)
+            return Append(key, packed, commit.received, cursors, fatal, size, frozenset(commit.senders)), None
         for block in commit.blocks:
             compressor.feed(block)
         delta = compressor.take()
-        return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal), delta.losses
+        senders = frozenset(commit.senders)
+        return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal, 0, senders), delta.losses
 
 
 async def _parsed(parse: Callable[[], AnyBatch], inline: bool) -> AnyBatch:

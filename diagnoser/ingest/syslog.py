@@ -1,21 +1,23 @@
 """Syslog messages (`application/syslog`): RFC 5424 and RFC 3164, one a line or with their length in front (RFC 6587).
 
-The host is the node. A message of the kernel's facility belongs to that node's kernel log, whatever the query says. Any
-other belongs to the job that the mapping finds in its structured data, its program or the query, and to the node's
-syslog where it finds none. Lines are kept as a syslogd writes them to a file, with the priority in front: that tells
-processes of a node apart, dates the line, and says how severe it is.
+The host is the node. A message of the kernel's facility belongs to that node, whatever else the request is for: to its
+kernel log where the query names the source ``kernel``, for only the shipper knows whether it read the kernel's own
+records (any process may claim that facility on ``/dev/log``); else to its syslog, as does all that belongs to no job.
+Any other belongs to the job that the mapping finds in its structured data, its program or the query. Lines are kept as
+a syslogd writes them to a file, with the priority in front: that tells processes of a node apart, dates the line, and
+says how severe it is.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from diagnoser.dialects.system_log import KERNEL, KERNEL_FACILITY
 from diagnoser.ingest.batch import ERRORS_TOLD, LINES_LIMIT, Batch, Place, RecordDefaults, Unplaced, check_count
 from diagnoser.ingest.mapping import OWN, FieldMapping
-from diagnoser.model import LineBlock
+from diagnoser.model import KERNEL_SOURCES, SYSLOG, LineBlock
 from diagnoser.model.errors import BadInput
 
-KERNEL_FACILITY = 0
 SOURCE = OWN[0] + "source"
 _ISO = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
 _DATE = rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
@@ -97,15 +99,18 @@ class _Streams:
     def _place(self, kernel: bool, host: bytes, program: bytes, data: bytes) -> Place | Unplaced:
         """Facility and query alone say whose word a line is: its text and structured data are any program's."""
         defaults, labels = self._defaults, [("host.name", _text(host))] if host != NIL else []
+        source = defaults.stream.source
+        if source in KERNEL_SOURCES and not (kernel and program.decode("latin-1") == KERNEL):
+            source = SYSLOG
         if kernel:
             # No message of a kernel is a job's: a query that names one is meant for the programs of the node.
             of_node = replace(defaults, job="", attempt=None, stream=replace(defaults.stream, rank=-1))
-            return self._mapping.place((*labels, (SOURCE, "kernel")), of_node)
+            return self._mapping.place((*labels, (SOURCE, source if source in KERNEL_SOURCES else SYSLOG)), of_node)
         labels += [("appname", _text(program))] if program != NIL else []
         labels += _parameters(data)
-        place = self._mapping.place((*labels, (SOURCE, defaults.stream.source)), defaults)
+        place = self._mapping.place((*labels, (SOURCE, source)), defaults)
         if isinstance(place, Unplaced):
-            in_node_log = self._mapping.place((*labels, (SOURCE, "syslog")), defaults)
+            in_node_log = self._mapping.place((*labels, (SOURCE, SYSLOG)), defaults)
             return in_node_log if isinstance(in_node_log, Place) else place
         return place
 

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from diagnoser.integrations.api_client import DiagnoserClient, connect
 from diagnoser.integrations.api_types import DiagnosisShape
-from diagnoser.integrations.assistant_text import Redact, fenced
+from diagnoser.integrations.assistant_text import fenced
 from diagnoser.model.errors import DiagnoserError
+from diagnoser.redaction.redact import Redact
 
 INSTRUCTIONS = (
     "diagnoser finds out why training jobs fail on a GPU cluster. Begin with list_incidents or list_diagnoses, then "
@@ -52,7 +53,7 @@ class Reader:
 
     def __init__(self, api: DiagnoserClient, redact: Redact, now: Callable[[], datetime]) -> None:
         self._api = api
-        self._redact = redact
+        self.redact = redact
         self._now = now
 
     async def list_incidents(self, state: State = "unresolved", node: Name = "", limit: Limit = 20) -> str:
@@ -97,7 +98,7 @@ class Reader:
         return self._answer({"node": node, "events": events, "diagnoses": [_row(one) for one in page["items"]]})
 
     def _answer(self, data: Mapping[str, Any]) -> str:
-        return fenced(data, f"DATA-{secrets.token_hex(8)}", self._redact)
+        return fenced(data, f"DATA-{secrets.token_hex(8)}", self.redact)
 
 
 def create(reader: Reader) -> MCPServer[Any]:
@@ -114,7 +115,7 @@ def create(reader: Reader) -> MCPServer[Any]:
         reader.node_history,
     )
     for tool in tools:
-        server.add_tool(_told(tool), annotations=hints, structured_output=False)
+        server.add_tool(_told(tool, reader.redact), annotations=hints, structured_output=False)
     return server
 
 
@@ -124,7 +125,7 @@ async def serve(url: str, token: str, redact: Redact) -> None:
         await create(Reader(api, redact, lambda: datetime.now(UTC))).run_stdio_async()
 
 
-def _told(tool: Tool) -> Tool:
+def _told(tool: Tool, redact: Redact) -> Tool:
     """Errors of ours become the tool's answer: the assistant may try another id, or tell the person."""
 
     @wraps(tool)
@@ -132,7 +133,7 @@ def _told(tool: Tool) -> Tool:
         try:
             return await tool(*given, **named)
         except DiagnoserError as error:
-            raise ToolError(str(error)) from None
+            raise ToolError(redact(str(error))) from None
 
     return told
 

@@ -26,13 +26,13 @@ from diagnoser.learning.rule_context import hidden
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.llm.answer import StrictAnswer
 from diagnoser.llm.prompt import Prompt
-from diagnoser.llm.redact import Redactor
 from diagnoser.llm.view import Pseudonymizer, delimited
 from diagnoser.model import Anchor, Baseline, Job, LearnedFilter, expressions
 from diagnoser.model.errors import BadInput, ModelFailed
 from diagnoser.model.taxonomy import Category, category_of
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, DiagnosisFilter, LanguageModel
+from diagnoser.redaction.redact import Redactor
 from diagnoser.rules.schema import Match, Role, RuleSet
 
 SAMPLES, AGREEING = 3, 2

@@ -13,15 +13,10 @@ import re2
 from diagnoser.dialects import node_lists
 from diagnoser.dialects.host_places import hosts_in
 from diagnoser.dialects.node_lists import has_digit
+from diagnoser.redaction.addresses import ADDRESS, NO_HOST
 
-_ADDRESS = re2.compile(
-    r"\b(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)\b"
-    r"|\b(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}\b"
-    r"|\b(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?::[0-9a-f]{1,4}){0,6}::(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?"
-)
 _WORD = re.compile(r"[\w.-]+")
 _RUN = re.compile(r"[^\W_]+")
-_NO_HOST = frozenset({"0.0.0.0", "127.0.0.1", "255.255.255.255"})  # noqa: S104 - compared, not bound
 
 _BRACKETS = re2.compile(r"([A-Za-z][A-Za-z0-9_.-]{0,98})\[[0-9,-]{1,500}\](?:[A-Za-z0-9_.-]*\[[0-9,-]+\])*")
 _LISTS_MAX = 64
@@ -57,7 +52,7 @@ class HostMap:
         if self._aliases:
             text = str(_BRACKETS.sub(self._listed, text))
             text = _WORD.sub(lambda match: self._hidden(match.group()), text)
-        return str(_ADDRESS.sub(self._address, text))
+        return str(ADDRESS.sub(self._address, text))
 
     def show(self, text: str) -> str:
         """``text`` of the model with the true names; an alias that was never handed out stays as it is."""
@@ -119,7 +114,7 @@ class HostMap:
 
     def _address(self, match: Any) -> str:
         address = str(match.group())
-        if address in _NO_HOST:
+        if address in NO_HOST:
             return address
         return self._alias(address)
 
@@ -129,8 +124,3 @@ def _ranges(numbers: list[int]) -> str:
     starts = [numbers[0], *(after for before, after in pairwise(numbers) if after != before + 1)]
     ends = [*(before for before, after in pairwise(numbers) if after != before + 1), numbers[-1]]
     return ",".join(str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True))
-
-
-def without_addresses(text: str) -> str:
-    """``text`` as it may leave the site: a chat or a receiver of webhooks has no use for addresses in log lines."""
-    return str(_ADDRESS.sub(lambda match: match.group() if match.group() in _NO_HOST else "<address>", text))

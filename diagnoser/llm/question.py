@@ -6,10 +6,10 @@ from typing import Any
 
 from diagnoser.dialects.node_lists import listed_nodes
 from diagnoser.llm.evidence import Checked
-from diagnoser.llm.redact import keyless
 from diagnoser.llm.view import LogView, Pseudonymizer, delimited
 from diagnoser.model import ASK_REASONS, Diagnosis, Evidence, Facts, Line, Rejected, RootCause
 from diagnoser.model.taxonomy import Category
+from diagnoser.redaction.redact import keyless
 
 _WEIGHED = 8
 _SIMILAR = 3

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from diagnoser.llm.hosts import HostMap
-from diagnoser.llm.redact import Redactor
 from diagnoser.model import Line
+from diagnoser.redaction.redact import Redactor
 
 _BREAKS = {ord(char): " " for char in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 _HIDDEN = dict.fromkeys((*range(8203, 8208), *range(8234, 8239), *range(8294, 8298), 65279))

@@ -29,21 +29,34 @@ def corrected(evidence: Evidence) -> Evidence:
     if not rank_offsets:
         return evidence
     stream_offsets = _stream_offsets(evidence, rank_offsets)
-    node_offsets = {stream.node: offset for stream, offset in stream_offsets.items() if stream.node}
+    by_node = _by_node(stream_offsets)
 
     def shifted(line: Line) -> Line:
-        offset = stream_offsets.get(line.stream, node_offsets.get(line.stream.node, 0.0))
-        return replace(line, time=line.time - offset) if offset and line.time > 0 else line
+        offset = stream_offsets.get(line.stream, by_node.get(line.stream.node, 0.0))
+        return replace(line, time=line.time - offset) if offset and line.is_dated else line
 
-    points = (replace(point, time=point.time - rank_offsets.get(point.rank, 0.0)) for point in evidence.progress)
+    points = (
+        replace(point, time=point.time - rank_offsets.get(point.rank, 0.0)) if point.is_dated else point
+        for point in evidence.progress
+    )
     return in_order(replace(evidence, progress=tuple(points)), tuple(map(shifted, evidence.lines)))
+
+
+def node_offsets(evidence: Evidence) -> dict[str, float]:
+    """node -> seconds by which its clock is ahead, as the ranks there show; only nodes whose streams name them."""
+    rank_offsets = _rank_offsets(evidence)
+    return _by_node(_stream_offsets(evidence, rank_offsets)) if rank_offsets else {}
+
+
+def _by_node(stream_offsets: Mapping[Stream, float]) -> dict[str, float]:
+    return {stream.node: offset for stream, offset in stream_offsets.items() if stream.node}
 
 
 def _rank_offsets(evidence: Evidence) -> dict[int, float]:
     """rank -> seconds by which its clock is ahead of the middle of all; only ranks whose clock is clearly off."""
     steps: dict[int, dict[int, float]] = defaultdict(dict)
     for point in evidence.progress:
-        if point.step is not None and point.time > 0 and point.rank >= 0:
+        if point.step is not None and point.is_dated and point.rank >= 0:
             steps[point.step][point.rank] = point.time
     differences: dict[int, list[float]] = defaultdict(list)
     for times in steps.values():

@@ -6,15 +6,17 @@ said about ranks and nodes must not locate a failure of the newest one.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 import re2
 
 from diagnoser.localize.progress import ProgressTimeline
-from diagnoser.model import Evidence, Progress, Stream
+from diagnoser.model import Evidence, Line, Progress, Stream
 from diagnoser.model.evidence import rank_nodes
 
 _COMES_UP = (
@@ -52,26 +54,60 @@ def starts(evidence: Evidence, ended: Iterable[int]) -> list[int]:
     ended: lines that say that a run has ended. The start of the log itself is not among the results.
     """
     timeline = ProgressTimeline(evidence)
-    ends = sorted(timeline.place(evidence.lines[index]) for index in ended)
-    places = [timeline.place(line) for line in evidence.lines]
-    first_lines, before = set(), (0, 0)
-    for place in sorted(_coming_up(evidence, timeline)):
-        steps, ends_passed = bisect_left(timeline.places, place), bisect_left(ends, place)
-        if steps > before[0] + _FEW or ends_passed > before[1]:
-            last = max([*timeline.places[steps - 1 : steps], *ends[ends_passed - 1 : ends_passed]])
-            first_lines.add(_first_after(places, last))
-        before = steps, ends_passed
-    return sorted(index for index in first_lines if index is not None)
+    orders: dict[Stream | None, _LaunchSigns] = defaultdict(_LaunchSigns)
+    for index, line in enumerate(evidence.lines):
+        orders[timeline.order_of(line.stream)].lines.append((_place(timeline, line), index))
+    for point in evidence.progress:
+        order = timeline.order_of(point.stream)
+        if point.step is not None:
+            orders[order].steps.append(timeline.place_of(point) if order is None else float(point.line))
+    for index in ended:
+        line = evidence.lines[index]
+        orders[timeline.order_of(line.stream)].ends.append(_place(timeline, line))
+    for stream, place in _coming_up(evidence, timeline):
+        orders[timeline.order_of(stream)].coming_up.add(place)
+    # The streams of a job are launched together: the first line of them all begins the launch.
+    return sorted({min(filter(None, begins)) for begins in zip_longest(*(signs.begins() for signs in orders.values()))})
 
 
-def _coming_up(evidence: Evidence, timeline: ProgressTimeline) -> set[float]:
+@dataclass(slots=True)
+class _LaunchSigns:
+    """Places at which something tells of launches, in streams whose lines share one order. lines: with their indices
+    into ``Evidence.lines``."""
+
+    lines: list[tuple[float, int]] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    coming_up: set[float] = field(default_factory=set)
+
+    def begins(self) -> list[int]:
+        """The first line of each launch but the first one."""
+        steps, ends, lines = sorted(self.steps), sorted(self.ends), sorted(self.lines)
+        first_lines, before = set(), (0, 0)
+        for place in sorted(self.coming_up - {math.inf}):
+            steps_passed, ends_passed = bisect_left(steps, place), bisect_left(ends, place)
+            if steps_passed > before[0] + _FEW or ends_passed > before[1]:
+                last = max([*steps[steps_passed - 1 : steps_passed], *ends[ends_passed - 1 : ends_passed]])
+                first_lines.add(_first_after(lines, last))
+            before = steps_passed, ends_passed
+        return sorted(index for index in first_lines if index is not None)
+
+
+def _coming_up(evidence: Evidence, timeline: ProgressTimeline) -> Iterator[tuple[Stream, float]]:
     """Where processes start up: from kept lines, and from the first and last of routine lines that were not kept."""
     search = _comes_up().search
-    places = {timeline.place(line) for line in evidence.lines if search(line.body)}
+    for line in evidence.lines:
+        if search(line.body):
+            yield line.stream, _place(timeline, line)
     for template in evidence.templates:
         if all(map(search, template.samples)):
-            places |= {timeline.at(*template.first), timeline.at(*template.last)}
-    return places - {math.inf}
+            for stream, number in (template.first, template.last):
+                yield stream, timeline.at(stream, number) if timeline.order_of(stream) is None else float(number)
+
+
+def _place(timeline: ProgressTimeline, line: Line) -> float:
+    """The place of a line among those that share an order with it."""
+    return timeline.place(line) if timeline.order_of(line.stream) is None else float(line.number)
 
 
 @lru_cache(maxsize=1)
@@ -79,9 +115,10 @@ def _comes_up() -> Any:
     return re2.compile(_COMES_UP)
 
 
-def _first_after(places: Sequence[float], place: float) -> int | None:
-    """Lines of node logs are not on the attempt's timeline: their place is infinite."""
-    return next((index for index, candidate in enumerate(places) if place < candidate < math.inf), None)
+def _first_after(lines: Sequence[tuple[float, int]], place: float) -> int | None:
+    """Lines of node logs are not on the attempt's timeline: their place is infinite. lines: by place."""
+    after = bisect_right(lines, (place, math.inf))
+    return lines[after][1] if after < len(lines) and lines[after][0] < math.inf else None
 
 
 def around(evidence: Evidence, begins: Sequence[int], index: int) -> LaunchSegment:

@@ -2,12 +2,14 @@
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import chain, takewhile
 from statistics import fmean, median, pstdev
 
 from diagnoser.model import Evidence, Line, Progress, Stream
+from diagnoser.model.order import LATE, are_outputs_of_one_process, follows_restart
 
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
@@ -45,20 +47,18 @@ class LossBreak:
 class ProgressTimeline:
     """The progress series, to ask whether training went on after a line. Built once per log: logs have many candidates.
 
-    places: of all steps, ascending, on a scale that lines and steps share: line numbers where there is one stream, else
-        times.
+    Only steps count that are known to have come after the line: see ``model.order``. Places are on a scale that lines
+    and steps share: line numbers where there is one stream, else times, of arrival where no others are known. They tell
+    what came first only among streams that ``order_of`` puts together.
     """
 
     def __init__(self, evidence: Evidence) -> None:
         own = {line.stream for line in evidence.lines if line.stream.from_job}
         self._single = len(own) <= 1
         stepped = [point for point in evidence.progress if point.step is not None]
-        stepped.sort(key=self.place_of)
-        self.places = [self.place_of(point) for point in stepped]
-        self._steps = [point.step for point in stepped]
-        self._ranks = [point.rank for point in stepped]
-        self._began = dict(zip(reversed(self._ranks), reversed(self.places), strict=True))
-        self._calm = [self.place_of(point) for point in evidence.progress if _is_finite(point)]
+        self._steps = _PointOrders(stepped, next(iter(own), None) if self._single else None)
+        self._calm = _PointOrders(list(filter(_is_finite, evidence.progress)), self._steps.only)
+        self._undated = {line.stream for line in evidence.lines if line.arrived}
         self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
         for line in () if self._single else evidence.lines:
             numbers, places = self._line_places.setdefault(line.stream, ([], []))
@@ -71,25 +71,22 @@ class ProgressTimeline:
         Where the rank that printed the line had told its own steps before, only its own count: others train on for a
         moment without it.
         """
-        place = self.place(line)
-        after = bisect_right(self.places, place)
-        if self._began.get(line.rank, math.inf) <= place and line.rank >= 0:
-            own = (self._steps[index] for index in range(after, len(self._steps)) if self._ranks[index] == line.rank)
-            return len(set(islice(own, 10 * steps + 10))) > steps
-        return len(set(islice(self._steps, after, after + 10 * steps + 10))) > steps
+        own = frozenset({line.rank}) if line.rank >= 0 else None
+        ranks = own if own and self._steps.has_before(line, own) else None
+        return self._steps.count_after(line, ranks) > steps
 
     def lived_on(self, line: Line, ranks: Sequence[int], steps: int) -> bool:
         """Whether these ranks advanced by more than ``steps`` different steps after ``line``; all ranks without any."""
-        after = bisect_right(self.places, self.place(line))
-        own = (
-            s for s, rank in zip(self._steps[after:], self._ranks[after:], strict=True) if not ranks or rank in ranks
-        )
-        return len(set(islice(own, 10 * steps + 10))) > steps
+        return self._steps.count_after(line, frozenset(ranks) or None) > steps
 
     def calmed(self, line: Line) -> bool:
         """Whether a later point shows a finite loss again."""
-        place = self.place(line)
-        return any(calm > place for calm in self._calm)
+        return self._calm.count_after(line, None) > 0
+
+    def order_of(self, stream: Stream) -> Stream | None:
+        """The lines of which streams share an order with those of this one: only its own, as it prints no times; None:
+        those of all streams that print times, or of the only one."""
+        return stream if not self._single and stream in self._undated else None
 
     def place_of(self, point: Progress) -> float:
         return float(point.line) if self._single else point.time
@@ -107,6 +104,104 @@ class ProgressTimeline:
         if self._single:  # a node's own log counts its lines apart
             return math.inf if not line.stream.from_job else float(line.number)
         return line.time if line.time > 0 else math.inf
+
+
+class StepOrder:
+    """Steps in one order, with the number of different ones from each of them to the end."""
+
+    def __init__(self, points: Iterable[tuple[float, int | None]]) -> None:
+        """points: place in the order, and step."""
+        ordered = sorted(points, key=lambda point: point[0])
+        self._places = [place for place, _ in ordered]
+        self.first = self._places[0] if ordered else math.inf
+        self._counts, steps = [0], set[int | None]()
+        for _, step in reversed(ordered):
+            steps.add(step)
+            self._counts.append(len(steps))
+        self._counts.reverse()
+
+    def count_after(self, place: float) -> int:
+        return self._counts[bisect_right(self._places, place)]
+
+
+def body_begins(points: Iterable[Progress]) -> dict[tuple[Stream, float], float]:
+    """(stream, arrival of a body of lines) -> when its lines were printed, at the earliest: after the body before had
+    arrived; infinitely long ago for the first one."""
+    arrivals: dict[Stream, set[float]] = defaultdict(set)
+    for point in points:
+        arrivals[point.stream].add(point.received)
+    begins = dict[tuple[Stream, float], float]()
+    for stream, received in arrivals.items():
+        ordered = sorted(received)
+        begins |= {(stream, time): before for before, time in zip([-math.inf, *ordered], ordered, strict=False)}
+    return begins
+
+
+class _PointOrders:
+    """Points of the progress series in every order that one of them shares with a line. only: the stream of all points
+    where there is but one."""
+
+    def __init__(self, points: Sequence[Progress], only: Stream | None) -> None:
+        self.only = only
+        self._by_stream: dict[Stream, list[Progress]] = defaultdict(list)
+        for point in points:
+            self._by_stream[only or point.stream].append(point)
+        self._kinds: dict[object, StepOrder] = {}
+
+    def count_after(self, line: Line, ranks: frozenset[int] | None) -> int:
+        """How many different steps are known to have been made after ``line``. ranks: of these; None: of all."""
+        if self.only:
+            return self._of_stream(self.only, ranks).count_after(line.number) if line.stream == self.only else 0
+        counts = [self._of_stream(line.stream, ranks).count_after(line.number), self._of_restarts(line.stream, ranks)]
+        if line.is_dated:
+            counts.append(self._dated(ranks).count_after(line.time))
+        if line.received:
+            counts.append(self._of_other_output(line, ranks).count_after(line.received + LATE))
+        return max(counts)
+
+    def has_before(self, line: Line, ranks: frozenset[int]) -> bool:
+        """Whether one of these ranks is known to have made a step before ``line``, or as one of its own stream."""
+        if self._of_stream(self.only or line.stream, ranks).first <= line.number:
+            return self.only in (None, line.stream)
+        return not self.only and line.is_dated and self._dated(ranks).first <= line.time
+
+    def _of_stream(self, stream: Stream, ranks: frozenset[int] | None) -> StepOrder:
+        return self._series((stream, ranks), lambda: ((p.line, p.step) for p in _of(self._by_stream[stream], ranks)))
+
+    def _dated(self, ranks: frozenset[int] | None) -> StepOrder:
+        return self._series(ranks, lambda: ((p.time, p.step) for p in _of(self._points(), ranks) if p.is_dated))
+
+    def _of_restarts(self, stream: Stream, ranks: frozenset[int] | None) -> int:
+        """Steps in the files of processes that the launcher started after those of the stream."""
+        later = [other for other in self._by_stream if follows_restart(other, stream)]
+        return len({point.step for other in later for point in _of(self._by_stream[other], ranks)})
+
+    def _of_other_output(self, line: Line, ranks: frozenset[int] | None) -> StepOrder:
+        """The steps that the process of the line prints into its other output, without times of both.
+
+        Such a step was made after the line if the body before it had arrived after the line already, and not before.
+        """
+        return self._series((line.stream, line.is_dated, ranks), lambda: self._other_output(line, ranks))
+
+    def _other_output(self, line: Line, ranks: frozenset[int] | None) -> Iterator[tuple[float, int | None]]:
+        for stream, points in self._by_stream.items():
+            if stream == line.stream or not are_outputs_of_one_process(stream, line.stream):
+                continue
+            begins = body_begins(points)
+            undated = (p for p in _of(points, ranks) if not (line.is_dated and p.is_dated))
+            yield from ((begins[p.stream, p.received], p.step) for p in undated)
+
+    def _points(self) -> Iterator[Progress]:
+        return chain.from_iterable(self._by_stream.values())
+
+    def _series(self, key: object, points: Callable[[], Iterable[tuple[float, int | None]]]) -> StepOrder:
+        if key not in self._kinds:
+            self._kinds[key] = StepOrder(points())
+        return self._kinds[key]
+
+
+def _of(points: Iterable[Progress], ranks: frozenset[int] | None) -> Iterator[Progress]:
+    return (point for point in points if ranks is None or point.rank in ranks)
 
 
 def restarts(evidence: Evidence) -> list[int]:

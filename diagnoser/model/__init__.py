@@ -56,7 +56,19 @@ from diagnoser.model.hangs import (
     cited_place,
 )
 from diagnoser.model.incidents import Incident, IncidentChange, IncidentState
-from diagnoser.model.jobs import ENDS, Attempt, AttemptKey, CheckpointPhase, Event, EventKind, Facts, Job
+from diagnoser.model.jobs import (
+    ENDS,
+    Attempt,
+    AttemptKey,
+    CheckpointPhase,
+    Event,
+    EventKind,
+    Facts,
+    Job,
+    is_made_by_agent,
+    own_job_id,
+    spoken_job_id,
+)
 from diagnoser.model.learned import (
     LOADED,
     Author,
@@ -71,9 +83,12 @@ from diagnoser.model.learned import (
 from diagnoser.model.lines import (
     ALERTS,
     CLEAN_RUNS,
+    DAEMON,
     JOB_ID,
+    KERNEL_SOURCES,
     NODE_LOG,
     NODE_SOURCES,
+    SYSLOG,
     Anchor,
     LineBlock,
     Provenance,
@@ -111,14 +126,17 @@ __all__ = [
     "ALERTS",
     "ASK_REASONS",
     "CLEAN_RUNS",
+    "DAEMON",
     "ENDS",
     "JOB_ID",
+    "KERNEL_SOURCES",
     "LOADED",
     "MISMATCHED_COLLECTIVES",
     "NODE_LOG",
     "NODE_SOURCES",
     "NO_DIFF",
     "RUNTIME_SOURCES",
+    "SYSLOG",
     "WAITING_RANKS",
     "Advice",
     "Anchor",
@@ -223,6 +241,9 @@ __all__ = [
     "ValidationResult",
     "changed_by_model",
     "cited_place",
+    "is_made_by_agent",
     "node_log_id",
+    "own_job_id",
     "provenance_of",
+    "spoken_job_id",
 ]

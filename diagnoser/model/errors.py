@@ -10,7 +10,8 @@ DiagnoserError
 │   ├── OutOfScope      a token that may not do this                         -> 403
 │   └── Throttled       too many wrong tokens from this address              -> 429
 ├── Conflict            somebody else wrote first; the caller re-reads       -> 409
-│   └── OffsetsMoved    another member of the group stored these messages
+│   ├── OffsetsMoved    another member of the group stored these messages
+│   └── OwnerMoved      the job was given to its owner meanwhile
 ├── Unavailable         a part the service needs does not answer; try again  -> 503
 ├── Overloaded          one sender has its share of what may wait            -> 429
 ├── LogRefused          a log file that may not be read, in the words of an attribution service
@@ -79,6 +80,10 @@ class Throttled(Denied):
 class Conflict(DiagnoserError):
     status = 409
     title = "Conflict"
+
+
+class OwnerMoved(Conflict):
+    title = "The job has another owner now"
 
 
 class OffsetsMoved(Conflict):

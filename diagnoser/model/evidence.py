@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from diagnoser.model.lines import Stream
 
+_ONLY = Stream()
+"""The stream of a log that has but one."""
 ORDERED_SIGNALS = frozenset({1, 2, 3, 15})
 """Signals by which a person, a scheduler or a launcher asks a process to end."""
 
@@ -31,9 +33,11 @@ class Line:
     text: as it came, decoded; very long lines are cut in the middle with the cut counted in the text.
     body: without terminal codes and without launcher prefixes (``12: ``, ``[default0]:``, ``[rank12]:``, pod, host).
     rank, node: from the prefixes, else from the stream; -1 and "" when unknown.
-    time: from the record or parsed from the line, else the time the block was received; 0.0 when unknown.
+    time: from the record or parsed from the line or from one before it, else the time the block was received; 0.0 when
+    unknown. arrived: whether it is when the block was received.
     task: the number that ``srun --label`` put in front; it is also the rank only where each task is one rank.
     received: when the service received it, by its own clock; 0.0 in a file.
+    continues: of a node's log, where it goes on with the message before it.
     """
 
     stream: Stream
@@ -46,6 +50,13 @@ class Line:
     mark: Mark = Mark.CONTEXT
     task: int = -1
     received: float = 0.0
+    arrived: bool = False
+    continues: bool = False
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether ``time`` is when the line was printed."""
+        return self.time > 0 and not self.arrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +141,8 @@ class Progress:
     """One point of the progress series. NaN in ``loss`` and ``grad_norm`` is a finding, None is "not printed".
 
     line: 1-based number in its stream. step: training iteration. step_seconds: mean time of one iteration.
-    checkpoint: path or name of a checkpoint that this line says was saved, else "". received: as of a ``Line``.
+    checkpoint: path or name of a checkpoint that this line says was saved, else "". stream, received, arrived: as of a
+    ``Line``.
     """
 
     line: int
@@ -144,6 +156,17 @@ class Progress:
     checkpoint: str = ""
     stage: Stage = Stage.TRAIN
     received: float = 0.0
+    stream: Stream = _ONLY
+    arrived: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.line
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether ``time`` is when the line was printed."""
+        return self.time > 0 and not self.arrived
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What the cluster says of a job."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,6 +8,7 @@ from enum import StrEnum
 from diagnoser.model.baseline import Baseline
 from diagnoser.model.hangs import RuntimeFile
 from diagnoser.model.lines import Provenance
+from diagnoser.model.plans import NodeEvent
 
 
 class EventKind(StrEnum):
@@ -53,12 +55,18 @@ class Event:
     finite: bool | None = None
     just_in_time: bool = False
 
+    @property
+    def is_clean_end(self) -> bool:
+        """Whether it says that the whole attempt ended well; the exit of a single rank does not."""
+        return self.kind is EventKind.EXIT and self.code == 0 and not self.signal and self.rank is None
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A training job as registered. An attempt is one launch of it.
 
     tenant: whom the scheduler knows the job to belong to (a user, a namespace), as an agent told; empty when none did.
+    registered: an agent told of it, so that it also tells how each launch ends.
     """
 
     id: str
@@ -71,6 +79,28 @@ class Job:
     labels: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
     tenant: str = ""
+    registered: bool = False
+
+
+_OF_TENANT = "~"
+
+
+def own_job_id(job: str, tenant: str) -> str:
+    """The name in the store of what a tenant's token says under an id that no agent registered for that tenant. No
+    request can choose it: an id of a job holds no ``~``."""
+    return f"{job}{_OF_TENANT}{tenant}"
+
+
+def spoken_job_id(job: str) -> str:
+    """The id as its tenant says it."""
+    return job.partition(_OF_TENANT)[0] or job
+
+
+def is_made_by_agent(job: str, cluster: str) -> bool:
+    """Whether the id has the form of those that the agent of a cluster makes: a word, the cluster, and what the
+    scheduler calls the job, with the same separator between them."""
+    head = re.match(r"[A-Za-z0-9]+([-:])", job)
+    return head is not None and job.startswith(f"{cluster}{head[1]}", head.end())
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,7 +137,7 @@ class Facts:
     that it failed, and when it ended; zeros when not known. baseline: of the job's family, empty where no clean run is
     known. nodes: those that the scheduler gave the attempt, empty when not known. runtime: dumps of its ranks.
     last_line: when the newest line came in, 0.0 when not known. earlier_checkpoints: checkpoint events of the attempts
-    before this one, an entry each, the oldest first.
+    before this one, an entry each, the oldest first. node_events: what agents told of ``nodes`` at about that time.
     """
 
     job: Job = Job(id="")
@@ -120,6 +150,7 @@ class Facts:
     runtime: tuple[RuntimeFile, ...] = ()
     last_line: float = 0.0
     earlier_checkpoints: tuple[tuple[Event, ...], ...] = ()
+    node_events: tuple[NodeEvent, ...] = ()
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

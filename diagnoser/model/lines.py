@@ -8,7 +8,16 @@ from enum import StrEnum
 JOB_ID = r"^[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,199}$"
 """Allowed job ids: those that schedulers make and that fit into one segment of a URL."""
 
-NODE_SOURCES = frozenset({"kernel", "dmesg", "syslog", "scheduler"})
+KERNEL_SOURCES = frozenset({"kernel", "dmesg"})
+"""Sources of the kernel's own records, as user space cannot write them: only what they say can prove a fault."""
+
+DAEMON = "daemon"
+"""Source of lines whose daemon the shipper authenticated, by what journald says of the unit that sent them."""
+
+SYSLOG = "syslog"
+"""Source of what any process of a node can write: it describes the node, and leads to asking it."""
+
+NODE_SOURCES = KERNEL_SOURCES | {DAEMON, SYSLOG, "scheduler"}
 """Sources whose lines speak of a node: sent without a job they belong to it, and to no attempt."""
 
 ALERTS = "alertmanager"
@@ -30,7 +39,7 @@ class Provenance(StrEnum):
 
 
 _VOUCHED = {
-    **dict.fromkeys(("kernel", "dmesg", "syslog", ALERTS), Provenance.NODE),
+    **dict.fromkeys((*KERNEL_SOURCES, DAEMON, SYSLOG, ALERTS), Provenance.NODE),
     **dict.fromkeys(("scheduler", "scontrol", "kubernetes"), Provenance.SCHEDULER),
     **dict.fromkeys(("flight_recorder", "nccl_ras", "stack_dump"), Provenance.RUNTIME),
 }

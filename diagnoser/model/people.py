@@ -1,7 +1,7 @@
 """People who sign in: their roles, their accounts, and the sessions of their browsers."""
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +9,21 @@ from diagnoser.model.access import Credential, Scope
 
 PASSWORD_LEAST, PASSWORD_MOST = 12, 1000
 """Characters of a password. The upper bound is for the hash's sake."""
+SERVICE_NAME = "diagnoser"
+_COMMON = """
+    password passwort passw0rd pass admin administrator root user login welcome letmein access master secret
+    changeme default qwerty qwertz azerty asdf zxcv 1q2w3e4r 1qaz2wsx iloveyou monkey dragon sunshine princess
+    football baseball superman batman trustno1 shadow michael jennifer jordan hunter hello freedom whatever
+    starwars cheese computer internet server cluster training nvidia slurm kubernetes gpu test demo guest temp
+    summer winter spring autumn january february march april june july august september october november december
+    monday friday 123 1234 12345 123456 1234567 12345678 123456789 1234567890 111111 000000 123123 654321 2023
+    2024 2025 2026 2027
+"""
+COMMON_PASSWORDS = frozenset(_COMMON.split())
+"""What lists of leaked passwords begin with, and words of the place: NIST SP 800-63B section 3.1.1.2 asks for both."""
+_ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "01234567890123456789", "qwertyuiop", "asdfghjkl", "zxcvbnm", "qwertzuiop")
+_ROWS = (*_ALPHABETS, *(row[::-1] for row in _ALPHABETS))
+_LOOK_ALIKES = str.maketrans("0134578@$!", "oleastbasi")
 NAME_MOST = 100
 RESERVED_NAMES = frozenset({"anonymous", "diagnoser", "recovery"})
 """Names by which history means somebody else."""
@@ -130,8 +145,32 @@ def password_fault(password: str, name: str) -> str:
     length = len(prepared_password(password))
     if not PASSWORD_LEAST <= length <= PASSWORD_MOST:
         return f"a password has {PASSWORD_LEAST} to {PASSWORD_MOST} characters; this one has {length}"
-    if name.casefold() in password.casefold() and length < len(name) + PASSWORD_LEAST:
+    spelled = prepared_password(password).casefold()
+    if name.casefold() in spelled and length < len(name) + PASSWORD_LEAST:
         return "the password is little more than the name of the user"
-    if len(set(password)) < 5:
+    if len(set(spelled)) < 5:
         return "the password repeats very few characters"
+    if _rest(spelled, (name.casefold(), SERVICE_NAME)) < PASSWORD_LEAST // 2:
+        return "the password is little more than the name of the user or of the service"
+    if any(spelled == (spelled[:size] * length)[:length] for size in range(1, length // 2 + 1)):
+        return "the password repeats one short piece"
+    if _in_sequence(spelled) > length // 2:
+        return "the password is a row of the alphabet, of numbers or of a keyboard"
+    if _rest(spelled, COMMON_PASSWORDS) < PASSWORD_LEAST // 2:
+        return "the password is made of the most common ones"
     return ""
+
+
+def _rest(spelled: str, words: Iterable[str]) -> int:
+    """How many characters are left without these words, those that look like letters read as such."""
+    letters = spelled.translate(_LOOK_ALIKES)
+    for word in sorted(words, key=len, reverse=True):
+        letters = letters.replace(word.translate(_LOOK_ALIKES), "") if len(word) > 2 else letters
+    return sum(char.isalnum() for char in letters)
+
+
+def _in_sequence(spelled: str) -> int:
+    """Characters that stand in a row of four as they do in the alphabet, among the numbers or on a keyboard."""
+    places = range(len(spelled) - 3)
+    rows = [place for place in places if any(spelled[place : place + 4] in row for row in _ROWS)]
+    return len({place + step for place in rows for step in range(4)})

@@ -49,6 +49,9 @@ class PlanReason(StrEnum):
     SUSPECTED_AGAIN = "suspected_again"  # unproven, but another tenant's job suspected the same node
     BAD_CHECKPOINT = "bad_checkpoint"  # the checkpoint to go back to was reported bad after the plan was made
     TENANT_CAP = "tenant_cap"  # the tenant's share of launches or evictions is spent
+    ATTEMPT_CLOSED = "attempt_closed"  # a person refused a plan for this attempt, or the job ran again and completed
+    STILL_RUNNING = "still_running"  # the scheduler shows that the job runs, and the verdict is not a hang
+    NOT_CONFIRMED = "not_confirmed"  # the node itself was asked, and does not confirm what its shipped log says
     APPROVED = "approved"
     TAKEN_BACK = "taken_back"  # a person took an approval or a refusal back: it waits again
     REFUSED = "refused"
@@ -255,13 +258,15 @@ class ClusterHistory:
 
     past: plans of the cluster's last day, those of its last week with the same failure or the same first suspect, and
     those of the same job; oldest first. marks: the last event of each node that has one. fleet: scope -> number of
-    nodes that are known. open: tripped scopes.
+    nodes that are known. open: tripped scopes. completed: number of the newest attempt of the plan's job that ended
+    well, 0 for none.
     """
 
     past: tuple[Plan, ...] = ()
     marks: Mapping[str, NodeEvent] = field(default_factory=dict)
     fleet: Mapping[str, int] = field(default_factory=dict)
     open: frozenset[str] = frozenset()
+    completed: int = 0
 
 
 class MessageKind(StrEnum):

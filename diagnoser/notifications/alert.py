@@ -1,12 +1,14 @@
 """Alerts from verdicts, plans and scores. Text from logs and models is masked and bounded here."""
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 
 from diagnoser.model import Diagnosis, Job, Plan, PlanReason, PlanState, cited_place
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.taxonomy import Category
 from diagnoser.model.trials import ScoreDrop
+from diagnoser.redaction.redact import masked, masked_entry, without_secrets
 
 LINE_LENGTH = 1_500
 TEXT_LENGTH = 600
@@ -56,6 +58,18 @@ def failure_alert(
         labels=dict(job.labels),
         diagnosis=id,
     )
+
+
+def seal(alert: Alert) -> Alert:
+    """Mask secrets wherever a job may have put one: in its id, its labels, a node's name, what decided.
+
+    Text of logs and models is masked before, with what this site adds. Ids of ours stay.
+    """
+    ours = ("incident", "link", "diagnosis", "plan", "facts")
+    texts = {field.name: getattr(alert, field.name) for field in fields(alert) if field.name not in ours}
+    shown = masked(texts, without_secrets)
+    facts = tuple((name, masked_entry(name, value, without_secrets)) for name, value in alert.facts)
+    return replace(alert, **(shown | {"facts": facts, "notes": tuple(shown["notes"])}))
 
 
 _PLAN_STATES = {
@@ -135,4 +149,6 @@ def _one_line(text: str) -> str:
 
 
 def _cut(text: str, length: int) -> str:
+    """Mask before cutting: half a secret is not recognised."""
+    text = without_secrets(text)
     return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"

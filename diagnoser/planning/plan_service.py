@@ -41,7 +41,8 @@ class PlanService:
                 return None
             if result.plan.state is PlanState.SENT:
                 assert result.plan.lease is not None, "it was claimed just now"
-                checked = await self.check_rollback(result.plan, now, unused=result.plan.lease.token)
+                open_plan = await self._check_completed(result.plan, now)
+                checked = await self.check_rollback(open_plan, now, unused=result.plan.lease.token)
                 if checked.state is PlanState.SENT and checked.lease is not None:
                     return checked
                 continue
@@ -62,6 +63,11 @@ class PlanService:
         if PlanReason.BAD_CHECKPOINT in result.reasons and result.plan.state is not PlanState.SENT:
             await self.store.diagnose_again(AttemptKey(result.plan.job, result.plan.attempt), now)
         return result.plan
+
+    async def _check_completed(self, plan: Plan, now: float) -> Plan:
+        """The plan that was just claimed, or the same held because a later attempt of its job has completed."""
+        completed = await self.store.completed_attempt(AttemptKey(plan.job, plan.attempt))
+        return await self.change(plan.id, now, self.commands.close_attempt(completed, now)) if completed else plan
 
     async def check_rollback(self, plan: Plan, now: float, unused: str = "") -> Plan:
         """The plan as it stands after another look at what was reported of its checkpoint.

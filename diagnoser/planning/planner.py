@@ -22,8 +22,9 @@ from diagnoser.model import (
 )
 from diagnoser.model.alerts import Alert, encode
 from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
+from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.trials import ScoreDrop
-from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert, score_drop_alert
+from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert, score_drop_alert, seal
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
 from diagnoser.recovery import guardrails, retry_history, trust
@@ -31,6 +32,7 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.incidents import incident_id
 from diagnoser.recovery.plan_states import RUNNABLE
 from diagnoser.recovery.policy import Policy, in_mode, mode_for, plan_key
+from diagnoser.redaction.redact import masked, without_secrets
 
 ALERT_LIFE = 24 * 3600.0
 """Seconds after which an alert that could not be delivered is not worth sending."""
@@ -114,7 +116,7 @@ class DecisionPlanner:
     def _messages(self, alert: Alert, key: str, now: float) -> tuple[OutboxMessage, ...]:
         """One for each receiver. key: the same for what need not be told twice."""
         route = self.alerts.route(alert)
-        body = encode(replace(alert, severity=route.severity))
+        body = encode(seal(replace(alert, severity=route.severity)))
         return tuple(
             OutboxMessage(alert_key(key, receiver), MessageKind.ALERT, receiver, body, now, now + ALERT_LIFE)
             for receiver in route.receivers
@@ -122,6 +124,8 @@ class DecisionPlanner:
 
     def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:
         now, job = record.created, claim.job
+        if claim.runs and record.diagnosis.outcome is not Outcome.HUNG:
+            return None  # what a job prints or reports ends no launch: the plan is made when its scheduler says so
         plan = self.policy.plan(self.make_id(now), claim.attempt.key, record.diagnosis, now)
         if plan is None:
             return None
@@ -206,4 +210,5 @@ def _recovery_message(plan: Plan, record: DiagnosisRecord, redact: Callable[[str
             },
         },
     }
-    return OutboxMessage(plan.key, MessageKind.RECOVERY, "webhook", orjson.dumps(body), plan.created, plan.expires)
+    sent = orjson.dumps(masked(orjson.loads(orjson.dumps(body)), without_secrets))  # names, too, are a job's to choose
+    return OutboxMessage(plan.key, MessageKind.RECOVERY, "webhook", sent, plan.created, plan.expires)

@@ -274,6 +274,24 @@ class PlanCommands:
 
         return transition
 
+    def close_attempt(self, completed: int, now: float) -> PlanTransition:
+        """Withdraws a plan that was just claimed, because a later attempt of its job has completed since it was made.
+        A person's approval stands.
+
+        completed: number of that attempt.
+        """
+
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+            if plan.state is not PlanState.SENT or plan.reason == PlanReason.APPROVED or plan.steps:
+                return TransitionResult(plan)
+            why = f"attempt {completed} of the job completed since: nothing is left to do"
+            held = plan_states.with_state(
+                plan, PlanState.HELD, PlanReason.ATTEMPT_CLOSED, by=plan_states.DIAGNOSER, why=why, now=now
+            )
+            return TransitionResult(replace(held, lease=None))
+
+        return transition
+
     def expire(self, now: float) -> PlanTransition:
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             if not plan_states.expired(plan, now):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from diagnoser.model import AttemptKey, Stream
+from diagnoser.model.access import Viewer
 from diagnoser.ports.archive import ArchivedSegment
 
 
@@ -29,7 +30,7 @@ class Append:
     """One attempt's share of a commit. ``cursors``: stream -> (version that was read, ranges after this append).
 
     fatal: some line looks like a failure. Node logs are never diagnosed by themselves. raw: bytes of log text, where
-    ``data`` holds lines as they came; 0 where it holds their delta.
+    ``data`` holds lines as they came; 0 where it holds their delta. senders: those that may speak for one tenant only.
     """
 
     attempt: AttemptKey
@@ -38,6 +39,7 @@ class Append:
     cursors: Mapping[Stream, tuple[int, tuple[tuple[int, int], ...]]]
     fatal: bool
     raw: int = 0
+    senders: frozenset[Viewer] = frozenset()
 
     @property
     def new_streams(self) -> int:
@@ -105,7 +107,8 @@ class LogStore(Protocol):
 
     async def append(self, appends: Sequence[Append], advances: Sequence[OffsetAdvance] = ()) -> None:
         """Commit all or nothing; creates unknown jobs and attempts. Raises Conflict when a cursor moved, or when two
-        appends are to one stream; BadInput when an attempt would have too many streams.
+        appends are to one stream; OwnerMoved when a job is not its senders' any more; BadInput when an attempt would
+        have too many streams.
 
         advances: where the lines were read; stored with them, so that each message counts once. Raises OffsetsMoved
         when one of these partitions has been read further meanwhile.
@@ -155,6 +158,9 @@ class LogStore(Protocol):
 
     async def current_attempts(self, jobs: Collection[str]) -> dict[str, int]:
         """The same of many jobs at once."""
+
+    async def newest_of_registered(self, jobs: Collection[str]) -> dict[str, int]:
+        """The highest attempt number that an agent told of, of each of the jobs that one registered."""
 
     async def node_parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
         """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first.

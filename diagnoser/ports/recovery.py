@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.model import BreakerState, ClusterHistory, NodeEvent, Plan, TransitionResult
+from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, NodeEvent, Plan, TransitionResult
 
 PlanTransition = Callable[[Plan, ClusterHistory], TransitionResult]
 """Decides what becomes of a plan. Pure: the store calls it inside the transaction that writes the result."""
@@ -38,6 +38,9 @@ class RecoveryStore(Protocol):
     async def claim_plan(self, cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:
         """What becomes of the oldest plan of the cluster that can be claimed; None when there is none."""
 
+    async def completed_attempt(self, key: AttemptKey) -> int:
+        """The number of the newest attempt of the job after this one that ended well; 0 when there is none."""
+
     async def expired_plans(self, now: float, limit: int) -> list[str]:
         """Ids of plans that have expired and that no executor holds."""
 
@@ -49,6 +52,9 @@ class RecoveryStore(Protocol):
 
     async def node_history(self, cluster: str, node: str, limit: int) -> list[NodeEvent]:
         """What happened to one node, the newest first."""
+
+    async def node_events(self, cluster: str, nodes: Collection[str], since: float) -> list[NodeEvent]:
+        """What happened to these nodes from a time on, the oldest first."""
 
     async def breakers(self) -> list[BreakerState]: ...
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, Feedback, Job, OutboxMessage, Plan, TransitionResult
-from diagnoser.model.access import Owner
+from diagnoser.model.access import EVERYTHING, Owner, Viewer
 from diagnoser.ports.recovery import PlanTransition
 
 
@@ -13,17 +13,26 @@ class JobStore(Protocol):
     async def register(self, job: Job, attempt: int | None = None) -> Job:
         """Insert or update a job: fields that are set win, empty ones keep what is stored.
 
-        Its nodes become those of the attempt (the latest one by default).
+        Its nodes become those of the attempt (the latest one by default). When an agent registers it for its tenant,
+        it becomes what tokens of that tenant have sent under its id before (``model.own_job_id``), and no more than
+        that: what tokens of others have sent stays theirs. An end that no scheduler told does not count any more, and
+        plans that were made for it are withdrawn.
         """
+
+    async def owners(self, ids: Collection[str]) -> dict[str, Owner]:
+        """Of those of the jobs that are known."""
 
     async def assign_owner(self, ids: Collection[str], owner: Owner, now: float) -> dict[str, Owner]:
         """Job -> whose it is. One that is not known is made, and is this owner's. One that belongs to no cluster
         becomes one of this one's; the tenant of a known job stays, also none: what others have sent is not given
         away."""
 
-    async def add_event(self, attempt: AttemptKey, event: Event) -> bool:
+    async def add_event(self, attempt: AttemptKey, event: Event, sender: Viewer = EVERYTHING) -> bool:
         """Whether it is new: idempotent for an equal event, and for a phase of a checkpoint that is known. Creates job
-        and attempt when needed. Of an attempt with very many checkpoints, the oldest are dropped."""
+        and attempt when needed. Of an attempt with very many checkpoints, the oldest are dropped.
+
+        Where a scheduler has an agent, an end that it did not tell ends nothing: it only makes the attempt be looked at
+        after a shorter silence. Raises OwnerMoved when the job is not the sender's any more."""
 
     async def checkpoint_events(self, before: AttemptKey) -> list[tuple[Event, ...]]:
         """The checkpoint events of the job's attempts before this one, the oldest attempt first."""
@@ -56,7 +65,9 @@ class Claim:
     """A lease on a due attempt. ``token`` proves it at the save.
 
     tries: how often the attempt was claimed since its last diagnosis, this time included. patience: shortest silence,
-    in seconds, for which it is looked at; 0.0 before the first look.
+    in seconds, for which it is looked at; 0.0 before the first look. has_scheduler: an agent tells how it ends,
+    and what others say of it is not among the events. hinted: when the job itself said last that it ended, 0.0 if it
+    did not.
     """
 
     attempt: Attempt
@@ -64,6 +75,13 @@ class Claim:
     token: str
     tries: int = 1
     patience: float = 0.0
+    has_scheduler: bool = False
+    hinted: float = 0.0
+
+    @property
+    def runs(self) -> bool:
+        """Whether the scheduler shows it running, as far as its agent told."""
+        return self.has_scheduler and self.attempt.ended is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,17 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import breaker, retry_history, trust
-from diagnoser.recovery.plan_states import ACTING, CORDONS, DIAGNOSER, OPEN, RUNNABLE, with_note, with_state
+from diagnoser.recovery.plan_states import (
+    ACTING,
+    CORDONS,
+    DIAGNOSER,
+    OPEN,
+    RUNNABLE,
+    launched_nothing,
+    was_refused,
+    with_note,
+    with_state,
+)
 from diagnoser.recovery.policy import Policy, plan_key
 
 _R = PlanReason
@@ -34,10 +44,13 @@ _EXPLAINED: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class _Case:
+    """earlier: plans for other attempts that failed in the same way. same_attempt: plans for this one."""
+
     policy: Policy
     history: ClusterHistory
     earlier: tuple[Plan, ...]
     now: float
+    same_attempt: tuple[Plan, ...] = ()
 
     @property
     def last(self) -> Plan | None:
@@ -50,17 +63,18 @@ _Rail = Callable[[Plan, _Case], Plan | None]
 
 def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
     """The plan that is stored for a new diagnosis: ``plan``, a more careful one, or an earlier one that stands."""
-    same_attempt = [past for past in history.past if (past.job, past.attempt) == (plan.job, plan.attempt)]
-    acted = next((past for past in same_attempt if past.state in ACTING and not _is_withdrawn(past)), None)
+    same_attempt = tuple(past for past in history.past if (past.job, past.attempt) == (plan.job, plan.attempt))
+    acted = next((past for past in same_attempt if past.state in ACTING and not launched_nothing(past)), None)
     if acted:
         return TransitionResult(acted)  # nothing is done twice for one failure
-    case = _Case(policy, history, tuple(retry_history.failures(plan, history.past)), now)
+    case = _Case(policy, history, tuple(retry_history.failures(plan, history.past)), now, same_attempt)
     settled, trip = _run_rails(plan, case)
+    settled = _with_new_key(settled, same_attempt)
     twin = next((past for past in same_attempt if past.key == settled.key), None)
     if twin and twin.state is not PlanState.SUPERSEDED:
         return TransitionResult(twin)
     replaced = (
-        past for past in same_attempt if past.state in OPEN or (past.state is PlanState.HELD and _is_withdrawn(past))
+        past for past in same_attempt if past.state in OPEN or (past.state is PlanState.HELD and launched_nothing(past))
     )
     others = [_superseded(past, now) for past in replaced if past is not twin]
     if settled.reason == _R.WRONG_EVICTION and case.last:
@@ -83,6 +97,19 @@ def _run_rails(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]:
     return _within_breaker(_cooled(plan, case), case)
 
 
+def _attempt_closed(plan: Plan, case: _Case) -> Plan | None:
+    """A person's refusal ends the matter for this attempt, and so does a later attempt that completed: what a later
+    verdict says informs people, who may still approve after a refusal."""
+    refused = next((past for past in case.same_attempt if was_refused(past)), None)
+    if refused:
+        why = f"a person refused plan {refused.id} for this attempt: nothing is done without a person's approval"
+        return _waiting(plan, _R.ATTEMPT_CLOSED, why, case.now)
+    if case.history.completed > plan.attempt:
+        why = f"attempt {case.history.completed} of the job completed since: nothing is left to do"
+        return with_state(plan, PlanState.ADVISED, _R.ATTEMPT_CLOSED, by=DIAGNOSER, why=why, now=case.now)
+    return None
+
+
 def _proven(plan: Plan, case: _Case) -> Plan | None:
     """The first of the three gates before a node goes. Advice that nobody acts on stays, with the missing proof."""
     objection = trust.objection(plan, plan.allocation)
@@ -93,10 +120,10 @@ def _proven(plan: Plan, case: _Case) -> Plan | None:
         suspects = tuple(node for node in plan.suspects if node in plan.allocation)
         checked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), suspects=suspects)
         return _with_change(checked, f"{why}: the job's own nodes are checked", case.now, reason)
+    if reason is _R.ALLOCATION_UNKNOWN:
+        return _held(replace(plan, nodes=(), suspects=()), reason, why, case)  # whoever forges a launch names no node
     if plan.mode is Mode.OBSERVE:
         return _with_change(plan, why, case.now, reason)
-    if reason is _R.ALLOCATION_UNKNOWN:
-        return _held(plan, reason, why, case)
     asked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), unproven_suspects=plan.unproven)
     return _with_change(asked, why, case.now, reason)
 
@@ -179,6 +206,7 @@ def _tenant_requeue_cap(plan: Plan, case: _Case) -> Plan | None:
 
 _RAILS: tuple[_Rail, ...] = (
     _proven,
+    _attempt_closed,
     _wrong_eviction,
     _same_step,
     _retries,
@@ -246,10 +274,11 @@ def _waiting(plan: Plan, reason: PlanReason, why: str, now: float) -> Plan:
     return with_state(plan, state, reason, by=DIAGNOSER, why=why, now=now)
 
 
-def _is_withdrawn(plan: Plan) -> bool:
-    """Nothing was launched for it, because its checkpoint turned out to be bad."""
-    is_over = plan.state in (PlanState.HELD, PlanState.NOT_REACHED)
-    return is_over and plan.reason == _R.BAD_CHECKPOINT and not plan.steps and not plan.requeued
+def _with_new_key(plan: Plan, same_attempt: Collection[Plan]) -> Plan:
+    """The plan under a key of its own where an executor refused the same plan because the job still ran: the refused
+    one stays in the history, and the webhook is told anew."""
+    refused = [past for past in same_attempt if past.reason == _R.STILL_RUNNING and past.key.startswith(plan.key)]
+    return replace(plan, key=f"{plan.key}-{len(refused) + 1}") if refused else plan
 
 
 def _superseded(plan: Plan, now: float) -> Plan:

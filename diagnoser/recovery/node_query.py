@@ -1,7 +1,8 @@
 """Read-only queries on a suspected node: which ones a failure asks for, and what an answer proves. Pure.
 
 The table is ``rules/node_queries.yaml``. A query names a fixed command; lines of its answer, compared with a limit
-where they carry a number, or its exit code prove that the node is at fault. What cannot be had proves nothing.
+where they carry a number, or its exit code prove that the node is at fault. Lines of the kernel prove what
+``rules/node_proofs.yaml`` says. What cannot be had proves nothing.
 """
 
 from collections.abc import Collection, Iterator
@@ -9,12 +10,14 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 import re2
-from pydantic import Field, StringConstraints
+from pydantic import Field, PrivateAttr, StringConstraints
 
+from diagnoser.dialects import system_log
 from diagnoser.model import QueryResult, QueryState, expressions, yaml_loader
 from diagnoser.model.errors import BadInput, Fault, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.yaml_loader import StrictModel
+from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
 
 SITE_CHECK = "site_check"
 """Id of the query that runs the site's own check script, which only the agent knows."""
@@ -24,9 +27,6 @@ SITE_CODES = range(1, 126)
 LOOKBACK_SECONDS = 900.0
 """How long before a failure was seen its cause may stand in the kernel's log: a collective waits ten minutes."""
 EXCERPT_LENGTH = 1000
-_STAMP = re2.compile(
-    r"^(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)\s+(?:\S+ kernel: )?(?P<text>.*)$"
-)
 _GROUPS = {"value", "gpu", "device", "mount"}
 
 _Text = Annotated[str, StringConstraints(min_length=1)]
@@ -75,6 +75,7 @@ class NodeQuery(StrictModel):
     argv: _Argv
     timeout_seconds: Annotated[float, Field(gt=0, le=300)]
     dated: bool = False
+    kernel_lines: bool = False
     proves: tuple[ProvingLine, ...] = ()
     exit_codes: tuple[_ExitCode, ...] = ()
     reference: _Text
@@ -84,6 +85,13 @@ class NodeQuery(StrictModel):
 class NodeQueryTable(StrictModel):
     version: Literal[1] = 1
     queries: tuple[NodeQuery, ...] = ()
+    _proofs: NodeProofTable = PrivateAttr(default=NO_PROOFS)
+
+    def with_proofs(self, proofs: NodeProofTable) -> "NodeQueryTable":
+        """The table, with what lines of the kernel prove."""
+        table = self.model_copy()
+        table._proofs = proofs
+        return table
 
     def queries_for(self, types: Collection[FailureType]) -> tuple[NodeQuery, ...]:
         """The queries that failures of these types ask for, in the order of the table."""
@@ -103,7 +111,7 @@ class NodeQueryTable(StrictModel):
         if result.query == SITE_CHECK:
             proof = _site_proof(answer)
         else:
-            proof = prove(query, answer, types, since) if query else None
+            proof = prove(query, answer, types, since, self._proofs) if query else None
         if proof is not None:
             state = QueryState.PROVES
         else:
@@ -115,13 +123,20 @@ class NodeQueryTable(StrictModel):
 NO_QUERIES = NodeQueryTable()
 
 
-def prove(query: NodeQuery, answer: Answer, types: Collection[FailureType], since: float) -> str | None:
+def prove(
+    query: NodeQuery, answer: Answer, types: Collection[FailureType], since: float, proofs: NodeProofTable = NO_PROOFS
+) -> str | None:
     """The line (or exit code) that proves a fault of the node; None when nothing does. A command that could not be
-    started, or took too long, proves nothing."""
+    started, or took too long, proves nothing.
+
+    proofs: what lines of the kernel prove.
+    """
     if answer.exit_code is None:
         return None
     proving = [(line, re2.compile(line.pattern)) for line in query.proves if _concerns(line, types)]
     for shown, text in _lines(query, answer.text, since):
+        if query.kernel_lines and proofs.in_answer(shown, types):
+            return shown.strip()
         for line, pattern in proving:
             match = pattern.search(text)
             if match and _beyond(line, match):
@@ -148,12 +163,14 @@ def _beyond(line: ProvingLine, match: "re2._Match[str]") -> bool:
 
 
 def _lines(query: NodeQuery, text: str, since: float) -> Iterator[tuple[str, str]]:
-    """(line as it was printed, the part of it that patterns look at)."""
-    for line in text.splitlines():
+    """(line as it was printed, the part of it that patterns look at). Only ``\\n`` ends a line: others are in names."""
+    for line in text.split("\n"):
         if not query.dated:
             yield line, line
-        elif (stamp := _STAMP.search(line)) and _seconds(stamp["time"] + stamp["zone"]) >= since:
-            yield line, stamp["text"]
+            continue
+        record = system_log.read_record(line)
+        if record.stamp and _seconds(record.stamp) >= since:
+            yield line, line[record.start :]
 
 
 def _seconds(stamp: str) -> float:
@@ -172,22 +189,22 @@ def _excerpt(query: NodeQuery | None, answer: Answer, since: float) -> str:
     return recent[-EXCERPT_LENGTH:] or "no lines since the failure"
 
 
-def load(path: str, text: str) -> NodeQueryTable:
-    """The table of a file. Raises RuleFaults with every fault."""
+def load(path: str, text: str, proofs: NodeProofTable) -> NodeQueryTable:
+    """The table of a file. proofs: what lines of the kernel prove. Raises RuleFaults with every fault."""
     table, faults = yaml_loader.read(path, text, NodeQueryTable)
     if table is not None:
-        faults += _faults(path, text, table)
+        faults += _faults(path, text, table, proofs)
     if table is None or faults:
         raise RuleFaults(faults)
-    return table
+    return table.with_proofs(proofs)
 
 
-def _faults(path: str, text: str, table: NodeQueryTable) -> list[Fault]:
+def _faults(path: str, text: str, table: NodeQueryTable, proofs: NodeProofTable) -> list[Fault]:
     faults, seen = [], {SITE_CHECK}
     for index, query in enumerate(table.queries):
         messages = [f"id '{query.id}' is taken"] if query.id in seen else []
         messages += [why for line in query.proves if (why := _line_fault(query, line))]
-        messages += [] if messages else _example_faults(query)
+        messages += [] if messages else _example_faults(query, proofs)
         faults += [Fault(path, yaml_loader.locate(text, "queries", index), f"{query.id}: {why}") for why in messages]
         seen.add(query.id)
     return faults
@@ -207,16 +224,19 @@ def _line_fault(query: NodeQuery, line: ProvingLine) -> str:
     return ""
 
 
-def _example_faults(query: NodeQuery) -> list[str]:
+def _example_faults(query: NodeQuery, proofs: NodeProofTable) -> list[str]:
     """Examples are the proof of a row: each must hold, and a row that can prove something needs one of it."""
-    faults = [] if query.examples.proves or not (query.proves or query.exit_codes) else ["needs an example that proves"]
+    can_prove = query.proves or query.exit_codes or query.kernel_lines
+    faults = ["needs an example that proves"] if can_prove and not query.examples.proves else []
+    if query.kernel_lines and not query.dated:
+        faults.append("'kernel_lines' needs 'dated': a line of the kernel counts since the failure")
     since = query.examples.since.timestamp() if query.examples.since else 0.0
     if query.dated != bool(since):
         faults.append("'dated' and 'examples.since' belong together")
     for given, expected in ((query.examples.proves, True), (query.examples.proves_nothing, False)):
         for entry in given:
             example = ExampleAnswer(text=entry) if isinstance(entry, str) else entry
-            proof = prove(query, example, (example.type or query.types[0],), since)
+            proof = prove(query, example, (example.type or query.types[0],), since, proofs)
             shown = example.text.strip()[-80:] or f"exit code {example.exit_code}"
             if (proof is not None) != expected:
                 faults.append(f"example '{shown}' {'proves nothing' if expected else 'proves a fault'}")

@@ -95,6 +95,19 @@ def undecidable(plan: Plan, now: float) -> str:
     return "its time is over" if plan.expires <= now else ""
 
 
+def was_refused(plan: Plan) -> bool:
+    """Whether a person refused the plan at some time, also where the refusal was taken back later."""
+    return any(change.state is PlanState.REFUSED for change in plan.history)
+
+
+def launched_nothing(plan: Plan) -> bool:
+    """Whether the plan ended before its first command for a reason that passes: its checkpoint is bad, or its job still
+    runs. A later verdict of the same attempt may then plan again."""
+    is_over = plan.state in (PlanState.HELD, PlanState.NOT_REACHED)
+    passes = plan.reason in (PlanReason.BAD_CHECKPOINT, PlanReason.STILL_RUNNING)
+    return is_over and passes and not plan.steps and not plan.requeued
+
+
 def claimable(plan: Plan, now: float) -> bool:
     """Whether an executor may claim the plan, or take it over."""
     is_free = plan.lease is None or plan.lease.until <= now

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from diagnoser.model import Attempt, CheckpointPhase, Diagnosis, EventKind, Job, Plan, PlanState
-from diagnoser.recovery.plan_states import ACTING
+from diagnoser.recovery.plan_states import ACTING, launched_nothing
 
 HOUR = 3600.0
 SUSPICION_SECONDS = 7 * 24 * HOUR
@@ -99,7 +99,7 @@ def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
         measure, value = previous.progress
         if measure in reached and further((measure, reached[measure]), previous.progress):
             break
-        count += previous.state in ACTING
+        count += _launched(previous)
         reached[measure] = value
     return count
 
@@ -133,4 +133,9 @@ def suspected_by_others(plan: Plan, past: Iterable[Plan], now: float) -> tuple[P
 
 
 def launches_last_hour(past: Iterable[Plan], cluster: str, now: float) -> int:
-    return sum(plan.cluster == cluster and plan.state in ACTING and plan.created > now - HOUR for plan in past)
+    return sum(plan.cluster == cluster and _launched(plan) and plan.created > now - HOUR for plan in past)
+
+
+def _launched(plan: Plan) -> bool:
+    """Whether the plan counts as a launch, also where it is not known yet or did not succeed."""
+    return plan.state in ACTING and not launched_nothing(plan)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from diagnoser.model import Evidence, Line, Progress, expressions, yaml_loader
+from diagnoser.model import Evidence, Line, Progress, Stream, expressions, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.logged_errors import is_logged
@@ -141,13 +141,17 @@ def find(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) 
     last_number = {line.stream: line.number for line in sorted(evidence.lines, key=lambda line: line.number)}
     voices: set[str] | None = None
     traced = {index for trace in evidence.tracebacks for index in trace.lines}
+    over = set[Stream]()
     for index in range(len(evidence.lines) - 1, -1, -1):
         line = evidence.lines[index]
         left = last_number[line.stream] - line.number
-        if not line.stream.from_job or left > _LAST_WORDS:
+        if not line.stream.from_job or left > _LAST_WORDS or line.stream in over:
             continue
         if advanced(line) or _is_frame(line.body):
-            break
+            if line.is_dated:
+                break
+            over.add(line.stream)  # what other streams say may have been said later
+            continue
         if index in traced or _is_quoted(evidence.lines, index):
             continue
         run = table.says_run(line.body)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from diagnoser.model import Anchor, Evidence
+from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason, is_end, is_fault
 from diagnoser.rules.candidates import Candidate
@@ -28,10 +29,12 @@ def resolve_attempts(candidate_set: CandidateSet, evidence: Evidence) -> None:
 
     Restarts inside a launch (torchelastic) are no new launch: there later failures often bury the first.
     """
-    launches = _launches(evidence)
+    launches, lines = _launches(evidence), evidence.lines
     faults = [c.line for c in candidate_set.open if is_fault(c)]
     ends = [c.line for c in candidate_set.open if is_end(c)]
     for before, launch in reversed(list(pairwise(launches))):
+        if not is_after(lines[launch], lines[before]).after:
+            continue  # nodes that print no times come up together
         if any(before < line < launch for line in faults + ends) and any(line > launch for line in faults):
             candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c, launch=launch: c.line < launch)  # type: ignore[misc]
             return
@@ -62,7 +65,7 @@ def resolve_end(
     if not ordered:
         return
     first, last = ordered[0], ordered[-1]
-    if any(c.line < first.line and _led_to(c, first) for c in candidate_set.open):
+    if any(_may_precede(c, first, evidence) and _led_to(c, first) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c in ordered)
     elif went_on(last) and any(c.line > last.line and _comes_after(c, last) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= last.line)
@@ -95,7 +98,7 @@ def _resolve_completed(
         return
     last = completed[-1]
     traced = {line for trace in evidence.tracebacks for line in trace.lines}
-    if any(_belies(c, last) for c in candidate_set.open):
+    if any(_belies(c, last) or _died_apart(c, last, evidence, traced) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.VAGUE_END, lambda c: c.type is FailureType.COMPLETED)
     elif diverged or any(_contradicts(c, last, evidence, traced, again=went_on(last)) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c.type is FailureType.COMPLETED)
@@ -115,6 +118,15 @@ def _belies(candidate: Candidate, end: Candidate) -> bool:
         return True
     failing = candidate.role in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER)
     return failing and (end.specificity <= Specificity.CLASS or (near and candidate.raised))
+
+
+def _died_apart(candidate: Candidate, end: Candidate, evidence: Evidence, traced: Collection[int]) -> bool:
+    """Whether another rank's own stream ends within an exception: that ``end`` speaks well of the rest proves nothing
+    of this one."""
+    line, last = evidence.lines[candidate.line], evidence.lines[end.line]
+    apart = line.stream != last.stream and min(line.rank, last.rank) >= 0 and line.rank != last.rank
+    died = is_fault(candidate) and candidate.raised and not candidate.logged
+    return apart and died and not spoke_on(evidence, candidate.line, traced)
 
 
 def _contradicts(
@@ -146,6 +158,10 @@ def _comes_after(candidate: Candidate, end: Candidate) -> bool:
     """Whether what follows, once training has gone on, is the outcome: any fault, and a clean end unless the scheduler
     itself took the nodes away, which is what its attempt ended of."""
     return is_fault(candidate) or (is_end(candidate) and end.specificity < Specificity.CODE)
+
+
+def _may_precede(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
+    return is_after(evidence.lines[candidate.line], evidence.lines[end.line]).after is not True
 
 
 def _led_to(candidate: Candidate, end: Candidate) -> bool:

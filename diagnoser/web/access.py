@@ -1,13 +1,15 @@
 """What a credential of one cluster or tenant may change: only what belongs to it. What it may see, the store knows."""
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
-from diagnoser.model import NODE_LOG
-from diagnoser.model.access import Credential, Owner
-from diagnoser.model.errors import NotFound, OutOfScope
+from diagnoser.model import NODE_LOG, own_job_id, spoken_job_id
+from diagnoser.model.access import Credential, Owner, Viewer
+from diagnoser.model.errors import OutOfScope
 from diagnoser.ports import Clock, JobStore
 
+NOBODY = Owner()
 REMEMBERED = 50_000
 REMEMBERED_SECONDS = 60.0
 
@@ -15,8 +17,10 @@ REMEMBERED_SECONDS = 60.0
 class JobAccess:
     """Whose a job is. Remembered for a while, so that lines cost no read of the database.
 
-    A job that nobody knows yet becomes one of the credential that speaks of it first, and so does, within its cluster,
-    one that belongs to no cluster.
+    A job that nobody knows yet becomes one of the cluster whose credential speaks of it first, and so does one that
+    belongs to no cluster. A credential of one tenant speaks of its tenant's jobs only: an id that the scheduler did not
+    give this tenant names a job of the tenant's own, whoever else uses it. So nobody takes an id from others, and the
+    answer is the same whether they use it or not.
     """
 
     def __init__(self, store: JobStore, clock: Clock) -> None:
@@ -24,14 +28,34 @@ class JobAccess:
         self._clock = clock
         self._owners: OrderedDict[str, tuple[Owner, float]] = OrderedDict()  # job -> whose it is, and until when
 
-    async def check(self, caller: Credential, job: str) -> None:
-        """Raises OutOfScope for a job of another cluster than the caller's, NotFound for one of another tenant."""
-        if caller.tenant and not job.startswith(NODE_LOG):
-            owners = await self._owners_of([job], Owner(caller.cluster, caller.tenant))
-            if owners[job].tenant != caller.tenant:
-                raise NotFound(f"no job is called {job!r}")
-        for reason in (await self.refused(caller, [job])).values():
+    def sender(self, caller: Credential) -> "JobSenderOf":
+        """For the intake of lines."""
+        return JobSenderOf(self, caller)
+
+    async def check(self, caller: Credential, job: str) -> str:
+        """What the store calls the job that the caller speaks of. Raises OutOfScope for one of another cluster."""
+        (name,) = (await self.names(caller, [job])).values()
+        for reason in (await self.refused(caller, [name])).values():
             raise OutOfScope(reason)
+        return name
+
+    async def names(self, caller: Credential, jobs: Collection[str]) -> dict[str, str]:
+        """Job, as the caller says it -> what the store calls it."""
+        if not caller.tenant:
+            return {job: job for job in jobs}
+        spoken = {job: spoken_job_id(job) for job in jobs if not job.startswith(NODE_LOG)}
+        owners = await self._known_owners(set(spoken.values()))
+        names = {job: job for job in jobs}
+        for job, said in spoken.items():
+            is_own = owners[said].tenant == caller.tenant
+            names[job] = said if is_own else own_job_id(said, caller.tenant)
+        return names
+
+    def forget(self, jobs: Iterable[str]) -> None:
+        """Look again whose these are: what was remembered is wrong."""
+        for job in jobs:
+            for name in (job, spoken_job_id(job)):
+                self._owners.pop(name, None)
 
     async def refused(self, caller: Credential, jobs: Collection[str]) -> dict[str, str]:
         """Those of the jobs, or names of node logs, that the caller may send nothing of, each with the reason."""
@@ -46,17 +70,57 @@ class JobAccess:
         return {job: reason for job, reason in reasons.items() if reason}
 
     async def _owners_of(self, jobs: Collection[str], own: Owner) -> dict[str, Owner]:
-        now = self._clock()
-        known = {job: entry[0] for job in jobs if (entry := self._owners.get(job)) and entry[1] > now}
-        if asked := [job for job in jobs if job not in known]:
-            answer = await self._store.assign_owner(asked, own, now)
-            for job, owner in answer.items():
-                self._owners[job] = (owner, now + REMEMBERED_SECONDS)
-                self._owners.move_to_end(job)
+        known = self._remembered(jobs)
+        if asked := [job for job in jobs if job not in known or known[job] == NOBODY]:
+            answer = await self._store.assign_owner(asked, own, self._clock())
+            self._remember(answer)
             known |= answer
+        return known
+
+    async def _known_owners(self, jobs: Collection[str]) -> dict[str, Owner]:
+        known = self._remembered(jobs)
+        if asked := [job for job in jobs if job not in known]:
+            answer = dict.fromkeys(asked, NOBODY) | await self._store.owners(asked)
+            self._remember(answer)
+            known |= answer
+        return known
+
+    def _remembered(self, jobs: Collection[str]) -> dict[str, Owner]:
+        now = self._clock()
+        return {job: entry[0] for job in jobs if (entry := self._owners.get(job)) and entry[1] > now}
+
+    def _remember(self, owners: Mapping[str, Owner]) -> None:
+        until = self._clock() + REMEMBERED_SECONDS
+        for job, owner in owners.items():
+            self._owners[job] = (owner, until)
+            self._owners.move_to_end(job)
         while len(self._owners) > REMEMBERED:
             self._owners.popitem(last=False)
-        return known
+
+
+@dataclass(frozen=True, slots=True)
+class JobSenderOf:
+    """``ingest.service.JobSender`` of one credential."""
+
+    access: JobAccess
+    caller: Credential
+
+    @property
+    def viewer(self) -> Viewer:
+        return self.caller.viewer
+
+    @property
+    def vouches(self) -> bool:
+        return self.caller.vouches
+
+    async def names(self, jobs: Collection[str]) -> dict[str, str]:
+        return await self.access.names(self.caller, jobs)
+
+    async def refused(self, jobs: Collection[str]) -> dict[str, str]:
+        return await self.access.refused(self.caller, jobs)
+
+    def forget(self, jobs: Iterable[str]) -> None:
+        self.access.forget(jobs)
 
 
 def own_cluster(caller: Credential, named: str) -> str:
@@ -97,9 +161,7 @@ def foreign(caller: Credential, what: str, cluster: str) -> str:
 
 
 def _foreign_job(caller: Credential, job: str, owner: Owner) -> str:
-    if caller.tenant and owner.tenant != caller.tenant:
-        return f"the job {job!r} is not one of the tenant {caller.tenant!r}"
-    return foreign(caller, f"the job {job!r}", owner.cluster) if caller.cluster else ""
+    return foreign(caller, f"the job {spoken_job_id(job)!r}", owner.cluster) if caller.cluster else ""
 
 
 def _node_reason(caller: Credential, log: str) -> str:

@@ -46,6 +46,7 @@ async def identified(request: Request, services: Whole) -> Credential:
         caller = await services.authenticator.resume(cookie, is_background=is_background)
     if caller is None:
         caller = await services.authenticator.identify(_secret(header), client_address(request))
+    request.state.tenant = caller.tenant
     if call := current_call():
         call.actor, call.action = actor_of(caller, call.address), action_of(request)
     return caller

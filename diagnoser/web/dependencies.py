@@ -13,7 +13,7 @@ from diagnoser.hang.report import HangReport
 from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch
 from diagnoser.ingest.mapping import DEFAULT, FieldMapping
-from diagnoser.ingest.service import IngestReceipt, RefusedJobs
+from diagnoser.ingest.service import IngestReceipt, JobSender
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
@@ -22,6 +22,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, untraced
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Clock, DiagnosisRecord, IdentityProvider, Store, WakeSignal
+from diagnoser.redaction.redact import Redact, redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.schema import Rule
 from diagnoser.web.access import JobAccess
@@ -43,13 +44,13 @@ class LogIngest(Protocol):
     """``ingest.service.IngestService``."""
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt: ...
 
     async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch: ...
 
     async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt: ...
 
 
@@ -129,7 +130,8 @@ class AppDependencies:
     """attempts_due: notified when an event has arrived. stopping: set when the process begins to stop, which ends live
     streams. attribution: analysis of log files on request. make_id: time -> an id that sorts by time. sign_in,
     sessions: of people. provider: where else they sign in. mapping: which labels name a node. shipped_rules: those of
-    this site's files. trace: is told of what begins here.
+    this site's files. trace: is told of what begins here. redact: masks what
+    leaves in files and errors.
     """
 
     store: Store
@@ -159,6 +161,7 @@ class AppDependencies:
     mapping: FieldMapping = DEFAULT
     shipped_rules: Callable[[], Sequence[Rule]] = tuple
     trace: Trace = untraced
+    redact: Redact = redact
     attention: AttentionCount = field(init=False)
     trends: FailureTrends = field(init=False)
     unplaced_count: UnplacedCount = field(init=False)

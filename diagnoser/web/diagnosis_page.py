@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from diagnoser.compress.log_columns import stream_key
 from diagnoser.compress.log_index import LogFacets, LogFilter, LogIndex
+from diagnoser.diagnosis.node_faults import NOT_THE_CAUSE
 from diagnoser.learning.rule_context import known_type
 from diagnoser.model import Diagnosis, Incident, Job, LearnedRule, LearnedState, Line, Provenance, Stream, Symptom
 from diagnoser.model.errors import BadInput, NotFound
@@ -254,7 +255,8 @@ def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
     if root is not None:
         provenances.add(root.provenance)
     missing = []
-    if Provenance.NODE not in provenances:
+    weighed = any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes)
+    if Provenance.NODE not in provenances and not verdict.proofs and not weighed:
         missing.append("no line of a node's own log")
     if job is None or not (job.nodes or job.rank_nodes):
         missing.append("no list of the job's nodes")

@@ -12,10 +12,12 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.routing import iter_route_contexts
 from pydantic import Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
 from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Overloaded, Throttled, Unavailable
 from diagnoser.ports import current_call
+from diagnoser.redaction.redact import Redact
 from diagnoser.web.routing import Schema
 
 RETRY_AFTER_SECONDS = 2
@@ -79,6 +81,7 @@ def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer
     protocol of others that is spoken there tells an error."""
 
     def answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
+        problem = _masked(problem, app.state.services.redact)
         if own := protocols.get(request.url.path):
             response = own(request, problem)
         else:
@@ -89,7 +92,7 @@ def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer
     async def on_own(request: Request, error: Exception) -> Response:
         assert isinstance(error, DiagnoserError)
         if call := current_call():
-            call.fault = str(error)
+            call.fault = app.state.services.redact(str(error))
         if isinstance(error, Denied):
             app.state.services.metrics.refused_requests.labels(str(error.status)).inc()
         is_visit = request.method == "GET" and _is_page(request) and request.url.path != TOKEN_PAGE
@@ -118,6 +121,7 @@ def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer
     app.add_exception_handler(DiagnoserError, on_own)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(ClientDisconnect, _on_hang_up)
     app.add_exception_handler(Exception, on_bug)
 
 
@@ -130,6 +134,18 @@ def _allowed(request: Request) -> str:
             methods.setdefault(route.path, set()).update(route.methods)
     exact = min(methods, key=lambda path: path.count("{"), default="")
     return ", ".join(sorted(methods.get(exact, ())))
+
+
+async def _on_hang_up(request: Request, error: Exception) -> Response:
+    """A client that leaves while it sends a body is no fault of ours."""
+    structlog.get_logger().info("client_hung_up", path=request.url.path)
+    return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
+
+
+def _masked(problem: Problem, redact: Redact) -> Problem:
+    """An error repeats what it was given, which may be a line of a log or a field with a credential."""
+    errors = [FieldProblem(where=fault.where, message=redact(fault.message)) for fault in problem.errors]
+    return problem.model_copy(update={"detail": redact(problem.detail), "errors": errors})
 
 
 def _is_page(request: Request) -> bool:

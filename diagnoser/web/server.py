@@ -80,6 +80,7 @@ from diagnoser.web.request_bodies import Bodies
 from diagnoser.web.request_ids import RequestIds
 from diagnoser.web.request_metrics import RequestMetrics
 from diagnoser.web.security_headers import SecurityHeaders
+from diagnoser.web.spoken_job_ids import SpokenJobIds
 
 BODY_LIMIT_BYTES = 4 << 20
 
@@ -185,6 +186,7 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.add_middleware(AuditedCalls, services=services)
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
     app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
+    app.add_middleware(SpokenJobIds)
     app.add_middleware(ReadCompression)
     app.add_middleware(RequestMetrics, metrics=services.metrics)
     app.add_middleware(RequestIds)

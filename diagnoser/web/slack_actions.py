@@ -76,7 +76,7 @@ async def _decide(services: AppDependencies, interaction: _Interaction) -> str:
     try:
         return " ".join([await _act(services, by, press) for press in interaction.actions])
     except DiagnoserError as error:
-        return str(error)
+        return services.redact(str(error))
 
 
 async def _act(services: AppDependencies, by: Credential, press: _Press) -> str:

@@ -101,6 +101,9 @@ REASONS = {
     PlanReason.UNPROVEN: "Nothing proves that the node is at fault",
     PlanReason.SUSPECTED_AGAIN: "Not proven, but another tenant's job suspected the same node",
     PlanReason.BAD_CHECKPOINT: "The checkpoint to go back to was reported bad",
+    PlanReason.ATTEMPT_CLOSED: "A person refused it for this attempt, or the job ran again and completed",
+    PlanReason.STILL_RUNNING: "The scheduler shows that the job still runs",
+    PlanReason.NOT_CONFIRMED: "The node was asked, and does not confirm the fault",
     PlanReason.LATER_DIAGNOSIS: "A later diagnosis planned something else",
 }
 """Reasons that people read; the others read well enough by their names."""

@@ -303,7 +303,8 @@ class Worker:
         limit = await self._analysis.patience(log, await self._context.baseline(claim.job))
         silence = limit.silence(quiet) if limit else None
         dumps_came = silence is not None and self._evidence is not None and await self._evidence.suspected(claim)
-        if dumps_came or quiet >= config.hang_diagnosis_idle or (silence and silence.confirmed):
+        said_it_ended = claim.hinted >= claim.attempt.last_line > 0.0
+        if dumps_came or said_it_ended or quiet >= config.hang_diagnosis_idle or (silence and silence.confirmed):
             return await self._process(claim, log, limit)
         next_look = min(limit.next_look(quiet) if limit else inf, config.hang_diagnosis_idle - quiet)
         patience = limit.in_training if limit and limit.in_training else self._longer_patience(claim)

@@ -14,10 +14,10 @@ from diagnoser.accuracy.scoring import Label
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.learning import rule_context, template_rules, validation
 from diagnoser.learning.rule_context import LabelledCase
-from diagnoser.llm.redact import redact
 from diagnoser.model import AttemptKey, Evidence, Facts, Feedback, FeedbackVerdict
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord
+from diagnoser.redaction.redact import redact
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import Rule, RuleSet
 from tests import accuracy_bars

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch
-from diagnoser.ingest.service import IngestReceipt, IngestService, RefusedJobs
+from diagnoser.ingest.service import IngestReceipt, IngestService, JobSender
 from diagnoser.model import AttemptKey, BreakerState, Job, Mode, PlanState, TransitionResult
 from diagnoser.model.access import Credential, Owner, Scope, StoredToken, hash_of
 from diagnoser.observability.metrics import Metrics
@@ -51,17 +51,17 @@ class Intake:
     service: IngestService
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
-        return await self.service.accept(body, format, defaults, received, refused)
+        return await self.service.accept(body, format, defaults, received, sender)
 
     async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch:
         return await self.service.parse_bulk(body, index, defaults, received)
 
     async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
-        return await self.service.take(batch, format, defaults, received, refused)
+        return await self.service.take(batch, format, defaults, received, sender)
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.files import bundled, text
-from diagnoser.llm.redact import redact
 from diagnoser.model import AttemptKey, Evidence, Feedback, FeedbackVerdict, Line, Mark, Stream
 from diagnoser.model.errors import ModelFailed
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Claim, DiagnosisRecord, Timing
 from diagnoser.recovery import policy
+from diagnoser.redaction.redact import redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures, LogLoader, SimilarFailures
 from tests.contract import records
 from tests.databases import sqlite_store

@@ -171,6 +171,22 @@ async def test_losing_a_race_is_settled_by_looking_again(store: SqlStore) -> Non
     assert len(counted.commits) == 2
 
 
+async def test_what_is_known_of_a_stream_is_forgotten_when_another_replica_wrote_to_it(
+    tmp_path: Path, store: SqlStore
+) -> None:
+    """One conflict, then the cursors are read anew: the replica that wrote before takes its next lines at once."""
+    other, counted = await sqlite_store(tmp_path / "test.db"), Counted(store)
+    try:
+        async with intake(counted) as left, intake(other) as right:
+            await send(left, b"1\n", first=1)
+            await send(right, b"2\n", first=2)
+            assert (await send(left, b"2\n3\n", first=2)).lines == 1
+    finally:
+        await other.close()
+    assert counted.commits == [1, 1, 1]
+    assert await covered(store) == ((1, 3),)
+
+
 async def test_two_replicas_that_take_the_same_batches_store_each_line_once(tmp_path: Path, store: SqlStore) -> None:
     """Two services on one database, every batch sent to both at once: no line twice, none lost."""
     other = await sqlite_store(tmp_path / "test.db")

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.llm.redact import redact
 from diagnoser.model import Facts, Job
 from diagnoser.model.taxonomy import Action
 from diagnoser.notifications import slack
 from diagnoser.notifications.alert import failure_alert
+from diagnoser.redaction.redact import redact
 from tests.integration.consulting import ANSWER, UNDECIDED, Site, line, subject
 from tests.integration.model_server import model_server
 from tests.integration.scripted import obeys

@@ -10,9 +10,9 @@ import pytest
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.openai import OpenAIModel, QuestionForm
 from diagnoser.adapters.openai_transport import REPLY_BYTES
-from diagnoser.llm.redact import redact
 from diagnoser.model.errors import ModelFailed
 from diagnoser.ports import ModelAnswer, ModelRequest
+from diagnoser.redaction.redact import redact
 from tests.integration.model_server import Reply, Say, model_server, refusal
 
 

@@ -19,13 +19,13 @@ from diagnoser.adapters.memory import RecentUnplaced
 from diagnoser.compress import Compressor
 from diagnoser.compress.pieces import unpack
 from diagnoser.ingest import RecordDefaults
-from diagnoser.ingest.service import IngestReceipt, IngestService, RefusedJobs
+from diagnoser.ingest.service import IngestReceipt, IngestService, JobSender
 from diagnoser.ingest.unplaced import UnplacedStreams
-from diagnoser.llm.redact import redact
 from diagnoser.model import AttemptKey, Job, Provenance, Stream, UnplacedReason, UnplacedStream, node_log_id
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import Overloaded, Unavailable
 from diagnoser.observability.metrics import Metrics
+from diagnoser.redaction.redact import redact
 from diagnoser.web.dependencies import RequestLimits
 from tests.loki_messages import PushRequest
 from tests.serving import NOW, Web, serving
@@ -48,11 +48,11 @@ class Intake:
     error: Exception | None = None
 
     async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, refused: RefusedJobs
+        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         if self.error:
             raise self.error
-        return await self.service.accept(body, format, defaults, received, refused)
+        return await self.service.accept(body, format, defaults, received, sender)
 
 
 class Sink(RecentUnplaced):
@@ -265,7 +265,7 @@ async def test_foreign_jobs_are_refused_in_every_protocol(site: Site) -> None:
 
 async def test_whose_word_a_line_is_follows_from_the_credential(site: Site) -> None:
     """An agent's token speaks for nodes, that of a shipper does not, whatever the labels say."""
-    kernel = {"transport": "kernel", "hostname": "gpu-1"}
+    kernel = {"transport": "kernel", "syslog_facility": "0", "hostname": "gpu-1"}
     for path, body in ((LOKI, snappy(loki("NVRM: x", **kernel))), (OTLP, otlp("NVRM: x", **kernel))):
         assert (await site.post(path, body)).status_code == 403
         assert (await site.post(path, body, "agent")).status_code in (200, 204)

@@ -20,10 +20,10 @@ from diagnoser.learning.rule_context import RuleContext
 from diagnoser.llm import prompt
 from diagnoser.llm.prompt import Prompt
 from diagnoser.llm.question import Background, Section, variables
-from diagnoser.llm.redact import redact
 from diagnoser.llm.view import LogView, Pseudonymizer
 from diagnoser.model import AskReason, Diagnosis, Event, EventKind, Facts, Job, Line, Rejected, RootCause, Stream
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.redaction.redact import redact
 from diagnoser.rules.schema import Blame
 
 HERE = Path(__file__).parent

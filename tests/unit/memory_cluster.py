@@ -139,6 +139,9 @@ class MemoryCluster:
         self.scheduler.read()
         return self.scheduler.jobs[spec.job.removeprefix(PREFIX)]
 
+    def running(self, spec: PlanSpec, state: MemoryJob) -> bool:
+        return state.attempt == spec.attempt and state.state == "running"
+
     def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
         return Command(("cordon", node.name, spec.reason))
 

@@ -16,12 +16,15 @@ from diagnoser.agent.api_client import ApiClient, ClaimedPlan, _seconds_left
 from diagnoser.agent.cluster import Cluster
 from diagnoser.agent.executor import Executor
 from diagnoser.agent.give_back import give_back
-from diagnoser.agent.node_query import Commands
+from diagnoser.agent.node_query import Commands, known_commands, load_table
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.slurm.commands import run
+from diagnoser.agent.state_file import AgentState, JobCheckpoint
 from diagnoser.model.errors import BadInput
+from diagnoser.recovery.node_query import NO_QUERIES, NodeQueryTable
 from tests.unit.memory_cluster import Fault, MemoryCluster, MemoryJob, MemoryScheduler
 
+UNASKED = "not confirmed by n1 itself (no query was run)"
 CORDON, LAUNCH = "cordon n1 diagnoser p1: ecc_error", "launch seven"
 LOST = Fault(arrives=False, code=None)
 PLAN: dict[str, Any] = {
@@ -71,6 +74,7 @@ class Service:
     faulty: list[str] = field(default_factory=list)
     unproven: bool = False
     bad_checkpoint: bool = False
+    outcome: str = "failed"
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
@@ -90,13 +94,15 @@ class Service:
             return self._round(1, [["n1", "n2"], ["n3", "n4"]])
         if path.endswith("/check/results"):
             return self._after(body)
+        if path.endswith("/jobs/memory-seven"):
+            return httpx.Response(200, json={"nodes": ["n1", "n2", "n3", "n4"], "attempts": OPENED})
         if path.endswith("/plans/p1") and self.bad_checkpoint:
             why = "/c/4000 was reported bad: a bit flipped"
             return httpx.Response(200, json={"reason": "bad_checkpoint", "state": "sent", "history": [{"why": why}]})
         if path.endswith("/plans/p1"):
             self.waits -= 1
             return httpx.Response(200, json={"state": "waiting" if self.waits >= 0 else self.after})
-        return httpx.Response(200, json={"type": "ecc_error"})
+        return httpx.Response(200, json={"type": "ecc_error", "outcome": self.outcome})
 
     def _after(self, body: dict[str, Any]) -> httpx.Response:
         if "answers" in body:
@@ -153,12 +159,15 @@ async def carried_out(
     seconds: float = 1e6,
     dry: bool = False,
     commands: Commands = COMMANDS,
+    queries: NodeQueryTable = NO_QUERIES,
+    state: AgentState | None = None,
 ) -> Service:
     service = service or Service()
     transport = httpx.MockTransport(service.answer)
     async with httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test") as http:
         typed: Cluster[MemoryJob] = cluster
-        made = Executor(ApiClient(http), typed, "memory@host", clock, lambda: 1000.0, dry, commands)
+        known = (commands, state or AgentState(), queries)
+        made = Executor(ApiClient(http), typed, "memory@host", clock, lambda: 1000.0, dry, *known)
         await made.carry_out(ClaimedPlan(plan, "token", seconds))
     return service
 
@@ -170,7 +179,7 @@ async def test_a_node_is_cordoned_and_the_job_launched_without_it() -> None:
     assert cluster.scheduler.asked == [CORDON, LAUNCH]
     assert cluster.scheduler.jobs["seven"].nodes == ("n2", "n3")
     assert [report.get("drained") for report in service.reports] == [["n1"], [], ["n1"]]
-    end = {"state": "reached", "detail": "launch 2 runs", "requeued": "memory-seven", "drained": ["n1"]}
+    end = {"state": "reached", "detail": f"launch 2 runs; {UNASKED}", "requeued": "memory-seven", "drained": ["n1"]}
     assert service.end == {"token": "token", **end}
 
 
@@ -230,7 +239,7 @@ async def test_a_command_that_is_refused_ends_the_plan() -> None:
     """With what was answered, and nothing after it."""
     cluster = MemoryCluster(scheduler(faults=[Fault(arrives=False, code=1)]))
     service = await carried_out(cluster)
-    assert (service.end["state"], service.end["detail"]) == ("not_reached", "n1 could not be cordoned: no")
+    assert (service.end["state"], service.end["detail"]) == ("not_reached", f"n1 could not be cordoned: no; {UNASKED}")
     assert cluster.scheduler.asked == [CORDON]
 
 
@@ -283,16 +292,26 @@ async def test_a_node_that_somebody_else_cordoned_is_left_as_it_is() -> None:
     ("fields", "options", "detail"),
     [
         (
-            {"nodes": ["n1", "n9"], "proofs": [{"node": "n1"}, {"node": "n9"}]},
+            {"nodes": ["n1", "n9"], "proofs": [{"node": node, "kind": "scheduler"} for node in ("n1", "n9")]},
             {},
             "the scheduler did not give n9",
         ),
-        ({"proofs": []}, {}, "no proof that n1"),
+        ({"proofs": []}, {}, "no proof (node_log, scheduler, query, check, person) that n1"),
+        ({"proofs": [{"node": "n1", "kind": "rumour"}]}, {}, "that n1 is at fault"),
+        ({"proofs": [{"node": "n1"}]}, {}, "that n1 is at fault"),
         ({"job": "elsewhere-7"}, {}, "no job of this cluster"),
         ({}, {"seconds": -1.0}, "expired"),
         ({}, {"dry": True}, f"dry run; the next command would be: cordon n1 '{CORDON[10:]}'"),
     ],
-    ids=["foreign node", "unproven node", "another cluster", "expired", "dry run"],
+    ids=[
+        "foreign node",
+        "unproven node",
+        "unknown kind of proof",
+        "no kind of proof",
+        "another cluster",
+        "expired",
+        "dry run",
+    ],
 )
 async def test_what_must_not_be_done_is_said_and_nothing_is_done(
     fields: dict[str, Any], options: dict[str, Any], detail: str
@@ -326,6 +345,131 @@ async def test_an_agent_that_dies_is_taken_over_wherever_it_was(plan: dict[str, 
     assert memory.jobs["seven"].nodes == ("n2", "n3")
 
 
+def printed(id: str, output: str, exit_code: int | None = 0) -> str:
+    return json.dumps({"id": id, "exit_code": exit_code, "output": output}) + "\n"
+
+
+TABLE = load_table(None)
+OPENED = [{"number": 1, "opened": "2026-11-22T01:00:00+00:00"}]
+XID = "2026-11-22T01:00:07+0000 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+QUIET = "2026-11-22T01:00:07+0000 n1 kernel: usb 1-1: new high-speed USB device number 2"
+OLDER = XID.replace("T01:00", "T00:40")
+
+
+async def asked(cluster: MemoryCluster, plan: dict[str, Any] = PLAN) -> Service:
+    return await carried_out(cluster, plan=plan, commands=known_commands(TABLE), queries=TABLE)
+
+
+@pytest.mark.parametrize("log", [QUIET, OLDER], ids=["another line", "long before the attempt"])
+async def test_a_node_whose_own_log_does_not_confirm_the_fault_stays(log: str) -> None:
+    """Whatever was shipped to the service as its log: the agent asked the node before the cordon, and nothing is
+    done."""
+    cluster = MemoryCluster(scheduler(said={"n1": printed("kernel_journal", log)}))
+    service = await asked(cluster)
+    assert cluster.scheduler.asked == []
+    assert (service.end["state"], service.end["refused"]) == ("not_reached", "not_confirmed")
+    assert "n1 was asked (kernel_journal)" in service.end["detail"]
+
+
+async def test_a_node_that_confirms_its_fault_is_cordoned() -> None:
+    """By any of its answers, although another one can be read and shows nothing; it is asked once."""
+    said = printed("kernel_journal", QUIET) + printed("kernel_ring_buffer", XID.replace("n1 kernel: ", ""))
+    cluster = MemoryCluster(scheduler(said={"n1": said}))
+    service = await asked(cluster)
+    assert cluster.scheduler.asked == [CORDON, LAUNCH]
+    assert service.end["state"] == "reached"
+    assert "n1 confirms it: 2026-11-22T01:00:07+0000 NVRM: Xid" in service.end["detail"]
+    commands = [step["command"] for report in service.reports for step in report.get("steps", [])]
+    assert len([command for command in commands if command.startswith("ask n1")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (printed("kernel_ring_buffer", "dmesg: Operation not permitted", 1), "Operation not permitted"),
+        (printed("kernel_journal", "journalctl: No such file", None), "No such file"),
+        ("srun: error: n1", "no answer: srun: error: n1"),
+        ("".join(printed(query.id, "") for query in TABLE.queries), "its own log could not be read"),
+    ],
+)
+async def test_a_node_that_cannot_be_asked_is_cordoned_and_the_plan_says_so(said: str, why: str) -> None:
+    """What the service holds as proof stands: a node that lost its GPU often answers nothing any more."""
+    cluster = MemoryCluster(scheduler(said={"n1": said}))
+    service = await asked(cluster)
+    assert cluster.scheduler.asked == [CORDON, LAUNCH]
+    assert "not confirmed by n1 itself" in service.end["detail"] and why in service.end["detail"]
+
+
+async def test_a_node_that_is_down_is_cordoned_without_its_own_word() -> None:
+    """The scheduler sees that it is dead."""
+    cluster = MemoryCluster(scheduler(said={"n1": printed("kernel_journal", QUIET)}))
+    cluster.scheduler.all_nodes["n1"] = NodeRecord("n1", up=False)
+    service = await asked(cluster)
+    assert cluster.scheduler.asked == [CORDON, LAUNCH]
+    assert "n1 is down" in service.end["detail"]
+
+
+@pytest.mark.parametrize("kind", ["scheduler", "query", "check", "person"])
+async def test_a_node_is_asked_only_where_its_shipped_log_is_all_there_is(kind: str) -> None:
+    """The scheduler, a person, or the node itself has said it already."""
+    cluster = MemoryCluster(scheduler(said={"n1": printed("kernel_journal", QUIET)}))
+    both = PLAN | {"proofs": [*PLAN["proofs"], {"node": "n1", "kind": kind}]}
+    service = await asked(cluster, both)
+    assert (cluster.scheduler.asked, service.end["detail"]) == ([CORDON, LAUNCH], "launch 2 runs")
+
+
+async def test_one_node_that_does_not_confirm_stops_the_plan_before_the_first_cordon() -> None:
+    """All of its nodes are asked before the first one goes."""
+    said = {"n1": printed("kernel_journal", XID), "n2": printed("kernel_journal", QUIET)}
+    cluster = MemoryCluster(scheduler(said=said))
+    proofs = [PLAN["proofs"][0] | {"node": node} for node in ("n1", "n2")]
+    service = await asked(cluster, PLAN | {"nodes": ["n1", "n2"], "proofs": proofs})
+    assert (cluster.scheduler.asked, service.end["refused"]) == ([], "not_confirmed")
+
+
+def running() -> MemoryScheduler:
+    made = scheduler()
+    made.jobs["seven"] = MemoryJob("seven", ("n1", "n2"))
+    return made
+
+
+@pytest.mark.parametrize("plan", [PLAN, CHECK, PLAN | {"action": "resubmit", "nodes": []}])
+async def test_a_job_that_its_scheduler_shows_running_is_left_alone(plan: dict[str, Any]) -> None:
+    """Neither launched again nor held for a check, and no node is cordoned: whoever said that it ended was wrong."""
+    cluster = MemoryCluster(running())
+    service = await carried_out(cluster, plan=plan, clock=Clock())
+    assert [command for command in cluster.scheduler.asked if command != "free"] == []
+    assert (service.end["state"], service.end["refused"]) == ("not_reached", "still_running")
+    assert cluster.scheduler.jobs["seven"].state == "running"
+
+
+async def test_a_job_that_hangs_is_launched_again_while_it_runs() -> None:
+    """That is what the verdict is about."""
+    cluster = MemoryCluster(running())
+    service = await carried_out(cluster, Service(outcome="hung"), clock=Clock())
+    assert (service.end["state"], cluster.scheduler.jobs["seven"].attempt) == ("reached", 2)
+
+
+async def test_a_job_that_ends_moments_later_is_waited_for() -> None:
+    """It prints why it fails before it ends."""
+    memory = running()
+    task = asyncio.create_task(carried_out(MemoryCluster(memory)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert memory.asked == []
+    memory.jobs["seven"] = MemoryJob("seven", ("n1", "n2"), state="failed")
+    service = await task
+    assert (service.end["state"], memory.asked) == ("reached", [CORDON, LAUNCH])
+
+
+async def test_a_launch_whose_end_the_agent_has_seen_does_not_run() -> None:
+    """A workload may keep pods that run after the first one of its launch failed."""
+    cluster = MemoryCluster(running())
+    seen = JobCheckpoint("memory-seven", 1, ("n1", "n2"), started=True, ended=True)
+    service = await carried_out(cluster, clock=Clock(), state=AgentState(jobs={"seven": seen}))
+    assert (service.end["state"], cluster.scheduler.asked) == ("reached", [CORDON, LAUNCH])
+
+
 async def test_a_check_cordons_what_it_found_and_launches_the_job_again() -> None:
     """Round after round as the service says, with the seconds that the program measured; then all is let go."""
     cluster = MemoryCluster(scheduler(bad=frozenset({"n1"})))
@@ -355,10 +499,6 @@ async def test_a_check_that_cannot_be_started_is_tried_again() -> None:
 
 def query(node: str, id: str = "gpu_ecc", argv: tuple[str, ...] = ("nvidia-smi", "-q")) -> dict[str, Any]:
     return {"node": node, "id": id, "argv": list(argv), "timeout_seconds": 5.0}
-
-
-def printed(id: str, output: str, exit_code: int | None = 0) -> str:
-    return json.dumps({"id": id, "exit_code": exit_code, "output": output}) + "\n"
 
 
 async def test_a_node_that_proves_its_fault_is_cordoned_without_pairs() -> None:

@@ -74,16 +74,16 @@ def test_the_program_is_one_that_old_interpreters_read() -> None:
 
 def test_the_agent_s_own_table_says_what_may_be_run(tmp_path: Path) -> None:
     """The shipped one, with the site's script beside it; a bad table stops the start with its faults."""
-    known = node_query.known_commands(None, "/opt/nhc")
+    known = node_query.known_commands(node_query.load_table(None), "/opt/nhc")
     assert known[SITE_CHECK] == ("/opt/nhc",)
     assert known["gpu_present"] == ("nvidia-smi", "-L")
-    assert SITE_CHECK not in node_query.known_commands(None)
+    assert SITE_CHECK not in node_query.known_commands(node_query.load_table(None))
     own = tmp_path / "own.yaml"
     with pytest.raises(BadInput, match="cannot read"):
-        node_query.known_commands(own)
+        node_query.load_table(own)
     own.write_text("version: 1\nqueries: [{id: x}]")
     with pytest.raises(RuleFaults, match=r"own\.yaml"):
-        node_query.known_commands(own)
+        node_query.load_table(own)
 
 
 def test_answers_that_are_no_answers_are_skipped() -> None:

@@ -115,7 +115,7 @@ async def test_the_schedulers_lines_about_a_dead_node_come_before_the_end(site: 
     await site.look()
     site.scheduler.all_nodes["n2"] = NodeRecord("n2", up=False, record="n2 is dead")
     site.becomes(replace(SEVEN, state="failed"))
-    assert await site.look() == ["n2 scheduler: n2 is dead", "down diagnoser", "1 memory: n2 is dead", "1 exit"]
+    assert await site.look() == ["down diagnoser", "n2 scheduler: n2 is dead", "1 memory: n2 is dead", "1 exit"]
     site.scheduler.all_nodes["n2"] = NodeRecord("n2")
     assert await site.look() == ["resumed diagnoser"]
 

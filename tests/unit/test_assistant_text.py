@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnoser.integrations.assistant_text import ANSWER_LENGTH, TEXT_LENGTH, fenced
-from diagnoser.llm.redact import Redactor
+from diagnoser.redaction.redact import Redactor
 
 MARKER = "DATA-0123456789abcdef"
 JSON = st.recursive(

@@ -70,3 +70,21 @@ def test_what_is_no_sample_is_told(sample: str) -> None:
     result = RUN.invoke(cli, ["check-mapping"], input=sample)
     assert result.exit_code == 1
     assert "not a" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("sample", "warning"),
+    [
+        ("_TRANSPORT=kernel SYSLOG_FACILITY=0 _HOSTNAME=gpu-1", ""),
+        ("_TRANSPORT=kernel _HOSTNAME=gpu-1", "send journald's SYSLOG_FACILITY as well"),
+        ("_TRANSPORT=syslog SYSLOG_IDENTIFIER=kernel _HOSTNAME=gpu-1", "proves nothing"),
+        ("source=kernel _TRANSPORT=syslog _HOSTNAME=gpu-1", "its transport is syslog"),
+        ("source=kernel _HOSTNAME=gpu-1", "proves what the shipper calls the kernel's"),
+        ("source=syslog _HOSTNAME=gpu-1", "proves nothing"),
+        ("source=scheduler _HOSTNAME=gpu-1", ""),
+    ],
+)
+def test_a_node_log_that_proves_nothing_or_too_much_is_warned_of(sample: str, warning: str) -> None:
+    """Before a shipper is trusted, a sample of its records tells what they are worth."""
+    code, (result,) = checked(sample)
+    assert (code, warning in str(result["warning"]), bool(result["warning"])) == (0, True, bool(warning))

@@ -98,6 +98,18 @@ def pieces(lines: list[bytes], cuts: list[int], limits: CompressorLimits) -> lis
 choice = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 9)), min_size=1, max_size=60)
 
 
+def test_the_last_line_that_places_a_rank_counts_in_any_order() -> None:
+    """A job that is launched again has its ranks elsewhere: the later node of a rank stands."""
+    before, after = Delta(), Delta()
+    before.share(Stream()).nodes[3, 1] = (10, "gpu-001")
+    after.share(Stream()).nodes[3, 1] = (900, "gpu-000")
+    for first, second in ((before, after), (after, before)):
+        merged = Delta()
+        merged.add(first)
+        merged.add(second)
+        assert merged.share(Stream()).nodes == {(3, 1): (900, "gpu-000")}
+
+
 @settings(max_examples=examples(120))
 @given(choice, st.lists(st.integers(0, 60), max_size=8), st.randoms(use_true_random=False), st.booleans())
 def test_any_split_order_and_grouping_gives_the_same(

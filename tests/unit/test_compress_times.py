@@ -33,7 +33,7 @@ def test_a_streams_lines_have_the_times_that_each_has_by_itself(first: int) -> N
     lines = [*LINES[first:], *LINES, *LINES[:first]]
     known = [1_772_359_230.0 if number % 11 == 7 else 0.0 for number, _ in enumerate(lines)]
     clock = LogClock(2026)
-    alone = [clock.time(STREAM, own, line, 0.0) for own, line in zip(known, lines, strict=True)]
+    alone = [clock.time(STREAM, own, line, 0.0)[0] for own, line in zip(known, lines, strict=True)]
     began = next(filter(None, alone))
     at_once = moments(known, [line.encode() for line in lines], [9.0] * len(lines), 2026)
     assert at_once == [time or began for time in alone]

@@ -3,13 +3,25 @@
 import io
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnoser import compress
-from diagnoser.model import Diagnosis, Facts, Job, LineBlock, NodeProof, ProofKind, Stream
+from diagnoser.model import (
+    Diagnosis,
+    Facts,
+    Job,
+    LineBlock,
+    NodeActor,
+    NodeEvent,
+    NodeEventKind,
+    NodeProof,
+    ProofKind,
+    Stream,
+)
 from diagnoser.model.taxonomy import Action, Category, FailureType
 from tests import accuracy_bars
 
@@ -204,11 +216,34 @@ def test_short_and_full_names_are_one_host() -> None:
     assert (summary(verdict)[1], len(verdict.proofs)) == ("gpu-02", 1)
 
 
-def test_what_the_scheduler_says_of_a_node_is_its_word() -> None:
-    """A line of the scheduler's in the node's log, about this node, proves as the scheduler's word."""
+def test_a_line_of_the_scheduler_proves_nothing() -> None:
+    """It may say that the node is down, in the node's log or in the job's: the verdict reads it, and the node stays."""
     said = "slurmctld: error: Nodes gpu-02 not responding, setting DOWN"
     verdict = diagnose(TIMEOUT, facts({"gpu-02": said}, source="scheduler"))
-    assert [(proof.node, proof.kind, proof.text) for proof in verdict.proofs] == [("gpu-02", ProofKind.SCHEDULER, said)]
+    assert (verdict.type, verdict.proofs) == (T.NODE_FAILURE, ())
+
+
+def test_an_agents_event_of_a_node_proves() -> None:
+    """That the scheduler holds a node of the attempt for down explains that its ranks did not answer."""
+    down = NodeEvent("c", "gpu-02", NodeEventKind.DOWN, NodeActor.DIAGNOSER, 90.0, "Not responding")
+    verdict = diagnose(TIMEOUT, replace(facts({}), node_events=(down,), failed=(100.0, 100.0)))
+    (proof,) = verdict.proofs
+    assert (proof.node, proof.kind, proof.text) == ("gpu-02", ProofKind.SCHEDULER, "down: Not responding")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [("gpu-09", NodeEventKind.DOWN, 90.0)],
+        [("gpu-02", NodeEventKind.CORDONED, 90.0)],
+        [("gpu-02", NodeEventKind.DOWN, 50.0), ("gpu-02", NodeEventKind.RESUMED, 60.0)],
+    ],
+    ids=["foreign", "cordoned", "back"],
+)
+def test_other_events_of_nodes_prove_nothing(events: list[tuple[str, NodeEventKind, float]]) -> None:
+    """Not that of a node which the attempt never had, nor a cordon, nor of one that was back before the failure."""
+    told = tuple(NodeEvent("c", node, kind, NodeActor.DIAGNOSER, time) for node, kind, time in events)
+    assert diagnose(TIMEOUT, replace(facts({}), node_events=told, failed=(100.0, 100.0))).proofs == ()
 
 
 @pytest.mark.parametrize(

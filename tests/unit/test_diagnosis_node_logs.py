@@ -77,6 +77,17 @@ def test_short_and_full_names_are_one_node() -> None:
     assert node_log_id("", "10.1.2.3").endswith("/10.1.2.3")
 
 
+def test_a_line_without_a_head_goes_on_with_the_message_before(analyzer: LogAnalyzer) -> None:
+    """Among lines with heads, where a path with a line feed would begin a message of its own; in a log whose lines have
+    none, each is a message."""
+    heads = [f"[ 9021.11452{number}] usb 1-1: new device" for number in range(5)]
+    broken = [*heads, "[ 9021.114526] process '/tmp/a", f"{XID}' started with executable stack"]
+    for texts, continues in ((broken, True), ([XID], False), ([f"[ 9021.114526] {XID}"], False)):
+        log = io.BytesIO("\n".join([*texts, ""]).encode())
+        (fault,) = node_logs.fault_lines("n1", [analyzer.node_log("n1", log, NOON)])
+        assert (fault.number, fault.continues) == (len(texts), continues)
+
+
 def line(time: float, number: int = 1, node: str = "n1", source: str = "kernel") -> Line:
     return Line(Stream(source, node), number, XID, XID, node=node, time=time, mark=Mark.ANCHOR)
 

@@ -100,7 +100,7 @@ def test_a_document_of_no_job_is_no_error() -> None:
 def test_documents_of_a_job_of_somebody_else_are_refused_alone() -> None:
     """The sender hears of each which job that was."""
     batch = parse(rows(CREATE, {"message": "a"}, CREATE, {"message": "b", "job": "theirs"}))
-    assert batch.drop({"theirs": "it belongs to another cluster"})
+    assert batch.drop(batch.of_jobs({"theirs": "it belongs to another cluster"}))
     assert items(batch) == [("create", 201), ("create", 400)]
     assert b"another cluster" in batch.answer()
 

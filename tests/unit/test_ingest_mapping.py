@@ -142,9 +142,39 @@ def test_what_cannot_be_placed_says_why_and_what_was_received() -> None:
 @pytest.mark.parametrize("defaults", [NOTHING, AGENT])
 def test_a_journal_goes_to_its_node(defaults: RecordDefaults) -> None:
     """Kernel lines without a job are their node's own log; whose word they are follows from the credential."""
-    target, stream = placed({"_TRANSPORT": "kernel", "_HOSTNAME": "gpu-1.example", "cluster": "east"}, defaults)
+    entry = {"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0", "_HOSTNAME": "gpu-1.example", "cluster": "east"}
+    target, stream = placed(entry, defaults)
     assert target == Target("~node/east/gpu-1", None)
     assert stream.provenance is (Provenance.NODE if defaults.vouched else Provenance.JOB)
+
+
+@pytest.mark.parametrize(
+    ("fields", "source"),
+    [
+        ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0", "SYSLOG_IDENTIFIER": "kernel"}, "kernel"),
+        ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": 0}, "kernel"),
+        ({"source": "kernel", "_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0"}, "kernel"),
+        ({"source": "dmesg"}, "dmesg"),
+        # root writes to /dev/kmsg, and any process names itself
+        ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "1", "SYSLOG_IDENTIFIER": "kernel"}, "syslog"),
+        ({"_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel"}, "syslog"),
+        ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0", "SYSLOG_IDENTIFIER": "logger"}, "syslog"),
+        ({"_TRANSPORT": "syslog", "SYSLOG_FACILITY": "0", "SYSLOG_IDENTIFIER": "kernel"}, "syslog"),
+        ({"appname": "kernel", "facility": "kern"}, "syslog"),
+        ({"source": "kernel", "_TRANSPORT": "syslog", "SYSLOG_FACILITY": "0"}, "syslog"),
+        ({"source": "kernel", "SYSLOG_FACILITY": "3"}, "syslog"),
+        ({"diagnoser.source": "kernel", "appname": "train"}, "syslog"),
+        # a daemon that journald names
+        ({"_TRANSPORT": "syslog", "_UID": "0", "_SYSTEMD_UNIT": "nvidia-fabricmanager.service"}, "daemon"),
+        ({"_TRANSPORT": "syslog", "_UID": "1000", "_SYSTEMD_UNIT": "nvidia-fabricmanager.service"}, "syslog"),
+        ({"source": "daemon", "_UID": "0", "_SYSTEMD_UNIT": "user@1000.service"}, "syslog"),
+        ({"_SYSTEMD_UNIT": "nvidia-fabricmanager.service"}, "syslog"),
+    ],
+)
+def test_who_is_the_kernel(fields: dict[str, object], source: str) -> None:
+    """Only what journald itself says of a record, all of it, or the shipper's plain word where the record is silent."""
+    stream = placed({"host.name": "gpu-1", **{name: str(value) for name, value in fields.items()}}, AGENT).stream
+    assert (stream.source, stream.provenance) == (source, Provenance.NODE)
 
 
 def test_a_tenants_label_vouches_for_nothing() -> None:

@@ -204,7 +204,7 @@ def test_a_body_of_any_kind_is_a_line(body: Any, line: bytes) -> None:
 
 def test_a_journal_entry_goes_to_its_node() -> None:
     """The collector sends what journald knows as a map: its fields are read by the mapping."""
-    entry = {"MESSAGE": "NVRM: Xid", "_TRANSPORT": "kernel", "_HOSTNAME": "gpu-1"}
+    entry = {"MESSAGE": "NVRM: Xid", "_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0", "_HOSTNAME": "gpu-1"}
     batch = parse(export(record(entry), resource={"k8s.cluster.name": "east"}))
     assert lines(batch) == {(Target("~node/east/gpu-1", None), Stream("kernel", "gpu-1")): b"NVRM: Xid"}
 

@@ -66,10 +66,20 @@ def test_what_the_kernel_says_is_the_nodes_whoever_else_the_request_is_for() -> 
     """The query's job and rank are of the node's programs; the credential says whether it counts as the node's word."""
     query = RecordDefaults("llm", 2, Stream(rank=4), vouched=True)
     batch = parse(KERNEL + b"\n" + OLD, query)
-    of_node = Stream("kernel", "gpu-1", provenance=Provenance.NODE)
+    of_node = Stream("syslog", "gpu-1", provenance=Provenance.NODE)
     assert list(lines(batch)) == [("~node//gpu-1", of_node), ("llm", Stream(node="gpu-1", rank=4))]
     ((_, stream),) = lines(parse(KERNEL))
-    assert (stream.source, stream.provenance) == ("kernel", Provenance.JOB)
+    assert (stream.source, stream.provenance) == ("syslog", Provenance.JOB)
+
+
+def test_a_kernel_log_is_what_the_shipper_reads_as_one() -> None:
+    """The query says that the records are the kernel's own: a message of another facility or program is not among
+    them, whichever of both it forges."""
+    query = RecordDefaults(stream=Stream("kernel"), vouched=True)
+    forged = (KERNEL.replace(b"<3>", b"<11>"), KERNEL.replace(b" kernel:", b" logger:"), OLD)
+    batch = parse(b"\n".join((KERNEL, *forged)), query)
+    of_node, others = (Stream(source, "gpu-1", provenance=Provenance.NODE) for source in ("kernel", "syslog"))
+    assert {stream: len(texts) for (_, stream), texts in lines(batch).items()} == {of_node: 1, others: 3}
 
 
 def test_what_belongs_to_no_job_is_the_nodes_syslog() -> None:

@@ -9,9 +9,9 @@ from diagnoser.adapters.memory import RecentUnplaced
 from diagnoser.ingest import RecordDefaults, unplaced
 from diagnoser.ingest.batch import Batch, Labels, Unplaced
 from diagnoser.ingest.unplaced import UnplacedStreams
-from diagnoser.llm.redact import redact
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.observability.metrics import Metrics
+from diagnoser.redaction.redact import redact
 
 SENDER = RecordDefaults(cluster="east", sender="shipper")
 

@@ -12,7 +12,7 @@ from diagnoser.agent.kubernetes import reconcile, restart
 from diagnoser.agent.kubernetes.cluster import KubernetesCluster, KubernetesNodes
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
 from diagnoser.agent.kubernetes.kinds import JOB, KINDS, WorkloadKind, WorkloadRef, ending, templates
-from diagnoser.agent.kubernetes.parsing import PodRecord
+from diagnoser.agent.kubernetes.parsing import ContainerRun, PodRecord
 from diagnoser.agent.kubernetes.reconcile import WorkloadState
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec
@@ -45,7 +45,12 @@ def stored(found: dict[str, Any], attempt: int = 1) -> dict[str, Any]:
 def relaunched(
     spec: PlanSpec, found: dict[str, Any] | None, launch: int, copy: dict[str, Any] | None = None
 ) -> NextStep:
-    return reconcile.relaunch(spec, WorkloadState(REF, found, launch, copy), Attempts())
+    return reconcile.relaunch(knowing(spec, copy), WorkloadState(REF, found, launch, copy), Attempts())
+
+
+def knowing(spec: PlanSpec, copy: dict[str, Any] | None) -> PlanSpec:
+    """The plan whose report has the digest of this copy."""
+    return replace(spec, copies=frozenset({reconcile.copy_digest(copy)})) if copy else spec
 
 
 def held(found: dict[str, Any] | None, launch: int, copy: dict[str, Any] | None = None) -> NextStep:
@@ -125,7 +130,8 @@ def test_a_check_holds_the_workload_and_the_launch_after_it_excludes_what_it_fou
     step = relaunched(replace(CHECK, nodes=("n2",)), None, 0, stored(old))
     assert isinstance(step, Run)
     assert "without n2" in step.command.line
-    back = reconcile.put_back(CHECK, WorkloadState(REF, None, 0, stored(old)), Attempts())
+    copy = stored(old)
+    back = reconcile.put_back(knowing(CHECK, copy), WorkloadState(REF, None, 0, copy), Attempts())
     assert isinstance(back, Run)
     assert "without" not in back.command.line
 
@@ -159,6 +165,81 @@ def test_a_step_never_shows_what_a_workload_holds() -> None:
         assert isinstance(step, Run)
         assert "s3cret" in orjson.dumps(step.command.body).decode()
         assert "s3cret" not in step.command.line
+
+
+def changed(copy: dict[str, Any], where: str) -> dict[str, Any]:
+    """The copy as somebody in the tenant's namespace may have written it."""
+    other = deepcopy(copy)
+    if where == "workload":
+        other["data"]["workload.json"] = orjson.dumps(work(template=pods(hostPID=True))).decode()
+    else:
+        other["metadata"]["annotations"][f"diagnoser.io/{where}"] = "7"
+    return other
+
+
+@pytest.mark.parametrize("where", ["workload", "attempt", "nodes", "from", "plan"])
+def test_a_stored_copy_that_the_report_does_not_know_is_never_created(where: str) -> None:
+    """Neither to launch the job again nor to put it back: whoever may write ConfigMaps there has no workload made with
+    the agent's rights, and no node made the job's own."""
+    copy = stored(work())
+    spec, other = knowing(SPEC, copy), changed(copy, where)
+    for next_step in (reconcile.relaunch, reconcile.put_back):
+        end = next_step(spec, WorkloadState(REF, None, 0, other), Attempts())
+        assert isinstance(end, Done)
+        assert (end.reached, "is not the one" in end.detail) == (False, True)
+    assert reconcile.stored_nodes(spec, other) == ()
+
+
+def test_a_copy_that_was_changed_before_the_workload_was_deleted_is_made_again() -> None:
+    """The workload is still there: its copy is dropped, and stored anew. So is one whose report was lost."""
+    copy = stored(work())
+    for spec, found in ((knowing(SPEC, copy), changed(copy, "workload")), (SPEC, copy)):
+        step = reconcile.relaunch(spec, WorkloadState(REF, work(), 1, found), Attempts())
+        assert isinstance(step, Run)
+        assert step.command.words == ("DELETE", "/api/v1/namespaces/train/configmaps/diagnoser-p-1")
+
+
+def test_a_copy_that_is_changed_again_and_again_is_given_up() -> None:
+    """The agent stored it, and somebody wrote to it at once: the workload is not deleted."""
+    stored_once = relaunched(SPEC, work(), 1)
+    assert isinstance(stored_once, Run)
+    mine = Attempts((CommandAttempt(stored_once.command, 0),))
+    end = reconcile.relaunch(SPEC, WorkloadState(REF, work(), 1, changed(stored(work()), "workload")), mine)
+    assert isinstance(end, Done)
+    assert (end.reached, "somebody changed the copy" in end.detail) == (False, True)
+
+
+def test_the_digest_of_a_copy_goes_through_the_report_of_the_plan() -> None:
+    """The service keeps the step that stored it, and another agent reads it from there; a step that failed counts for
+    nothing. The agent that stored it needs no report."""
+    step = relaunched(SPEC, work(), 1)
+    assert isinstance(step, Run) and step.command.body
+    copy = dict(step.command.body)
+    reported = {"command": step.command.line, "exit_code": 0}
+    spec = cluster().spec(plan(steps=[reported]), "ecc_error")
+    assert spec.copies == {reconcile.copy_digest(copy)}
+    assert cluster().spec(plan(steps=[reported | {"exit_code": 409}]), "ecc_error").copies == frozenset()
+    mine = Attempts((CommandAttempt(step.command, 0),))
+    assert isinstance(reconcile.relaunch(SPEC, WorkloadState(REF, None, 0, copy), mine), Run)
+
+
+def test_a_workload_whose_pods_run_is_running_until_it_ends_or_is_stored() -> None:
+    """Only in the launch that the plan is about."""
+    life = ContainerRun("ua", 0, "train", "a", "main", "n1", None, 1.0, started=2.0)
+    here = (PodRecord("ua", "train", "a", REF.key, "n1", runs=(life,)),)
+    state = WorkloadState(REF, work(), 1, None, here)
+    assert reconcile.running(SPEC, state)
+    over = {**work(), "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+    pending = (replace(here[0], runs=(replace(life, started=0.0),)),)
+    for other in (
+        replace(state, manifest=None),
+        replace(state, stored=stored(work())),
+        replace(state, launch=2),
+        replace(state, manifest=over),
+        replace(state, pods=pending),
+        replace(state, pods=()),
+    ):
+        assert not reconcile.running(SPEC, other)
 
 
 BAD = [

@@ -8,7 +8,6 @@ import yaml
 
 from diagnoser.learning import rule_context, template_rules, validation
 from diagnoser.learning.rule_context import LabelledCase, RuleContext
-from diagnoser.llm.redact import redact
 from diagnoser.llm.view import Pseudonymizer
 from diagnoser.model import (
     AttemptKey,
@@ -25,6 +24,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import DiagnosisRecord
+from diagnoser.redaction.redact import redact
 from diagnoser.rules.schema import Blame
 
 CONTEXT = RuleContext(FailureType.NVLINK_ERROR, "", (), ("step 1 loss 2.0",), (), Blame.NONE, "", "host-")

@@ -14,13 +14,14 @@ from diagnoser.llm import answer, evidence, prompt, vote
 from diagnoser.llm.answer import Answer
 from diagnoser.llm.evidence import CheckContext
 from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
-from diagnoser.llm.hosts import HostMap, without_addresses
-from diagnoser.llm.redact import keyless, load, redact
+from diagnoser.llm.hosts import HostMap
 from diagnoser.llm.view import Pseudonymizer, delimited, plain
 from diagnoser.model import Line, Stream
 from diagnoser.model.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import ModelAnswer, ModelRequest
+from diagnoser.redaction.addresses import without_addresses
+from diagnoser.redaction.redact import keyless, load, redact
 
 FOLDER = "failure_agent/v3"
 SOUND = {

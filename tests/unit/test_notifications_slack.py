@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from diagnoser.llm.redact import redact
 from diagnoser.model import (
     Advice,
     Diagnosis,
@@ -22,6 +21,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.notifications.alert import Redact, failure_alert, plan_alert
 from diagnoser.notifications.slack import code, escape, slack_message
+from diagnoser.redaction.redact import redact
 from tests.contract.records import plan
 
 LOST = Diagnosis(

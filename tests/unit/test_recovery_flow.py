@@ -269,6 +269,20 @@ async def test_a_plan_in_the_hands_of_an_executor_is_marked_and_planned_anew_whe
     assert states == ([PlanState.NOT_REACHED, PlanState.SENT] if refuses else [PlanState.REACHED])
 
 
+async def test_the_plan_of_a_model_s_verdict_does_not_go_back_to_a_bad_checkpoint(store: SqlStore) -> None:
+    """The checkpoint was reported bad while the model was asked: whoever stores the plan looks at the reports."""
+    site = Site(store, webhook=False)
+    site.verdict = OOM
+    advice = Advice(Action.ROLLBACK_AND_RESUBMIT, "go_back_to_a_healthy_checkpoint")
+    back = Rollback("/ckpt/1500", 1500)
+    site.better = verdict(FailureType.LOSS_DIVERGENCE, rollback=back, recovery=advice)
+    bad = Event(EventKind.CHECKPOINT, site.now, step=1500, path="/ckpt/1500", phase=CheckpointPhase.BAD, reason="flip")
+    await store.add_event(AttemptKey("llm-7b", 1), bad)
+    await site.fail()
+    made = (await site.plans())[-1]
+    assert (made.rollback, made.state, made.reason) == (back, PlanState.HELD, PlanReason.BAD_CHECKPOINT)
+
+
 async def test_what_the_webhook_told_of_is_not_withdrawn_and_people_hear_of_it(store: SqlStore) -> None:
     """Whoever received it may have launched the job already: a second plan would launch it twice."""
     site = Site(store)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnoser.adapters.files import bundled, text
-from diagnoser.config.loader import site_node_queries
+from diagnoser.config.loader import load_node_proofs, site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.model import QueryResult, QueryState
 from diagnoser.model.errors import RuleFaults
@@ -17,7 +17,8 @@ from diagnoser.recovery import node_query
 from diagnoser.recovery.node_query import SITE_CHECK, Answer, ExampleAnswer, NodeQuery, prove
 
 T = FailureType
-TABLE = node_query.load("node_queries.yaml", text(bundled("rules") / "node_queries.yaml"))
+PROOFS = load_node_proofs(bundled("rules"))
+TABLE = node_query.load("node_queries.yaml", text(bundled("rules") / "node_queries.yaml"), PROOFS)
 CASES = [
     (query, ExampleAnswer(text=entry) if isinstance(entry, str) else entry, proves)
     for query in TABLE.queries
@@ -35,7 +36,7 @@ def judged(query: str, answer: Answer, *types: FailureType) -> QueryResult:
 def test_an_answer_proves_exactly_what_its_example_says(query: NodeQuery, example: ExampleAnswer, proves: bool) -> None:
     """In the real output formats: faults that prove, and answers that look like it."""
     since = query.examples.since.timestamp() if query.examples.since else 0.0
-    proof = prove(query, example, (example.type or query.types[0],), since)
+    proof = prove(query, example, (example.type or query.types[0],), since, PROOFS)
     assert (proof is not None) == proves
     assert not example.line or proof == example.line.strip()
 
@@ -141,7 +142,7 @@ def test_a_bad_row_says_what_is_wrong(fields: dict[str, str], fault: str) -> Non
     """With its line in the file; a table with a bad row is not used at all."""
     given = {"id": "counter", "line": "{pattern: '(?P<value>\\d+)', above: 0}", "good": "1", "bad": "0"} | fields
     with pytest.raises(RuleFaults, match=fault.replace("(", "\\(")) as raised:
-        node_query.load("node_queries.yaml", ROW.format(**given))
+        node_query.load("node_queries.yaml", ROW.format(**given), PROOFS)
     assert "node_queries.yaml:3" in str(raised.value)
 
 

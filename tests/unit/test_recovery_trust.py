@@ -15,6 +15,7 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.model import (
+    Advice,
     Attempt,
     AttemptKey,
     ClusterHistory,
@@ -32,13 +33,13 @@ from diagnoser.model import (
     Stream,
 )
 from diagnoser.model.errors import Conflict
-from diagnoser.model.taxonomy import Action
+from diagnoser.model.taxonomy import Action, Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import Claim
 from diagnoser.recovery import guardrails, trust
 from diagnoser.recovery.policy import in_mode
-from tests.contract.records import KEY, append, claimed, plan, record
+from tests.contract.records import KEY, append, claimed, diagnosis, plan, record
 from tests.databases import sqlite_store
 from tests.hostile_logs import NAMING, VICTIM, forgeries
 from tests.proofs import node_log, proven
@@ -221,3 +222,35 @@ def test_a_plan_takes_only_proven_nodes_of_the_attempt(
     told = {(node, line) for node, lines in logs.items() for text in lines for line in text.splitlines()}
     assert {(proof.node, proof.text) for proof in made.proofs} <= told
     assert made.action is not Action.CORDON_AND_RESUBMIT or made.nodes
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "ended", "outcome", "plans"),
+    [
+        (True, None, Outcome.FAILED, False),
+        (True, None, Outcome.HUNG, True),
+        (True, NOW, Outcome.FAILED, True),
+        (False, None, Outcome.FAILED, True),
+    ],
+    ids=["runs", "hangs", "ended", "no agent"],
+)
+def test_a_job_that_its_scheduler_shows_running_gets_no_plan(
+    scheduler: bool, ended: float | None, outcome: Outcome, plans: bool
+) -> None:
+    """Whatever it prints, unless it hangs; the verdict is there, and the plan comes with the scheduler's word."""
+    attempt = Attempt(KEY, NOW, NOW, NOW, ended, nodes=("gpu-004",))
+    claim = Claim(attempt, Job(KEY.job, cluster="east"), "token", has_scheduler=scheduler)
+    verdict = replace(diagnosis(), outcome=outcome, recovery=Advice(Action.RESUBMIT, "it was the network"))
+    decision = plan_commands(mode=Mode.ACT).planner.decide(claim, verdict, NOW)
+    assert (decision.plan is not None) == plans
+
+
+@pytest.mark.parametrize("mode", [Mode.ACT, Mode.APPROVE, Mode.OBSERVE])
+def test_without_an_allocation_a_plan_names_no_node(mode: Mode) -> None:
+    """Whoever makes up a launch could else have a node of others named to people, whatever proves."""
+    blamed = cordon(proofs=node_log("gpu-004"), suspects=("gpu-004", "gpu-009"))
+    policy = plan_commands().policy
+    settled = guardrails.apply_guardrails(policy, in_mode(blamed, mode), ClusterHistory(), NOW).plan
+    assert settled is not None
+    assert (settled.nodes, settled.suspects, settled.reason) == ((), (), R.ALLOCATION_UNKNOWN)
+    assert settled.state is (PlanState.ADVISED if mode is Mode.OBSERVE else PlanState.HELD)

@@ -52,6 +52,17 @@ def test_a_job_that_failed_or_hangs_is_requeued(state: str) -> None:
     assert relaunched(replace(FAILED, state=state)) == Run(REQUEUE)
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "SUSPENDED"])
+def test_a_job_runs_while_slurm_shows_the_launch_of_the_plan(state: str) -> None:
+    """Not one that ends, another launch, or a job whose rollback was submitted already."""
+    runs = replace(FAILED, state=state)
+    assert reconcile.running(SPEC, SlurmState(runs))
+    copy = replace(FAILED, number=9)
+    others = [FAILED, replace(runs, completing=True), replace(runs, restarts=1), AGAIN]
+    states = [SlurmState(None), SlurmState(runs, copy), *map(SlurmState, others)]
+    assert not any(reconcile.running(SPEC, other) for other in states)
+
+
 def test_nothing_is_requeued_twice() -> None:
     """The number of launches tells, whoever asked for the requeue."""
     found = relaunched(AGAIN)

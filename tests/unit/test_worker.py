@@ -519,3 +519,19 @@ async def test_more_silent_runs_than_a_round_takes_are_looked_at_in_the_next_one
         await store.append([replace(append(at=1000.0, delta=delta_of("a line")), attempt=key)])
     bench.now = 1020.0
     assert [await bench.worker.step() for _ in range(4)] == [2, 2, 1, 0]
+
+
+async def test_a_run_that_says_it_ended_is_judged_after_a_short_silence(store: SqlStore) -> None:
+    """Its scheduler's agent has said nothing yet. Without that word it is only looked at, and left for long."""
+    bench = Bench(store, config=IDLE)
+    await store.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
+    await bench.lines(at=1000.0, fatal=False)
+    bench.now = 1016.0
+    assert await bench.worker.step() == 1
+    assert await bench.found() == []
+    await store.add_event(KEY, Event(EventKind.EXIT, 1016.5, code=1))
+    bench.now = 1018.0
+    assert await bench.worker.step() == 1
+    assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.FAILED]
+    ((_, facts),) = bench.seen
+    assert not [event for event in facts.events if event.kind is EventKind.EXIT], "no fact, only a hint"

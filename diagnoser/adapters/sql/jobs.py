@@ -4,17 +4,43 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, and_, case, delete, func, select, tuple_, update
+from sqlalchemy import Select, Update, and_, case, delete, func, literal, not_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.logs import LogRows
-from diagnoser.adapters.sql.tables import allocations, attempts, events, jobs, nodes
+from diagnoser.adapters.sql.logs import LogRows, check_owners
+from diagnoser.adapters.sql.tables import (
+    agents,
+    allocations,
+    attempts,
+    diagnoses,
+    effects,
+    events,
+    jobs,
+    metadata,
+    nodes,
+    plans,
+)
 from diagnoser.localize.checkpoints import EVENTS_MAX, surplus
-from diagnoser.model import ENDS, Attempt, AttemptKey, CheckpointPhase, Event, EventKind, Job
-from diagnoser.model.access import Owner
+from diagnoser.model import (
+    ENDS,
+    Attempt,
+    AttemptKey,
+    CheckpointPhase,
+    Event,
+    EventKind,
+    Job,
+    PlanReason,
+    PlanState,
+    Provenance,
+    is_made_by_agent,
+    own_job_id,
+)
+from diagnoser.model.access import EVERYTHING, Owner, Viewer
+from diagnoser.model.taxonomy import Outcome
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.plan_states import DIAGNOSER, OPEN, with_state
 
 _CHUNK = 10_000
 """Rows of one call of the driver; other requests have their turn in between."""
@@ -30,10 +56,15 @@ class JobRows(LogRows):
     async def register(self, job: Job, attempt: int | None = None) -> Job:
         async with self.writing() as connection:
             await connection.run_sync(self.create_jobs, {job.id: job.created})
+            if job.registered and job.tenant:
+                await _take_over(connection, job)
             mine = select(jobs.c.body).where(jobs.c.id == job.id).with_for_update(key_share=True)
             stored = codec.job_of((await connection.execute(mine)).scalar_one())
             merged = completed(stored, job)
             await connection.execute(update(jobs).where(jobs.c.id == job.id).values(body=codec.job_text(merged)))
+            if merged.registered and not stored.registered:
+                await _withdraw_ends(connection, job.id)
+                await _withdraw_plans(connection, merged)
             await self._know_nodes(connection, job, merged)
             await self._allocate(connection, job, attempt)
             await note_change(connection, "job", job.id, stored, merged)
@@ -57,16 +88,25 @@ class JobRows(LogRows):
                     owners[job] = Owner(owner.cluster, known.tenant)
         return owners
 
-    async def add_event(self, attempt: AttemptKey, event: Event) -> bool:
+    async def owners(self, ids: Collection[str]) -> dict[str, Owner]:
+        async with self.reading() as connection:
+            return await _owners(connection, _OWNED, ids)
+
+    async def add_event(self, attempt: AttemptKey, event: Event, sender: Viewer = EVERYTHING) -> bool:
         """A heartbeat and a checkpoint that is not written out are no news for a diagnosis: the revision stays."""
         is_news = event.kind is not EventKind.HEARTBEAT and event.phase is not CheckpointPhase.STAGED
-        empty = _attempt_row(attempt, event) | {"revision": 0, "ended": None}
+        row = _attempt_row(attempt, event)
         async with self.writing() as connection:
+            await connection.run_sync(check_owners, [(attempt.job, sender)] if sender.tenant else [])
             await connection.run_sync(self.create_jobs, {attempt.job: event.time})
-            await self.insert_new(connection, attempts, [empty])
+            await self.insert_new(connection, attempts, [row | {"revision": 0, "ended": None}])
             new = await self.insert_new(connection, events, [codec.event_row(attempt, event)])
-            if new and is_news:
-                await connection.run_sync(self.touch, [_attempt_row(attempt, event)])
+            job = await find_job(connection, attempt.job) if is_hint(event) else None
+            if new and job and await has_scheduler(connection, job):
+                await connection.run_sync(self.touch, [row | {"ended": None}])
+                await connection.execute(_looked_at_soon(attempt))
+            elif new and is_news:
+                await connection.run_sync(self.touch, [row])
             if new and event.kind is EventKind.CHECKPOINT:
                 await _drop_surplus(connection, attempt)
             await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, event)
@@ -131,11 +171,89 @@ class JobRows(LogRows):
         )
 
 
+def job_names(id: str, viewer: Viewer) -> list[str]:
+    """What the store may call a job that the viewer asks for."""
+    return [id, own_job_id(id, viewer.tenant)] if viewer.tenant else [id]
+
+
+async def has_scheduler(connection: AsyncConnection, job: Job) -> bool:
+    """Whether an agent tells how the job ends: it has registered it, or makes ids of this form."""
+    if job.registered:
+        return True
+    clusters = (await connection.execute(select(agents.c.cluster))).scalars()
+    return any(is_made_by_agent(job.id, cluster) for cluster in clusters)
+
+
+def is_hint(event: Event) -> bool:
+    """Whether it is an end that no scheduler told: where one has an agent, it is no more than a hint."""
+    return event.kind in ENDS and event.provenance is not Provenance.SCHEDULER
+
+
+def _looked_at_soon(attempt: AttemptKey) -> Update:
+    """After the shortest silence, whatever was put off."""
+    row = attempts.c
+    mine = and_(row.job == attempt.job, row.number == attempt.number)
+    return update(attempts).where(mine).values(patience=0.0, lease=case((row.token == "", 0.0), else_=row.lease))
+
+
+async def _take_over(connection: AsyncConnection, job: Job) -> None:
+    """What tokens of the job's tenant have sent under its id before it was registered becomes the job's, unless tokens
+    that speak for all have opened a launch of it already."""
+    own = own_job_id(job.id, job.tenant)
+    locked = select(jobs.c.body).where(jobs.c.id == own).with_for_update()
+    body = (await connection.execute(locked)).scalar()
+    opened = select(attempts.c.number).where(attempts.c.job == job.id).limit(1)
+    if body is None or (await connection.execute(opened)).first():
+        return
+    rest = [column for column in attempts.c if column.name != "job"]
+    copied = select(literal(job.id), *rest).where(attempts.c.job == own)
+    await connection.execute(attempts.insert().from_select(["job", *(column.name for column in rest)], copied))
+    await connection.execute(delete(plans).where(plans.c.job == own))  # they name a job that does not exist
+    for table in metadata.sorted_tables:
+        if "job" in table.c and table not in (attempts, plans):
+            await connection.execute(update(table).where(table.c.job == own).values(job=job.id))
+    await connection.execute(delete(jobs).where(jobs.c.id == own))  # with its attempts, which are empty now
+
+
+async def _withdraw_ends(connection: AsyncConnection, job: str) -> None:
+    """What ended the job's attempts so far was no scheduler."""
+    row = attempts.c
+    ended = select(row.number).where(row.job == job, row.ended.is_not(None))
+    keys = [AttemptKey(job, number) for number in (await connection.execute(ended)).scalars()]
+    for key, known in (await find_events(connection, keys)).items():
+        if not any(event.kind in ENDS and not is_hint(event) for event in known):
+            mine = and_(row.job == job, row.number == key.number)
+            await connection.execute(update(attempts).where(mine).values(ended=None))
+
+
+async def _withdraw_plans(connection: AsyncConnection, job: Job) -> None:
+    """Those that nobody carries out yet: they were made before its scheduler said anything. The webhook is not told."""
+    states = [state.value for state in (*OPEN, PlanState.SENT, PlanState.HELD)]
+    made = select(plans.c.body).where(plans.c.job == job.id, plans.c.state.in_(states), plans.c.lease == 0.0)
+    for body in (await connection.execute(made.with_for_update())).scalars().all():
+        why, reason = "it was made before the scheduler told of the job", PlanReason.LATER_DIAGNOSIS
+        plan = with_state(codec.plan_of(body), PlanState.SUPERSEDED, reason, by=DIAGNOSER, why=why, now=job.created)
+        await connection.execute(update(plans).where(plans.c.key == plan.key).values(codec.plan_row(plan)))
+        told = and_(effects.c.key == plan.key, effects.c.state == "pending")
+        await connection.execute(update(effects).where(told).values(state="withheld", error=why))
+
+
 async def find_allocation(connection: AsyncConnection, key: AttemptKey) -> tuple[str, ...]:
     """The nodes that the scheduler gave an attempt, sorted; empty when nobody told."""
     row = allocations.c
     query = select(row.nodes).where(row.job == key.job, row.attempt == key.number)
     return tuple(((await connection.execute(query)).scalar() or "").split())
+
+
+async def find_completed(connection: AsyncConnection, key: AttemptKey) -> int:
+    """The number of the newest attempt after this one that ended well, by its exit or by its verdict; 0 for none."""
+    row = diagnoses.c
+    later = and_(row.job == key.job, row.attempt > key.number, row.current, row.outcome == Outcome.COMPLETED.value)
+    judged = (await connection.execute(select(func.max(row.attempt)).where(later))).scalar() or 0
+    reported = select(events.c.attempt, events.c.body).where(events.c.job == key.job, events.c.attempt > key.number)
+    rows = (await connection.execute(reported.where(not_(_OF_CHECKPOINT)))).all()
+    exited = [number for number, body in rows if codec.event_of(body).is_clean_end]
+    return int(max(judged, *exited, 0))
 
 
 async def find_job(connection: AsyncConnection, id: str) -> Job | None:

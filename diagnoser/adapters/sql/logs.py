@@ -22,10 +22,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.archive import ArchiveRows, add_segments
-from diagnoser.adapters.sql.tables import HAS_RAW, attempts, deltas, jobs, source_offsets
+from diagnoser.adapters.sql.tables import HAS_RAW, allocations, attempts, deltas, source_offsets
+from diagnoser.adapters.sql.tables import jobs as job_rows
 from diagnoser.adapters.sql.tables import streams as stream_rows
-from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream
-from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved
+from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream, spoken_job_id
+from diagnoser.model.access import Viewer
+from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OwnerMoved
 from diagnoser.ports import (
     Append,
     ArchivedSegment,
@@ -78,12 +80,14 @@ class LogRows(ArchiveRows):
         first_seen = {append.attempt.job: append.received for append in ordered}
         touched, cursors = [_attempt_row(append) for append in ordered], _cursor_rows(ordered)
         stored = [_piece_row(append.attempt, append.data, append.raw) for append in ordered]
+        senders = [(append.attempt.job, sender) for append in ordered for sender in append.senders]
 
         def work(connection: Connection) -> None:
             for advance in sorted(advances, key=lambda advance: advance.partition):
                 self._advance(connection, advance)
             if not ordered:
                 return
+            check_owners(connection, senders)
             self.create_jobs(connection, first_seen)
             self.touch(connection, touched)
             _check_streams(connection, [append.attempt for append in ordered if append.new_streams])
@@ -228,6 +232,19 @@ class LogRows(ArchiveRows):
                 newest |= {row.job: row.number for row in await connection.execute(query)}
         return newest
 
+    async def newest_of_registered(self, jobs: Collection[str]) -> dict[str, int]:
+        names, registered = sorted(jobs), set[str]()
+        async with self.reading() as connection:
+            for start in range(0, len(names), _CHUNK):
+                bodies = select(job_rows.c.body).where(job_rows.c.id.in_(names[start : start + _CHUNK]))
+                known = map(codec.job_of, (await connection.execute(bodies)).scalars())
+                registered |= {job.id for job in known if job.registered}
+            column = allocations.c
+            newest_told = select(column.job, func.max(column.attempt).label("number")).group_by(column.job)
+            told = newest_told.where(column.job.in_(sorted(registered)))
+            newest = {row.job: row.number for row in await connection.execute(told)}
+        return await self.current_attempts(registered - newest.keys()) | newest
+
     def create_jobs(self, connection: Connection, first_seen: dict[str, float]) -> None:
         """Creates the jobs that nobody registered. first_seen: job id -> time."""
         rows = [{"id": job, "body": codec.job_text(Job(job, created=time))} for job, time in sorted(first_seen.items())]
@@ -236,7 +253,7 @@ class LogRows(ArchiveRows):
 
     @cached_property
     def _new_jobs(self) -> Any:
-        return self.insert(jobs).on_conflict_do_nothing()
+        return self.insert(job_rows).on_conflict_do_nothing()
 
     def touch(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Create attempts, or grow their revision by one with the news of each row. Locks them."""
@@ -275,6 +292,25 @@ class LogRows(ArchiveRows):
             where=stream_rows.c.version == new.version - 1,
         )
         return swapped.returning(stream_rows.c.version)
+
+
+def check_owners(connection: Connection, senders: Sequence[tuple[str, Viewer]]) -> None:
+    """senders: jobs, as the store calls them, each with one who speaks of it for one tenant. Raises OwnerMoved.
+
+    A registration that gives the tenant its job renames what was its own until then: it waits for these locks, or the
+    row is gone when it has ended.
+    """
+    if not senders:
+        return
+    names = sorted({name for job, _ in senders for name in (job, spoken_job_id(job))})
+    owned = select(job_rows.c.id, job_rows.c.tenant).where(job_rows.c.id.in_(names)).order_by(job_rows.c.id)
+    rows = connection.execute(owned.with_for_update(read=True, key_share=True))
+    tenants = {row.id: row.tenant for row in rows}
+    for job, sender in senders:
+        spoken = spoken_job_id(job)
+        is_given = spoken != job and tenants.get(spoken) == sender.tenant
+        if tenants.get(job) != sender.tenant or is_given:
+            raise OwnerMoved(f"the job {spoken!r} was given to its owner meanwhile")
 
 
 def _check_streams(connection: Connection, keys: Sequence[AttemptKey]) -> None:

@@ -1,6 +1,8 @@
 """Nodes, what happened to them, and the breakers that bound how many may be taken out."""
 
-from sqlalchemy import select, update
+from collections.abc import Collection
+
+from sqlalchemy import and_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -10,6 +12,8 @@ from diagnoser.adapters.sql.tables import breakers, node_events, nodes
 from diagnoser.model import BreakerState, NodeEvent
 from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import with_feedback
+
+_CHUNK = 1_000
 
 
 class NodeRows(JobRows):
@@ -28,6 +32,15 @@ class NodeRows(JobRows):
         query = select(row.body).where(row.cluster == cluster, row.node == node).order_by(row.time.desc(), row.digest)
         async with self.reading() as connection:
             return [codec.mark_of(body) for body in (await connection.execute(query.limit(limit))).scalars()]
+
+    async def node_events(self, cluster: str, nodes: Collection[str], since: float) -> list[NodeEvent]:
+        row, names, found = node_events.c, sorted(nodes), list[NodeEvent]()
+        async with self.reading() as connection:
+            for start in range(0, len(names), _CHUNK):
+                mine = and_(row.cluster == cluster, row.node.in_(names[start : start + _CHUNK]), row.time >= since)
+                query = select(row.body).where(mine).order_by(row.time, row.node, row.digest)
+                found += map(codec.mark_of, (await connection.execute(query)).scalars())
+        return found
 
     async def breakers(self) -> list[BreakerState]:
         query = select(breakers.c.body).order_by(breakers.c.scope)

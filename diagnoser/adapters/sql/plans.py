@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.jobs import find_allocation
+from diagnoser.adapters.sql.jobs import find_allocation, find_completed, job_names
 from diagnoser.adapters.sql.nodes import NodeRows
 from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
 from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, OutboxMessage, Plan, PlanState, TransitionResult
@@ -30,7 +30,7 @@ class PlanRows(NodeRows):
         if where.state:
             query = query.where(plans.c.state == where.state)
         if where.job:
-            query = query.where(plans.c.job == where.job)
+            query = query.where(plans.c.job.in_(job_names(where.job, self.viewer)))
         if after:
             query = query.where(plans.c.id < after)
         async with self.reading() as connection:
@@ -72,6 +72,10 @@ class PlanRows(NodeRows):
             await note_change(connection, "plan", plan.id, plan, result.plan)
             await self.send(connection, result.messages)
         return replace(result, before=plan)
+
+    async def completed_attempt(self, key: AttemptKey) -> int:
+        async with self.reading() as connection:
+            return await find_completed(connection, key)
 
     async def expired_plans(self, now: float, limit: int) -> list[str]:
         waits = or_(
@@ -137,6 +141,7 @@ class PlanRows(NodeRows):
             marks={mark.node: mark for mark in await self.marks(connection, plan.cluster)},
             fleet=await self._fleet(connection, plan.cluster),
             open=frozenset((await connection.execute(tripped)).scalars()),
+            completed=await find_completed(connection, AttemptKey(plan.job, plan.attempt)),
         )
 
     async def _fleet(self, connection: AsyncConnection, cluster: str) -> dict[str, int]:

@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.attempt_lists import AttemptLists
 from diagnoser.adapters.sql.feedback import find_feedback
+from diagnoser.adapters.sql.jobs import job_names
 from diagnoser.adapters.sql.migrations import check_known, head, log_newer_schema
 from diagnoser.adapters.sql.tables import (
     CONFIDENCE,
@@ -42,6 +43,7 @@ from diagnoser.adapters.sql.tables import (
 )
 from diagnoser.adapters.sql.words import asked_words, found_by_index, has_words
 from diagnoser.model import AttemptKey, FailedRun, IncidentState, PlanState
+from diagnoser.model.access import Viewer
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.ids import first_id
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
@@ -76,7 +78,7 @@ class QueryRows(AttemptLists):
         """Ids sort by time, so an id is the cursor: rows that come later never shift a page."""
         if sort != NEWEST and not where.text:
             return await self._sorted(where, after, limit, sort)
-        conditions = _conditions(where)
+        conditions = _conditions(where, self.viewer)
         if after:
             conditions.append(diagnoses.c.id < after)
         async with self.reading() as connection:
@@ -93,7 +95,7 @@ class QueryRows(AttemptLists):
         diagnosis never change, so its id still says where a page ended."""
         by = [] if sort.by == "time" else [CONFIDENCE if sort.by == "confidence" else diagnoses.c[sort.by]]
         order: list[ColumnElement[Any]] = [*by, diagnoses.c.id]
-        query = select(diagnoses.c.id).where(*_conditions(where))
+        query = select(diagnoses.c.id).where(*_conditions(where, self.viewer))
         if where.node:
             query = query.where(diagnoses.c.id.in_(_on_node(where.node)))
         ordered = [column.desc() if sort.is_descending else column for column in order]
@@ -135,10 +137,11 @@ class QueryRows(AttemptLists):
         most = _COUNTED_WITH if where.text else _COUNTED
         async with self.reading() as connection:
             if where.text:
-                ids = await self._ids_with(connection, where, _conditions(where), most)
+                ids = await self._ids_with(connection, where, _conditions(where, self.viewer), most)
                 query = select(*columns).where(diagnoses.c.id.in_(ids)).order_by(diagnoses.c.id.desc())
             else:
-                query = _newest(only, select(*columns)).where(*_conditions(replace(only, since=where.since)))
+                conditions = _conditions(replace(only, since=where.since), self.viewer)
+                query = _newest(only, select(*columns)).where(*conditions)
             newest = query.limit(most).cte("newest")
             rest = [newest.c[name] == getattr(where, name) for name in FACETS if getattr(where, name)]
             if where.node and narrowest != "node":
@@ -319,9 +322,12 @@ async def _with_feedback(connection: AsyncConnection, rows: Iterable[RowMapping]
     return [replace(record, feedback=feedback[record.id]) for record in records]
 
 
-def _conditions(where: DiagnosisFilter) -> list[ColumnElement[bool]]:
+def _conditions(where: DiagnosisFilter, viewer: Viewer) -> list[ColumnElement[bool]]:
     """All but the node and the text."""
-    conditions = [diagnoses.c[name] == getattr(where, name) for name in _EQUAL if getattr(where, name)]
+    equal = [name for name in _EQUAL if name != "job" and getattr(where, name)]
+    conditions: list[ColumnElement[bool]] = [diagnoses.c[name] == getattr(where, name) for name in equal]
+    if where.job:
+        conditions.append(diagnoses.c.job.in_(job_names(where.job, viewer)))
     if where.current_only:
         conditions.append(diagnoses.c.current)
     if where.since:

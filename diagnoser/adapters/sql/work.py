@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.incidents import IncidentRows
-from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job
+from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job, has_scheduler, is_hint
 from diagnoser.adapters.sql.plans import PlanRows
 from diagnoser.adapters.sql.tables import (
     IS_OPEN,
@@ -171,8 +171,12 @@ async def _claim(connection: AsyncConnection, row: RowMapping, until: float) -> 
     job, events = await find_job(connection, key.job), await find_events(connection, [key])
     if job is None:
         raise Conflict(f"job {key.job} no longer exists")
-    attempt = codec.attempt_of(row, events[key], await find_allocation(connection, key))
-    return Claim(attempt, job, token, row["tries"] + 1, row["patience"])
+    known, hinted, scheduler = events[key], 0.0, await has_scheduler(connection, job)
+    if scheduler:  # only it says how the attempt ended
+        hinted = max((event.time for event in known if is_hint(event)), default=0.0)
+        known = tuple(event for event in known if not is_hint(event))
+    attempt = codec.attempt_of(row, known, await find_allocation(connection, key))
+    return Claim(attempt, job, token, row["tries"] + 1, row["patience"], scheduler, hinted)
 
 
 def _update_claimed(claim: Claim) -> Update:

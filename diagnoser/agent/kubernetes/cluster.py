@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diagnoser.agent import node_check, node_query
@@ -73,6 +73,7 @@ class KubernetesCluster(KubernetesNodes):
     check_namespace: str = check.NAMESPACE
     evidence: KubernetesEvidence | None = None
 
+    running = staticmethod(reconcile.running)
     hold = staticmethod(reconcile.hold)
     relaunch = staticmethod(reconcile.relaunch)
     put_back = staticmethod(reconcile.put_back)
@@ -91,7 +92,8 @@ class KubernetesCluster(KubernetesNodes):
 
     def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
         workload_ref(plan["job"], self.name)
-        return parse_plan(plan, failure_type, lambda name: names.valid(name, "node"), _VALUE)
+        spec = parse_plan(plan, failure_type, lambda name: names.valid(name, "node"), _VALUE)
+        return replace(spec, copies=reconcile.reported_copies(plan.get("steps", ())))
 
     async def job(self, spec: PlanSpec) -> WorkloadState:
         ref = workload_ref(spec.job, self.name)
@@ -100,7 +102,7 @@ class KubernetesCluster(KubernetesNodes):
         launch = await self.launch_of(parsing.workload(ref.kind, manifest)) if manifest else 0
         pods = self.cache.by_workload().get(ref.key, ())
         alive = tuple(pod for pod in pods if not pod.gone and not pod.over)
-        nodes = tuple(sorted({*reconcile.stored_nodes(stored), *(pod.node for pod in pods if pod.node)}))
+        nodes = tuple(sorted({*reconcile.stored_nodes(spec, stored), *(pod.node for pod in pods if pod.node)}))
         return WorkloadState(ref, manifest, launch, stored, alive, self.by, nodes)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:

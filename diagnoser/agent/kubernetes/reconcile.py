@@ -7,8 +7,9 @@ A workload is launched again under its own name, because its pods find each othe
 changed, so the old object makes room: it is stored first, then deleted, then created anew, and the copy taken away.
 """
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from diagnoser.agent.kubernetes.parsing import PodRecord
 from diagnoser.agent.plan_spec import PlanSpec
 
 COPY_KEY = "workload.json"
+_STORED = re.compile(r"POST \S+/configmaps \(\S+: a copy of \S+, sha256 ([0-9a-f]{64})\)")
+"""The command that stores a copy, as the plan's report has it."""
 BUSY = frozenset({409, 429})
 """Answers after which another look tells what to do: the object has changed, or a disruption budget says not yet."""
 
@@ -56,9 +59,34 @@ def request(method: str, path: str, body: Object | None = None, note: str = "") 
     return Command((method, path), body, note)
 
 
-def stored_nodes(stored: Object | None) -> tuple[str, ...]:
-    """Where the pods of a workload were that is only a copy now."""
-    return tuple(_annotations(stored).get(names.NODES, "").split()) if stored else ()
+def stored_nodes(spec: PlanSpec, stored: Object | None) -> tuple[str, ...]:
+    """Where the pods of a workload were that is only a copy now; nothing of a copy that the report does not know."""
+    if stored is None or copy_digest(stored) not in spec.copies:
+        return ()
+    return tuple(_annotations(stored).get(names.NODES, "").split())
+
+
+def copy_digest(stored: Mapping[str, Any]) -> str:
+    """Digest of a stored copy: the workload, and our marks on it. Whoever may write ConfigMaps in the tenant's
+    namespace can change both."""
+    marks = _annotations(stored)
+    ours = [marks.get(name, "") for name in (names.PLAN, names.FROM, names.ATTEMPT, names.NODES)]
+    return hashlib.sha256(orjson.dumps([*ours, (stored.get("data") or {}).get(COPY_KEY, "")])).hexdigest()
+
+
+def reported_copies(steps: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Digests of the copies that agents stored, from the report of the plan, which the service keeps."""
+    stored = (_STORED.fullmatch(step["command"]) for step in steps if step["exit_code"] == 0)
+    return frozenset(match[1] for match in stored if match)
+
+
+def running(spec: PlanSpec, state: WorkloadState) -> bool:
+    """Whether the launch that failed still has pods that run, and nothing was stored for the plan."""
+    manifest = state.manifest
+    if manifest is None or state.stored is not None or state.launch != spec.attempt:
+        return False
+    is_ending = bool(manifest["metadata"].get("deletionTimestamp") or ending(state.ref.kind, manifest)[0])
+    return not is_ending and any(run.started for pod in state.pods for run in pod.runs)
 
 
 def copy_name(spec: PlanSpec) -> str:
@@ -128,8 +156,14 @@ def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> Next
         copied = {COPY_KEY: orjson.dumps(restart.cleaned(ref.kind, state.manifest)).decode()}
         about = {"name": name, "namespace": ref.namespace, "annotations": marks, "labels": dict(names.MANAGED)}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": copied}
-        store = request("POST", ref.core("configmaps"), body, f"({name}: a copy of {ref.name})")
+        note = f"({name}: a copy of {ref.name}, sha256 {copy_digest(body)})"
+        store = request("POST", ref.core("configmaps"), body, note)
         return attempts.unless_refused(store, "the workload could not be stored")
+    if not _is_ours(spec, state.stored, attempts) and not meta.get("deletionTimestamp"):
+        if _own_copies(attempts):  # storing it again and again would never end
+            return Done(False, f"somebody changed the copy of the workload in {name}; the workload is left alone")
+        drop = request("DELETE", ref.core("configmaps", name))  # its report was lost, or somebody changed it
+        return attempts.unless_refused(drop, "a copy that the plan's report does not know could not be deleted")
     if meta.get("deletionTimestamp"):
         return _forget_lost(state, attempts) or Wait("the pods of the old workload end")
     options = {"propagationPolicy": "Foreground", "preconditions": {"uid": meta["uid"]}}
@@ -149,6 +183,9 @@ def _forget_lost(state: WorkloadState, attempts: Attempts) -> Run | None:
 
 def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
     assert state.stored is not None, "the caller has checked it"
+    if not _is_ours(spec, state.stored, attempts):
+        why = f"the copy of the workload in {copy_name(spec)} is not the one that the plan's report knows"
+        return Done(False, f"{why}; it is not created")
     ref, stored = state.ref, orjson.loads(state.stored["data"][COPY_KEY])
     number = int(_annotations(state.stored)[names.ATTEMPT]) + 1
     body = restart.launched_again(
@@ -158,6 +195,17 @@ def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSte
     env = "".join(f" {name}={value}" for name, value in spec.variables)
     command = request("POST", ref.kind.path(ref.namespace), body, f"({ref.name}, launch {number}{without}{env})")
     return attempts.unless_refused(command, f"the workload could not be made anew (a copy is in {copy_name(spec)})")
+
+
+def _is_ours(spec: PlanSpec, stored: Object, attempts: Attempts) -> bool:
+    """Whether the copy is what an agent stored: as the plan's report has it, or as this agent has just stored it."""
+    return copy_digest(stored) in spec.copies | _own_copies(attempts)
+
+
+def _own_copies(attempts: Attempts) -> frozenset[str]:
+    """Digests of the copies that this agent has stored."""
+    bodies = (attempt.command.body for attempt in attempts if attempt.code == 0)
+    return frozenset(copy_digest(body) for body in bodies if body and body.get("kind") == "ConfigMap")
 
 
 def _clean_up(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:

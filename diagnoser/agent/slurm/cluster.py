@@ -42,6 +42,7 @@ class SlurmCluster:
     folder: Path = Path()
     evidence: SlurmEvidence | None = None
 
+    running = staticmethod(reconcile.running)
     hold = staticmethod(reconcile.hold)
     relaunch = staticmethod(reconcile.relaunch)
     put_back = staticmethod(reconcile.put_back)

@@ -69,6 +69,14 @@ def scontrol(*words: str) -> Command:
     return Command(("scontrol", *words))
 
 
+def running(spec: PlanSpec, state: SlurmState) -> bool:
+    """Whether the launch that failed still runs; a copy shows that a rollback is under way."""
+    job = state.job
+    if job is None or state.copy is not None or job.attempt != spec.attempt:
+        return False
+    return job.runs and not job.completing
+
+
 def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     """Get the job out of the way of a node check: requeued, and held until ``relaunch``, its nodes kept for us, but for
     those on which other jobs run: these are neither reserved nor checked.

@@ -59,15 +59,11 @@ async def receive(
 
 
 async def _take(services: AppDependencies, alerts: list[NodeAlert], now: float, sender: str) -> None:
-    """Lines in the logs of the nodes. Jobs of a cluster without a name have their node logs under none."""
+    """Lines in the logs of the nodes. Jobs of a cluster without a name have their node logs under none. What the token
+    may say was decided by its scope and cluster."""
     named = [replace(alert, cluster="" if alert.cluster == DEFAULT_CLUSTER else alert.cluster) for alert in alerts]
     defaults = RecordDefaults(vouched=True, sender=sender)
-    await services.ingest.take(node_lines(named), "alertmanager", defaults, now, _all_accepted)
-
-
-async def _all_accepted(_: object) -> dict[str, str]:
-    """What the token may say was decided by its scope and cluster."""
-    return {}
+    await services.ingest.take(node_lines(named), "alertmanager", defaults, now)
 
 
 async def _as_known(services: AppDependencies, alerts: list[NodeAlert]) -> list[NodeAlert]:

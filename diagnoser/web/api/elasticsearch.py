@@ -4,7 +4,6 @@ Logstash and Elastic's clients send nothing before they have seen a version, a l
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -79,14 +78,14 @@ async def send_bulk(request: Request) -> Response:
     caller = await identified(request, services)
     await may_push(request, caller)
     defaults = read_query(request, BulkQuery).defaults(caller)
-    foreign_jobs = partial(services.job_access.refused, caller)
+    sender = services.job_access.sender(caller)
     bodies: Bodies = request.app.state.bodies
     encoding = request.headers.get("content-encoding", "identity")
     async with bodies.read(request.stream(), encoding, declared_length(request)) as body:
         received, ingest = services.clock(), services.ingest
         batch = await ingest.parse_bulk(body, index, defaults, received)
         try:
-            await ingest.take(batch, "bulk", defaults, received, foreign_jobs)
+            await ingest.take(batch, "bulk", defaults, received, sender)
         except OutOfScope:
             pass  # nothing was left of it, and each item says why
         except (Unavailable, Overloaded) as error:

@@ -117,7 +117,7 @@ async def send(
     """A flight recorder of PyTorch, an answer of NCCL RAS, or stacks. A later one of the same rank and node replaces
     it. Nothing in it is executed. A silent run is judged anew at once, unless ``more`` of them follow: with dumps of
     only a part of its ranks, the others would look absent."""
-    await services.job_access.check(caller, id)
+    job = await services.job_access.check(caller, id)
     bodies: Bodies = request.app.state.bodies
     length = request.headers.get("content-length", "")
     encoding = request.headers.get("content-encoding", "identity")
@@ -125,7 +125,7 @@ async def send(
         provenance = Provenance.RUNTIME if caller.vouches else Provenance.JOB
         file = RuntimeFile(query.kind, body, query.rank, query.node or "", services.clock(), provenance)
         await asyncio.to_thread(report.check, file)
-        await services.store.add_runtime_files(AttemptKey(id, attempt), [file], due=not query.more)
+        await services.store.add_runtime_files(AttemptKey(job, attempt), [file], due=not query.more)
     if not query.more:
         services.attempts_due.notify()
 

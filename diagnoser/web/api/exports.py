@@ -14,6 +14,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from diagnoser.client.service import API
+from diagnoser.redaction.redact import Redact, masked
 from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.diagnoses import page as diagnosis_page
 from diagnoser.web.api.incidents import IncidentQuery, list_incidents
@@ -103,7 +104,7 @@ async def diagnoses(
         records, after = await diagnosis_page(services.store, narrowed, now)
         return [of_diagnosis(record, base_url) for record in records], after
 
-    return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit)
+    return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit, services.redact)
 
 
 @router.get(
@@ -122,7 +123,7 @@ async def incidents(
         found, after = await list_incidents(services.store, narrowed)
         return [of_incident(incident, services.config.base_url) for incident in found], after
 
-    return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit)
+    return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit, services.redact)
 
 
 @router.get(
@@ -139,17 +140,17 @@ async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], servi
         base_url = services.config.base_url
         return [of_run(attempt, status, runs.silent_since, base_url) for attempt, status in runs.attempts], runs.next
 
-    return await _file("jobs", format, _RUNS, read, query.cursor, query.limit)
+    return await _file("jobs", format, _RUNS, read, query.cursor, query.limit, services.redact)
 
 
 async def _file(
-    name: str, format: ExportFormat, columns: Columns, read: Read, cursor: str, limit: int
+    name: str, format: ExportFormat, columns: Columns, read: Read, cursor: str, limit: int, redact: Redact
 ) -> StreamingResponse:
     """The first page is read before the answer begins, so that an error is told as one."""
     pages = _pages(await read(cursor, min(limit, _PAGE)), read, limit)
     is_csv = format is ExportFormat.CSV
     return StreamingResponse(
-        _csv(columns, pages) if is_csv else _json(pages),
+        _csv(columns, pages, redact) if is_csv else _json(pages, redact),
         media_type="text/csv; charset=utf-8" if is_csv else "application/json",
         headers={"Content-Disposition": f'attachment; filename="{name}.{format}"', "Cache-Control": "no-store"},
     )
@@ -167,20 +168,22 @@ async def _pages(
         yield rows, after
 
 
-async def _csv(columns: Columns, pages: AsyncIterator[tuple[Sequence[Row], str | None]]) -> AsyncIterator[str]:
+async def _csv(
+    columns: Columns, pages: AsyncIterator[tuple[Sequence[Row], str | None]], redact: Redact
+) -> AsyncIterator[str]:
     yield csv_lines([columns])
     async for rows, _ in pages:
-        yield csv_lines([column(row) for column in columns.values()] for row in rows)
+        yield csv_lines([masked(column(row), redact) for column in columns.values()] for row in rows)
 
 
-async def _json(pages: AsyncIterator[tuple[Sequence[Row], str | None]]) -> AsyncIterator[str]:
+async def _json(pages: AsyncIterator[tuple[Sequence[Row], str | None]], redact: Redact) -> AsyncIterator[str]:
     """As the list answers: ``items``, and ``next`` where there are more."""
     yield '{"items":['
     separator, following = "", None
     async for rows, after in pages:
         following = after
         if rows:
-            yield separator + ",".join(row.model_dump_json() for row in rows)
+            yield separator + ",".join(json.dumps(masked(row.model_dump(mode="json"), redact)) for row in rows)
             separator = ","
     yield f'],"next":{json.dumps(following)}}}'
 

@@ -8,8 +8,19 @@ from fastapi import Query
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from diagnoser.client.service import API
-from diagnoser.model import ENDS, AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance, RunStatus
-from diagnoser.model.errors import NotFound
+from diagnoser.model import (
+    ENDS,
+    AttemptKey,
+    CheckpointPhase,
+    Event,
+    EventKind,
+    Job,
+    Provenance,
+    RunStatus,
+    spoken_job_id,
+)
+from diagnoser.model.access import Credential
+from diagnoser.model.errors import BadInput, NotFound, OwnerMoved
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.ports import (
     ATTEMPT_SORTS,
@@ -169,7 +180,7 @@ async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape
     fields = body.model_dump(exclude={"attempt"}) | {"cluster": own_cluster(caller, body.cluster)}
     fields["rank_nodes"] = {int(rank): node for rank, node in body.rank_nodes.items()}
     await services.job_access.check(caller, body.id)
-    job = await services.store.register(Job(created=services.clock(), **fields), body.attempt)
+    job = await services.store.register(Job(created=services.clock(), registered=True, **fields), body.attempt)
     return of_job(job, services.config.base_url)
 
 
@@ -180,21 +191,39 @@ async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape
     summary="Report an event of a job",
 )
 async def report(id: JobPath, body: NewEvent, services: Provided, caller: Caller) -> Noted:
-    """Exit, cancelled and preempted end the attempt; its diagnosis follows shortly after."""
-    await services.job_access.check(caller, id)
+    """Exit, cancelled and preempted end the attempt; its diagnosis follows shortly after. Of a job whose scheduler has
+    an agent, only the agent's do: any other makes the service look at it after a shorter silence."""
     now = services.clock()
     event = body.event(now, Provenance.SCHEDULER if caller.vouches else Provenance.JOB)
-    number = await services.store.current_attempt(id) if body.attempt is None else body.attempt
-    if await services.store.add_event(AttemptKey(id, number), event):
+    try:
+        key, is_new = await _add_event(services, caller, id, body.attempt, event)
+    except OwnerMoved:  # an agent registered it a moment ago
+        services.job_access.forget([id])
+        key, is_new = await _add_event(services, caller, id, body.attempt, event)
+    if is_new:
         services.metrics.observe_event(event)
     if (
         event.phase is CheckpointPhase.BAD or event.finite is False
     ):  # also where it is not new: the first may be cut off
-        await services.plans.check_rollbacks(id, now)
+        await services.plans.check_rollbacks(key.job, now)
     services.attempts_due.notify()
     if event.kind in ENDS:
-        services.trace(TraceStep.EVENT, AttemptKey(id, number), now, kind=event.kind.value)
-    return Noted(job=id, attempt=number, event=of_event(event))
+        services.trace(TraceStep.EVENT, key, now, kind=event.kind.value)
+    return Noted(job=key.job, attempt=key.number, event=of_event(event))
+
+
+async def _add_event(
+    services: AppDependencies, caller: Credential, id: str, attempt: int | None, event: Event
+) -> tuple[AttemptKey, bool]:
+    """Where it is counted, and whether it is new. Raises BadInput for a launch that no agent has told of, of a job that
+    one registered; OwnerMoved."""
+    job = await services.job_access.check(caller, id)
+    number = await services.store.current_attempt(job) if attempt is None else attempt
+    newest = {} if caller.vouches or number == 1 else await services.store.newest_of_registered([job])
+    if number > newest.get(job, number) + 1:
+        raise BadInput(f"the job {spoken_job_id(job)!r} has no launch {number} yet")
+    key = AttemptKey(job, number)
+    return key, await services.store.add_event(key, event, caller.viewer)
 
 
 @router.get("/jobs", dependencies=READ, responses=answers(400, 401, 503), summary="List jobs, attempt by attempt")

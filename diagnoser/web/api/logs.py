@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from email.message import Message
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
@@ -92,13 +92,13 @@ async def send_logs(request: Request) -> Response:
     kind = _format(request.headers.get("content-type", ""))
     if kind == "text" and not defaults.target.job:
         raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
-    foreign_jobs = partial(services.job_access.refused, caller)
+    sender = services.job_access.sender(caller)
     bodies: Bodies = request.app.state.bodies
     encoding = request.headers.get("content-encoding", "identity")
     async with bodies.read(request.stream(), encoding, declared_length(request)) as body:
         if not body:
             raise BadInput("the body is empty: send the lines of the log in it")
-        receipt = await services.ingest.accept(body, kind, defaults, services.clock(), foreign_jobs)
+        receipt = await services.ingest.accept(body, kind, defaults, services.clock(), sender)
     if receipt.rejected or receipt.duplicates or receipt.cut or receipt.errors:
         return JSONResponse(asdict(receipt))
     return Response(status_code=204)

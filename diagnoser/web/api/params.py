@@ -5,19 +5,36 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import Path
+from fastapi import Depends, Path
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from diagnoser.model import JOB_ID
+from diagnoser.model import JOB_ID, own_job_id, spoken_job_id
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import Sort
+from diagnoser.web.authentication import Caller, Provided
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID)]
 Node = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]{1,253}$")]
 Source = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
 Search = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,200}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,300}$")]
-JobPath = Annotated[JobId, Path(description="Id of the job")]
+STORED_JOB_ID = JOB_ID.removesuffix("$") + r"(~[^/\x00-\x1f\x7f]{1,200})?$"
+"""With whose it is, as those who see every tenant are shown it: see ``model.own_job_id``."""
+
+
+async def stored_job(
+    id: Annotated[str, StringConstraints(pattern=STORED_JOB_ID), Path(description="Id of the job")],
+    caller: Caller,
+    services: Provided,
+) -> str:
+    """What the store calls the job of the path: to a tenant, an id is that of its own job, whoever else uses it."""
+    spoken = spoken_job_id(id)
+    if not caller.tenant or await services.store.owners([spoken]):
+        return id
+    return own_job_id(spoken, caller.tenant)
+
+
+JobPath = Annotated[str, Depends(stored_job)]
 
 
 def _number(value: object) -> object:

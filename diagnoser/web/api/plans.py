@@ -102,9 +102,10 @@ class ReportBody(_Body):
     detail: Comment = ""
     drained: tuple[Node, ...] = Field((), max_length=10_000, description="Nodes taken out")
     requeued: Annotated[str, Field(max_length=250)] = Field("", description="Id of the job that runs (again)")
-    refused: Literal["foreign_node", "allocation_unknown", "unproven", "bad_checkpoint"] | None = Field(
-        None, description="With `not_reached`: why the executor would not carry the plan out"
-    )
+    refused: (
+        Literal["foreign_node", "allocation_unknown", "unproven", "bad_checkpoint", "still_running", "not_confirmed"]
+        | None
+    ) = Field(None, description="With `not_reached`: why the executor would not carry the plan out")
 
     def report(self) -> PlanReport:
         state = PlanState.SENT if self.state == "progress" else PlanState(self.state)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from email.message import Message
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TypeVar
 
 from fastapi import Request
@@ -32,7 +32,7 @@ class ShipperQuery(Schema):
     job: JobId | None = Field(
         None,
         description="Id of the job; needed unless every record names its own, or the lines are a node's own log "
-        "(source kernel, dmesg, syslog or scheduler, with its node)",
+        "(source kernel, dmesg, daemon, syslog or scheduler, with its node)",
     )
     cluster: Node | None = Field(None, description="Cluster of the node whose own log this is")
     attempt: int | None = Field(None, ge=1, lt=1 << 31, description="Launch of the job; the latest one by default")
@@ -94,7 +94,7 @@ async def take_in(
     caller = await identified(request, services)
     await may_push(request, caller)
     defaults = read_query(request, ShipperQuery).defaults(caller)
-    foreign_jobs = partial(services.job_access.refused, caller)
+    sender = services.job_access.sender(caller)
     bodies: Bodies = request.app.state.bodies
     async with bodies.read(request.stream(), encoding, declared_length(request)) as body:
-        return await services.ingest.accept(decode(body), format, defaults, services.clock(), foreign_jobs)
+        return await services.ingest.accept(decode(body), format, defaults, services.clock(), sender)

@@ -86,6 +86,29 @@ def test_an_agent_that_dies_half_way_is_taken_over(server: Server, service: Plan
     assert server.changes() == done
 
 
+def test_a_stored_copy_that_somebody_changed_is_not_made(server: Server, service: Plans, agent: Agent) -> None:
+    """While the Job is only a copy, a tenant writes another workload into the ConfigMap: the next agent compares it
+    with the plan's report, and creates nothing with its own rights."""
+    known = launched(server, job("llama"))
+    server.state.refused["POST", "jobs"] = 503
+    service.add("p1", known, nodes=["gpu-01"])
+    agent.start()
+    until(lambda: "command_failed" in agent.log(), "the Job is only a copy")
+    agent.end(signal.SIGKILL)
+    del server.state.refused["POST", "jobs"]
+    copy = server.state.get("configmaps", "diagnoser-p1")
+    assert copy
+    other = copy["data"]["workload.json"].replace('"name":"A","value":"b"', '"name":"A","value":"evil"')
+    assert other != copy["data"]["workload.json"]
+    server.state.put("configmaps", {**copy, "data": {"workload.json": other}})
+    service.free()
+    agent.start()
+    plan = ended(service, agent, "p1")
+    assert (plan["state"], "is not the one that the plan's report knows" in plan["detail"]) == ("not_reached", True)
+    assert server.state.get("jobs", "llama") is None
+    assert "POST jobs" not in server.changes()
+
+
 def test_a_job_that_its_controller_launched_again_only_moves(server: Server, service: Plans, agent: Agent) -> None:
     """Its pods leave the cordoned node by an eviction, of the older kind where the cluster has no other."""
     known = launched(server, job("llama", pods=1))

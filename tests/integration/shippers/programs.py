@@ -77,8 +77,18 @@ SYSLOG_NG_NODE = replace(
     config="syslog-ng-node.conf",
     replaced={
         '@include "scl.conf"': "",
-        # What the kernel says, without its device.
-        "system();": 'file("{logs}/node.log" follow-freq(0.5) host-override("{node}"));',
+        # What the kernel says, without its device, and a socket of the test's own.
+        'file("/dev/kmsg"': 'file("{logs}/kmsg" follow-freq(0.5) host-override("{node}")',
+        "system();": 'unix-dgram("{logs}/devlog" host-override("{node}"));',
+    },
+)
+RSYSLOG_NODE = replace(
+    RSYSLOG,
+    config="rsyslog-node.conf",
+    replaced={
+        "global(": 'global(localHostname="{node}" ',
+        'load="imklog"': 'load="imklog" logPath="{logs}/kmsg"',
+        'module(load="imuxsock")': 'module(load="imuxsock" sysSock.name="{logs}/devlog" sysSock.useSpecialParser="on")',
     },
 )
 OTELCOL = Program(

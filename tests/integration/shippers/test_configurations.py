@@ -17,13 +17,25 @@ import zstandard
 from diagnoser.ingest.protobuf_wire import encoded
 from tests.e2e.service import Service, diagnosis_of, service
 from tests.integration.shippers.failing_run import BROKEN, NODE, FailingRun
-from tests.integration.shippers.programs import CONFIGS, OTELCOL, RSYSLOG, SYSLOG_NG, SYSLOG_NG_NODE, Program, Shipper
+from tests.integration.shippers.programs import (
+    CONFIGS,
+    OTELCOL,
+    RSYSLOG,
+    RSYSLOG_NODE,
+    SYSLOG_NG,
+    SYSLOG_NG_NODE,
+    Program,
+    Shipper,
+)
 from tests.integration.shippers.test_restart import PERSON, SETTINGS, TOKEN, check_diagnosis
 
 TIME = "2026-11-18T03:00:00.000Z"
 
 
-@pytest.mark.parametrize("program", [OTELCOL, RSYSLOG, SYSLOG_NG, SYSLOG_NG_NODE], ids=lambda program: program.config)
+PROGRAMS = [OTELCOL, RSYSLOG, RSYSLOG_NODE, SYSLOG_NG, SYSLOG_NG_NODE]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.config)
 def test_the_program_accepts_its_configuration(tmp_path: Path, program: Program) -> None:
     """Without a word of an error or a warning."""
     if program.missing:
@@ -174,12 +186,13 @@ def test_the_other_configurations_are_well_formed() -> None:
     """Each names the address and the token as all do, and those in YAML can be read."""
     texts = {path.name: path.read_text() for path in CONFIGS.iterdir() if path.suffix != ".md"}
     assert {name for name in texts if name.endswith((".yaml", ".yml"))} == {
-        "fluent-bit.yaml", "vector.yaml", "otelcol.yaml", "otelcol-queue.yaml", "filebeat.yml", "mapping.yaml"
+        "fluent-bit.yaml", "fluent-bit-node.yaml", "vector.yaml", "vector-node.yaml", "otelcol.yaml",
+        "otelcol-node.yaml", "otelcol-queue.yaml", "filebeat.yml", "filebeat-node.yml", "mapping.yaml"
     }  # fmt: skip
     for name in set(texts) - {"mapping.yaml", "otelcol-queue.yaml"}:
         assert "dgn_" in texts[name], name
         assert "diagnoser" in texts[name], name
-    for name in ("config.alloy", "logstash.conf"):
+    for name in ("config.alloy", "config-node.alloy", "logstash.conf"):
         plain = re.sub(r'"[^"\n]*"|//[^\n]*|#[^\n]*', "", texts[name])
         assert plain.count("{") == plain.count("}"), name
     queue = _yaml("otelcol-queue.yaml")
@@ -223,3 +236,14 @@ def _bulk(url: str, documents: list[dict[str, Any]], index: str, login: tuple[st
     body = b"".join(action + b"\n" + orjson.dumps(document) + b"\n" for document in documents)
     request = httpx.Request("POST", f"{url}/_bulk", content=body, headers={"Content-Type": "application/x-ndjson"})
     return next(httpx.BasicAuth(*login).auth_flow(request))
+
+
+def test_configurations_for_nodes_read_the_kernels_own_records() -> None:
+    """Each asks journald for its transport and its facility, with the token of an agent."""
+    names = ("fluent-bit-node.yaml", "vector-node.yaml", "otelcol-node.yaml", "filebeat-node.yml", "config-node.alloy")
+    for name in names:
+        text = (CONFIGS / name).read_text()
+        assert re.search(r"_TRANSPORT[=: \[]+kernel", text), name
+        assert re.search(r'SYSLOG_FACILITY[=: \["]+0', text), name
+        assert "dgn_AGENT" in text, name
+        assert "dgn_TOKEN" not in text, name

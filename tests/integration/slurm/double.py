@@ -19,7 +19,7 @@ class Plans(Receiver):
 
     said: (path, body) of every other request. nodes: of each job. checks: whether a node check begins, of one round in
     which every node is a group and passes; pairs: of another one; without either the breaker is open, and the plan
-    waits for a person at once.
+    waits for a person at once. outcome: of the verdicts that plans follow from.
     """
 
     def __init__(self) -> None:
@@ -31,6 +31,7 @@ class Plans(Receiver):
         self.claims = 0
         self.nodes: list[str] = []
         self.checks = False
+        self.outcome = "hung"
         self.lock = threading.Lock()
 
     @property
@@ -40,7 +41,7 @@ class Plans(Receiver):
     def add(self, id: str, job: str, action: str = "cordon_and_resubmit", **fields: Any) -> None:
         plan = {"id": id, "job": job, "attempt": 1, "action": action, "nodes": [], "steps": [], "rollback": None}
         later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-        proofs = [{"node": node, "kind": "node_log"} for node in fields.get("nodes", ())]
+        proofs = [{"node": node, "kind": "scheduler"} for node in fields.get("nodes", ())]
         self.plans[id] = {**plan, "proofs": proofs, "expires": later, "diagnosis": "d1", "state": "sent", **fields}
 
     def free(self) -> None:
@@ -72,7 +73,7 @@ class Plans(Receiver):
                 return 200, self.plans[parts[4]]
             if parts[3] == "plans" and parts[-1] == "report":
                 return self._reported(self.plans[parts[4]], body)
-            return 200, {"type": "ecc_error"}
+            return 200, {"type": "ecc_error", "outcome": self.outcome}
 
     def ended(self, id: str) -> dict[str, Any] | None:
         plan = self.plans[id]

@@ -3,6 +3,7 @@
 What the job alone says about a node drains none.
 """
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,11 @@ from tests.integration.slurm.conftest import NAME, Site, site
 pytestmark = pytest.mark.xdist_group("slurm")
 
 AGENT, NODES, PEOPLE = "agent-" + "a" * 16, "nodes-" + "n" * 16, "people-" + "p" * 16
-MCE = "mce: [Hardware Error]: Machine check events logged"
+MCE = "mce: Uncorrected hardware memory error in user-access at 7f2c1000"
+DMESG = """#!/bin/sh
+# In place of the kernel's log of this node: no machine is broken here.
+cat {folder}/kernel-$SLURMD_NODENAME.log
+"""
 
 
 def broken_node(reported: Path) -> str:
@@ -36,11 +41,28 @@ echo "Training completed"
 """
 
 
-def report_node(lab: Site, job: str, reported: Path) -> None:
+def own_log(cluster: Cluster) -> dict[str, str]:
+    """Variables of an agent whose nodes print the log that ``report_node`` gives them; the others' is short."""
+    tools = cluster.folder / "tools"
+    tools.mkdir()
+    (tools / "dmesg").write_text(DMESG.format(folder=cluster.folder))
+    (tools / "dmesg").chmod(0o755)
+    for node in cluster.nodes:
+        (cluster.folder / f"kernel-{node}.log").write_text(f"{stamp()} usb 1-1: new high-speed USB device\n")
+    return {"PATH": f"{tools}:{cluster.environment['PATH']}"}
+
+
+def stamp() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace(".", ",")
+
+
+def report_node(lab: Site, job: str, reported: Path, *, confirms: bool = True) -> None:
     """The node on which the job's script runs reports its fault once the service has the job's steps, then the job
-    fails."""
+    fails. confirms: whether the node's own log holds the line that was shipped as its."""
     until(lambda: bool(lab.cluster.state(job)[0] == "RUNNING" and steps_sent(lab, job)), "the job trains")
     host = lab.cluster.run("squeue", "-h", "-j", job, "-o", "%B").strip()
+    if confirms:
+        (lab.cluster.folder / f"kernel-{host}.log").write_text(f"{stamp()} {MCE}\n")
     lab.kernel_log(host, MCE)
     reported.touch()
 
@@ -57,7 +79,8 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
     The agent's token may carry out, and no more.
     """
     tokens = f"agent:{AGENT},agent:{NODES},operate:{PEOPLE}"
-    with site(cluster, tmp_path, variables={"DIAGNOSER_AGENT_TOKEN": AGENT}, DIAGNOSER_TOKENS=tokens) as lab:
+    variables = {"DIAGNOSER_AGENT_TOKEN": AGENT, **own_log(cluster)}
+    with site(cluster, tmp_path, variables=variables, DIAGNOSER_TOKENS=tokens) as lab:
         lab.client.headers["authorization"] = f"Bearer {NODES}"
         job = cluster.submit(broken_node(cluster.folder / "reported"), "--nodes=2", "--ntasks-per-node=1")
         report_node(lab, job, cluster.folder / "reported")
@@ -68,11 +91,13 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
         bad = plan["nodes"][0]
         assert (plan["state"], plan["action"]) == ("reached", "cordon_and_resubmit")
         assert [(proof["node"], proof["kind"], proof["text"]) for proof in plan["proofs"]] == [(bad, "node_log", MCE)]
+        assert f"{bad} confirms it: " in plan["history"][-1]["why"]
         state, reason = cluster.node(bad)
         assert state.startswith("drain")
         assert reason.startswith(f"diagnoser {plan['id']}: ")
         assert plan["drained"] == [bad]
-        assert [step["command"].split()[1] for step in plan["steps"]] == ["update", "requeue"]
+        commands = [step["command"].split()[1] for step in plan["steps"]]
+        assert commands == ["--job-name=diagnoser-ask", "update", "requeue"]
         assert {step["exit_code"] for step in plan["steps"]} == {0}
         until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
         assert bad not in cluster.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%N")
@@ -84,6 +109,18 @@ def test_a_failed_job_runs_again_without_its_broken_node(cluster: Cluster, tmp_p
 
         both = [("failed", 8), ("completed", 8)]
         until(lambda: launches() == both, f"each launch is judged by its own lines: {launches()}")
+
+
+def test_a_node_whose_own_log_does_not_confirm_its_shipped_one_stays(cluster: Cluster, tmp_path: Path) -> None:
+    """The line was shipped as the node's kernel log, by whoever has the token; the agent asks the node before it drains
+    it."""
+    with site(cluster, tmp_path, variables=own_log(cluster)) as lab:
+        job = cluster.submit(broken_node(cluster.folder / "reported"), "--nodes=2", "--ntasks-per-node=1")
+        report_node(lab, job, cluster.folder / "reported", confirms=False)
+        plan = lab.ended_plan(job)
+        assert (plan["state"], plan["reason"], plan["drained"]) == ("not_reached", "not_confirmed", [])
+        assert [node for node in cluster.nodes if cluster.node(node)[0].startswith("drain")] == []
+        assert cluster.state(job)[0] == "FAILED"
 
 
 def test_the_job_s_word_alone_drains_no_node(cluster: Cluster, tmp_path: Path) -> None:

@@ -118,6 +118,25 @@ def test_a_rollback_reaches_the_next_launch_as_variables(cluster: Cluster, tmp_p
         until(lambda: "from /ckpt/step 4000, skip 4001 to 4120" in cluster.log(new), "the new one knows where from")
 
 
+def test_a_job_that_slurm_shows_running_is_left_alone(cluster: Cluster, tmp_path: Path) -> None:
+    """Unless the verdict is a hang: it is neither requeued nor held for a check, and no node is drained."""
+    job = cluster.submit(RUNS, "--nodes=1")
+    until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs")
+    with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        found.outcome = "failed"
+        found.add("drains", f"slurm-{NAME}-{job}", nodes=["gpu-01"])
+        found.add("checks", f"slurm-{NAME}-{job}", "check_and_resubmit")
+        agent.start("--check", "/bin/true")
+        details = {name: ended(found, agent, name)["detail"] for name in found.plans}
+        assert {plan["state"] for plan in found.plans.values()} == {"not_reached"}
+        assert [plan["steps"] for plan in found.plans.values()] == [[], []]
+        assert all("still runs, and it does not hang" in detail for detail in details.values())
+        refusals = [body["refused"] for _, body in found.said if isinstance(body, dict) and body.get("refused")]
+        assert refusals == ["still_running", "still_running"]
+        assert (cluster.state(job)[0], cluster.node("gpu-01")[0]) == ("RUNNING", "mixed")
+        assert "Restarts=0 " in cluster.run("scontrol", "-o", "show", "job", job)
+
+
 def test_what_cannot_be_reached_is_said_and_nothing_is_done(cluster: Cluster, tmp_path: Path) -> None:
     """A node that Slurm does not know, a job that is gone, a plan of another cluster, one that has expired."""
     job = _failed_job(cluster)

@@ -1,0 +1,95 @@
+"""Whether a node confirms what its shipped log says, before it is taken out on that alone.
+
+A line that was shipped to the service passed through other hands than the kernel's. The agent asks the node itself, by
+the read-only queries of its own table that the verdict's type asks for. Pure.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from diagnoser.agent.cluster import Done
+from diagnoser.model import ProofKind, QueryResult, QueryState
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.recovery.node_query import LOOKBACK_SECONDS, Answer, NodeQueryTable
+
+_DATED = re.compile(r"^\d{4}-\d\d-\d\dT", re.MULTILINE)
+"""A line of the kernel's log. One without lines could not be read: a kernel writes some while it starts."""
+
+
+def unconfirmed_nodes(plan: Mapping[str, Any], nodes: Collection[str]) -> tuple[str, ...]:
+    """Those of these nodes that nothing but their shipped log proves to be at fault."""
+    kinds: dict[str, set[str]] = {}
+    for proof in plan.get("proofs", ()):
+        kinds.setdefault(proof["node"], set()).add(proof.get("kind"))
+    return tuple(node for node in nodes if kinds.get(node) == {ProofKind.NODE_LOG})
+
+
+def query_requests(table: NodeQueryTable, failure_type: str, nodes: Iterable[str]) -> list[dict[str, Any]]:
+    """The queries to run, in the form in which the service asks for them too."""
+    queries = table.queries_for(_types(failure_type))
+    return [
+        {"node": node, "id": query.id, "argv": query.argv, "timeout_seconds": query.timeout_seconds}
+        for node in nodes
+        for query in queries
+    ]
+
+
+def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:
+    """From when on a line of a node's own log may have to do with the failure of the attempt, in seconds since the
+    epoch; 0.0 where the attempt is not known. By the service's clock: times in shipped lines may be of any zone."""
+    attempts = job.get("attempts", ()) if job else ()
+    opened = next((known["opened"] for known in attempts if known["number"] == attempt), None)
+    return datetime.fromisoformat(opened).timestamp() - LOOKBACK_SECONDS if opened else 0.0
+
+
+def judge(
+    table: NodeQueryTable,
+    failure_type: str,
+    nodes: Sequence[str],
+    answers: Sequence[Mapping[str, Any]],
+    since: float,
+) -> tuple[Done | None, str]:
+    """(the refusal to act, what the nodes answered in words).
+
+    A node that proves a fault confirms the plan. One whose own log can be read, and shows none, is not taken out. One
+    that cannot be asked is: the proof that the service holds stands, and the plan says that it was not confirmed.
+
+    since: what is older in a node's own log does not count, in seconds since the epoch.
+    """
+    notes, types = list[str](), _types(failure_type)
+    for node in nodes:
+        given = [answer for answer in answers if answer["node"] == node]
+        results = [_result(table, answer, types, since) for answer in given]
+        read = {answer["id"] for answer in given if _DATED.search(answer["output"])}
+        proving = next((result for result in results if result.state is QueryState.PROVES), None)
+        if proving:
+            notes.append(f"{node} confirms it: {proving.text[:200]}")
+        elif logs := [result.query for result in results if result.query in read and _denies(table, result)]:
+            why = f"{node} was asked ({', '.join(logs)}), and its own log does not confirm the fault"
+            return Done(False, f"{why}; nothing was done", refused="not_confirmed"), ""
+        else:
+            unanswered = (result for result in results if result.state is QueryState.NOT_AVAILABLE)
+            none = "its own log could not be read" if results else "no query was run"
+            why = next((f"{result.query}: {result.text[:200]}" for result in unanswered), none)
+            notes.append(f"not confirmed by {node} itself ({why})")
+    return None, "; ".join(notes)
+
+
+def _result(
+    table: NodeQueryTable, answer: Mapping[str, Any], types: Sequence[FailureType], since: float
+) -> QueryResult:
+    given = Answer(text=answer["output"], exit_code=answer["exit_code"])
+    return table.judge(QueryResult(answer["node"], answer["id"]), given, types, since)
+
+
+def _denies(table: NodeQueryTable, result: QueryResult) -> bool:
+    """Whether it is of the kernel's own log, and shows no fault. That a program finds a GPU well now does not
+    take back what the kernel has seen."""
+    query = table.query(result.query)
+    return query is not None and query.dated and result.state is QueryState.PROVES_NOTHING
+
+
+def _types(failure_type: str) -> tuple[FailureType, ...]:
+    return tuple(known for known in FailureType if known == failure_type)

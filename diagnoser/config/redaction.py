@@ -1,0 +1,18 @@
+"""Builds what masks outgoing text, from the settings."""
+
+from diagnoser.adapters import files
+from diagnoser.config.settings import Settings
+from diagnoser.redaction import redact
+from diagnoser.redaction.redact import Redactor
+
+
+def load_redactor(settings: Settings, *, addresses: bool = False) -> Redactor:
+    """What this site masks before text goes to a model. Raises RuleFaults, BadInput."""
+    path = settings.redact_file
+    text = files.text(path) if path else ""
+    return redact.load(str(path), text, addresses=addresses)
+
+
+def load_outbound_redactor(settings: Settings) -> Redactor:
+    """As ``load_redactor``, for chats and webhooks: no alias keeps an address's identity there. Node names stay."""
+    return load_redactor(settings, addresses=True)

@@ -1,0 +1,49 @@
+"""Every way on which text leaves the service, and where it is masked. A test drives each and looks for others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """modules: hold the connection, or write. messages: kinds of the outbox's messages that leave here."""
+
+    name: str
+    modules: tuple[str, ...]
+    masked_in: str
+    messages: tuple[str, ...] = ()
+
+
+EXITS = (
+    Exit("recovery webhook", ("adapters.webhook", "adapters.http"), "planning.planner", ("recovery",)),
+    Exit("Slack", ("adapters.slack",), "planning.planner", ("alert",)),
+    Exit("Alertmanager", ("adapters.alertmanager",), "planning.planner", ("alert",)),
+    Exit("Apprise", ("adapters.apprise",), "planning.planner", ("alert",)),
+    Exit("answer in Slack", ("web.slack_actions",), "web.slack_actions", ("slack",)),
+    Exit("language model", ("adapters.openai", "adapters.openai_transport"), "adapters.openai"),
+    Exit("embeddings", ("adapters.embeddings",), "adapters.embeddings"),
+    Exit("assistant", ("integrations.mcp_server",), "integrations.assistant_text"),
+    Exit("traces", ("adapters.otlp",), "adapters.otlp"),
+    Exit("own log", ("observability.logging",), "observability.logging"),
+    Exit("downloaded lists", ("web.api.exports",), "web.api.exports"),
+    Exit("error answers", ("web.problems",), "web.problems"),
+)
+
+NO_EXIT: Mapping[str, str] = {
+    "adapters.redis": "wakes other replicas; carries ids",
+    "adapters.kafka": "reads lines, commits offsets",
+    "adapters.oidc": "signs people in; carries no text of a log",
+    "adapters.s3_archive": "the site's own store of logs as they came",
+    "agent": "beside the site's scheduler: carries lines to the service",
+    "client": "beside a training: carries lines to the service",
+    "integrations.api_client": "asks the service",
+    "integrations.http_api": "asks the service",
+    "commands": "run by a person of the site, who may read the logs",
+    "trials": "runs evaluations on the site's own nodes",
+    "config": "builds adapters from the settings",
+    "app": "makes the listening socket and the clients that adapters send with",
+    "observability.processes": "the sockets of this machine's processes",
+    "supervisor": "the processes of this machine",
+    "web": "answers who may read the log of the job, as it was printed",
+}
+"""Modules and packages that may use the network without a mask, and why."""

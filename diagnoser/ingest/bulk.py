@@ -84,7 +84,7 @@ class BulkBatch(Batch):
 
     def drop(self, reasons: Mapping[Target, str]) -> bool:
         for index, target in enumerate(self.targets):
-            if target is not None and target in reasons:
+            if target and target in reasons:
                 self.refusals[index] = Refusal("security_exception", reasons[target])
                 self.targets[index] = None
         return Batch.drop(self, reasons)

@@ -68,17 +68,17 @@ def _dmesg(place: Place, message: str) -> Post:
 
 
 def _syslog(place: Place, message: str) -> Post:
-    """RFC 5424, from a syslog daemon that reads the kernel's log line by line."""
+    """RFC 5424, from a syslog daemon that sends what it read from the kernel itself apart from all else."""
     head = f"<{KERN * 8 + WARNING}>1 {place.iso} {place.node} kernel - - - "
     body = "".join(f"{head}{line}\n" for line in message.split("\n"))
-    return Post(LOGS, body.encode(), SYSLOG, {"cluster": place.cluster})
+    return Post(LOGS, body.encode(), SYSLOG, {"cluster": place.cluster, "source": "kernel"})
 
 
 def _old_syslog(place: Place, message: str) -> Post:
     """RFC 3164, the same."""
     head = f"<{KERN * 8 + WARNING}>{place.stamp} {place.node} kernel: [ {UPTIME:.6f}] "
     body = "".join(f"{head}{line}\n" for line in message.split("\n"))
-    return Post(LOGS, body.encode(), SYSLOG, {"cluster": place.cluster})
+    return Post(LOGS, body.encode(), SYSLOG, {"cluster": place.cluster, "source": "kernel"})
 
 
 def _journal(place: Place, message: str) -> Post:
@@ -126,7 +126,7 @@ PROVES = ("kmsg", "syslog", "journal")
 
 @dataclass(frozen=True, slots=True)
 class Logger:
-    """How a program of any user writes to the system's log. raw: it writes to /dev/log itself, past libc."""
+    """How a program of any user writes to the system's log."""
 
     facility: int
     tag: str
@@ -141,6 +141,7 @@ LOGGERS: Mapping[str, Logger] = {
     "local0-kernel": Logger(LOCAL0, "kernel"),
     "local0-slurmd": Logger(LOCAL0, "slurmd"),
     "user-colon": Logger(USER, "kernel:"),
+    "raw-kernel": Logger(KERN, "kernel"),  # written to /dev/log past libc, which would change the facility
 }
 
 
@@ -154,6 +155,15 @@ def logger_old_syslog(place: Place, who: Logger, message: str) -> Post:
     text = message.replace("\n", " ")
     body = f"<{who.facility * 8 + 3}>{place.stamp} {place.node} {who.tag}: {text}\n"
     return Post(LOGS, body.encode(), SYSLOG, {"cluster": place.cluster})
+
+
+def logger_careless(place: Place, who: Logger, message: str) -> Post:
+    """Sent by a syslog daemon that calls all that it has the kernel's. A raw record could not be told from the kernel's
+    there: it is left to its own tag."""
+    text = message.replace("\n", " ")
+    facility = who.facility or USER
+    body = f"<{facility * 8 + 3}>1 {place.iso} {place.node} {who.tag} 4711 - - {text}\n"
+    return Post(LOGS, body.encode(), SYSLOG, {"cluster": place.cluster, "source": "kernel"})
 
 
 def logger_text(place: Place, who: Logger, message: str) -> Post:
@@ -182,7 +192,9 @@ def logger_unsaid(place: Place, who: Logger, message: str) -> Post:
 
 def logger_kmsg(place: Place, who: Logger, message: str) -> Post:
     """What a process with the right to wrote into /dev/kmsg: the kernel never lets it use its own facility."""
-    body = f"{who.facility * 8 + 3},1234,{UPTIME * 1e6:.0f},-;{message}\n".replace("\n", "\\x0a", message.count("\n"))
+    body = f"{(who.facility or USER) * 8 + 3},1234,{UPTIME * 1e6:.0f},-;{message}\n".replace(
+        "\n", "\\x0a", message.count("\n")
+    )
     return Post(LOGS, body.encode(), TEXT, place.query("kernel"))
 
 
@@ -194,6 +206,7 @@ USER_SPACE: Mapping[str, LoggerRecord] = {
     "journal": logger_journal,
     "journal-loki": logger_unsaid,
     "kmsg": logger_kmsg,
+    "careless": logger_careless,
 }
 
 

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api house score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ fuzz-api: $(STAMP) tools  ## hold every answer of the API against its descriptio
 
 fuzz: $(STAMP)  ## feed broken lines, requests and evidence of hangs until something breaks (SECONDS=60)
 	$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)
+
+house: $(STAMP)  ## how large and dense the package is, and what a start costs
+	$(BIN)/python -m tools.house
 
 score: $(STAMP)  ## score the diagnosis on the labelled logs
 	$(BIN)/python -m tests.accuracy_bars

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from diagnoser.commands import client
 from diagnoser.model.errors import DiagnoserError, RuleFaults
 
 
@@ -46,18 +45,44 @@ class Deferred(TyperCommand):
         return self.load().make_context(info_name, args, parent, **extra)
 
 
+class ClientCommand(Deferred):
+    """A command, or a group of commands, that the client's own parser describes."""
+
+    def __init__(self, panel: str, name: str, help: str) -> None:
+        super().__init__(panel, name, "commands.client", help)
+
+    def load(self) -> Any:
+        return import_module(self.module).command(self.name)
+
+
 SERVICE = "Run a service"
 JOBS = "Beside a job"
 FILES = "Log files, without a service"
 KNOWLEDGE = "What a service knows, and how it decides"
 
 DEFERRED = (
+    ClientCommand(
+        JOBS,
+        "run",
+        "Run a command as it would run by itself: its output passes through untouched, and its exit code is ours.",
+    ),
+    ClientCommand(
+        JOBS,
+        "ship",
+        "Follow log files until SIGTERM, through both kinds of rotation, and go on where it stopped after a restart.",
+    ),
+    ClientCommand(
+        JOBS,
+        "send",
+        "Send a finished log to the service, wait for its diagnosis, and print it with the address of its page.",
+    ),
+    ClientCommand(JOBS, "checkpoint", "Verify, list and choose checkpoints."),
+    Deferred(JOBS, "trials", "commands.trials:trials_cli", "Evaluate checkpoints without idle GPUs."),
     Deferred(FILES, "diagnose", "commands.logs:diagnose", "Find the root cause of failed runs from their log files."),
     Deferred(FILES, "explain", "commands.logs:explain_", "Print the full diagnosis of a log."),
     Deferred(FILES, "hang", "commands.hang:hang", "Name the ranks that hold up a hung run."),
     Deferred(FILES, "compress", "commands.logs:compress", "Print the compressed view of a log."),
     Deferred(FILES, "score", "commands.scoring:score", "Score the diagnosis on labelled logs."),
-    Deferred(JOBS, "trials", "commands.trials:trials_cli", "Evaluate checkpoints without idle GPUs."),
     Deferred(SERVICE, "agent", "agent.cli:agent_cli", "Run beside a scheduler."),
     Deferred(
         SERVICE,
@@ -134,10 +159,10 @@ def serve(
     named |= {"tls_certificate": tls_certificate, "tls_key": tls_key}
     flags = {name: value for name, value in named.items() if value is not None}
     gc.disable()  # until the service is made: what loads now stays
-    from diagnoser import app
+    from diagnoser import processes
     from diagnoser.config import settings
 
-    app.serve(settings.load(os.environ, **flags))
+    processes.serve(settings.load(os.environ, **flags))
 
 
 def _print_version(wanted: bool) -> None:
@@ -159,6 +184,3 @@ def options(
 def version() -> None:
     """Print the version."""
     _print_version(True)
-
-
-client.add_to(cli, JOBS)

@@ -21,7 +21,7 @@ from tests.reaper import marked
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     [
-        "diagnoser.app",
+        "diagnoser.processes",
         "diagnoser.agent.slurm.agent",
         "diagnoser.agent.kubernetes.agent",
         *(command.module for command in DEFERRED),

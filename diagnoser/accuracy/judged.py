@@ -62,7 +62,7 @@ def by_week(judgements: Iterable[Judgement], now: float, weeks: int) -> list[Wee
 
 
 def by_kind(judgements: Sequence[Judgement]) -> list[Tally]:
-    """By what decided: rule, heuristic, language model, confirmed failure; most judged first."""
+    """Count by what decided: rule, heuristic, language model, confirmed failure; most judged first."""
     return _tallies((judgement.decided_by.partition(":")[0], judgement.was_right) for judgement in judgements)
 
 
@@ -74,7 +74,7 @@ def most_corrected(judgements: Sequence[Judgement], limit: int) -> list[Tally]:
 
 
 def confusions(judgements: Sequence[Judgement], limit: int) -> list[Confusion]:
-    """What people corrected most often, to what."""
+    """List what people corrected most often, and to what."""
     wrong = [judgement for judgement in judgements if not judgement.was_right]
     latest: dict[tuple[FailureType, FailureType], Judgement] = {}
     for judgement in sorted(wrong, key=lambda judgement: judgement.time):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.accuracy.scoring import AccuracyReport, Label, ScoredVerdict, report, score_case
+from diagnoser.accuracy.scoring import AccuracyReport, Label, report, score_case
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import AblationSwitches, ConsultationInput
 from diagnoser.model import AskReason, AttemptKey, ConfirmedFailure, Diagnosis, FeedbackVerdict
@@ -160,6 +160,11 @@ class _StageVerdict:
     diagnosis: Diagnosis
     seconds: float
 
+    @property
+    def is_consultation(self) -> bool:
+        """Whether the time that it took counts: a model was asked, or could have been."""
+        return bool(self.case.is_undecided or self.diagnosis.model)
+
 
 async def _verdict(
     case: AblationCase,
@@ -180,13 +185,13 @@ async def _verdict(
 
 
 def _result(name: str, stage_verdicts: Sequence[_StageVerdict], cost_of: Callable[[int, int], float]) -> AblationResult:
-    scored = [(verdict, score_case(verdict.case.label, verdict.diagnosis)) for verdict in stage_verdicts]
+    undecided = [verdict for verdict in stage_verdicts if verdict.case.is_undecided]
     uses = [verdict.diagnosis.model for verdict in stage_verdicts if verdict.diagnosis.model]
     tokens_in, tokens_out = sum(use.tokens_in for use in uses), sum(use.tokens_out for use in uses)
     return AblationResult(
         name,
-        _report([score for _, score in scored]),
-        _report([score for verdict, score in scored if verdict.case.is_undecided]),
+        _report(stage_verdicts),
+        _report(undecided),
         sum(verdict.diagnosis.decided_by.startswith("incident:") for verdict in stage_verdicts),
         len(uses),
         sum(verdict.before.recovery != verdict.diagnosis.recovery for verdict in stage_verdicts),
@@ -194,10 +199,11 @@ def _result(name: str, stage_verdicts: Sequence[_StageVerdict], cost_of: Callabl
         tokens_in,
         tokens_out,
         cost_of(tokens_in, tokens_out),
-        tuple(verdict.seconds for verdict in stage_verdicts if verdict.case.is_undecided or verdict.diagnosis.model),
+        tuple(verdict.seconds for verdict in stage_verdicts if verdict.is_consultation),
         dict(sorted(Counter(use.failure for use in uses if use.failure).items())),
     )
 
 
-def _report(verdicts: Sequence[ScoredVerdict]) -> AccuracyReport:
+def _report(stage_verdicts: Sequence[_StageVerdict]) -> AccuracyReport:
+    verdicts = [score_case(verdict.case.label, verdict.diagnosis) for verdict in stage_verdicts]
     return report(verdicts, {str(kind): share for kind, share in GPU_TIME_SHARE.items()})

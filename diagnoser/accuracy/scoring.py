@@ -7,7 +7,7 @@ confusion, top-3) is added beside them.
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,7 +55,7 @@ class Label:
 
 
 def label_of(data: Mapping[str, object]) -> Label:
-    """A label from one object of ``labels.jsonl``. Raises KeyError when a needed field is missing."""
+    """Read a label from an object of ``labels.jsonl``. Raises KeyError when a needed field is missing."""
     lines, rank, node = data["root_lines"], data.get("rank"), data.get("node")
     return Label(
         id=str(data["id"]),
@@ -114,7 +114,10 @@ class AccuracyReport:
 
 
 def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerdict:
-    """shift: lines of a healthy log that were put before the case."""
+    """Compare a diagnosis with its label.
+
+    shift: lines of a healthy log that were put before the case.
+    """
     category = diagnosis.category == label.category
     type_ = diagnosis.type == label.type
     abstained = diagnosis.category == "unknown"
@@ -122,10 +125,7 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
         type_ = type_ or abstained
         category = category or type_
     action = str(diagnosis.recovery.action)
-    nodes = [suspect.node for suspect in diagnosis.nodes]
-    cause = diagnosis.root_cause
     cordon = action == "cordon_and_resubmit"
-    node_of_cause = cause.node if cause else None
     return ScoredVerdict(
         label=label,
         said_category=str(diagnosis.category),
@@ -135,12 +135,12 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
         category=category,
         type=type_,
         action=action == label.recovery or action in _BESIDES.get(label.type, ()),
-        root=_right_line(label, [(cause.line, cause.text)] if cause else [], shift) if label.root_lines else None,
-        root_top3=_right_line(label, _top(diagnosis), shift) if label.root_lines else None,
-        rank=(cause.rank if cause else None) == label.rank if label.rank is not None and not label.silent else None,
-        node=nodes[:1] == [label.node] or node_of_cause == label.node if label.node else None,
+        root=_right_line(label, _root(diagnosis), shift),
+        root_top3=_right_line(label, _top(diagnosis), shift),
+        rank=_right_rank(label, diagnosis),
+        node=_right_node(label, diagnosis),
         false_cordon=cordon and label.recovery not in _NODE_GIVEN_AWAY,
-        wrong_node_cordon=cordon and bool(label.node) and bool(nodes) and nodes[0] != label.node,
+        wrong_node_cordon=cordon and bool(label.node) and _first_suspect(diagnosis) not in ("", label.node),
         false_alarm=label.category == "none" and diagnosis.category != "none",
         false_stop=action == "notify_user" and label.recovery not in ("notify_user", "none"),
         asked=tuple(map(str, diagnosis.doubts)),
@@ -148,41 +148,65 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
 
 
 def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed: int = 7) -> AccuracyReport:
-    """weights: share of GPU time that a type cost (the paper's Table 3). seed: of the bootstrap."""
-    measures: dict[str, Callable[[ScoredVerdict], bool | None]] = {
-        "category": lambda case: case.category,
-        "type": lambda case: case.type,
-        "root_line": lambda case: case.root,
-        "root_line_top3": lambda case: case.root_top3,
-        "action": lambda case: case.action,
-        "rank": lambda case: case.rank,
-        "node": lambda case: case.node,
-        "node_attributable": lambda case: None if case.label.silent else case.node,
-        "abstain": lambda case: case.said_category == "unknown",
-    }
-    values = {name: [value for case in verdicts if (value := of(case)) is not None] for name, of in measures.items()}
+    """Sum verdicts up.
+
+    weights: share of GPU time that a type cost (the paper's Table 3).
+    seed: of the bootstrap.
+    """
+    values = {name: _outcomes(map(measure, verdicts)) for name, measure in _MEASURES.items()}
     shares = {name: _share(outcomes) for name, outcomes in values.items()}
     shares["macro_f1"] = _macro_f1(verdicts)
     shares["gpu_time_weighted_type"] = _weighted(verdicts, weights)
     shares["ece"] = calibration_error([(case.confidence, case.type) for case in verdicts])
-    counts = {"cases": len(verdicts), "rank_cases": len(values["rank"]), "node_cases": len(values["node"])}
+    cases = {"cases": len(verdicts), "rank_cases": len(values["rank"]), "node_cases": len(values["node"])}
+    return AccuracyReport(
+        shares=shares,
+        counts=cases | _counts(verdicts),
+        intervals={name: _interval(outcomes, seed) for name, outcomes in values.items() if outcomes},
+        confusion=Counter((case.label.type, case.said_type) for case in verdicts if not case.type),
+        by_type=_by_type(verdicts),
+        misses=tuple(case for case in verdicts if not (case.category and case.type and case.root is not False)),
+    )
+
+
+def _attributable(case: ScoredVerdict) -> bool | None:
+    return None if case.label.silent else case.node
+
+
+_MEASURES: Mapping[str, Callable[[ScoredVerdict], bool | None]] = {
+    "category": lambda case: case.category,
+    "type": lambda case: case.type,
+    "root_line": lambda case: case.root,
+    "root_line_top3": lambda case: case.root_top3,
+    "action": lambda case: case.action,
+    "rank": lambda case: case.rank,
+    "node": lambda case: case.node,
+    "node_attributable": _attributable,
+    "abstain": lambda case: case.said_category == "unknown",
+}
+"""Shares of the report; None where a case does not count for it."""
+
+
+def _outcomes(values: Iterable[bool | None]) -> list[bool]:
+    return [value for value in values if value is not None]
+
+
+def _counts(verdicts: Sequence[ScoredVerdict]) -> dict[str, int]:
+    """Count what must not happen, and the cases that a model is asked about."""
+    counts = {}
     for name in ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop"):
         counts[name] = sum(bool(getattr(case, name)) for case in verdicts)
     counts["asked"] = sum(bool(case.asked) for case in verdicts)
-    for reason, cases in sorted(Counter(reason for case in verdicts for reason in case.asked).items()):
+    reasons = Counter(reason for case in verdicts for reason in case.asked)
+    for reason, cases in sorted(reasons.items()):
         counts[f"asked_{reason}"] = cases
-    by_type: dict[str, tuple[int, int]] = {}
-    for case in verdicts:
-        right, cases = by_type.get(case.label.type, (0, 0))
-        by_type[case.label.type] = (right + case.type, cases + 1)
-    return AccuracyReport(
-        shares=shares,
-        counts=counts,
-        intervals={name: _interval(outcomes, seed) for name, outcomes in values.items() if outcomes},
-        confusion=Counter((case.label.type, case.said_type) for case in verdicts if not case.type),
-        by_type=dict(sorted(by_type.items())),
-        misses=tuple(case for case in verdicts if not (case.category and case.type and case.root is not False)),
-    )
+    return counts
+
+
+def _by_type(verdicts: Sequence[ScoredVerdict]) -> dict[str, tuple[int, int]]:
+    cases = Counter(case.label.type for case in verdicts)
+    right = Counter(case.label.type for case in verdicts if case.type)
+    return {kind: (right[kind], cases[kind]) for kind in sorted(cases)}
 
 
 def folds(verdicts: Sequence[ScoredVerdict], origin: str) -> dict[str, list[ScoredVerdict]]:
@@ -213,19 +237,48 @@ def calibration_error(pairs: Sequence[tuple[float, bool]]) -> float:
     return sum(gaps) / max(1, len(pairs))
 
 
+def _root(diagnosis: Diagnosis) -> list[tuple[int, str]]:
+    cause = diagnosis.root_cause
+    return [(cause.line, cause.text)] if cause else []
+
+
 def _top(diagnosis: Diagnosis) -> list[tuple[int, str]]:
     """The root line and the next lines the diagnosis cites or rejects, three in all."""
-    cause = diagnosis.root_cause
-    root = [(cause.line, cause.text)] if cause else []
+    root = _root(diagnosis)
     others = [(item.line, item.text) for item in diagnosis.evidence]
     others += [(item.line, item.text) for item in diagnosis.rejected]
     return (root + [other for other in others if other not in root])[:3]
 
 
-def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> bool:
+def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> bool | None:
+    """Whether one of the lines is the cause, by its number or by its text; None where no line shows the cause."""
+    if not label.root_lines:
+        return None
+    if any(line - shift in label.root_lines for line, _ in lines):
+        return True
     root = " ".join(label.root_text.split())
-    texts = (" ".join(text.split()) for _, text in lines)
-    return any(line - shift in label.root_lines for line, _ in lines) or any(text and text == root for text in texts)
+    return bool(root) and any(" ".join(text.split()) == root for _, text in lines)
+
+
+def _right_rank(label: Label, diagnosis: Diagnosis) -> bool | None:
+    if label.rank is None or label.silent:
+        return None
+    cause = diagnosis.root_cause
+    return cause is not None and cause.rank == label.rank
+
+
+def _right_node(label: Label, diagnosis: Diagnosis) -> bool | None:
+    """Whether the first suspect, or the node of the root line, is the node."""
+    if not label.node:
+        return None
+    if _first_suspect(diagnosis) == label.node:
+        return True
+    cause = diagnosis.root_cause
+    return cause is not None and cause.node == label.node
+
+
+def _first_suspect(diagnosis: Diagnosis) -> str:
+    return diagnosis.nodes[0].node if diagnosis.nodes else ""
 
 
 def _share(outcomes: Sequence[bool]) -> float | None:

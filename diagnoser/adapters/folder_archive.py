@@ -46,7 +46,7 @@ class FolderArchive:
         await _in_thread(work)
 
     async def objects(self, after: str, limit: int) -> list[ArchivedObject]:
-        """In order of the parts of their keys."""
+        """List objects in order of the parts of their keys."""
         walked = _walk(self._folder, tuple(after.split("/")) if after else ())
 
         def work() -> list[ArchivedObject]:

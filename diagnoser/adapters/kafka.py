@@ -108,7 +108,7 @@ class KafkaSource:
         return frozenset(self._partitions.values())
 
     async def close(self) -> None:
-        """Also where ``subscribe`` has failed, and while an assignment waits for our database."""
+        """Close the consumer, also where ``subscribe`` has failed or an assignment waits for our database."""
         if self._waiting:
             self._waiting.cancel()
         await self._call(self._client.close)
@@ -171,7 +171,7 @@ class KafkaSource:
         self._raise_refusal()
 
     def _seek(self, offsets: Mapping[Partition, int]) -> None:
-        """By giving the partition back and taking it again: that also ends what is under way for it."""
+        """Seek by giving the partition back and taking it again: that also ends what is under way for it."""
         places = [
             TopicPartition(self._topic, partition.number, offset)
             for partition, offset in offsets.items()
@@ -211,7 +211,7 @@ class KafkaSource:
         self._log.info("partitions_assigned", partitions=sorted(partitions), ours=sorted(self._partitions))
 
     def _on_revoke(self, client: Consumer, places: list[TopicPartition]) -> None:
-        """What was received of them is for the next owner."""
+        """Drop what was received of the partitions: it is for their next owner."""
         for place in places:
             self._partitions.pop(place.partition, None)
         ours = self.owned()

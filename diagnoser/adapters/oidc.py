@@ -95,7 +95,7 @@ class OidcProvider:
         )
 
     async def _describe(self, client: "AsyncOAuth2Client") -> dict[str, Any]:
-        """What the provider says of itself. Raises Unavailable, also for a description of another provider."""
+        """Read the provider's description of itself. Raises Unavailable, also for a description of another provider."""
         if self._metadata and time.monotonic() - self._read_at < METADATA_SECONDS:
             return self._metadata
         address = self._config.issuer.rstrip("/") + "/.well-known/openid-configuration"
@@ -111,7 +111,7 @@ class OidcProvider:
         return found
 
     async def _claims(self, client: "AsyncOAuth2Client", token: dict[str, Any], nonce: str) -> dict[str, Any]:
-        """Of the ID token, whose signature, issuer, audience, times and nonce are right. Raises Denied."""
+        """Read the ID token's claims; its signature, issuer, audience, times and nonce are right. Raises Denied."""
         from authlib.oidc.core import CodeIDToken
         from joserfc import jwt
         from joserfc.errors import InvalidKeyIdError, JoseError

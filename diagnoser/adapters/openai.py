@@ -40,7 +40,7 @@ def _schema(schema: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _lean(schema: Mapping[str, object]) -> dict[str, Any]:
-    """Without bounds, which some servers do not accept in a schema."""
+    """Leave out bounds, which some servers do not accept in a schema."""
     return _schema(_without(schema, _LEAN))
 
 

@@ -70,12 +70,8 @@ class OtlpTraces:
         now = self._clock()
         if step in REPEATED and not self._is_first(step, attempt, now):
             return
-        trace, root = trace_id(attempt), root_span_id(attempt)
-        own, parent = secrets.randbits(64) or 1, diagnosis_span_id(diagnosis) if diagnosis else root
-        if step is TraceStep.ATTEMPT:
-            own, parent = root, 0
-        elif step is TraceStep.DIAGNOSE:
-            own, parent = parent, root
+        span, parent = _span_and_parent(step, attempt, diagnosis)
+        trace = trace_id(attempt)
         about: dict[str, str | float] = {"job": attempt.job, "attempt": attempt.number, **facts}
         if diagnosis:
             about["diagnosis"] = diagnosis
@@ -83,7 +79,7 @@ class OtlpTraces:
         self._spans.on_end(
             ReadableSpan(
                 name=step.value,
-                context=SpanContext(trace, own, is_remote=False, trace_flags=SAMPLED),
+                context=SpanContext(trace, span, is_remote=False, trace_flags=SAMPLED),
                 parent=SpanContext(trace, parent, is_remote=True, trace_flags=SAMPLED) if parent else None,
                 resource=self._resource,
                 instrumentation_scope=self._scope,
@@ -119,6 +115,20 @@ class _Complaints(logging.Handler):
         if record.created >= self.next:
             self.next = record.created + COMPLAINT_SECONDS
             structlog.get_logger().warning("traces_not_sent", why=record.getMessage())
+
+
+def _span_and_parent(step: TraceStep, attempt: AttemptKey, diagnosis: str) -> tuple[int, int]:
+    """Ids of the span and of the one above it; 0: none.
+
+    The attempt is the root. Its diagnoses are below it, and the other steps below their diagnosis, if they have one.
+    """
+    root = root_span_id(attempt)
+    above = diagnosis_span_id(diagnosis) if diagnosis else root
+    if step is TraceStep.ATTEMPT:
+        return root, 0
+    if step is TraceStep.DIAGNOSE:
+        return above, root
+    return secrets.randbits(64) or 1, above
 
 
 def _complain_here() -> None:

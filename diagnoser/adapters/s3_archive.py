@@ -51,7 +51,7 @@ class S3Archive:
         await _in_thread(work)
 
     async def objects(self, after: str, limit: int) -> list[ArchivedObject]:
-        """In order of their keys; S3 gives a thousand at most."""
+        """List objects in order of their keys; S3 gives a thousand at most."""
         place = {"Bucket": self._bucket, "Prefix": self._prefix, "MaxKeys": limit}
         place |= {"StartAfter": self._prefix + after} if after else {}
         answer = await _in_thread(lambda: self._client.list_objects_v2(**place))

@@ -174,7 +174,7 @@ class Backlog:
 
     @property
     def held_bytes(self) -> tuple[int, int]:
-        """In memory, and of the spool on disk."""
+        """Bytes in memory, and in the spool on disk."""
         with self._changed:
             unsealed = sum(opened.size for opened in self._open.values())
             return self._memory + unsealed, os.fstat(self._spool.fileno()).st_size if self._spool else 0
@@ -227,18 +227,25 @@ class Backlog:
         else:
             self._segments.remove(segment)
 
-    def _to_disk(self, packed: bytes) -> int:
-        """Where it was written in the spool, which is a ring; -1 when it could not be."""
+    def _reserve(self, size: int) -> int:
+        """Make room in the spool: the segments that lie there are dropped. -1 where one of them is being sent."""
         with self._changed:
-            if len(packed) > self._disk_bytes:
+            if size > self._disk_bytes:
                 return -1
-            place = self._head if self._head + len(packed) <= self._disk_bytes else 0
-            overwritten = [one for one in self._segments if _overlaps(one, place, place + len(packed))]
-            if any(one.busy for one in overwritten):
+            place = self._head if self._head + size <= self._disk_bytes else 0
+            overwritten = [segment for segment in self._segments if _overlaps(segment, place, place + size)]
+            if any(segment.busy for segment in overwritten):
                 return -1
             for segment in overwritten:
                 self._drop(segment)
-            self._head = place + len(packed)
+            self._head = place + size
+            return place
+
+    def _to_disk(self, packed: bytes) -> int:
+        """Write to the spool, which is a ring. Returns the place; -1 when it cannot be written."""
+        place = self._reserve(len(packed))
+        if place < 0:
+            return -1
         try:
             if self._spool is None:
                 self._spool = tempfile.TemporaryFile(prefix="diagnoser-", dir=self._folder)  # noqa: SIM115
@@ -249,7 +256,7 @@ class Backlog:
         return place
 
     def _from_disk(self, segment: Segment) -> bytes:
-        """Empty when it cannot be read any more."""
+        """Read a segment from the spool; empty when it cannot be read any more."""
         try:
             return os.pread(self._spool.fileno(), segment.size, segment.place) if self._spool else b""
         except OSError as error:

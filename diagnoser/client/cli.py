@@ -17,29 +17,13 @@ from diagnoser.client.ship import ShipOptions, ship
 
 
 def main(words: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
-    """The exit code: of the command for `run`. 2: the options cannot be used."""
+    """Run a command of the client. Returns the exit code: of the command for `run`; 2: the options cannot be used."""
     name = os.path.basename(sys.argv[0]) if sys.argv[0].endswith(".pyz") else "diagnoser"
     options = parser(name).parse_args(words)
     if options.command == "checkpoint":
         return _checkpoint(options, environment)
-    identity = Options(options.job, options.attempt, options.rank, options.node, getattr(options, "name", ""))
-    server = _server(options, environment)
     try:
-        if options.command == "run":
-            command = options.words[1:] if options.words[:1] == ["--"] else options.words
-            if not command:
-                say("name the command: run -- torchrun ...")
-                return 2
-            return run(
-                RunOptions(server, identity, options.wait, options.spool, options.source, options.json),
-                command,
-                environment,
-            )
-        if not server.url:
-            raise UsageError("name the service with --server or DIAGNOSER_URL")
-        if options.command == "ship":
-            return ship(ShipOptions(server, identity, tuple(options.files), options.state, options.once), environment)
-        return send(SendOptions(server, identity, options.log, options.code, options.wait, options.json))
+        return _act(options, environment)
     except UsageError as error:
         say(str(error))
         return 2
@@ -48,6 +32,26 @@ def main(words: Sequence[str], environment: Mapping[str, str] = os.environ) -> i
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _act(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """`run`, `ship` or `send`. Raises UsageError."""
+    identity = Options(options.job, options.attempt, options.rank, options.node, getattr(options, "name", ""))
+    server = _server(options, environment)
+    if options.command == "run":
+        command = options.words[1:] if options.words[:1] == ["--"] else options.words
+        if not command:
+            raise UsageError("name the command: run -- torchrun ...")
+        return run(
+            RunOptions(server, identity, options.wait, options.spool, options.source, options.json),
+            command,
+            environment,
+        )
+    if not server.url:
+        raise UsageError("name the service with --server or DIAGNOSER_URL")
+    if options.command == "ship":
+        return ship(ShipOptions(server, identity, tuple(options.files), options.state, options.once), environment)
+    return send(SendOptions(server, identity, options.log, options.code, options.wait, options.json))
 
 
 def parser(name: str = "diagnoser") -> argparse.ArgumentParser:

@@ -71,19 +71,26 @@ class Launch:
 def launch_of(
     environment: Mapping[str, str], options: Options, host: str, stamp: str, command: Sequence[str] = ()
 ) -> Launch:
-    """host: of this machine. stamp: makes an id that no other launch has, where nothing gives the job a name.
-    command: that is run; a launcher speaks for many ranks."""
+    """Say which launch this is, from the options, else from the scheduler's and the launcher's variables.
+
+    host: of this machine.
+    stamp: makes an id that no other launch has, where nothing gives the job a name.
+    command: that is run; a launcher speaks for many ranks.
+    """
     name = options.name or environment.get("SLURM_JOB_NAME", "")
     pod = environment.get("HOSTNAME", host) if environment.get("KUBERNETES_SERVICE_HOST") else ""
     job = _job(environment, options, pod)
     is_new = not job
     if is_new:
-        job = _job_id("-".join(part for part in (_program(command) or "run", host.partition(".")[0], stamp) if part))
-    rank = options.rank if options.rank is not None else _rank(environment)
-    if options.rank is None and is_launcher(command):
-        rank = -1
+        parts = (_program(command) or "run", host.partition(".")[0], stamp)
+        job = _job_id("-".join(filter(None, parts)))
+    rank = options.rank
+    if rank is None:
+        rank = -1 if is_launcher(command) else _rank(environment)
     node = options.node or _node(environment, host, pod)
-    attempt = options.attempt if options.attempt is not None else (1 if is_new else _attempt(environment, options))
+    attempt = options.attempt
+    if attempt is None:
+        attempt = 1 if is_new else _attempt(environment, options)
     return Launch(job, attempt, rank, node, name, is_new, pod)
 
 

@@ -70,7 +70,7 @@ def read_chunk(
 
 
 def read_rotated(path: str, offset: Offset, limit: int = CHUNK_BYTES) -> LogChunk[Offset] | None:
-    """What a rotation took away unread: the next lines of the file that was at ``path`` before, None when there are
+    """Read what a rotation took away: the next lines of the file that was at ``path`` before, None when there are
     none, or ``path`` is still that file.
 
     Rotation by rename leaves the old file beside the new one under a longer name; rotation by copy and truncation
@@ -145,7 +145,7 @@ def _age(path: Path) -> float:
 
 
 def _whole(data: bytes, rest: bool, limit: int) -> bytes:
-    """Up to the last line's end. A line longer than a chunk is sent in parts; each part counts as a line."""
+    """Cut the data at the last line's end. A line longer than a chunk is sent in parts; each part counts as a line."""
     end = data.rfind(b"\n") + 1
     if end and (len(data) == limit or not rest):
         return data[:end]

@@ -84,7 +84,7 @@ class Channel:
         return self.reader >= 0
 
     def pass_on_rest(self) -> None:
-        """Until the channel ends, without a copy."""
+        """Pass on, without a copy, until the channel ends."""
         self.copy = _nowhere
         while self._pass_on():
             pass
@@ -255,7 +255,7 @@ def _handled() -> set[signal.Signals]:
 
 
 def _identity(handle: int) -> tuple[object, ...]:
-    """What tells whether two descriptors lead to the same place."""
+    """Device and number of the file, which tell whether two descriptors lead to the same place."""
     try:
         status = os.fstat(handle)
     except OSError:

@@ -6,7 +6,7 @@ import re
 import textwrap
 import time
 from datetime import datetime
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 from urllib.parse import quote
 
 from diagnoser.client.service import Service, Unreachable, UsageError
@@ -29,31 +29,42 @@ class NoDiagnosis(Exception):
 def wait_for_diagnosis(
     service: Service, job: str, attempt: int | None, since: str, seconds: float, is_over: Callable[[], bool]
 ) -> dict[str, Any]:
-    """The current diagnosis of the attempt, made after ``since`` (ISO 8601, of the service's clock; "" for any time).
+    """Wait for the current diagnosis of an attempt. Raises NoDiagnosis.
 
-    is_over: asked between two looks; true when nobody wants to wait any longer. Raises NoDiagnosis.
+    attempt: None for any of the job.
+    since: ISO 8601, of the service's clock: one that was made earlier is returned only at the end of the wait. "" for
+        any time.
+    seconds: longest wait.
+    is_over: called between two looks; true when nobody wants to wait any longer.
     """
     deadline = time.monotonic() + seconds
     latest: dict[str, Any] | None = None
     while True:
-        try:
-            answer = service.get("/diagnoses", {"job": job, "limit": 20})
-        except (Unreachable, UsageError) as error:
-            raise NoDiagnosis(str(error)) from None
-        if answer.refuses_token:
-            raise NoDiagnosis("the token may not read diagnoses ({})".format(answer.detail))
-        body = answer.json() if answer.status == 200 else None
-        for item in body.get("items") or [] if isinstance(body, dict) else []:
-            if attempt in (None, item.get("attempt")):
-                latest = item
-                if not since or _moment(item["created"]) >= _moment(since):
-                    return latest
-                break
+        newest = _newest(service, job, attempt)
+        if newest is not None:
+            latest = newest
+            if not since or _moment(newest["created"]) >= _moment(since):
+                return newest
         if time.monotonic() >= deadline or is_over():
             if latest is not None:
                 return latest
             raise NoDiagnosis("there is none yet")
         time.sleep(POLL_SECONDS)
+
+
+def _newest(service: Service, job: str, attempt: int | None) -> dict[str, Any] | None:
+    """Ask the service once."""
+    try:
+        answer = service.get("/diagnoses", {"job": job, "limit": 20})
+    except (Unreachable, UsageError) as error:
+        raise NoDiagnosis(str(error)) from None
+    if answer.refuses_token:
+        raise NoDiagnosis("the token may not read diagnoses ({})".format(answer.detail))
+    body = answer.json() if answer.status == 200 else None
+    if not isinstance(body, dict):
+        return None
+    items = body.get("items") or []
+    return next((item for item in items if attempt in (None, item.get("attempt"))), None)
 
 
 def page_of(service_url: str, diagnosis: dict[str, Any]) -> str:
@@ -67,7 +78,11 @@ def page_of_job(service_url: str, job: str) -> str:
 
 
 def rendered(diagnosis: dict[str, Any], page: str, width: int, *, colour: bool) -> str:
-    """width: of the terminal, in characters. Whatever comes from the log has its control characters escaped."""
+    """Write a diagnosis for a terminal, with the control characters of the log escaped.
+
+    page: address of its page.
+    width: of the terminal, in characters.
+    """
     category = str(diagnosis.get("category"))
     kind = str(diagnosis.get("type")).replace("_", " ")
     sure = "{:.0%} sure".format(float(diagnosis.get("confidence") or 0.0))
@@ -82,8 +97,7 @@ def rendered(diagnosis: dict[str, Any], page: str, width: int, *, colour: bool) 
 
 
 def printable(text: str) -> str:
-    """A terminal obeys control characters, and a reader is misled by marks that turn the direction of text: both are
-    shown as what they are."""
+    """Escape control characters, which a terminal obeys, and marks that turn the direction of text."""
     return _UNPRINTABLE.sub(_escaped, text)
 
 
@@ -93,30 +107,57 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _rows(diagnosis: dict[str, Any], page: str) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    root = diagnosis.get("root_cause") or {}
-    if root:
-        text = str(root.get("text") or "")
-        left = len(text) - LINE_SHOWN
-        text = text if left <= 0 else "{}... ({} more characters)".format(text[:LINE_SHOWN], left)
-        rows.append(("root line", "{}: {}".format(root["line"], text) if root.get("line") else text))
-        rows += [(name, str(root[name])) for name in ("rank", "node", "gpu") if root.get(name) is not None]
-    for suspect in (diagnosis.get("nodes") or [])[:3]:
-        rows.append(("suspect", "{} ({:.2f}) {}".format(suspect["node"], suspect["score"], suspect["why"])))
-    symptoms = len(diagnosis.get("symptoms") or [])
-    if symptoms:
-        rows.append(("explains", "{} later symptom{}".format(symptoms, "s" if symptoms > 1 else "")))
-    advice = diagnosis.get("recovery") or {}
-    rows.append(("action", "{} ({})".format(str(advice.get("action")).replace("_", " "), advice.get("reason"))))
-    rows.append(("what to do", str(diagnosis.get("mitigation") or "")))
-    rows += [("note", str(note)) for note in diagnosis.get("notes") or []]
-    if diagnosis.get("needs_review"):
-        rows.append(("review", str(diagnosis["needs_review"])))
-    rows.append(("decided by", str(diagnosis.get("decided_by"))))
-    figures = diagnosis.get("compression") or {}
-    rows.append(("log", "{:,} lines read, {:,} kept".format(figures.get("lines_in", 0), figures.get("lines_out", 0))))
+    """(label, text) of each row that says something."""
+    rows = [row for part in _PARTS for row in part(diagnosis)]
     rows.append(("page", page))
     return [(label, text) for label, text in rows if text]
+
+
+def _root_line(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    root = diagnosis.get("root_cause") or {}
+    if not root:
+        return
+    text = str(root.get("text") or "")
+    left = len(text) - LINE_SHOWN
+    if left > 0:
+        text = "{}... ({} more characters)".format(text[:LINE_SHOWN], left)
+    yield "root line", "{}: {}".format(root["line"], text) if root.get("line") else text
+    for name in ("rank", "node", "gpu"):
+        if root.get(name) is not None:
+            yield name, str(root[name])
+
+
+def _suspects(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for suspect in (diagnosis.get("nodes") or [])[:3]:
+        yield "suspect", "{} ({:.2f}) {}".format(suspect["node"], suspect["score"], suspect["why"])
+
+
+def _symptoms(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    symptoms = len(diagnosis.get("symptoms") or [])
+    if symptoms:
+        yield "explains", "{} later symptom{}".format(symptoms, "s" if symptoms > 1 else "")
+
+
+def _advice(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    advice = diagnosis.get("recovery") or {}
+    yield "action", "{} ({})".format(str(advice.get("action")).replace("_", " "), advice.get("reason"))
+    yield "what to do", str(diagnosis.get("mitigation") or "")
+
+
+def _remarks(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for note in diagnosis.get("notes") or []:
+        yield "note", str(note)
+    yield "review", str(diagnosis.get("needs_review") or "")
+    yield "decided by", str(diagnosis.get("decided_by"))
+
+
+def _figures(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    figures = diagnosis.get("compression") or {}
+    yield "log", "{:,} lines read, {:,} kept".format(figures.get("lines_in", 0), figures.get("lines_out", 0))
+
+
+_PARTS = (_root_line, _suspects, _symptoms, _advice, _remarks, _figures)
+"""The rows from top to bottom."""
 
 
 def _styled(text: str, codes: str, colour: bool) -> str:

@@ -90,7 +90,7 @@ def say(text: str) -> None:
 
 
 def _shipper(options: RunOptions, launch: Launch, backlog: Backlog) -> Shipper | None:
-    """None when nothing can be shipped; the command runs all the same."""
+    """Make the shipper; None when nothing can be shipped: the command runs all the same."""
     if not options.server.url:
         say("nothing is shipped: name the service with --server or DIAGNOSER_URL")
         return None

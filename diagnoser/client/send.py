@@ -74,25 +74,37 @@ def send(options: SendOptions) -> int:
 
 
 def hand_over(service: Service, options: SendOptions) -> SentLog:
-    """All of the log, and that the run has ended. Raises UsageError for a log that cannot be read."""
+    """Send all of the log, and that the run has ended. Raises UsageError for a log that cannot be read."""
     stamp = "{}.{}".format(time.strftime("%m%d-%H%M%S"), os.getpid())
     name = "log" if options.file == "-" else os.path.basename(options.file)
     launch = launch_of({}, options.identity, "", stamp, (name,))
     with _opened(options.file) as log:
         lines = LinesOfLog(log, "stdout" if launch.is_new else "{}@{}".format(name, stamp)[-100:])
         shipper = Shipper(service, lines, launch, say, time.monotonic, time.time)
-        event: dict[str, Any] = {"kind": "exit"} if options.code is None else {"kind": "exit", "code": options.code}
+        event: dict[str, Any] = {"kind": "exit"}
+        if options.code is not None:
+            event["code"] = options.code
         shipper.finish(event, float("inf"))
-        away_since = 0.0
-        while not shipper.ended.is_set():
-            wait = shipper.step()
-            away_since = (away_since or time.monotonic()) if shipper.failure else 0.0
-            if away_since and time.monotonic() > away_since + AWAY_SECONDS:
-                return SentLog(launch, lines.sent, failure=str(shipper.failure))
-            if not shipper.ended.is_set() and wait and shipper.failure:
-                time.sleep(wait)
+        if not _send_all(shipper):
+            return SentLog(launch, lines.sent, failure=str(shipper.failure))
     noted = (shipper.reported or {}).get("event") or {}
     return SentLog(launch, lines.sent, shipper.attempt, str(noted.get("time") or ""))
+
+
+def _send_all(shipper: Shipper) -> bool:
+    """Step until all is sent; False when the service was away for too long."""
+    away_since = 0.0
+    while not shipper.ended.is_set():
+        wait = shipper.step()
+        if not shipper.failure:
+            away_since = 0.0
+            continue
+        away_since = away_since or time.monotonic()
+        if time.monotonic() > away_since + AWAY_SECONDS:
+            return False
+        if not shipper.ended.is_set():
+            time.sleep(wait)
+    return True
 
 
 class LinesOfLog:

@@ -43,7 +43,7 @@ class Answer:
         return self.status in (401, 403)
 
     def json(self) -> Any:
-        """None when it is no JSON."""
+        """Parse the body; None when it is no JSON."""
         try:
             return json.loads(self.body.decode("utf-8"))
         except ValueError:
@@ -51,7 +51,7 @@ class Answer:
 
     @property
     def detail(self) -> str:
-        """What the service says about an error."""
+        """Read what the service says about an error."""
         body = self.json()
         return str(body.get("detail") or "") if isinstance(body, dict) else ""
 

@@ -46,7 +46,7 @@ class ShipOptions:
 
 
 def ship(options: ShipOptions, environment: Mapping[str, str]) -> int:
-    """0 when everything that there was is sent. Until SIGTERM or SIGINT, or the end of the files. Raises UsageError."""
+    """Ship until SIGTERM or SIGINT, or the end of the files. Returns 0 when all lines are sent. Raises UsageError."""
     state = State.load(Path(options.state) if options.state else _usual_state(options, environment))
     stamp = "{}.{}".format(time.strftime("%m%d-%H%M%S"), os.getpid())
     launch = launch_of(environment, options.identity, socket.gethostname(), stamp, ("ship",))
@@ -58,6 +58,35 @@ def ship(options: ShipOptions, environment: Mapping[str, str]) -> int:
     for caution in service.cautions():
         say(caution)
     shipper = Shipper(service, files, launch, say, time.monotonic, time.time, reports_start=False)
+    signals = _caught_signals()
+    say("shipping as job {} to {}".format(launch.job, service.url))
+    if options.once:
+        files.flush()
+    is_all_sent = _follow(files, shipper, state, signals)
+    files.save(every=0.0)
+    service.close()
+    return 0 if is_all_sent else 1
+
+
+def _follow(files: LogFiles, shipper: Shipper, state: State, signals: list[int]) -> bool:
+    """Send until the files end, or until a signal; the last lines get some seconds then. Whether all lines are sent."""
+    deadline = float("inf")
+    while time.monotonic() < deadline:
+        if signals and deadline == float("inf"):
+            deadline = time.monotonic() + LAST_SECONDS
+            if not files.is_ending:
+                files.flush()
+        wait = shipper.step()
+        state.attempt = shipper.attempt
+        files.save(every=SAVE_SECONDS)
+        if files.is_exhausted and not shipper.failure:
+            return True
+        time.sleep(min(wait, LOOK_SECONDS))
+    return False
+
+
+def _caught_signals() -> list[int]:
+    """Catch SIGTERM and SIGINT: those that came stand in the list."""
     signals: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -65,22 +94,7 @@ def ship(options: ShipOptions, environment: Mapping[str, str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    say("shipping as job {} to {}".format(launch.job, service.url))
-    deadline = float("inf")
-    while time.monotonic() < deadline:
-        if signals and deadline == float("inf"):
-            deadline = time.monotonic() + LAST_SECONDS
-        if (signals or options.once) and not files.is_ending:
-            files.flush()
-        wait = shipper.step()
-        state.attempt = shipper.attempt
-        files.save(every=SAVE_SECONDS)
-        if files.is_exhausted and not shipper.failure:
-            break
-        time.sleep(min(wait, LOOK_SECONDS))
-    files.save(every=0.0)
-    service.close()
-    return 0 if files.is_exhausted and not shipper.failure else 1
+    return signals
 
 
 class State:
@@ -168,7 +182,7 @@ class LogFiles:
         self._taken = None  # it is read again
 
     def flush(self) -> None:
-        """The files get no more: a last line without its end counts as well."""
+        """Mark the files as ended: a last line without its end counts as well."""
         self.is_ending, self._scanned = True, float("-inf")
 
     def save(self, every: float) -> None:
@@ -178,7 +192,9 @@ class LogFiles:
             self._state.save()
 
     def matching(self) -> Iterator[str]:
-        """Absolute paths. What a rotation left behind matches many a pattern, but is the past of another file."""
+        """List absolute paths. A file that a rotation left behind matches many a pattern, but is the past of another
+        file.
+        """
         plain = {os.path.abspath(pattern) for pattern in self._patterns if not glob.has_magic(pattern)}
         found: list[str] = []
         for pattern in self._patterns:
@@ -194,7 +210,7 @@ class LogFiles:
                 yield path
 
     def rank_of(self, path: str) -> int:
-        """-1 when the name does not tell."""
+        """Read the rank from a file's name; -1 when the name does not tell."""
         named = RANK_IN_NAME.findall(path)
         if named:
             return int(named[-1])

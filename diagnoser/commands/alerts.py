@@ -1,6 +1,7 @@
 """`alerts`: who would be notified of a diagnosis and why, and whether the receivers work."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -63,8 +64,14 @@ def preview(
     out.print()
     for row, why in rows:
         out.print(f"  row {row}: {why or 'applies'}", markup=False, highlight=False)
-    who = ", ".join(route.receivers) or ("nobody" if routing.receivers else "nobody: no receiver is configured")
+    who = ", ".join(route.receivers) or "nobody"
+    if not routing.receivers:
+        who += ": no receiver is configured"
     out.print(f"Told: {who} ({route.severity})", markup=False, highlight=False)
+    _print_messages(sent)
+
+
+def _print_messages(sent: Sequence[OutboxRecord]) -> None:
     for message in sent:
         why = f": {message.error}" if message.error else ""
         out.print(f"  {message.message.target}: {message.state}{why}", markup=False, highlight=False)

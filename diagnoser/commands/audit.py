@@ -88,5 +88,5 @@ def _fields(entry: AuditEntry) -> dict[str, Any]:
 
 
 def _printable(text: str) -> str:
-    """What is shown was partly written by jobs: no terminal control."""
+    """Replace control characters: jobs wrote a part of what is shown."""
     return "".join(char if char.isprintable() else " " for char in text)

@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import typer
 
@@ -15,21 +16,22 @@ from diagnoser.client import cli as client_cli
 _AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
-def add_to(cli: typer.Typer, panel: str) -> None:
-    """panel: of the list of commands."""
-    groups: dict[tuple[str, ...], typer.Typer] = {(): cli}
+def command(name: str) -> Any:
+    """The client's command, or group of commands, of this name, as typer calls it."""
+    client = typer.Typer(add_completion=False)
+    groups: dict[tuple[str, ...], typer.Typer] = {(): client}
     for words, parser in parsers().items():
-        *group, name = words.split()
+        *group, leaf = words.split()
         if tuple(group) not in groups:
             groups[tuple(group)] = typer.Typer(no_args_is_help=True, help="Verify, list and choose checkpoints.")
-            cli.add_typer(groups[tuple(group)], name=" ".join(group), rich_help_panel=panel)
+            client.add_typer(groups[tuple(group)], name=" ".join(group))
         groups[tuple(group)].command(
-            name=name,
+            name=leaf,
             help=parser.description,
             short_help=_first_sentence(parser.description or ""),
             context_settings=_AS_GIVEN,
-            rich_help_panel=None if group else panel,
         )(_become(words))
+    return typer.main.get_group(client).commands[name]
 
 
 def _first_sentence(text: str) -> str:

@@ -138,7 +138,7 @@ async def _run(
 
 
 async def _until_stopped(consuming: asyncio.Task[None], stopping: asyncio.Event) -> None:
-    """After a signal the batch under way has ``STOP_SECONDS`` to be stored; without that it is read again later."""
+    """Run until a signal; the batch under way then has ``STOP_SECONDS`` to be stored, else it is read again later."""
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait([consuming, waiting], return_when=asyncio.FIRST_COMPLETED)
     if not consuming.done():

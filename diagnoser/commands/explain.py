@@ -11,6 +11,7 @@ from rich.text import Text
 from diagnoser.commands.render import COLOURS, clipped, contract, model_part
 from diagnoser.hang.contract import contract as hang_contract
 from diagnoser.hang.report import HangReport
+from diagnoser.hang.wait_graph import GroupState
 from diagnoser.model import Diagnosis, Line, RootCause, Symptom, cited_place
 from diagnoser.web.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
 from diagnoser.web.groups import ranges
@@ -108,24 +109,30 @@ def _hang(hang: HangReport) -> Iterable[Text]:
         yield Text(f"  {_plain(note)}")
     for wait in waiting(hang.graph)[:_LISTED]:
         yield Text(f"    {ranges(wait.waiters)} -> {ranges(wait.awaited)}  {_plain(wait.operation)}".rstrip())
-    groups = hang.graph.groups[:_GROUPS]
-    rows = [("group", "ranks", "at", "stands in", "behind")] if groups else []
-    rows += [
-        (
-            _plain(state.group.description or "default"),
-            ranges(state.group.ranks),
-            str(state.highest) if state.highest >= 0 else "",
-            _plain(state.operation),
-            ", ".join(f"{rank} at {sequence}" for rank, sequence in list(state.behind.items())[:_LISTED]),
-        )
-        for state in groups
-    ]
+    yield from _group_table(hang.graph.groups[:_GROUPS])
+    if hang.graph.not_seen:
+        yield Text(f"  no dump of {ranges(hang.graph.not_seen)}")
+
+
+def _group_table(groups: Sequence[GroupState]) -> Iterable[Text]:
+    if not groups:
+        return
+    rows = [("group", "ranks", "at", "stands in", "behind"), *map(_group_row, groups)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         yield Text(f"  {cells}".rstrip(), style="dim" if row is rows[0] else "")
-    if hang.graph.not_seen:
-        yield Text(f"  no dump of {ranges(hang.graph.not_seen)}")
+
+
+def _group_row(state: GroupState) -> tuple[str, str, str, str, str]:
+    behind = [f"{rank} at {sequence}" for rank, sequence in state.behind.items()]
+    return (
+        _plain(state.group.description or "default"),
+        ranges(state.group.ranks),
+        str(state.highest) if state.highest >= 0 else "",
+        _plain(state.operation),
+        ", ".join(behind[:_LISTED]),
+    )
 
 
 def _new_lines(verdict: Diagnosis) -> Iterable[Text]:

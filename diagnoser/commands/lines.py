@@ -30,22 +30,29 @@ def logs(
     """Print the lines of one stream of a job as they came. What is left of others is printed on standard error: without
     an archive (DIAGNOSER_ARCHIVE), lines last until they are compressed."""
     settings = site()
-    place = f"{url.rstrip('/') or f'http://{settings.host}:{settings.port}'}/api/v1/jobs/{quote(job, safe='')}"
+    service = url.rstrip("/") or f"http://{settings.host}:{settings.port}"
+    place = f"{service}/api/v1/jobs/{quote(job, safe='')}"
     if attempt is None:
-        numbers = [each["number"] for each in fetched(place, token)["attempts"]]
-        if not numbers:
-            raise BadInput(f"{job} has no attempt yet")
-        attempt = max(numbers)
-    named = {"source": source or None, "node": node or None, "rank": rank, "to": last, "limit": _WINDOW}
+        attempt = _latest_attempt(job, place, token)
+    options = {"source": source or None, "node": node or None, "rank": rank, "to": last, "limit": _WINDOW}
+    given = {name: value for name, value in options.items() if value is not None}
     following: int | None = first
     while following is not None and (last is None or following <= last):
-        query = urlencode({name: value for name, value in named.items() if value is not None} | {"from": following})
+        query = urlencode(given | {"from": following})
         window = fetched(f"{place}/attempts/{attempt}/lines?{query}", token)
         if as_json:
             print_json(window)
         else:
             _print(window)
         following = window["next"]
+
+
+def _latest_attempt(job: str, place: str, token: str) -> int:
+    """Ask the service. Raises BadInput where the job has none. place: address of the job."""
+    numbers: list[int] = [attempt["number"] for attempt in fetched(place, token)["attempts"]]
+    if not numbers:
+        raise BadInput(f"{job} has no attempt yet")
+    return max(numbers)
 
 
 def _print(window: dict[str, Any]) -> None:

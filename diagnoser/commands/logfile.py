@@ -81,7 +81,7 @@ def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path]) -> Baseline:
         verdict = analyzer.diagnose_with_node_logs(log.evidence, Facts())
         if verdict.category not in (Category.NONE, Category.UNKNOWN):
             complain(f"diagnoser: {file} is no clean run ({verdict.type}), so it is left out of the baseline")
-        elif run := baseline.clean_run(log.delta, str(file), Baseline()):
+        elif run := baseline.clean_run(log.delta, str(file)):
             runs.append(run)
     if paths and not runs:
         raise BadInput("--baseline names no clean run")
@@ -150,7 +150,7 @@ def _name(path: Path) -> str:
 
 
 def _decompressed(raw: BufferedReader, name: str) -> tuple[BufferedReader, int]:
-    """What its first bytes say counts, not its name."""
+    """Unpack by the first bytes; the name does not count."""
     head = raw.peek(6)[:6]
     if head.startswith(b"\x1f\x8b"):
         return BufferedReader(gzip.GzipFile(fileobj=raw), HEAD), 0

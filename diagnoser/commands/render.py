@@ -1,6 +1,6 @@
-"""Verdicts and figures for people at a terminal, and the JSON contract for machines."""
+"""Verdicts for people at a terminal, and the JSON contract for machines."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -9,8 +9,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.accuracy.llm_ablation import AblationResult
-from diagnoser.accuracy.scoring import AccuracyReport
 from diagnoser.model import ASK_REASONS, Compression, Diagnosis, RootCause, changed_by_model, cited_place
 from diagnoser.model.taxonomy import Category
 from diagnoser.web.template_filters import MODEL_EFFECTS
@@ -107,63 +105,3 @@ def compression(figures: Compression, seconds: float) -> str:
         f"{figures.lines_in:,} lines ({figures.bytes_in:,} bytes) -> {figures.lines_out:,} lines "
         f"({figures.bytes_out:,} bytes, {share:.2%}) in {seconds:.2f} s, {speed:,.0f} lines/s"
     )
-
-
-def report_json(report: AccuracyReport) -> dict[str, Any]:
-    """Shares, counts, intervals and the confusion table."""
-    return {
-        **report.shares,
-        **report.counts,
-        "intervals": report.intervals,
-        "by_type": report.by_type,
-        "confusion": [{"label": label, "said": said, "cases": n} for (label, said), n in report.confusion.items()],
-    }
-
-
-_FOLD_SHARES = ("category", "type", "root_line", "action", "rank", "node", "ece")
-_FOLD_COUNTS = ("false_cordon", "false_alarm", "false_stop")
-
-
-def folds(console: Console, by: str, reports: Mapping[str, AccuracyReport]) -> None:
-    """A row for each source of cases."""
-    names = (*_FOLD_SHARES, *_FOLD_COUNTS)
-    table = Table(by, "cases", *(name.replace("_", " ") for name in names), box=None, header_style="bold")
-    for name, fold in reports.items():
-        shares = (fold.shares[measure] for measure in _FOLD_SHARES)
-        cells = ["-" if share is None else f"{share:.1%}" for share in shares]
-        cells += [str(fold.counts[fault]) for fault in _FOLD_COUNTS]
-        table.add_row(Text(name, no_wrap=True), str(fold.counts["cases"]), *cells)
-    console.print("", table, width=max(console.width, 120))
-
-
-def ablation(console: Console, outcomes: Sequence[AblationResult]) -> None:
-    """The figures of `diagnoser score --model`: a column for each stage."""
-    table = Table("measure", *(outcome.name for outcome in outcomes), box=None, header_style="bold")
-    columns = [outcome.figures() for outcome in outcomes]
-    for name in columns[0]:
-        table.add_row(name.replace("_", " "), *(_figure(column[name]) for column in columns))
-    console.print(table)
-
-
-def _figure(value: object) -> str:
-    if isinstance(value, dict):
-        return "\n".join(f"{count} {name}" for name, count in value.items())
-    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def report(console: Console, report: AccuracyReport) -> None:
-    """The figures of `diagnoser score`."""
-    shares = Table("measure", "share", "95 % interval", box=None, header_style="bold")
-    for name, share in report.shares.items():
-        low, high = report.intervals.get(name, (0.0, 0.0))
-        interval = f"{low:.1%} - {high:.1%}" if name in report.intervals else ""
-        shares.add_row(name.replace("_", " "), "-" if share is None else f"{share:.1%}", interval)
-    counts = Table("count", "", box=None, header_style="bold")
-    for name, count in report.counts.items():
-        counts.add_row(name.replace("_", " "), str(count))
-    confusion = Table(
-        "label", "said", "cases", box=None, header_style="bold", title="Wrong types", title_justify="left"
-    )
-    for (label, said), cases in sorted(report.confusion.items(), key=lambda item: -item[1]):
-        confusion.add_row(label, said, str(cases))
-    console.print(shares, "", counts, "", confusion)

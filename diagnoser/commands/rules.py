@@ -1,5 +1,6 @@
 """`rules`: list the diagnosis rules and test them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from diagnoser.model.errors import BadInput, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.rules import examples
 from diagnoser.rules.engine import Engine
+from diagnoser.rules.xid import SxidCode, XidCode, XidTable
 
 rules_cli = typer.Typer(no_args_is_help=True, help="List diagnosis rules and test them.")
 
@@ -50,14 +52,18 @@ def rules_xid(
     if as_json:
         for row in (*xids, *sxids):
             print_json(row.model_dump(mode="json"))
-        return
+    else:
+        out.print(_code_table(codes, xids, sxids))
+
+
+def _code_table(codes: XidTable, xids: Sequence[XidCode], sxids: Sequence[SxidCode]) -> Table:
     table = Table("code", "name", "NVIDIA asks for", "type", "action", box=None, header_style="bold")
     for xid in xids:
         asked = xid.immediate or xid.treated_as
         table.add_row(str(xid.code), xid.name, asked, xid.type, codes.actions[asked].action)
     for sxid in sxids:
         table.add_row(str(sxid.code), sxid.name, sxid.severity, sxid.type or "", sxid.action or Action.NONE)
-    out.print(table)
+    return table
 
 
 @rules_cli.command(name="test")

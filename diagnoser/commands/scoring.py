@@ -12,7 +12,7 @@ from rich.progress import track
 
 from diagnoser.accuracy import scoring
 from diagnoser.adapters import files
-from diagnoser.commands import logfile, render
+from diagnoser.commands import logfile, render_scores
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
 from diagnoser.compress import AttemptLog
 from diagnoser.config.loader import load_analyzer
@@ -72,12 +72,12 @@ def _print_score(verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, a
     report = scoring.report(verdicts, weights)
     folds = {name: scoring.report(cases, weights) for name, cases in scoring.folds(verdicts, by).items()} if by else {}
     if as_json:
-        parts = {"folds": {name: render.report_json(fold) for name, fold in folds.items()}} if by else {}
-        print_json(render.report_json(report) | parts)
+        parts = {"folds": {name: render_scores.report_json(fold) for name, fold in folds.items()}} if by else {}
+        print_json(render_scores.report_json(report) | parts)
         return
-    render.report(out, report)
+    render_scores.report(out, report)
     if by:
-        render.folds(out, by, folds)
+        render_scores.folds(out, by, folds)
 
 
 async def _site_cases() -> list[scoring.ScoredVerdict]:
@@ -140,4 +140,4 @@ def _try_model(analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Lab
     if as_json:
         print_json({outcome.name: outcome.figures() for outcome in outcomes})
     else:
-        render.ablation(out, outcomes)
+        render_scores.ablation(out, outcomes)

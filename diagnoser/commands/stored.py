@@ -36,7 +36,7 @@ def with_store(act: "Callable[[SqlStore], Awaitable[Answer]]", command: str) -> 
 
 
 def _user() -> str:
-    """Of the operating system; in a container it may have a number only."""
+    """Name of the operating system's user; in a container it may have a number only."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

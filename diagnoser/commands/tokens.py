@@ -109,7 +109,7 @@ def new_secret() -> str:
 
 
 def seconds(span: str) -> float:
-    """Of a span such as 30m, 12h or 90d. Raises BadInput."""
+    """Read a span such as 30m, 12h or 90d. Raises BadInput."""
     if not re.fullmatch(r"[0-9]{1,6}[mhd]", span):
         raise BadInput(f"{span[:20]!r} is no span of time: write 30m, 12h or 90d")
     return int(span[:-1]) * UNITS[span[-1]]

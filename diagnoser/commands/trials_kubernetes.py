@@ -145,17 +145,8 @@ def _settings(options: KubernetesOptions) -> "JobSettings":
     if not options.image:
         raise BadInput("--kubernetes needs the --image that pods run")
     user, group = _user(options.run_as or f"{os.getuid()}:{os.getgid()}")
-    volumes = dict.fromkeys(options.host_paths, "")
-    for text in options.claims:
-        claim, _, path = text.partition("=")
-        volumes[path] = names.valid(claim, "claim")
-    relative = [path for path in (*volumes, options.weights or "/") if not path.startswith("/")]
-    if relative or not volumes:
-        raise BadInput(
-            f"{relative[0]!r} is no absolute path"
-            if relative
-            else "name the shared file system: --claim or --host-path"
-        )
+    volumes = _volumes(options)
+    template = read_template(str(options.template), read_text(options.template)) if options.template else {}
     return JobSettings(
         options.image,
         user,
@@ -166,8 +157,24 @@ def _settings(options: KubernetesOptions) -> "JobSettings":
         options.cpu,
         options.memory,
         options.weights or "",
-        read_template(str(options.template), read_text(options.template)) if options.template else {},
+        template,
     )
+
+
+def _volumes(options: KubernetesOptions) -> dict[str, str]:
+    """Path -> name of its claim, "" for a path of the host. Raises BadInput."""
+    from diagnoser.agent.kubernetes import names
+
+    volumes = dict.fromkeys(options.host_paths, "")
+    for text in options.claims:
+        claim, _, path = text.partition("=")
+        volumes[path] = names.valid(claim, "claim")
+    for path in (*volumes, options.weights or "/"):
+        if not path.startswith("/"):
+            raise BadInput(f"{path!r} is no absolute path")
+    if not volumes:
+        raise BadInput("name the shared file system: --claim or --host-path")
+    return volumes
 
 
 def _user(text: str) -> tuple[int, int]:
@@ -180,7 +187,7 @@ def _user(text: str) -> tuple[int, int]:
 
 
 def _check_places(volumes: Iterable[str], run: TrialRun) -> None:
-    """What pods read and write is on a file system that they have."""
+    """Check that what pods read and write is on a file system that they have."""
     paths = [Path(run.directory, checkpoint) for checkpoint in run.suite.checkpoints]
     for place in (Path(run.folder), Path(run.directory), *(path for path in paths if path.exists())):
         if not any(PurePosixPath(place).is_relative_to(volume) for volume in volumes):

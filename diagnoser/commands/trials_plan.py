@@ -62,7 +62,7 @@ def load_suite(path: Path) -> Suite:
 
 
 def _stored_runtimes(suite: Suite) -> tuple[list[Runtime], str]:
-    """Of earlier runs, and where they are from. A database is neither made nor upgraded for a plan."""
+    """Read runtimes of earlier runs, and where they are from. A database is neither made nor upgraded for a plan."""
     from diagnoser.adapters.sql import administration
     from diagnoser.adapters.sql.migrations import head
     from diagnoser.adapters.sql.store import open_store

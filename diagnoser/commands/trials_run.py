@@ -129,13 +129,9 @@ def run(
     steps, and never ends by itself. Started again it goes on where it was, and several do the work of one.
 
     Ends with 1 where a trial has no score."""
-    if (suite_file is None) == (not resume):
-        raise BadInput("name either a suite, or a run to --resume")
     if slurm and kubernetes:
         raise BadInput("name either --slurm or --kubernetes")
-    suite = load_suite(suite_file) if suite_file else None
-    if once and (suite is None or suite.follow is None):
-        raise BadInput("--once is for a suite with follow: {job, every}")
+    suite = _suite(suite_file, resume, once)
     copies = CopyLimits(default_folder() if weights is None else weights, rate=copy_rate * 1e6)
     pods = KubernetesOptions(
         namespace=namespace,
@@ -155,12 +151,18 @@ def run(
     )
 
     def executor_of(trial_run: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
-        nodes = [] if kubernetes and not node else _nodes(node or [], trial_run.suite.gpus, slurm)
+        if kubernetes and not node:
+            return kubernetes_executor(pods, trial_run, [])
+        nodes = _nodes(node or [], trial_run.suite.gpus, slurm)
         if kubernetes:
             return kubernetes_executor(pods, trial_run, nodes)
         return nullcontext(_slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies))
 
-    backend = SLURM if slurm else f"{KUBERNETES}@{namespace}" if kubernetes else _here()
+    backend = _here()
+    if slurm:
+        backend = SLURM
+    elif kubernetes:
+        backend = f"{KUBERNETES}@{namespace}"
     runner = _Runner(backend, folder, executor_of, scorers, as_json, _service(server, token_file))
     if not _with_store(lambda store: runner.act(store, suite_file, suite, resume, once), "trials run"):
         raise typer.Exit(1)
@@ -294,7 +296,7 @@ async def _followed(
 
 
 def _service(server: str, token_file: str) -> "ServerOptions | None":
-    """None where logs are to stay here. Raises BadInput."""
+    """Where logs of failed trials go; None where they stay here. Raises BadInput."""
     from diagnoser.client.run import ServerOptions
     from diagnoser.client.service import Service, TokenSource, UsageError
 
@@ -323,6 +325,16 @@ def _new_run(suite_file: Path, suite: Suite, name: str, folder: Path, backend: s
     return TrialRun(name, suite, backend, str(place), str(directory), time.time())
 
 
+def _suite(suite_file: Path | None, resume: str, once: bool) -> Suite | None:
+    """Read the suite; None where a run is resumed. Raises BadInput where the options do not fit each other."""
+    if (suite_file is None) == (not resume):
+        raise BadInput("name either a suite, or a run to --resume")
+    suite = load_suite(suite_file) if suite_file else None
+    if once and (suite is None or suite.follow is None):
+        raise BadInput("--once is for a suite with follow: {job, every}")
+    return suite
+
+
 def _here() -> str:
     return f"{LOCAL}@{socket.gethostname()}"
 
@@ -337,21 +349,31 @@ def _require_backend(run: TrialRun, backend: str) -> None:
 
 
 def _nodes(given: Sequence[str], gpus: int, slurm: bool) -> list[Node]:
-    """Raises BadInput."""
+    """The nodes that may be used: without --node this machine. Raises BadInput.
+
+    given: texts of --node.
+    gpus: that a trial needs.
+    slurm: names may be lists such as ``gpu-[1-4]``.
+    """
     if not given and slurm:
         raise BadInput("name the nodes that may be used: --node gpu-[1-4]=8")
     if not given:
-        found = len(list(Path("/dev").glob("nvidia[0-9]*")))
-        return [Node(socket.gethostname(), found or gpus)]
+        devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
+        return [Node(socket.gethostname(), devices or gpus)]
     nodes = []
     for text in given:
-        names, _, count = text.rpartition("=")
-        if not names or not count.isdecimal() or not gpus <= int(count) <= 1024:
-            raise BadInput(f"--node {text[:60]}: must be NAME=GPUS, with at least the {gpus} GPUs of a trial")
-        nodes += [Node(name, int(count)) for name in (_expanded(names) if slurm else (names,))]
+        names, count = _names_and_gpus(text, gpus)
+        nodes += [Node(name, count) for name in (_expanded(names) if slurm else (names,))]
     if len({node.name for node in nodes}) != len(nodes):
         raise BadInput("a node is named twice")
     return nodes
+
+
+def _names_and_gpus(text: str, gpus: int) -> tuple[str, int]:
+    names, _, count = text.rpartition("=")
+    if not names or not count.isdecimal() or not gpus <= int(count) <= 1024:
+        raise BadInput(f"--node {text[:60]}: must be NAME=GPUS, with at least the {gpus} GPUs of a trial")
+    return names, int(count)
 
 
 def _expanded(names: str) -> tuple[str, ...]:

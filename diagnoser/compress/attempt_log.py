@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from functools import cached_property
 
-from diagnoser.compress.baseline import message
 from diagnoser.compress.codec import from_bytes
 from diagnoser.compress.delta import Delta
 from diagnoser.compress.digest import Digest
+from diagnoser.compress.lines import body_of
 from diagnoser.compress.sampling import merge
 from diagnoser.model import Evidence
 
@@ -19,7 +19,7 @@ class AttemptLog:
 
     @classmethod
     def from_deltas(cls, stored: Iterable[bytes]) -> "AttemptLog":
-        """From the deltas of an attempt, in any order."""
+        """Read the deltas of an attempt, in any order."""
         return cls(merge(map(from_bytes, stored)))
 
     @cached_property
@@ -33,4 +33,5 @@ class AttemptLog:
     @property
     def messages(self) -> tuple[str, ...]:
         """The first line of each shape, without terminal codes and launcher prefixes."""
-        return tuple(map(message, self.delta.shapes.values()))
+        first_lines = (stat.first_text for stat in self.delta.shapes.values())
+        return tuple(body_of(line)[1].decode("utf-8", "replace") for line in first_lines)

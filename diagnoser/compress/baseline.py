@@ -1,26 +1,23 @@
 """The baseline of a job family, pure: what a clean run leaves in it, and which lines of another run are new.
 
-A line is known by its shape (what is left of it without numbers, times and launcher prefixes), and where a shape cannot
-tell because a family words the line anew each run, by a learned filter. What can be a failure is never known: lines
-with a rule's anchor, exceptions, parts of tracebacks, diverged values. A line with words of trouble is known only where
-every clean run prints it.
+A line is known by its shape: what is left of it without numbers, times and launcher prefixes. What can be a failure is
+never known: lines with a rule's anchor, exceptions, parts of tracebacks, diverged values. A line with words of trouble
+is known only where every clean run prints it.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import lru_cache
-from typing import Any
 
 import orjson
 import zstandard
 
 from diagnoser.compress.delta import Delta, LinePosition, TemplateStats
 from diagnoser.compress.digest import Digest
-from diagnoser.compress.line_flags import IMPORTANT, LineFlag
+from diagnoser.compress.line_flags import LineFlag
 from diagnoser.compress.line_masking import blurred, identity, masked
-from diagnoser.compress.lines import body_of, strip_blurred
-from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, LearnedFilter, Line, Mark, NewLine, expressions
+from diagnoser.compress.lines import strip_blurred
+from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, Line, Mark, NewLine
 
 KEPT = 5
 """How many of the last clean runs count."""
@@ -28,7 +25,6 @@ NEW_MAX = 200
 """Most new lines listed per run."""
 _SHAPES_MAX = 20_000
 """Most shapes of a run; one with more has no routine."""
-_UNMATCHED_MAX, _CHARS_MAX = 200, 300
 _UNPACKED_MAX = 64 << 20
 _NEVER = int(
     LineFlag.ANCHOR
@@ -46,37 +42,29 @@ _SURGE, _SURGE_LINES = 10, 50
 _WORD = re.compile(r"[^\W\d_]{3}")
 
 
-def clean_run(delta: Delta, name: str, before: Baseline) -> CleanRun | None:
-    """What a clean run leaves, None if it has no routine. before: the baseline without it, whose learned filters are
-    carried over."""
-    stats = {shape: stat for shape, stat in delta.shapes.items() if not stat.kind & _NEVER}
-    if Cap.SHAPES in delta.caps or not 0 < len(stats) <= _SHAPES_MAX:
+def clean_run(delta: Delta, name: str) -> CleanRun | None:
+    """Summarise a clean run for the baseline; None if it has no routine."""
+    counts = {shape: stat.count for shape, stat in delta.shapes.items() if not stat.kind & _NEVER}
+    if Cap.SHAPES in delta.caps or not 0 < len(counts) <= _SHAPES_MAX:
         return None
-    new = [stat for shape, stat in stats.items() if before.runs and is_new(shape, stat, before)]
-    quiet = [message(stat) for stat in new if not stat.kind & IMPORTANT]
-    short = [text for text in quiet if _WORD.search(text) and len(text) <= _CHARS_MAX]
-    asked = max((run.asked for run in before.runs), default=0.0)
-    counts = {shape: stat.count for shape, stat in stats.items()}
-    return CleanRun(name, delta.lines, counts, tuple(sorted(short)[:_UNMATCHED_MAX]), before.filters, asked)
+    return CleanRun(name, delta.lines, counts)
 
 
 def to_bytes(run: CleanRun) -> bytes:
-    fields = asdict(run) | {"counts": list(run.counts.items())}
+    # The empty fields are for the version before this one, which reads them.
+    fields = asdict(run) | {"counts": list(run.counts.items()), "unmatched": [], "filters": []}
     return zstandard.ZstdCompressor(level=3).compress(orjson.dumps(fields))
 
 
 def load(stored: Sequence[bytes]) -> Baseline:
-    """The baseline from records of ``to_bytes``, oldest first: the last record of each run, and the newest filters."""
+    """Read the baseline from records of ``to_bytes``, oldest first: the last record of each run."""
     runs = {run.name: run for run in map(_run, stored)}
-    last = tuple(runs.values())[-KEPT:]
-    return Baseline(last, _run(stored[-1]).filters if stored else ())
+    return Baseline(tuple(runs.values())[-KEPT:])
 
 
 def _run(data: bytes) -> CleanRun:
     record = orjson.loads(zstandard.ZstdDecompressor().decompress(data, max_output_size=_UNPACKED_MAX))
-    filters = tuple(LearnedFilter(**fields) for fields in record["filters"])
-    values = {"counts": dict(record["counts"]), "unmatched": tuple(record["unmatched"]), "filters": filters}
-    return CleanRun(**record | values)
+    return CleanRun(record["name"], record["lines"], dict(record["counts"]), record.get("pauses", {}))
 
 
 def is_new(shape: int, stat: TemplateStats, baseline: Baseline) -> bool:
@@ -86,25 +74,11 @@ def is_new(shape: int, stat: TemplateStats, baseline: Baseline) -> bool:
     printed_in = sum(shape in run.counts for run in baseline.runs)
     if stat.kind & _TROUBLE:
         return printed_in < len(baseline.runs)
-    return not printed_in and (bool(stat.kind & IMPORTANT) or not matches(baseline.filters, message(stat)))
-
-
-def message(stat: TemplateStats) -> str:
-    """The first line of a shape without terminal codes and launcher prefixes."""
-    return body_of(stat.first_text)[1].decode("utf-8", "replace")
-
-
-def matches(filters: Sequence[LearnedFilter], text: str) -> bool:
-    return bool(filters and _patterns(tuple(rule.pattern for rule in filters)).Match(text))
-
-
-@lru_cache(maxsize=256)
-def _patterns(sources: tuple[str, ...]) -> Any:
-    return expressions.search_set(sources)
+    return not printed_in
 
 
 def diff(digest: Digest, known: Baseline) -> Diff:
-    """What the clean runs do not print: exceptions and lines of root rules first, each part in order of the log.
+    """List what the clean runs do not print: exceptions and lines of root rules first, each part in order of the log.
 
     A traceback or stack is one line here: the one that says what is wrong.
     """
@@ -112,22 +86,47 @@ def diff(digest: Digest, known: Baseline) -> Diff:
         return Diff()
     shapes, inside = digest.delta.shapes, _inside_stacks(digest.evidence)
     shape_at = {(line.number, line.stream): shape_of(line.text) for line in digest.lines}
-    # Patterns that ask for certain digits are tried on each line: the shape alone does not decide those.
+    telling = _telling_lines(digest, shape_at, inside)
+    new = telling.keys() | {shape for shape, stat in shapes.items() if is_new(shape, stat, known)}
+    known_shapes = shapes.keys() - new
+    surges = _surges(known_shapes, digest.delta, known)
+    lines = dict(telling)
+    for shape in (new | surges.keys()) - telling.keys():
+        line = digest.first_line(shape)
+        if _WORD.search(line.body) and (line.number, line.stream) not in inside:
+            lines[shape] = line
+    listed = [NewLine(lines[shape], shapes[shape].count, surges.get(shape, 0)) for shape in _ranked(lines, shapes)]
+    known_lines = frozenset(place for place, shape in shape_at.items() if shape in known_shapes)
+    return Diff(len(known.runs), tuple(listed), known_lines)
+
+
+def _ranked(lines: dict[int, Line], shapes: dict[int, TemplateStats]) -> list[int]:
+    """Choose the shapes that tell most, in the order of ``diff``. lines: the line that stands for each."""
+    ranked = [
+        (_rank(shapes[shape].kind, line.mark), line.time, line.stream, line.number, shape)
+        for shape, line in lines.items()
+    ]
+    return [shape for *_, shape in sorted(ranked)[:NEW_MAX]]
+
+
+def _telling_lines(digest: Digest, shape_at: dict[LinePosition, int], inside: set[LinePosition]) -> dict[int, Line]:
+    """Find the first line of each shape that a rule or a traceback marks.
+
+    It is new whatever its shape: patterns that ask for certain digits are tried on each line.
+    """
     telling: dict[int, Line] = {}
     for line in digest.lines:
-        if line.mark >= Mark.TRACEBACK and (line.number, line.stream) not in inside:
-            telling.setdefault(shape_at[line.number, line.stream], line)
-    new = {shape for shape, stat in shapes.items() if shape in telling or is_new(shape, stat, known)}
-    usual = {shape: most for shape in shapes.keys() - new if (most := _surge_over(shape, digest.delta, known))}
-    lines = [(shape, telling.get(shape) or digest.first_line(shape)) for shape in new | usual.keys()]
-    ranked = [
-        (_rank(shapes[shape].kind, line.mark), line.time, line.stream, line.number, shape, line)
-        for shape, line in lines
-        if (line.number, line.stream) not in inside and (shape in telling or _WORD.search(line.body))
-    ]
-    listed = [NewLine(line, shapes[shape].count, usual.get(shape, 0)) for *_, shape, line in sorted(ranked)[:NEW_MAX]]
-    known_lines = frozenset(place for place, shape in shape_at.items() if shape in shapes and shape not in new)
-    return Diff(len(known.runs), tuple(listed), known_lines)
+        position = line.number, line.stream
+        is_telling = line.mark >= Mark.TRACEBACK and position not in inside
+        if is_telling and shape_at[position] in digest.delta.shapes:
+            telling.setdefault(shape_at[position], line)
+    return telling
+
+
+def _surges(shapes: set[int], delta: Delta, known: Baseline) -> dict[int, int]:
+    """Known shapes that this run prints far more often, with how often a clean run of its length prints them."""
+    usual = {shape: _surge_over(shape, delta, known) for shape in shapes}
+    return {shape: most for shape, most in usual.items() if most}
 
 
 def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
@@ -140,7 +139,10 @@ def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
 
 def _rank(kind: int, mark: Mark) -> int:
     """Exceptions and lines of root rules first, then what complains or carries an anchor, then the rest."""
-    return 0 if kind & _TELLS_MOST else 1 if kind & (_NEVER | _TROUBLE) or mark >= Mark.TRACEBACK else 2
+    if kind & _TELLS_MOST:
+        return 0
+    complains = kind & (_NEVER | _TROUBLE) or mark >= Mark.TRACEBACK
+    return 1 if complains else 2
 
 
 def _surge_over(shape: int, delta: Delta, baseline: Baseline) -> int:

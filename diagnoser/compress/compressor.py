@@ -122,9 +122,12 @@ class Compressor:
                 code = rank_code(block.stream.rank, -1, -1)
                 for number in numbers:
                     codes.setdefault(ids[number], set()).add(code)
-        if not cut.heads:
-            return
-        code_of = list(map(_code, cut.heads))
+        if cut.heads:
+            self._speakers_by_head(cut, ids)
+
+    def _speakers_by_head(self, cut: TokenizedChunk, ids: list[int]) -> None:
+        """The same of lines with a prefix that tells who speaks. ids: of the shapes of the chunk."""
+        codes, code_of = self._codes, list(map(_code, cut.heads))
         for number, heads in enumerate(met_by(cut.shapes, cut.line_heads, len(ids), len(cut.heads))):
             codes.setdefault(ids[number], set()).update(map(code_of.__getitem__, heads))
         ranks = [read_prefix(head).rank for head in cut.heads]

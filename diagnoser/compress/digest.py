@@ -253,7 +253,7 @@ class Digest:
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:
-        """Where ranks run: by stream, rank and weight."""
+        """Nodes that ranks run on, by stream, rank and weight."""
         return tuple(
             Placement(rank, node, weight, stream, number)
             for stream, share in sorted(self.delta.shares.items())

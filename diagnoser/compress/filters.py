@@ -5,7 +5,7 @@ a Filter Rule knows as routine needs no words. A filter never hides a line that 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -72,41 +72,52 @@ class FilterSet:
 
 
 def parse_filters(files: Mapping[str, str], *, tested: bool = False) -> FilterSet:
-    """A filter set from path -> text. Raises RuleFaults with every fault of every file.
+    """Read a filter set from path -> text. Raises RuleFaults with every fault of every file.
 
     tested: each pattern is known to compile and to fit its examples.
     """
-    patterns: list[tuple[str, str]] = []
-    dialects: list[str] = []
-    examples: list[tuple[str, str]] = []
+    rules: list[tuple[str, str, Filter]] = []
     faults: list[Fault] = []
     names: set[str] = set()
     for path, text in sorted(files.items()):
         file, file_faults = yaml_loader.read(path, text, FilterFile)
         faults += file_faults
-        if file and not file.filters and not file.progress:
+        if file is None:
+            continue
+        if not file.filters and not file.progress:
             faults.append(Fault(path, 1, "has neither filters nor progress"))
         for key, number, rule in _rules_of(file):
-            name = f"{file.family}/{rule.id}" if file else ""
+            name = f"{file.family}/{rule.id}"
             if name in names:
                 faults.append(Fault(path, yaml_loader.locate(text, key, number, "id"), f"'{name}' is taken"))
+            if not tested:
+                faults += _faults(path, text, key, number, rule)
             names.add(name)
-            examples += [(name, example) for example in rule.examples.match]
-            faults += [] if tested else _faults(path, text, key, number, rule)
-            if key == "filters":
-                patterns += [(name, pattern) for pattern in rule.patterns]
-            else:
-                dialects += rule.patterns
+            rules.append((name, key, rule))
     if faults:
         raise RuleFaults(faults)
-    digest = hashlib.sha256("\0".join(f"{path}\0{text}" for path, text in sorted(files.items())).encode())
-    return FilterSet(tuple(patterns), tuple(dialects), digest.hexdigest()[:16], tuple(examples))
+    return _filter_set(rules, _hash(files))
 
 
-def _rules_of(file: FilterFile | None) -> Iterator[tuple[str, int, Filter]]:
-    if file:
-        yield from (("filters", number, rule) for number, rule in enumerate(file.filters))
-        yield from (("progress", number, rule) for number, rule in enumerate(file.progress))
+def _filter_set(rules: Sequence[tuple[str, str, Filter]], set_hash: str) -> FilterSet:
+    """Put the rules of all files together. rules: (name, the key that it stands under, rule)."""
+    patterns = [(name, pattern) for name, key, rule in rules if key == "filters" for pattern in rule.patterns]
+    dialects = [pattern for _, key, rule in rules if key == "progress" for pattern in rule.patterns]
+    examples = [(name, example) for name, _, rule in rules for example in rule.examples.match]
+    return FilterSet(tuple(patterns), tuple(dialects), set_hash, tuple(examples))
+
+
+def _hash(files: Mapping[str, str]) -> str:
+    contents = "\0".join(f"{path}\0{text}" for path, text in sorted(files.items()))
+    return hashlib.sha256(contents.encode()).hexdigest()[:16]
+
+
+def _rules_of(file: FilterFile) -> Iterator[tuple[str, int, Filter]]:
+    """(the key that it stands under, its place there, rule) of each rule of a file."""
+    for number, rule in enumerate(file.filters):
+        yield "filters", number, rule
+    for number, rule in enumerate(file.progress):
+        yield "progress", number, rule
 
 
 def _faults(path: str, text: str, key: str, number: int, rule: Filter) -> list[Fault]:

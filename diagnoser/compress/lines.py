@@ -58,14 +58,7 @@ class Cleaned(NamedTuple):
 
 def clean(data: bytes) -> Cleaned:
     """The lines of a block, one for each ``\\n``-separated line of ``data``, in order."""
-    if data.endswith(b"\n"):
-        data = data[:-1]
-    if b'"log":' in data:
-        data = _RECORD.sub(_opened, data)
-    if b"\x1b" in data:
-        data = _ANSI.sub(b"", data)
-    if b"\0" in data:
-        data = data.replace(b"\0", b"")
+    data = _without_codes(data.removesuffix(b"\n"))
     first_return = data.find(b"\r")
     if data[first_return + 1 : first_return + 2] == b"\n":
         data = data.replace(b"\r\n", b"\n")
@@ -79,6 +72,17 @@ def clean(data: bytes) -> Cleaned:
                 lines[index], missing = cut(line)
                 cut_lines, cut_bytes = cut_lines + 1, cut_bytes + missing
     return Cleaned(lines, cut_lines, cut_bytes, painted, b"\n".join(lines) if cut_lines or first_return >= 0 else data)
+
+
+def _without_codes(data: bytes) -> bytes:
+    """Remove what no terminal shows. A search in C decides whether a pattern has to be run at all."""
+    if b'"log":' in data:
+        data = _RECORD.sub(_opened, data)
+    if b"\x1b" in data:
+        data = _ANSI.sub(b"", data)
+    if b"\0" in data:
+        data = data.replace(b"\0", b"")
+    return data
 
 
 _RECORD = re.compile(rb'(?m)^\{(?=[^\n]{0,200}"log": ?")[^\n]+\}\r?$')
@@ -114,8 +118,8 @@ def _paint(data: bytes, position: int, lines: list[bytes]) -> int:
 
 
 def overwrite(line: bytes) -> bytes:
-    """What is kept of a line with carriage returns: its last state and, before it, overwritten states that are no bar,
-    for one may be the error. Of many states of one shape only the last is kept.
+    """Reduce a line with carriage returns to its last state and, before it, overwritten states that are no bar, for one
+    may be the error. Of many states of one shape only the last stays.
     """
     if b"\r\r" in line:
         line = _RETURNS.sub(b"\r", line)
@@ -130,9 +134,10 @@ def overwrite(line: bytes) -> bytes:
 
 def _is_bar(state: bytes) -> bool:
     """Whether a state is a bar and nothing else: no words but what stands before a bar and a colon."""
-    if b"%|" not in state and b"it/s" not in state and b"s/it" not in state and b"?it" not in state:
+    marks = state.count(b"%|")
+    if not marks and b"it/s" not in state and b"s/it" not in state and b"?it" not in state:
         return False
-    if state.count(b"%|") == 1 and state.find(b"%|", 0, 100) > 0 and len(state) < 500 and state.rstrip().endswith(b"]"):
+    if marks == 1 and _is_single_bar(state):
         return True
     end = 0
     for bar in _BARS.finditer(state):
@@ -140,6 +145,11 @@ def _is_bar(state: bytes) -> bool:
             return False
         end = bar.end()
     return end > 0 and not state[end:].strip()
+
+
+def _is_single_bar(state: bytes) -> bool:
+    """Whether it looks like the usual bar, which needs no pattern."""
+    return len(state) < 500 and state.find(b"%|", 0, 100) > 0 and state.rstrip().endswith(b"]")
 
 
 def cut(line: bytes) -> tuple[bytes, int]:

@@ -192,7 +192,7 @@ class LogIndex:
         return self._id(position) if position >= 0 else ""
 
     def position(self, source: str, number: int, text: str) -> int:
-        """Where that row stands in the log, -1 where it does not."""
+        """Find the place of that row in the log; -1 where it is not there."""
         columns = self._columns
         places = np.flatnonzero(columns.number == number).tolist()
         of_source = [place for place in places if columns.streams[columns.stream[place]].source == source]
@@ -211,8 +211,9 @@ class LogIndex:
         return tuple(self._row(place, None) for place in places[max(here - most, 0) : here + most + 1].tolist())
 
     def endings(self, limit: int) -> tuple[LogEnding, ...]:
-        """How the ranks fell silent, first who did so first: those whose last lines look alike are one ending. Streams
-        of no rank count as one speaker each."""
+        """Group ranks by their last lines, those that fell silent first in front: lines that look alike are one ending.
+        Streams of no rank count as one speaker each.
+        """
         columns = self._columns
         lines = np.flatnonzero(columns.level != LEVELS.index(LogLevel.ROUTINE))[::-1]
         speakers = np.where(columns.rank >= 0, columns.rank, SEVERAL - columns.stream)[lines]
@@ -239,9 +240,7 @@ class LogIndex:
         matching = self._matching(wanted.search)
         mask = self._mask(wanted)
         if wanted.matches_only and wanted.search.text:
-            matched = np.zeros(len(self), dtype=bool)
-            matched[matching] = True
-            mask &= matched
+            mask &= self._only(matching)
         shown, matching = np.flatnonzero(mask), matching[mask[matching]]
         position, is_exact = self._position(cursor, matching)
         if position < 0:
@@ -252,23 +251,24 @@ class LogIndex:
             index = max(index - 1, 0)
         start, stop = _bounds(cursor.direction, index, is_shown, len(shown), limit)
         window = shown[start:stop]
-        first, last = (int(window[0]), int(window[-1])) if len(window) else (position, position)
-        before, behind = matching[matching < first], matching[matching > last]
-        leads = cursor.direction is Direction.AROUND and len(window)
-        pattern = wanted.search.compiled() if wanted.search.text else None
+        previous_match, next_match = self._matches_around(matching, window, position)
+        target = ""
+        if cursor.direction is Direction.AROUND and len(window):
+            target = self._id(int(shown[index]))
+            is_exact = is_exact and is_shown
         return LogWindow(
-            rows=tuple(self._row(place, pattern) for place in window.tolist()),
+            rows=self._rows(window, wanted.search),
             before=start,
             total=len(shown),
-            target=self._id(int(shown[index])) if leads else "",
-            is_exact=is_exact and (is_shown or not leads),
+            target=target,
+            is_exact=is_exact,
             matches=len(matching),
-            previous_match=self._id(int(before[-1])) if len(before) else "",
-            next_match=self._id(int(behind[0])) if len(behind) else "",
+            previous_match=previous_match,
+            next_match=next_match,
         )
 
     def facets(self, wanted: LogFilter) -> LogFacets:
-        """How many rows each value would show."""
+        """Count the rows that each value would show."""
         columns = self._columns
         return LogFacets(
             columns.rank_counts(self._mask(wanted, but="ranks")),
@@ -291,8 +291,14 @@ class LogIndex:
             mask &= columns.of_levels(wanted.levels)
         return mask
 
+    def _only(self, positions: Positions) -> Mask:
+        """The mask of these rows."""
+        mask = np.zeros(len(self), dtype=bool)
+        mask[positions] = True
+        return mask
+
     def _matching(self, search: LogSearch) -> Positions:
-        """The first rows that a search matches."""
+        """Find the first rows that a search matches."""
         if not search.text:
             return np.empty(0, dtype=np.intp)
         if search not in self._searches:
@@ -350,6 +356,21 @@ class LogIndex:
     def _id(self, position: int) -> str:
         columns = self._columns
         return line_id(columns.streams[columns.stream[position]], int(columns.number[position]))
+
+    def _matches_around(self, matching: Positions, window: Positions, position: int) -> tuple[str, str]:
+        """Ids of the matches before and behind a window. position: where an empty window stands."""
+        first, last = position, position
+        if len(window):
+            first, last = int(window[0]), int(window[-1])
+        return self._first_id(matching[matching < first][::-1]), self._first_id(matching[matching > last])
+
+    def _first_id(self, positions: Positions) -> str:
+        return self._id(int(positions[0])) if len(positions) else ""
+
+    def _rows(self, positions: Positions, search: LogSearch) -> tuple[LogRow, ...]:
+        """The rows at these positions, with what a search matches in them."""
+        pattern = search.compiled() if search.text else None
+        return tuple(self._row(position, pattern) for position in positions.tolist())
 
     def _row(self, position: int, pattern: Any) -> LogRow:
         columns = self._columns

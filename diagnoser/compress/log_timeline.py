@@ -67,12 +67,13 @@ class LogTimeline:
         self.end = float(known.max()) if len(known) else 0.0
 
     def time_at(self, position: int) -> float:
-        """Of the row at a position of the log."""
+        """Time of the row at a position of the log."""
         return float(self._times[position])
 
     def time_of(self, stream: Stream, number: int) -> float:
-        """Of a line, whether it is held or not: between the times of those around it. The log's begin where the stream
-        has no line."""
+        """Time of a line, whether it is held or not: between the times of those around it. The log's begin where the
+        stream has no line.
+        """
         if stream not in self._places:
             return self.begin
         numbers, times = self._places[stream]
@@ -80,7 +81,7 @@ class LogTimeline:
 
     @cached_property
     def stages(self) -> tuple[StageSpan, ...]:
-        """In order of their first lines."""
+        """List the stages in order of their first lines."""
         spans = [
             StageSpan(phase.stage, begin, max(begin, self.time_of(phase.last_stream, phase.last)))
             for phase in self._digest.phases
@@ -90,14 +91,14 @@ class LogTimeline:
 
     @cached_property
     def progress(self) -> tuple[TimedProgress, ...]:
-        """By time: enough for a curve. Only the time axis asks for it."""
+        """List progress by time: enough for a curve. Only the time axis asks for it."""
         placed = self._digest.sampled_progress(_POINTS)
         timed = [TimedProgress(self._time_of_point(stream, point), point) for stream, point in placed]
         return tuple(sorted(timed, key=lambda one: one.time))
 
     @cached_property
     def ranks(self) -> tuple[RankSpan, ...]:
-        """By rank; those that lines or templates tell of."""
+        """List the ranks that lines or templates tell of, in order."""
         columns = self._columns
         spoken = np.flatnonzero((columns.rank > NOBODY) & (self._times > 0 if self.is_timed else True))
         printed = columns.spread_ranks()

@@ -14,6 +14,10 @@ from diagnoser.compress.line_masking import GAP_BYTES
 _DIGIT, _BLANK, _OTHER = 1, 2, 4
 _ANY = _DIGIT | _BLANK | _OTHER
 _GAPS = " \t-"
+_BLURS = {_DIGIT: "0", _BLANK: " "}
+"""The character that a run of such characters becomes."""
+_BEYOND_ASCII = re.compile(r"\\[WDS]")
+"""Members of a class that match characters beyond ASCII."""
 _WIDE = r"(?:[\x80-\xff ]{0,4})"
 """What may be left of a character beyond ASCII of which a byte becomes a blank."""
 _ESCAPES = {
@@ -101,7 +105,7 @@ def _piece(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
         return _Part(f"{text}{part.source})", before, True), end + 1
     if text == "^":  # the gap behind a prefix may be gone with it
         return _Part(text, before | _BLANK, True), at + 1
-    if text == "$" or (text[0] == "\\" and text[1] in _WIDTHLESS) or re.fullmatch(r"\(\?[imsU-]+\)", text):
+    if _is_widthless(text):
         return _Part(text, before, True), at + 1
     if text[0] == "(":
         return _group(tokens, at, before)
@@ -114,6 +118,13 @@ def _piece(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
         return _Part(source + _times(least, most), kind, least == 0), at
     least = 0 if kind & before & ~_OTHER else min(least, 1)
     return _Part(source + _times(least, most), kind, least == 0), at
+
+
+def _is_widthless(text: str) -> bool:
+    """Whether a token is the end of the line, a border of a word, or sets flags."""
+    if text[0] == "\\":
+        return text[1] in _WIDTHLESS
+    return text == "$" or re.fullmatch(r"\(\?[imsU-]+\)", text) is not None
 
 
 def _group(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
@@ -157,21 +168,25 @@ def _atom(text: str) -> tuple[str, int]:
     if text[0] > "\x7f" and set(GAP_BYTES) & set(text.encode()):
         return _WIDE, _BLANK | _OTHER
     kind = _kind(_char(text))
-    return {_DIGIT: "0", _BLANK: " "}.get(kind, text), kind
+    return _BLURS.get(kind, text), kind
 
 
 def _class(text: str) -> tuple[str, int]:
     """A class that may match a digit also matches the 0, one that may match a sign or a blank the blank."""
     negated = text.startswith("[^")
-    inner = text[2:-1] if negated else text[1:-1]
+    inner = text[1:-1].removeprefix("^")
     chars = _chars_of(inner)
-    kinds = {kind for char in map(chr, range(128)) if (char in chars) is not negated for kind in (_kind(char),)}
-    kind = sum(kinds) | (_OTHER if negated or r"\W" in inner or r"\D" in inner or r"\S" in inner else 0)
-    if kind in (_DIGIT, _BLANK):
-        return {_DIGIT: "0", _BLANK: " "}[kind], kind
-    missing = "".join(char for char, bit in (("0", _DIGIT), (" ", _BLANK)) if kind & bit and (char in chars) is negated)
+    matched = [char for char in map(chr, range(128)) if (char in chars) is not negated]
+    kind = sum(set(map(_kind, matched)))  # each kind is a bit
+    if negated or _BEYOND_ASCII.search(inner):
+        kind |= _OTHER
+    if kind in _BLURS:
+        return _BLURS[kind], kind
+    missing = "".join(char for bit, char in _BLURS.items() if kind & bit and char not in matched)
+    if not missing:
+        return text, kind
     if negated:
-        return (f"(?:{text}|[{missing}])" if missing else text), kind
+        return f"(?:{text}|[{missing}])", kind
     front = 2 if text[1] in "]-" else 1  # in front these two stand for themselves
     return f"{text[:front]}{missing}{text[front:]}", kind
 

@@ -50,7 +50,7 @@ def unpack(piece: bytes) -> list[LineBlock]:
 
 
 def read_blocks(data: bytes) -> list[LineBlock]:
-    """What ``write_blocks`` wrote. Raises BadInput when it did not."""
+    """Read what ``write_blocks`` wrote. Raises BadInput for anything else."""
     try:
         text = zstandard.decompress(data, max_output_size=_MOST)
         end = text.index(b"\n")

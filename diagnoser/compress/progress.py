@@ -141,7 +141,7 @@ class Point(NamedTuple):
 
 
 def read(dialect: int, body: str) -> Point:
-    """The values of a line of this dialect; all None when it has none."""
+    """Read the values of a line of this dialect; all None when it has none."""
     text = body.lower()
     if DIALECTS[dialect].name in _COUNTED:
         text = text[_last_state(text) :]
@@ -149,8 +149,7 @@ def read(dialect: int, body: str) -> Point:
     step = _first(_WHOLE, text, steps)
     number = int(step.replace(",", "")[:15]) if step else None
     if DIALECTS[dialect].stage is Stage.SAVE:
-        path = _PATH.search(body)
-        return Point(number, checkpoint=path.group(1) if path else "yes", dialect=dialect)
+        return Point(number, checkpoint=_saved_path(body), dialect=dialect)
     elapsed = _number(_VALUE, text, millis)
     duration = elapsed / 1000 if elapsed is not None else _number(_VALUE, text, seconds)
     loss, grad = _number(_VALUE, text, losses), _number(_VALUE, text, grads)
@@ -162,8 +161,13 @@ def read(dialect: int, body: str) -> Point:
     return _of_bar(point, text) if DIALECTS[dialect].name == "bar" else point
 
 
+def _saved_path(body: str) -> str:
+    path = _PATH.search(body)
+    return path.group(1) if path else "yes"
+
+
 def _last_state(text: str) -> int:
-    """Where the last state begins of a bar whose states were painted over each other: they count to one total."""
+    """Find the last state of a bar whose states were painted over each other: all of them count to one total."""
     states = [match for match in _STATE.finditer(text) if text.find("loss", match.end()) >= 0]
     return states[-1].start() if len(states) > 1 and len({match[1] for match in states}) == 1 else 0
 
@@ -176,7 +180,7 @@ def epoch_of(dialect: int, body: str) -> int | None:
 
 
 def _of_bar(point: Point, text: str) -> Point:
-    """What a bar itself tells where its postfix does not: steps done, of all epochs, and the time of one."""
+    """Add what the bar tells where its postfix does not: steps done, of all epochs, and the time of one."""
     match = _BAR_OF.search(text)
     if not match:
         return point

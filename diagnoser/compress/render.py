@@ -29,7 +29,7 @@ def render(
     diff: Diff = NO_DIFF,
     pinned: Sequence[tuple[int, Stream]] = (),
 ) -> str:
-    """Heads of what was read and left out, what is new, templates with counts, then lines with number and rank.
+    """Write what was read and left out, what is new, templates with counts, then lines with number and rank.
 
     Templates of what is shown verbatim anyway, of what clean runs print, and of lines without a word, are left out.
     Every group of lines of one shape is represented before any is shown in full, so each group of ranks that tells
@@ -43,9 +43,7 @@ def render(
     first = _new(lines, diff, int(room * _NEW_SHARE))
     new = [f"## In none of {diff.runs} clean runs of this job family", *first.values(), ""] if first else []
     room -= sum(tokens(line) + 1 for line in new)
-    verbatim = {line.text for line in lines if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT}
-    verbatim |= {line.text for line in lines if (line.number, line.stream) in diff.known}
-    routine = [entry for entry in templates if entry.samples[0] not in verbatim and _WORD.search(entry.text)]
+    routine = _routine(lines, templates, diff)
     counted = _fit([_template(template) for template in routine], int(room * _TEMPLATE_SHARE))
     room -= sum(tokens(line) + 1 for line in counted)
     known = diff.known | {(line.number, line.stream) for line in first}
@@ -53,6 +51,13 @@ def render(
     hidden = len(routine) - len(counted)
     more = [f"({hidden} more templates)"] if hidden else []
     return "\n".join([*head, "", *new, "## Routine, as templates", *counted, *more, "", "## Lines", *body]) + "\n"
+
+
+def _routine(lines: Sequence[Line], templates: Sequence[Template], diff: Diff) -> list[Template]:
+    """Choose the templates that have words and of which no line is shown verbatim or printed by clean runs."""
+    verbatim = {line.text for line in lines if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT}
+    verbatim |= {line.text for line in lines if (line.number, line.stream) in diff.known}
+    return [template for template in templates if template.samples[0] not in verbatim and _WORD.search(template.text)]
 
 
 def tokens(text: str) -> int:

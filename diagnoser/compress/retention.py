@@ -60,7 +60,12 @@ class RetentionPolicy:
         self._hot = np.array([bool(template.kind & _READ or template.watch) for template in cut.templates])
 
     def keep(self, number: int, share: StreamDelta, lasts: dict[Stream, dict[str, CandidateRow]]) -> None:
-        """number: of the block in the chunk. lasts: the last line of each voice of each stream so far; updated."""
+        """Choose the lines of a block.
+
+        number: of the block in the chunk.
+        share: what is stored of the block's stream; added to.
+        lasts: the last line of each voice of each stream so far; updated.
+        """
         cut, window = self._cut, self._limits.window
         self._block, self._share = cut.blocks[number], share
         self._low, self._high = cut.starts[number], cut.starts[number + 1]
@@ -72,21 +77,31 @@ class RetentionPolicy:
             self._rows((*range(self._low, self._low + window), *range(self._high - window, self._high)))
             if cut.heads:
                 self._tails(lasts.setdefault(self._block.stream, {}))
-        hot = [shape for shape in cut.block_shapes[number] if self._hot[shape]]
-        kinds = [cut.templates[shape].kind for shape in hot]
-        if not hot or (self._whole and not any(kind & _NUMBERS for kind in kinds)):
-            return
-        places = self._places()
+        if self._is_looked_at(number):
+            places = self._places()
+            if not self._whole:
+                self._important({shape: hits for shape, hits in places.items() if self._matters(shape)})
+            self._read_numbers(places)
+
+    def _is_looked_at(self, number: int) -> bool:
+        """Whether lines of the block are looked at one by one. Where all are stored anyway, only for their numbers."""
+        hot = [shape for shape in self._cut.block_shapes[number] if self._hot[shape]]
         if not self._whole:
-            self._important({shape: hits for shape, hits in places.items() if self._matters(shape)})
+            return bool(hot)
+        templates = self._cut.templates
+        return any(templates[shape].kind & _NUMBERS for shape in hot)
+
+    def _read_numbers(self, places: dict[int, Codes]) -> None:
+        """Read progress, and the nodes of ranks."""
         for shape, indices in places.items():
-            if cut.templates[shape].dialect >= 0:
-                self._series(cut.templates[shape].dialect, indices)
-            if cut.templates[shape].kind & _NODE:
+            template = self._cut.templates[shape]
+            if template.dialect >= 0:
+                self._series(template.dialect, indices)
+            if template.kind & _NODE:
                 self._nodes(indices)
 
     def _places(self) -> dict[int, Codes]:
-        """Where the lines are that are looked at one by one: the indices of each shape."""
+        """List the indices of each shape whose lines are looked at one by one."""
         shapes = self._cut.shapes[self._low : self._high]
         indices = np.flatnonzero(self._hot[shapes])
         return grouped(shapes[indices], indices + self._low)

@@ -50,7 +50,7 @@ class SettingChange:
 
 
 def run_settings(digest: Digest) -> RunSettings:
-    """Of the lines that came before the first step of their stream."""
+    """Read the lines that came before the first step of their stream."""
     starts = _first_steps(digest)
     texts = [
         body_of(line)[1].decode("utf-8", "replace")[:_READ]
@@ -65,7 +65,7 @@ def run_settings(digest: Digest) -> RunSettings:
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[SettingChange]:
-    """What differs: first what both runs say."""
+    """List what differs: first what both runs say."""
     names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     found = [SettingChange(name, before.get(name, ""), after.get(name, "")) for name in names]
     return sorted(found, key=lambda change: not (change.before and change.after))

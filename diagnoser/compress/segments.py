@@ -37,7 +37,7 @@ class NumberedLine(NamedTuple):
 
 
 def stream_order(stream: Stream) -> bytes:
-    """By which the streams of segments are ordered: the same in every database."""
+    """Sort key of the streams of segments: the same order in every database."""
     return "\x1f".join((stream.source, stream.node, str(stream.rank), stream.provenance)).encode()
 
 

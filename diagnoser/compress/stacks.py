@@ -6,7 +6,7 @@ belongs to the stack that is at frame 2.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from diagnoser.model import Line, Stack, StackKind
@@ -110,16 +110,14 @@ class _Voice:
         for index in indices:
             body = self._lines[index].body
             if self._open:
-                self._open = [stack for stack in self._open if self._lines[index].number - self._number(stack) <= _FAR]
+                earliest = self._lines[index].number - _FAR
+                self._open = [stack for stack in self._open if self._lines[stack.lines[-1]].number >= earliest]
             steps = (self._native, self._java, self._nccl, self._table)
             if not _PART.match(body) or not any(step(index, body) for step in steps):
                 self._other(index, body)
                 self._before = index
         stacks = [stack for stack in self._done if stack.frames or (stack.kind is _K.TABLE and stack.exception)]
         return sorted(stacks, key=lambda stack: stack.lines[0])
-
-    def _number(self, stack: _OpenStack) -> int:
-        return self._lines[stack.lines[-1]].number
 
     def _begin(self, kind: StackKind, index: int, exception: str = "", message: str = "") -> _OpenStack:
         opened = _OpenStack(kind, self._lines[index].rank, [index], [], exception, message)
@@ -132,52 +130,65 @@ class _Voice:
         return next((stack for stack in reversed(self._open) if stack.kind is kind), None)
 
     def _native(self, index: int, body: str) -> bool:
-        if match := _THROWN.match(body):
-            self._begin(_K.NATIVE, index, match["class"])
-        elif match := _CRASHED.match(body):
-            self._crashed(index, next(text for text in match.groups() if text))
-        elif match := _WHAT.match(body):
-            untold = next((stack for stack in self._open if stack.kind is _K.NATIVE and not stack.message), None)
-            opened = untold or self._begin(_K.NATIVE, index)
-            self._tell(opened, index, match["said"])
-        elif match := _CHECK.match(body):
-            self._begin(_K.NATIVE, index, "Check failed", match["said"])
-        elif (match := _FROM.match(body)) or _CAPTURED.match(body) or _CHECK_STACK.match(body):
-            frameless = next((stack for stack in self._open if stack.kind is _K.NATIVE and not stack.frames), None)
-            self._add(frameless or self._after_message(index), index, match["frame"] if match else "")
-        elif match := _NUMBERED.match(body):
-            self._numbered(
-                index, int(match["c10"] or match["gdb"] or match["ompi"]), match["f1"] or match["f2"] or match["f3"]
-            )
-        elif match := _PLAIN.match(body):
-            opened = self._last(_K.NATIVE) or self._begin(_K.NATIVE, index)
-            self._add(opened, index, match["glog"] or match["glibc"] or match["bare"])
+        for form, read in _NATIVE_FORMS:
+            match = form.match(body)
+            if match:
+                read(self, index, match)
+                return True
+        return False
+
+    def _open_native(self) -> list[_OpenStack]:
+        """List the native stacks that are being read, in the order in which they began."""
+        return [stack for stack in self._open if stack.kind is _K.NATIVE]
+
+    def _thrown(self, index: int, match: re.Match[str]) -> None:
+        self._begin(_K.NATIVE, index, match["class"])
+
+    def _crashed(self, index: int, match: re.Match[str]) -> None:
+        """Begin a stack with its signal. Open MPI tells in two lines which signal it was: the second is a message."""
+        signal = next(text for text in match.groups() if text)
+        opened = self._last(_K.NATIVE)
+        if opened and not opened.frames and signal.startswith("Signal: "):
+            self._set_message(opened, index, signal)
         else:
-            return False
-        return True
+            self._begin(_K.NATIVE, index, signal)
+
+    def _what(self, index: int, match: re.Match[str]) -> None:
+        """Give the message to the first stack that has none."""
+        without_message = [stack for stack in self._open_native() if not stack.message]
+        opened = without_message[0] if without_message else self._begin(_K.NATIVE, index)
+        self._set_message(opened, index, match["said"])
+
+    def _check_failed(self, index: int, match: re.Match[str]) -> None:
+        self._begin(_K.NATIVE, index, "Check failed", match["said"])
+
+    def _before_frames(self, index: int, match: re.Match[str]) -> None:
+        """Add a heading of frames to the first stack that has no frames."""
+        without_frames = [stack for stack in self._open_native() if not stack.frames]
+        opened = without_frames[0] if without_frames else self._after_message(index)
+        self._add(opened, index, match.groupdict().get("frame", ""))
+
+    def _numbered_frame(self, index: int, match: re.Match[str]) -> None:
+        """Add a frame to the first stack that waits for its number. A frame 0 that none waits for begins a stack."""
+        number = int(match["c10"] or match["gdb"] or match["ompi"])
+        native = self._open_native()
+        waiting = [stack for stack in native if stack.next == number]
+        if not waiting:  # frames are missing in between
+            waiting = [stack for stack in native if number > stack.next > 0][-1:]
+        opened = waiting[0] if waiting else self._begin(_K.NATIVE, index)
+        self._add(opened, index, match["f1"] or match["f2"] or match["f3"])
+        opened.next = number + 1
+
+    def _plain_frame(self, index: int, match: re.Match[str]) -> None:
+        opened = self._last(_K.NATIVE) or self._begin(_K.NATIVE, index)
+        self._add(opened, index, match["glog"] or match["glibc"] or match["bare"])
 
     def _after_message(self, index: int) -> _OpenStack:
-        """A new stack, with the line before as its message if that one is near."""
+        """Begin a stack, with the line before as its message if that one is near."""
         near = self._before >= 0 and self._lines[index].number - self._lines[self._before].number <= _NEAR
         if not near:
             return self._begin(_K.NATIVE, index)
         return self._begin(_K.NATIVE, self._before, "", self._lines[self._before].body)
-
-    def _crashed(self, index: int, signal: str) -> None:
-        """Open MPI says in two lines which signal it was."""
-        opened = self._last(_K.NATIVE)
-        if opened and not opened.frames and signal.startswith("Signal: "):
-            self._tell(opened, index, signal)
-        else:
-            self._begin(_K.NATIVE, index, signal)
-
-    def _numbered(self, index: int, number: int, frame: str) -> None:
-        """The first stack that waits for this frame; a frame 0 that none waits for begins one."""
-        waiting = [stack for stack in self._open if stack.kind is _K.NATIVE and stack.next == number]
-        waiting = waiting or [stack for stack in self._open if stack.kind is _K.NATIVE and number > stack.next > 0][-1:]
-        opened = waiting[0] if waiting else self._begin(_K.NATIVE, index)
-        self._add(opened, index, frame)
-        opened.next = number + 1
 
     def _java(self, index: int, body: str) -> bool:
         opened = self._last(_K.JAVA)
@@ -226,7 +237,7 @@ class _Voice:
         if frame:
             opened.frames.append(frame)
 
-    def _tell(self, opened: _OpenStack, index: int, message: str) -> None:
+    def _set_message(self, opened: _OpenStack, index: int, message: str) -> None:
         opened.message, opened.raised = message, index
         if opened.lines[-1] != index:
             opened.lines.append(index)
@@ -241,3 +252,17 @@ class _Voice:
             last.lines.append(index)
         elif not (last.kind is _K.NCCL and not last.frames):
             self._open = [stack for stack in self._open if stack.kind is _K.NATIVE and stack.next > 0]
+
+
+_NATIVE_FORMS: tuple[tuple[re.Pattern[str], Callable[[_Voice, int, re.Match[str]], None]], ...] = (
+    (_THROWN, _Voice._thrown),  # names the class; its message follows as what()
+    (_CRASHED, _Voice._crashed),  # a signal
+    (_WHAT, _Voice._what),  # the message of the exception that was named before
+    (_CHECK, _Voice._check_failed),  # glog: class and message in one line
+    (_FROM, _Voice._before_frames),  # c10: where it was raised, then the frames
+    (_CAPTURED, _Voice._before_frames),  # a heading of frames
+    (_CHECK_STACK, _Voice._before_frames),  # glog's heading of frames
+    (_NUMBERED, _Voice._numbered_frame),
+    (_PLAIN, _Voice._plain_frame),
+)
+"""How lines of native stacks look, and what reads them; the first form that fits decides."""

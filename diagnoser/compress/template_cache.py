@@ -121,7 +121,7 @@ class TemplateCache:
         self._patterns.compile()
 
     def own_point(self, dialect: int, line: bytes) -> progress.Point | None:
-        """What a site's own pattern reads in a line of its dialect (numbered after ours), None for our dialects."""
+        """Read a line with the site's own pattern of its dialect (numbered after ours); None for our dialects."""
         own = dialect - len(progress.DIALECTS)
         if own < 0:
             return None

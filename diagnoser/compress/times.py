@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 
 from diagnoser.model import Stream
 
@@ -47,7 +48,7 @@ def _seconds(fields: tuple[int | str, ...], part: str | None) -> float:
 
 @lru_cache(maxsize=4096)
 def _whole_seconds(fields: tuple[int | str | bytes, ...]) -> float | None:
-    """From year to second; None for what is no time. Many ranks print within one second."""
+    """Convert fields from year to second; None for what is no time. Many ranks print within one second."""
     try:
         year, month, day, hour, minute, second = map(int, fields)
         return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
@@ -64,30 +65,37 @@ def year_of(texts: Iterable[str], received: float) -> int:
 
 
 def moments(known: Iterable[float], lines: Iterable[bytes], received: Iterable[float], year: int) -> list[float]:
-    """What ``LogClock`` gives the lines of one stream, all at once. Those before the first that has a time get that
-    one: a banner is as old as what follows it, not as new as its arrival.
+    """Give the lines of one stream the times that ``LogClock`` gives them, all at once. Lines before the first that
+    has a time get that one: a banner is as old as what follows it, not as new as its arrival.
 
-    known: the records' own times, 0.0 where they have none. received: arrivals.
+    known: the records' own times, 0.0 where they have none.
+    received: arrivals, for streams that print no time.
+    year: for formats that print none.
     """
     moments = list[float]()
     head, place, end, latest = b"", 0, 0, 0.0
     for time, line in zip(known, lines, strict=True):
         if not time:
-            # What stands in front of stamps is mostly the same in all lines; then so is the place of the stamp.
-            whole = _iso_seconds(line[place:end]) if end and line[:place] == head else None
+            # What stands in front of stamps is mostly the same in all lines; then so is the place of the stamp, and
+            # no pattern has to search for it.
+            whole = None
+            if end and line[:place] == head:
+                whole = _iso_seconds(line[place:end])
             if whole is not None:
                 part = _FRACTION.match(line, end)
                 time = whole + float(b"0." + part[1]) if part else whole
             else:
                 time = read_time(line[: 2 * _HEAD].decode("utf-8", "replace"), year)
-                stamp = _ISO_STAMP.search(line, 0, _HEAD) if time and line.isascii() else None
+                # Characters beyond ASCII would shift the place.
+                stamp = time and line.isascii() and _ISO_STAMP.search(line, 0, _HEAD)
                 place, end = stamp.span() if stamp else (0, 0)
                 head = line[:place]
         if time > latest:
             latest = time
         moments.append(latest)
-    first = next(filter(None, moments), 0.0) or next(filter(None, received), 0.0)
-    return [moment or first for moment in moments]
+    first = next(filter(None, chain(moments, received)), 0.0)
+    unknown = moments.count(0.0)  # all of them in front: times never run backwards
+    return [first] * unknown + moments[unknown:]
 
 
 @lru_cache(maxsize=16384)

@@ -88,7 +88,7 @@ class TokenizedChunk:
         return block.first + line - self.starts[at], block.stream
 
     def ends(self) -> tuple[list[int], list[int], list[int]]:
-        """Of each shape: how many lines, and the indices of the first and of the last one by number, then stream."""
+        """Count the lines of each shape, and find its first and last line (indices) by number, then stream."""
         counts = np.bincount(self.shapes, minlength=len(self.templates))
         order = np.arange(len(self.lines))
         if len(self.blocks) > 1:
@@ -103,7 +103,9 @@ class TokenizedChunk:
 
 
 def met_by(left: Codes, right: Codes, lefts: int, rights: int) -> list[list[int]]:
-    """Of each number below ``lefts`` the distinct numbers, below ``rights``, that stand beside it in two columns."""
+    """For each number below ``lefts``, list the distinct numbers (below ``rights``) that stand beside it in two
+    columns.
+    """
     joined = left * rights + right
     if lefts * rights <= max(_TABLE_MOST, len(left)):
         seen = np.zeros(lefts * rights, np.bool_)
@@ -128,5 +130,5 @@ def _ended(block: LineBlock) -> bytes:
 
 
 def _blank_lines(data: bytes) -> int:
-    """How many lines there are if none holds anything, else 0: a program in a loop prints millions of them."""
+    """Count the lines if none holds anything, else 0: a program in a loop prints millions of them."""
     return len(data) if data.startswith(b"\n\n") and not data.strip(b"\n") else 0

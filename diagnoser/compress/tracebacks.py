@@ -83,34 +83,51 @@ class _Dealer:
 
     @property
     def lanes(self) -> list[list[int]]:
-        """What was printed one after the other stays together."""
+        """List the lines of each traceback that another one was printed into, and all other lines as one lane."""
         alone = [index for lane in self._lanes if not lane.shared for index in lane.indices]
         lanes = [lane.indices for lane in self._lanes if lane.shared]
         return sorted([*lanes, sorted(self._rest + alone)], key=lambda lane: lane[:1])
 
     def take(self, index: int, body: str) -> None:
+        """Give a line to the traceback that it belongs to, or to the rest."""
         if not self._open and not self._last and not _START.match(body):
             self._rest.append(index)
             return
         number = self._lines[index].number
         self._open = [lane for lane in self._open if number - self._lines[lane.indices[-1]].number <= _FAR]
-        frame = _FRAME.match(body)
         if _START.match(body):
             self._begin(index)
-        elif frame and self._open:
-            self._add(self._for_frame(frame.group(1)), index, frame.group(1))
-        elif self._last and _DEEP.match(body):
-            self._add(self._for_code(body), index)
-        elif self._open and self._last in self._open and (_EXCEPTION.match(body) or _RAY.match(body)):
-            self._add(self._last, index)
-            self._open.remove(self._last)
-        elif self._open and _EXCEPTION.match(body):
-            self._add(self._open[-1], index)
-            self._open.pop()
-        else:
+        elif not (self._frame(index, body) or self._code_line(index, body) or self._exception(index, body)):
             self._rest.append(index)
+            # Other text ends a traceback, unless several are under way: then it may be of another process.
             if len(self._open) < 2:
                 self._open, self._last = [], None
+
+    def _frame(self, index: int, body: str) -> bool:
+        frame = _FRAME.match(body)
+        if not frame or not self._open:
+            return False
+        self._add(self._for_frame(frame.group(1)), index, frame.group(1))
+        return True
+
+    def _code_line(self, index: int, body: str) -> bool:
+        if not self._last or not _DEEP.match(body):
+            return False
+        self._add(self._for_code(body), index)
+        return True
+
+    def _exception(self, index: int, body: str) -> bool:
+        """End the traceback that was added to last, else the newest one."""
+        is_exception = _EXCEPTION.match(body)
+        if self._last in self._open and (is_exception or _RAY.match(body)):
+            lane = self._last
+        elif self._open and is_exception:
+            lane = self._open[-1]
+        else:
+            return False
+        self._add(lane, index)
+        self._open.remove(lane)
+        return True
 
     def _begin(self, index: int) -> None:
         for lane in self._open:
@@ -127,7 +144,7 @@ class _Dealer:
         self._last = lane
 
     def _for_code(self, body: str) -> _Lane:
-        """The code of a frame is the same in every process."""
+        """Choose the lane whose last frame has this code: a frame has the same code in every process."""
         waiting = [lane for lane in self._open if lane.waits]
         same_code = [lane for lane in waiting if self._code.get(lane.frames[-1]) == body]
         lane = (same_code or waiting or [self._last or self._open[-1]])[0]
@@ -160,8 +177,8 @@ def _read(lines: Sequence[Line], indices: list[int]) -> Iterator[tuple[Traceback
                 yield trace, chained
                 chained = False
             continue
-        elif chained and body.strip() and not _DEEP.match(body):
-            chained = False
+        elif body.strip() and not _DEEP.match(body):
+            chained = False  # other text: the next traceback was raised on its own
         place += 1
 
 
@@ -174,11 +191,13 @@ def _next_traceback(lines: Sequence[Line], indices: list[int], place: int) -> tu
         frame = _FRAME.match(body)
         if frame:
             opened.frames.append(frame.group(1))
-        elif _START.match(body) and opened.lines and opened.frames:
-            return None, place
-        elif not _START.match(body) and not _DEEP.match(body) and (error := _RAY.match(body) or _EXCEPTION.match(body)):
-            return _close(lines, indices, place, opened, error)
-        elif not _START.match(body) and not _DEEP.match(body):
+        elif _START.match(body):
+            if opened.lines and opened.frames:
+                return None, place  # the next one begins here
+        elif not _DEEP.match(body):
+            error = _RAY.match(body) or _EXCEPTION.match(body)
+            if error:
+                return _close(lines, indices, place, opened, error)
             return None, place + 1
         opened.lines.append(index)
         place += 1

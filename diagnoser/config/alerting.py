@@ -43,7 +43,7 @@ def receiver_names(settings: Settings) -> tuple[str, ...]:
 
 
 def channels(settings: Settings, client: "httpx.AsyncClient") -> dict[str, AlertChannel]:
-    """By the name of the receiver. Raises BadInput."""
+    """Open the channels, by the name of the receiver. Raises BadInput."""
     from diagnoser.adapters.alertmanager import Alertmanager
     from diagnoser.adapters.slack import SlackBot, SlackWebhook
 

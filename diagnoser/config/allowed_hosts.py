@@ -19,10 +19,7 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     what it knows for this service to another name. So names are checked on loopback, where there may be no tokens, and
     service names that agents and probes use in a cluster work without being listed.
     """
-    given = frozenset(name.strip().lower().rstrip(".") for name in settings.allowed_hosts.split(",") if name.strip())
-    for name in given:
-        if not _PATTERN.fullmatch(name):
-            raise BadInput(f"DIAGNOSER_ALLOWED_HOSTS: {name!r} must be a name alone, '*.' and a name, or '*'")
+    given = _given_names(settings.allowed_hosts)
     if settings.base_url and not settings.base_url.startswith(("http://", "https://")):
         raise BadInput(f"DIAGNOSER_BASE_URL: {settings.base_url!r} must begin with http:// or https://")
     own = frozenset(name for name in (settings.host.lower(), urlsplit(settings.base_url).hostname) if name)
@@ -31,6 +28,14 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     if settings.tokens.get_secret_value().strip(" ,") or settings.oidc_issuer or not is_loopback(settings.host):
         return frozenset({"*"})
     return own
+
+
+def _given_names(setting: str) -> frozenset[str]:
+    names = frozenset(name.strip().lower().rstrip(".") for name in setting.split(",") if name.strip())
+    for name in names:
+        if not _PATTERN.fullmatch(name):
+            raise BadInput(f"DIAGNOSER_ALLOWED_HOSTS: {name!r} must be a name alone, '*.' and a name, or '*'")
+    return names
 
 
 def trusted_proxies(settings: Settings) -> list[str]:

@@ -11,7 +11,7 @@ from diagnoser.ports import Archive
 
 
 def open_archive(settings: Settings) -> Archive | None:
-    """None where none is set. Raises BadInput."""
+    """Open the archive; None where none is set. Raises BadInput."""
     if not settings.archive:
         return None
     url = urlsplit(settings.archive)

@@ -16,12 +16,13 @@ def session_limits(settings: Settings) -> SessionLimits:
 
 
 def open_provider(settings: Settings) -> OidcProvider | None:
-    """None where none is configured. Raises BadInput, which lists every fault."""
+    """Open the identity provider; None where none is configured. Raises BadInput, which lists every fault."""
     if not settings.oidc_issuer:
         return None
     faults = [*_faults(settings)]
     if faults:
         raise BadInput("settings: " + "; ".join(faults))
+    roles = {value: Role(role) for value, role in _entries(settings.oidc_roles)}
     default = Role.VIEWER if settings.oidc_default_role == "viewer" else None
     return OidcProvider(
         OidcConfig(
@@ -30,7 +31,7 @@ def open_provider(settings: Settings) -> OidcProvider | None:
             client_secret=settings.oidc_client_secret.get_secret_value(),
             scopes=settings.oidc_scopes,
             name_claim=settings.oidc_name_claim,
-            roles=RoleMapping(settings.oidc_role_claim, dict(_roles(settings.oidc_roles)), default),
+            roles=RoleMapping(settings.oidc_role_claim, roles, default),
             redirect=settings.base_url.rstrip("/") + CALLBACK,
         )
     )
@@ -47,6 +48,11 @@ def _faults(settings: Settings) -> list[str]:
         faults.append("DIAGNOSER_BASE_URL is missing: the provider sends people back there")
     if "openid" not in settings.oidc_scopes.split():
         faults.append("DIAGNOSER_OIDC_SCOPES must hold openid")
+    return faults + _role_faults(settings)
+
+
+def _role_faults(settings: Settings) -> list[str]:
+    faults = []
     for value, role in _entries(settings.oidc_roles):
         if not value or role not in set(Role):
             faults.append(f"DIAGNOSER_OIDC_ROLES: {value[:60]}={role[:60]} must be a value, '=' and one of {_ROLES}")
@@ -56,10 +62,6 @@ def _faults(settings: Settings) -> list[str]:
 
 
 _ROLES = ", ".join(Role)
-
-
-def _roles(text: str) -> list[tuple[str, Role]]:
-    return [(value, Role(role)) for value, role in _entries(text)]
 
 
 def _entries(text: str) -> list[tuple[str, str]]:

@@ -14,7 +14,10 @@ _SECRET_WORDS = ("password", "secret", "key.pem", "sasl.oauthbearer.config")
 
 
 def properties(settings: Settings, *, brokers: str, group: str) -> dict[str, str | int]:
-    """Of librdkafka. brokers: may be empty where the file names them. Raises BadInput; never shows a value."""
+    """Properties of librdkafka. Raises BadInput; never shows a value.
+
+    brokers: may be empty where the file names them.
+    """
     of_file = _read(settings.kafka_properties) if settings.kafka_properties else {}
     named = {
         "bootstrap.servers": brokers,

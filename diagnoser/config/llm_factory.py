@@ -15,7 +15,6 @@ from diagnoser.adapters import files
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
@@ -23,8 +22,7 @@ from diagnoser.failure_agent.consultation import ConsultationConfig, Consultatio
 from diagnoser.failure_agent.conversation import build_question
 from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.learning import rule_context, rule_writer
-from diagnoser.learning.baseline_generalizer import BaselineGeneralizer, FilterLearningConfig
-from diagnoser.learning.replay_history import ReplayHistory, ReplayStore
+from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 
 FAILURE_AGENT = "failure_agent/v3"
 RULE_WRITER = "rule_writer/v1"
-BASELINE_GENERALIZER = "baseline_generalizer/v1"
 EMBED_SECONDS = 5.0
 WRITING_SECONDS = 60.0
 """For writing one rule, which no request waits for."""
@@ -126,7 +123,7 @@ def llm_stage(
     confirmed_failures: ConfirmedFailures,
     metrics: Metrics,
 ) -> LLMStage | None:
-    """None where no model is configured. Raises RuleFaults, BadInput."""
+    """Make the model's stage; None where no model is configured. Raises RuleFaults, BadInput."""
     if model is None:
         return None
     return LLMStage(failure_agent(settings, model, knowledge.policy, metrics), confirmed_failures, knowledge.exits)
@@ -155,20 +152,6 @@ def rule_lifecycle(
     lease = 50 * settings.claim_lease_seconds  # not renewed: a step takes as long as a model writes
     config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits, lease)
     return RuleLifecycle(history, registry, time.time, config, metrics, llm_writer)
-
-
-def baseline_generalizer(
-    settings: Settings,
-    store: ReplayStore,
-    context: DiagnosisContext,
-    registry: RuleRegistry,
-    model: LanguageModel,
-    metrics: Metrics,
-) -> BaselineGeneralizer:
-    """Raises RuleFaults, BadInput."""
-    prompt, redactor = load_prompt(settings, BASELINE_GENERALIZER), load_redactor(settings)
-    config = FilterLearningConfig(model, prompt, redactor, _token, WRITING_SECONDS)
-    return BaselineGeneralizer(store, context, registry, time.time, config, metrics)
 
 
 def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:

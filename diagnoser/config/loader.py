@@ -42,13 +42,13 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
 
 
 def _lists(folder: Path) -> schema.Lists:
-    """Empty where the site has no such file: its rules then name each type."""
+    """Read the file of lists; empty where the site has none: its rules then name each type."""
     path = folder / "explains.yaml"
     return schema.load_lists(path.name, files.text(path)) if path.exists() else {}
 
 
 def _node_faults(folder: Path, ruleset: RuleSet) -> NodeFaultTable:
-    """Empty where the site has no such file: then no node's log changes a verdict or proves anything."""
+    """Read the table of node faults; empty where the site has none: no node's log then changes a verdict."""
     path = folder / "node_faults.yaml"
     return node_faults.load(path.name, files.text(path), ruleset) if path.exists() else NodeFaultTable()
 

@@ -39,7 +39,7 @@ class Finding:
 
 
 async def findings(environment: Mapping[str, str], *, reach: bool) -> list[Finding]:
-    """Of every part. reach: also ask the database and the servers that are set."""
+    """Check every part. reach: also ask the database and the servers that are set."""
     settings, faults = reading.read(environment)
     found = [Finding("settings", "can be read", tuple(faults))]
     for part, check in {**_FILES, **(_SERVERS if reach else {})}.items():
@@ -74,8 +74,8 @@ async def _mapping(settings: Settings) -> str:
 
 
 async def _prompts(settings: Settings) -> str:
-    """Also without a model: they are there for when one is set."""
-    for name in (llm_factory.FAILURE_AGENT, llm_factory.RULE_WRITER, llm_factory.BASELINE_GENERALIZER):
+    """Check the prompts, also without a model: they are there for when one is set."""
+    for name in (llm_factory.FAILURE_AGENT, llm_factory.RULE_WRITER):
         llm_factory.load_prompt(settings, name)
     load_outbound_redactor(settings)
     return "prompts and redaction can be read"
@@ -273,6 +273,6 @@ _SERVERS: Mapping[str, Check] = {
 
 
 def faults_of(found: list[Finding]) -> Iterator[str]:
-    """In words, each with its part."""
+    """Write the faults in words, each with its part."""
     for finding in found:
         yield from (f"{finding.part}: {fault}" for fault in finding.faults)

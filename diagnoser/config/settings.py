@@ -129,11 +129,6 @@ class Settings(BaseSettings):
     )
 
     exit_grace_seconds: Seconds = Field(1.0, description="Seconds to wait for late lines after an attempt has ended.")
-    exit_grace_after_fatal_seconds: Seconds = Field(
-        0.3,
-        description="Seconds to wait instead when the log already holds a fatal line; at most the grace. Later lines "
-        "revise the diagnosis.",
-    )
     fatal_debounce_seconds: Seconds = Field(
         10.0, description="Seconds without new lines after a fatal line before the diagnosis."
     )
@@ -258,10 +253,6 @@ class Settings(BaseSettings):
         description="Confirmed hits in shadow, none of them wrong, that promote a learned rule. 0: only people "
         "promote.",
     )
-    filter_learning_enabled: bool = Field(
-        True,
-        description="Let a configured model generalise lines that each clean run words differently.",
-    )
     redact_file: Path | None = Field(
         None,
         description="File with RE2 patterns, one a line, that are masked as well before text leaves the service.",
@@ -306,9 +297,6 @@ class Settings(BaseSettings):
         "`act`: every plan may act.",
     )
 
-    plan_lease_seconds: Seconds = Field(
-        60.0, description="Seconds that an executor may hold a plan without a report before another one takes it over."
-    )
     webhook_rate_limit: Annotated[float, Field(gt=0)] = Field(
         20.0, description="Recovery webhooks sent per second, at most."
     )
@@ -374,7 +362,20 @@ def load(environment: Mapping[str, str], **overrides: object) -> Settings:
 
 
 def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings, list[str]]:
-    """The settings, and what is wrong with them: a setting that cannot be as it is given has its default."""
+    """Read the settings, and what is wrong with them: a setting that cannot be as it is given has its default."""
+    values, faults = _values(environment)
+    values |= overrides
+    try:
+        return Settings(**values), faults  # type: ignore[arg-type]
+    except ValidationError as error:
+        wrong = {str(entry["loc"][0]): entry["msg"] for entry in error.errors()}
+    faults += [f"{PREFIX}{name.upper()}: {why}" for name, why in wrong.items()]
+    sound = {name: value for name, value in values.items() if name not in wrong}
+    return Settings(**sound), faults  # type: ignore[arg-type]
+
+
+def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:
+    """The value of each setting that the environment or a file gives, and what is wrong with their names and files."""
     values: dict[str, object] = {"otlp_endpoint": environment.get(STANDARD_OTLP_ENDPOINT, "")}
     faults: list[str] = []
     for name, value in sorted(environment.items()):
@@ -390,14 +391,7 @@ def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings,
             values[field] = value
         else:
             faults.append(f"{name}: no such setting" + _nearest(field))
-    values |= overrides
-    try:
-        return Settings(**values), faults  # type: ignore[arg-type]
-    except ValidationError as error:
-        wrong = {str(entry["loc"][0]): entry["msg"] for entry in error.errors()}
-    faults += [f"{PREFIX}{name.upper()}: {why}" for name, why in wrong.items()]
-    sound = {name: value for name, value in values.items() if name not in wrong}
-    return Settings(**sound), faults  # type: ignore[arg-type]
+    return values, faults
 
 
 def _nearest(field: str) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_traces(settings: Settings, clock: Clock) -> "OtlpTraces | None":
-    """None where they are off. Raises BadInput."""
+    """Open the traces; None where they are off. Raises BadInput."""
     if not settings.otlp_endpoint:
         return None
     check_endpoint(settings.otlp_endpoint)

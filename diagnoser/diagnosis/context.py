@@ -1,7 +1,7 @@
 """What is known about an attempt besides its log, read from the store before the diagnosis."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.compress import AttemptLog, baseline
@@ -44,13 +44,12 @@ _RUNS_VERSION, _WITHOUT_PAUSES = 3, 2
 
 @dataclass(frozen=True)
 class DiagnosisContext:
-    """baseline_days: how long clean runs are remembered; 0: no baseline. recorded: called with a clean run's job."""
+    """baseline_days: how long clean runs are remembered; 0: no baseline."""
 
     store: Store
     logs: AttemptLogs
     clock: Clock
     baseline_days: int = 0
-    recorded: Callable[[Job], None] = lambda _: None
 
     def over(self, store: Store) -> "DiagnosisContext":
         """The same, for who sees only what this store finds."""
@@ -110,11 +109,10 @@ class DiagnosisContext:
         """Store what the run printed, if it is a clean one."""
         if not self.baseline_days or not is_clean(verdict, claim.attempt.events):
             return
-        key, before = claim.attempt.key, await self.baseline(claim.job)
-        run = await asyncio.to_thread(_clean_run, log, f"{key.job}/{key.number}", before)
+        key = claim.attempt.key
+        run = await asyncio.to_thread(_clean_run, log, f"{key.job}/{key.number}")
         if run:
             await self.store_run(claim.job, run)
-            self.recorded(claim.job)
 
     async def store_run(self, job: Job, run: CleanRun) -> None:
         """Append the run to its family's baseline; it replaces an earlier record of the same run."""
@@ -146,8 +144,8 @@ class DiagnosisContext:
         return {node: data for node, data in stored.items() if data}
 
 
-def _clean_run(log: AttemptLog, name: str, before: Baseline) -> CleanRun | None:
-    run = baseline.clean_run(log.delta, name, before)
+def _clean_run(log: AttemptLog, name: str) -> CleanRun | None:
+    run = baseline.clean_run(log.delta, name)
     return run and replace(run, pauses=pauses(log.evidence))
 
 

@@ -110,24 +110,27 @@ class Consultation:
         return log_tokens
 
     async def _agree(self, log_tokens: int) -> tuple[Checked, ...]:
+        """Ask until enough answers agree. Raises ModelFailed."""
         asked = await asyncio.to_thread(prepare, self._subject, self._config, log_tokens)
-        with_vote = self._config.switches.vote
+        if not self._config.switches.vote:
+            answer = await self._sample(asked)
+            if isinstance(answer, ModelFailed):
+                raise answer
+            return (answer,)
         answers: list[Checked] = []
         failures: list[ModelFailed] = []
         samples = 0
-        while more := vote.answers_wanted(answers, samples) if with_vote else 1 - samples:
-            for result in await asyncio.gather(*(self._sample(asked) for _ in range(more))):
-                if isinstance(result, Checked):
-                    answers.append(result)
-                else:
-                    failures.append(result)
+        while more := vote.answers_wanted(answers, samples):
+            results = await asyncio.gather(*(self._sample(asked) for _ in range(more)))
+            answers += [result for result in results if isinstance(result, Checked)]
+            failures += [result for result in results if isinstance(result, ModelFailed)]
             samples += more
-        if len(answers) < (vote.AGREE if with_vote else 1):
+        if len(answers) < vote.AGREE:
             raise failures[0]
-        if not with_vote:
-            return tuple(answers)
         agreed = vote.agreed(answers)
-        return agreed if agreed and not self._contradicts(agreed[0]) else await self._second_look(asked, answers)
+        if agreed and not self._contradicts(agreed[0]):
+            return agreed
+        return await self._second_look(asked, answers)
 
     def _contradicts(self, answer: Checked) -> bool:
         """Whether the answer names a cause, and another than the rules."""

@@ -10,7 +10,7 @@ printed in columns by tabulate.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -61,11 +61,21 @@ def is_table(data: bytes) -> bool:
 
 
 def read_tables(data: bytes, reader: DumpReader) -> list[RankDump]:
-    """What the tables say of each rank that answered. Raises BadInput for a text without such a table."""
+    """Read the dump of each rank that answered. Raises BadInput for a text without such a table."""
     if len(data) > BYTES_MAX:
         raise BadInput(f"tables of {len(data)} bytes are larger than {BYTES_MAX}")
     lines = data.decode("utf-8", "replace").splitlines()
     silent = frozenset(int(match[1]) for line in lines if (match := _SILENT.match(line)))
+    members, rows = _members_and_rows(lines, reader)
+    members.update(rank for row in rows for rank in row.group.ranks)
+    if not members:
+        raise BadInput("the tables of torch.distributed.debug name no rank")
+    operations = _by_rank(rows, silent)
+    return [_dump(rank, operations.get(rank, ())) for rank in sorted(members - silent)]
+
+
+def _members_and_rows(lines: Sequence[str], reader: DumpReader) -> tuple[set[int], list[_Row]]:
+    """The ranks that the table of memberships names, and the rows of collectives. Raises BadInput for too many."""
     members, rows, named, missing = set[int](), list[_Row](), 0, 0
     for table, cells, line in _rows(lines):
         if table == "Memberships":
@@ -76,11 +86,7 @@ def read_tables(data: bytes, reader: DumpReader) -> list[RankDump]:
             missing += len(row.missing)
         if named > MEMBERS_MAX or missing > MISSING_MAX:
             raise BadInput(f"the rows of the table name more than {MEMBERS_MAX} ranks, or {MISSING_MAX} as missing")
-    members.update(rank for row in rows for rank in row.group.ranks)
-    if not members:
-        raise BadInput("the tables of torch.distributed.debug name no rank")
-    operations = _by_rank(rows, silent)
-    return [_dump(rank, operations.get(rank, ())) for rank in sorted(members - silent)]
+    return members, rows
 
 
 def _dump(rank: int, operations: Iterable[Operation]) -> RankDump:
@@ -160,7 +166,7 @@ class _Columns:
 
 
 def _row(cells: Mapping[str, str], line: str, order: int, reader: DumpReader) -> _Row | None:
-    """None for a send or receive, and for what is no row."""
+    """Read a row; None for a send or receive, and for what is no row."""
     sequence, sends = cells.get("collective_seq_id", ""), cells.get("p2p_seq_id", "")
     ranks, name = _ranks(cells.get("expected_ranks", "")), cells.get("collective_name", "")
     if not (sequence.isdecimal() and len(sequence) < 19 and sends == "0" and ranks and name):
@@ -182,5 +188,5 @@ def _row(cells: Mapping[str, str], line: str, order: int, reader: DumpReader) ->
 
 
 def _ranks(text: str) -> frozenset[int]:
-    """Of "{12, 13}", or of one number."""
+    """Read "{12, 13}", or one number."""
     return frozenset(rank for number in _NUMBER.findall(text) if (rank := int(number)) < RANKS_MAX)

@@ -196,7 +196,7 @@ def _progress(
     entries: Iterable[tuple[dict[str, Any], tuple[str, str]]],
     operations: Sequence[Operation],
 ) -> dict[Group, Progress]:
-    """From ``pg_status``, which knows groups by a number of the rank's own; then from the operations.
+    """Read progress from ``pg_status``, which numbers the rank's groups; then from the operations.
 
     The numbers count up in the order in which the rank made its groups, as do the groups' names.
     """

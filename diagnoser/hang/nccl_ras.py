@@ -65,7 +65,7 @@ def parse_ras(data: bytes) -> RasReport:
 
 
 def _lines(text: str) -> list[str]:
-    """Those that are whole: of one that was cut short the beginning of a rank or host is another rank or host."""
+    """List the whole lines: in a line that was cut short, the beginning of a rank or host is another rank or host."""
     return text[: text.rfind("\n") + 1].splitlines()
 
 
@@ -93,19 +93,25 @@ def _of_text(lines: list[str]) -> Iterator[RasFinding]:
             operations, listed = [], []
         elif (match := _RANK.match(line)) and operations:
             listed.append((operations[-1], RasFinding(int(match[1]), "", match[3], int(match[2]))))
-        elif match := _PROCESS.match(line):
-            why = "RAS: its process is considered dead" if dead else "RAS: its process sends no communicator data"
-            yield RasFinding(-1, why, match[2], int(match[1]))
-        elif match := _MISSING.match(line):
-            for rank in re.findall(r"\d+", match[1]):
-                yield RasFinding(int(rank), "RAS: the communicator misses it")
-        elif match := _PEER.search(line):
-            yield RasFinding(-1, f"RAS: it {_DEAD_EVENTS[f'PEER_{match[1]}']}", match[3], int(match[2]))
+        else:
+            yield from _of_line(line, dead)
     yield from _behind(operations, listed)
 
 
+def _of_line(line: str, dead: bool) -> Iterator[RasFinding]:
+    """Findings that one line makes. dead: it stands under the heading DEAD."""
+    if match := _PROCESS.match(line):
+        why = "RAS: its process is considered dead" if dead else "RAS: its process sends no communicator data"
+        yield RasFinding(-1, why, match[2], int(match[1]))
+    elif match := _MISSING.match(line):
+        for rank in re.findall(r"\d+", match[1]):
+            yield RasFinding(int(rank), "RAS: the communicator misses it")
+    elif match := _PEER.search(line):
+        yield RasFinding(-1, f"RAS: it {_DEAD_EVENTS[f'PEER_{match[1]}']}", match[3], int(match[2]))
+
+
 def _behind(operations: list[int], listed: list[tuple[int, RasFinding]]) -> Iterator[RasFinding]:
-    """RAS lists the smaller parts rank by rank: those with fewer operations are behind."""
+    """Find the ranks that are behind: RAS lists the smaller parts rank by rank, each with its operations."""
     highest = max(operations, default=0)
     for operation, rank in listed:
         if operation < highest:

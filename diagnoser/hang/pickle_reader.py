@@ -209,7 +209,7 @@ def _set_items(reader: _Reader) -> None:
 
 
 def _a(kind: type, reader: _Reader) -> Any:
-    """What is on top, which must be of this kind."""
+    """Look at the top of the stack, which must be of this kind."""
     top = reader.stack[-1]
     if type(top) is not kind:
         raise BadInput(f"the pickle fills a {type(top).__name__} as if it were a {kind.__name__}")

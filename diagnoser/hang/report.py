@@ -42,7 +42,7 @@ class HangReport:
 
 
 def kind_of(data: bytes) -> EvidenceKind:
-    """By the content: names decide nothing."""
+    """Tell the kind by the content: names decide nothing."""
     head = data[:4096].lstrip()
     if data[:1] == _PICKLE:
         return EvidenceKind.FLIGHT_RECORDER
@@ -114,10 +114,14 @@ def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
 
 
 def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] | None = None, ranks: int = 0) -> HangReport:
-    """nodes: rank -> node, as the scheduler or the log has it; where it is silent RAS may know. ranks: of the job."""
+    """Find the ranks that are suspected, with why.
+
+    nodes: rank -> node, as the scheduler or the log has it; where it is silent RAS may know.
+    ranks: how many the job has.
+    """
     graph = wait_graph.build(evidence.dumps, ranks or len(nodes or ()))
     outliers = stacks.outliers(evidence.stacks)
-    hosts = {rank: host for report in evidence.ras for rank, host in report.nodes if host} | dict(nodes or {})
+    hosts = _hosts(evidence.ras) | dict(nodes or {})
     suspects: dict[int, HangSuspect] = {suspect.rank: suspect for suspect in graph.suspects}
     for suspect in (*_by_ras(evidence.ras, suspects), *_by_stacks(outliers, graph)):
         _add(suspects, suspect)
@@ -125,6 +129,10 @@ def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] | None = None, r
     ranked = tuple(sorted(placed, key=lambda suspect: (-suspect.score, suspect.rank)))
     notes = () if ranked else graph.notes
     return HangReport(ranked, graph, tuple(stack for stack, _ in outliers), evidence.rejected, notes)
+
+
+def _hosts(reports: Iterable[RasReport]) -> dict[int, str]:
+    return {rank: host for report in reports for rank, host in report.nodes if host}
 
 
 def _add(suspects: dict[int, HangSuspect], suspect: HangSuspect) -> None:
@@ -154,7 +162,7 @@ def _ras_suspect(finding: RasFinding, score: float) -> HangSuspect:
 
 
 def _by_stacks(outliers: Iterable[tuple[Stack, int]], graph: WaitGraph) -> list[HangSuspect]:
-    """Where recorders name others, a stack alone accuses nobody."""
+    """Suspect ranks by their stacks. Where recorders name others, a stack alone accuses nobody."""
     named = {suspect.rank for suspect in graph.suspects}
     return [
         HangSuspect(stack.rank, SuspectKind.STACK, f"stands in {stack.frames[0]} while {waiting} ranks wait", _OUTLIER)

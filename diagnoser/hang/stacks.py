@@ -7,7 +7,7 @@ ByteRobust's way (SOSP'25).
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ def is_of_all_ranks(data: bytes) -> bool:
 
 
 def parse_all_stacks(data: bytes) -> list[Stack]:
-    """Of a file that has a heading for each rank; empty for one that has none. Ranks without a stack are left out."""
+    """Read a file that has a heading for each rank; empty for one that has none. Ranks without a stack are left out."""
     parts: dict[int, list[str]] = {}
     own: list[str] | None = None
     for line in _text(data).splitlines():
@@ -104,7 +104,7 @@ def _of_text(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _of_json(text: str) -> Iterator[tuple[str, list[str]]]:
-    """What `py-spy dump --json` prints."""
+    """Read what `py-spy dump --json` prints."""
     try:
         threads = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -124,22 +124,29 @@ def _frame(name: Any, file: Any, line: Any) -> str:
 
 
 def _of_python(frames: list[str]) -> tuple[str, ...]:
-    """Without those of libraries in C, which say less: all wait in the same few calls of the system."""
+    """Leave out frames of libraries in C, which say less: all wait in the same few calls of the system."""
     return tuple([frame for frame in frames if not _NATIVE.search(frame)][:FRAMES_MAX] or frames[:FRAMES_MAX])
 
 
 def outliers(stacks: Iterable[Stack]) -> list[tuple[Stack, int]]:
     """Stacks unlike the one in which most ranks wait, with the number of those; none where no majority waits."""
-    alike: dict[tuple[str, ...], list[Stack]] = defaultdict(list)
     every = list({stack.rank: stack for stack in stacks}.values())
-    for stack in every:
-        alike[tuple(frame.partition(" (")[0] for frame in stack.frames[:_TOP])].append(stack)
-    waiting = [stack for stack in every if stack.waits]
     others = [stack for stack in every if not stack.waits]
-    if len(every) < _LEAST or len(waiting) * 2 <= len(every):
+    waiting = len(every) - len(others)
+    if len(every) < _LEAST or waiting * 2 <= len(every):
         return []
     if others:
-        return [(stack, len(waiting)) for stack in others]
+        return [(stack, waiting) for stack in others]
+    return _minority(every)
+
+
+def _minority(waiting: Sequence[Stack]) -> list[tuple[Stack, int]]:
+    """Find the few that wait elsewhere than most, where all wait."""
+    alike: dict[tuple[str, ...], list[Stack]] = defaultdict(list)
+    for stack in waiting:
+        alike[tuple(frame.partition(" (")[0] for frame in stack.frames[:_TOP])].append(stack)
     most = max(alike.values(), key=len)
     few = [stack for group in alike.values() if len(group) < len(most) for stack in group]
-    return [(stack, len(most)) for stack in few] if len(most) * 2 > len(every) and len(few) * 4 <= len(every) else []
+    if len(most) * 2 <= len(waiting) or len(few) * 4 > len(waiting):
+        return []
+    return [(stack, len(most)) for stack in few]

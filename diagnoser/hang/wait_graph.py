@@ -8,7 +8,7 @@ extension; they list the ranks that are behind, the ones that wait for them amon
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.hang.flight_recorder import DEFAULT, Group, Operation, Progress, RankDump
@@ -64,7 +64,10 @@ class WaitGraph:
 
 
 def build(dumps: Iterable[RankDump], ranks: int = 0) -> WaitGraph:
-    """Of two dumps of one rank the one that saw more counts. ranks: of the job, 0 where nobody knows."""
+    """Build the graph. Of two dumps of one rank the one that saw more counts.
+
+    ranks: of the job, 0 where nobody knows.
+    """
     world = _World(_with_members(list(dumps), ranks))
     mismatches = world.mismatches()
     waits = {rank: world.awaited(rank, head) for rank, head in world.heads.items()}
@@ -82,7 +85,7 @@ def build(dumps: Iterable[RankDump], ranks: int = 0) -> WaitGraph:
 
 
 def _with_members(dumps: list[RankDump], ranks: int) -> list[RankDump]:
-    """Groups whose ranks no dump says get those that mention them; the default group also those between."""
+    """Give the groups whose ranks no dump says those that mention them; the default group also those between."""
     seen: dict[Group, list[int]] = defaultdict(list)
     for dump in dumps:
         for group in dump.groups:
@@ -95,14 +98,20 @@ def _with_members(dumps: list[RankDump], ranks: int) -> list[RankDump]:
         group: Group(group.description, everyone if group.description == DEFAULT else tuple(sorted(own)))
         for group, own in seen.items()
     }
-    return [
-        replace(
-            dump,
-            operations=tuple(o._replace(group=members.get(o.group, o.group)) for o in dump.operations),
-            progress={members.get(group, group): progress for group, progress in (dump.progress or {}).items()},
-        )
-        for dump in dumps
+    return [_with_groups(dump, members) for dump in dumps]
+
+
+def _with_groups(dump: RankDump, members: Mapping[Group, Group]) -> RankDump:
+    """members: group without its ranks -> the same with them."""
+    operations = [
+        operation._replace(group=members.get(operation.group, operation.group)) for operation in dump.operations
     ]
+    progress = {members.get(group, group): progress for group, progress in (dump.progress or {}).items()}
+    return replace(dump, operations=tuple(operations), progress=progress)
+
+
+def _pending(dump: RankDump) -> list[Operation]:
+    return [operation for operation in dump.operations if not operation.done]
 
 
 class _World:
@@ -112,10 +121,7 @@ class _World:
         self.dumps: dict[int, RankDump] = {}
         for dump in sorted(dumps, key=lambda dump: len(dump.operations)):
             self.dumps[dump.rank] = dump
-        pending = {
-            rank: [operation for operation in dump.operations if not operation.done]
-            for rank, dump in self.dumps.items()
-        }
+        pending = {rank: _pending(dump) for rank, dump in self.dumps.items()}
         self.heads = {rank: operations[0] for rank, operations in pending.items() if operations}
         self.groups = {group for dump in self.dumps.values() for group in dump.groups}
         self.not_seen = tuple(sorted({rank for group in self.groups for rank in group.ranks} - self.dumps.keys()))
@@ -123,11 +129,7 @@ class _World:
         self._awaited: dict[tuple[Group, int], frozenset[int]] = {}
         self.largest = max((len(group.ranks) for group in self.groups), default=0)
         self.seen = {group: [rank for rank in group.ranks if rank in self.dumps] for group in self.groups}
-        self.stalled = {
-            rank: operation
-            for rank, operations in pending.items()
-            if (operation := next(filter(lambda o: self._overtaken(rank, o), operations), None))
-        }
+        self.stalled = self._stalled(pending)
 
     def progress(self, rank: int, group: Group) -> Progress:
         return (self.dumps[rank].progress or {}).get(group, _NOT_YET)
@@ -139,6 +141,15 @@ class _World:
             for group, progress in (dump.progress or {}).items():
                 furthest[group] = max(furthest[group], progress.completed)
         return furthest
+
+    def _stalled(self, pending: Mapping[int, Sequence[Operation]]) -> dict[int, Operation]:
+        """The first operation of each rank that others have overtaken."""
+        stalled = {}
+        for rank, operations in pending.items():
+            overtaken = next((operation for operation in operations if self._overtaken(rank, operation)), None)
+            if overtaken:
+                stalled[rank] = overtaken
+        return stalled
 
     def _overtaken(self, rank: int, operation: Operation) -> bool:
         """Whether others completed not only this but a later collective, which could not begin without this rank. Where
@@ -176,8 +187,9 @@ class _World:
         )
 
     def _missing(self, operation: Operation, needed: int) -> frozenset[int]:
-        """Those of its group that are not in the operation, and not past it. Who had not even called what was needed
-        before wrote its dump earlier: what it did since nobody knows."""
+        """Ranks of the group that are not in the operation, and not past it. A rank that had not even called what was
+        needed before wrote its dump earlier: what it did since nobody knows.
+        """
         group, seen = operation.group, self.seen[operation.group]
         missing = [
             rank
@@ -195,7 +207,7 @@ class _World:
         return self.progress(rank, operation.group).completed >= operation.sequence
 
     def mismatches(self) -> tuple[Mismatch, ...]:
-        """Of the operations in which ranks stand; where all is over, of the last ones."""
+        """Find mismatches of the operations in which ranks stand; where all is over, of the last ones."""
         last = {rank: dump.operations[-1] for rank, dump in self.dumps.items() if dump.operations}
         at: dict[tuple[Group, int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for rank, operation in (self.heads or last).items():
@@ -277,7 +289,7 @@ def _absent(world: _World, behind: Mapping[int, set[int]]) -> list[int]:
 
 
 def _may_be_suspected(rank: int, absent: list[int], world: _World) -> bool:
-    """Where most of a group left no dump, that proves nothing of one of them."""
+    """Whether a rank without a dump may be suspected: not where most of its group left none."""
     groups = [group for group in world.groups if rank in group.ranks and len(group.ranks) > 1]
     largest = max((len(group.ranks) for group in groups), default=0)
     return len(absent) <= max(1, _FEW * largest)
@@ -333,7 +345,9 @@ def _circle(world: _World, waiters: Mapping[int, set[int]]) -> list[HangSuspect]
 
 
 def _by_sequence(world: _World) -> list[HangSuspect]:
-    """Where no operation is open: who enqueued fewer collectives of a group than the others, or left no dump."""
+    """Suspect ranks where no operation is open: who enqueued fewer collectives of a group than the others, or left no
+    dump.
+    """
     suspects: dict[int, HangSuspect] = {}
     for state in world.states():
         for rank, sequence in state.behind.items():

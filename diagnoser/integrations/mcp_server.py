@@ -144,5 +144,5 @@ def _row(found: DiagnosisShape) -> dict[str, Any]:
 
 
 def _picked(shape: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Without what is empty."""
+    """Leave out what is empty."""
     return {name: shape[name] for name in names if shape.get(name) not in (None, "", [])}

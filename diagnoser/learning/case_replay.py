@@ -67,7 +67,7 @@ class CaseReplayer:
         self._config = config
 
     async def run(self) -> None:
-        """Until it is cancelled; waits while the database is away."""
+        """Run until cancelled; waits while the database is away."""
         while True:
             try:
                 await self.step()

@@ -188,15 +188,23 @@ def _around(lines: Sequence[Line], root: Line) -> list[Line]:
 
 
 def _explains(diagnosis: Diagnosis, own: FailureType, root: Line, rival: Rule | None) -> tuple[FailureType, ...]:
-    """Types that came with this failure, after its root; and what the corrected rule knows to follow from its line."""
+    """List the types that came with this failure, after its root; and what the corrected rule knows to follow from its
+    line.
+    """
     followed = [symptom.type for symptom in diagnosis.symptoms]
-    followed += [rival.type for rival in diagnosis.rejected if rival.why in _FOLLOWED and rival.line > root.number]
-    if diagnosis.root_cause and diagnosis.root_cause.line > root.number:
+    followed += [match.type for match in diagnosis.rejected if match.why in _FOLLOWED and match.line > root.number]
+    cause = diagnosis.root_cause
+    if cause and cause.line > root.number:
         followed.append(diagnosis.type)
-    if rival and diagnosis.root_cause and diagnosis.root_cause.line == root.number:
+    if rival and cause and cause.line == root.number:
         followed += [FailureType(kind) for kind in rival.explains if kind != "all"]
-    failures = (kind for kind in followed if category_of(kind) not in (Category.NONE, Category.UNKNOWN))
-    return tuple(dict.fromkeys(kind for kind in failures if kind is not own))[:_MOST]
+    others = dict.fromkeys(filter(_is_failure, followed))
+    others.pop(own, None)
+    return tuple(others)[:_MOST]
+
+
+def _is_failure(kind: FailureType) -> bool:
+    return category_of(kind) not in (Category.NONE, Category.UNKNOWN)
 
 
 def _blame(case: LabelledCase, root: Line) -> Blame:

@@ -65,7 +65,7 @@ class RuleLifecycle:
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Until it is cancelled; waits while the database is away."""
+        """Run until cancelled; waits while the database is away."""
         while True:
             try:
                 await self.step()
@@ -99,7 +99,7 @@ class RuleLifecycle:
         return True
 
     async def _retire_replaced(self, by: LearnedRule) -> None:
-        """Where the rule that a person edited is in force, or changes at this moment, it stays as it is."""
+        """Retire the rule that a person edited, unless it is in force or changes at this moment."""
         old = await self._store.learned_rule(by.replaces)
         if old is None or old.state not in (LearnedState.PROPOSED, LearnedState.SHADOW):
             return
@@ -179,7 +179,7 @@ class RuleLifecycle:
         context = await self._rule_context(case, root)
 
         def sound(text: str) -> str:
-            """What is wrong with the text, as far as no history is needed to tell."""
+            """Check the text, as far as no history is needed."""
             results = self._quick_checks(rule, text, case, root)[0]
             return "; ".join(f"{gate.name}: {gate.reason}" for gate in results if not gate.passed)
 
@@ -284,16 +284,27 @@ class RuleLifecycle:
         return changed
 
     async def _verdict_on(self, rule: LearnedRule) -> LearnedRule | None:
+        """The rule in its next state; None where it stays as it is."""
+        if rule.state is LearnedState.SHADOW:
+            return self._promotion(rule)
+        if rule.state is LearnedState.ACTIVE:
+            return await self._retirement(rule)
+        return None
+
+    def _promotion(self, rule: LearnedRule) -> LearnedRule | None:
         counts, enough = rule.counts, self._config.promote_after
-        if rule.state is LearnedState.SHADOW and enough and counts.confirmed >= enough and not counts.wrong:
-            why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
-            return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
-        if rule.state is LearnedState.ACTIVE and counts.wrong:
-            since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
-            hits = await self._store.rule_hits(rule.id, _HITS)
-            wrong = [hit for hit in hits if hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since]
-            if wrong:
-                why = f"a person named another cause for {wrong[0].attempt.job}/{wrong[0].attempt.number}"
+        if not enough or counts.confirmed < enough or counts.wrong:
+            return None
+        why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
+        return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
+
+    async def _retirement(self, rule: LearnedRule) -> LearnedRule | None:
+        if not rule.counts.wrong:
+            return None
+        since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
+        for hit in await self._store.rule_hits(rule.id, _HITS):
+            if hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since:
+                why = f"a person named another cause for {hit.attempt.job}/{hit.attempt.number}"
                 return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self._clock())
         return None
 

@@ -116,7 +116,9 @@ class RuleRegistry:
         return self.snapshot.analyzer
 
     def analyzer_of(self, tenant: str) -> LogAnalyzer:
-        """With the learned rules that count for its jobs. May take as long as reading the rules anew."""
+        """The analyzer with the learned rules that count for a tenant's jobs. May take as long as reading the rules
+        anew.
+        """
         snapshot = self.snapshot
         rules = snapshot.in_force("" if self._shared else tenant)
         if len(rules) == len(snapshot.of(LearnedState.ACTIVE)):

@@ -112,7 +112,7 @@ def learned_rule_hits(snapshot: RuleSnapshot, record: DiagnosisRecord, log: Atte
 
 
 def _decided(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, tenant: str) -> Iterator[RuleHit]:
-    """Those in force that named the cause; where no failure was named, those too that took a line for none."""
+    """List the rules in force that named the cause; where none was named, also those that took a line for none."""
     learned = {rule.id for rule in snapshot.in_force(tenant)}
     rules = [rule for rule in snapshot.analyzer.knowledge.engine.ruleset.rules if rule.id in learned]
     benign = RuleSet(tuple(rule for rule in rules if rule.role is Role.BENIGN), "")

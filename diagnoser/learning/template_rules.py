@@ -177,7 +177,7 @@ def _anchor(text: str) -> str:
 
 
 def worth(text: str) -> tuple[int, int]:
-    """How specific an anchor is: words that not every failure prints, then its length."""
+    """Measure how specific an anchor is: words that not every failure prints, then its length."""
     own_words = [word for word in _WORD.findall(text.casefold()) if len(word) > 2 and word not in signature.COMMON]
     return len(own_words), len(text)
 

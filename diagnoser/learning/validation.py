@@ -36,7 +36,10 @@ class ValidationCheck(StrEnum):
 
 
 def compiles(id: str, text: str, kind: str, rival: Rule | None = None) -> tuple[ValidationResult, RuleSet | None]:
-    """The rule file is valid, and claims no more than a learned rule may. rival: the one rule that it may override."""
+    """Check that the rule file is valid and claims no more than a learned rule may.
+
+    rival: the one rule that it may override.
+    """
     try:
         ruleset = rule_registry.parse(text)
     except RuleFaults as faults:
@@ -49,19 +52,23 @@ def compiles(id: str, text: str, kind: str, rival: Rule | None = None) -> tuple[
 
 
 def _overreach(rule: Rule, id: str, kind: str, rival: Rule | None) -> Iterator[str]:
-    benign = kind == FailureType.COMPLETED and rival is not None
-    wanted = rival.type if rival and benign else kind
-    if rule.id != id or rule.type != wanted:
-        yield f"must be {id} for {wanted}"
-    role = Role.BENIGN if benign else Role.ROOT
-    if rule.role is not role or rule.maturity is not Maturity.SANDBOX or rule.action is not None:
-        yield f"a learned rule is a {role} in sandbox, without an action of its own"
+    yield from _wrong_nature(rule, id, kind, rival)
     if kind == FailureType.COMPLETED and not (rival and rule.overrides):
         yield "a learned rule for a line that is no failure only narrows the rule that took it for one"
     if "all" in rule.explains:
         yield "a learned rule does not explain everything"
     if set(rule.overrides) - ({rival.id} if rival else set()):
         yield "a learned rule overrides only the rule whose verdict was corrected"
+
+
+def _wrong_nature(rule: Rule, id: str, kind: str, rival: Rule | None) -> Iterator[str]:
+    role, wanted = Role.ROOT, kind
+    if rival and kind == FailureType.COMPLETED:
+        role, wanted = Role.BENIGN, rival.type
+    if rule.id != id or rule.type != wanted:
+        yield f"must be {id} for {wanted}"
+    if rule.role is not role or rule.maturity is not Maturity.SANDBOX or rule.action is not None:
+        yield f"a learned rule is a {role} in sandbox, without an action of its own"
 
 
 def specific(rule: Rule, line: str) -> ValidationResult:

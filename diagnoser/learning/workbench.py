@@ -190,12 +190,8 @@ class RuleWorkbench:
 
     async def _read_attempts(self) -> None:
         """Hold the lines of the attempts to search, as many of them as can be read in time."""
-        held, store, now = self._held, self._history.store, self._seconds()
-        mark = await store.case_mark()
-        if mark != held.mark or now - held.listed > FRESH_SECONDS:
-            held.cases = [record async for record in self._history.confirmed(CASES)]
-            held.healthy = await self._history.completed_records(HEALTHY)
-            held.mark, held.listed = mark, now
+        held, now = self._held, self._seconds()
+        await self._list_attempts(now)
         size = sum(_size(lines) for lines in held.lines.values())
         wanted = [*held.cases[:1], *held.healthy[:1], *held.cases[1:], *held.healthy[1:]]
         for record in wanted:
@@ -205,9 +201,17 @@ class RuleWorkbench:
                 break
             lines = held.lines[_name(record)] = await self._lines_of(record)
             size += _size(lines)
-        used = {_name(record) for record in wanted}
-        for name in [name for name in held.lines if name not in used]:
+        for name in held.lines.keys() - set(map(_name, wanted)):
             del held.lines[name]
+
+    async def _list_attempts(self, now: float) -> None:
+        """List the attempts again where a case is new, or after a while."""
+        held = self._held
+        mark = await self._history.store.case_mark()
+        if mark != held.mark or now - held.listed > FRESH_SECONDS:
+            held.cases = [record async for record in self._history.confirmed(CASES)]
+            held.healthy = await self._history.completed_records(HEALTHY)
+            held.mark, held.listed = mark, now
 
     async def _lines_of(self, record: DiagnosisRecord) -> AttemptLines:
         case = await self._history.case_of(record)
@@ -221,7 +225,7 @@ class RuleWorkbench:
         return AttemptLines(record.attempt, record.id, case.known_type, root.body if root else "", lines)
 
     def _search(self, matcher: LineMatcher) -> Trial:
-        """In a thread."""
+        """Search what is held; call it in a thread."""
         until = self._seconds() + self._search_seconds
         found = _Findings(matcher, lambda: self._seconds() > until)
         held = self._held
@@ -248,7 +252,7 @@ class RuleWorkbench:
         )
 
     def _example_lines(self) -> "_ExampleLines":
-        """Of the rules in force and of the filters; made again when those change."""
+        """Example lines of the rules in force and of the filters; made again when those change."""
         analyzer = self._registry.analyzer
         if self._examples is None or self._examples[0] is not analyzer:
             self._examples = (
@@ -319,11 +323,6 @@ def examples_of(rules: Sequence[Rule], filters: Iterable[tuple[str, str]]) -> It
                 yield Example(rule.id, rule.type, is_counter=True), line
     for name, text in filters:
         yield Example(name, None, is_counter=True), text
-
-
-def conditions_of(rule: Rule) -> LineConditions:
-    """What a rule asks of one line."""
-    return LineConditions(rule.patterns, rule.anchors, rule.unless)
 
 
 def _name(record: DiagnosisRecord) -> tuple[str, str]:

@@ -126,7 +126,7 @@ def _objects(text: str) -> list[Mapping[str, Any]]:
 
 
 def _text(given: object) -> str:
-    """Also of a list of sentences."""
+    """Read a text, also from a list of sentences."""
     if isinstance(given, list):
         return " ".join(map(_text, given))
     return "" if given is None else str(given)
@@ -148,7 +148,7 @@ def _node(given: object) -> str | None:
 
 
 def _rank(given: object) -> int | None:
-    """Also as ``rank 3`` or ``"3"``; None for what is no rank."""
+    """Read a rank, also as ``rank 3`` or ``"3"``; None for what is no rank."""
     number = None if isinstance(given, bool | list) else _NUMBER.search(_text(given))
     rank = float(number[0]) if number else -1.0
     return int(rank) if 0 <= rank <= 9_999_999 else None
@@ -168,7 +168,7 @@ def _share(given: object) -> object:
 
 
 def _cited(given: object) -> object:
-    """Also one citation alone, and ``12: words`` or ``12 r3| words`` as text."""
+    """Read the citations; also one alone, and ``12: words`` or ``12 r3| words`` as text."""
     listed = given if isinstance(given, list | tuple) else [] if given is None else [given]
     return [_quote(entry) for entry in listed[:_CITED]]
 

@@ -1,7 +1,7 @@
 """Checks what a model claims against the log: a claim without a line to prove it is cut."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from diagnoser.dialects.host_places import hosts_in
@@ -66,26 +66,37 @@ def check(answer: Answer, context: CheckContext) -> Checked:
     if names_cause(answer) and (not cited or cited[0] is None):
         raise ModelFailed(ModelFailure.NO_EVIDENCE, "the decisive line does not say what the model quotes")
     proven = tuple(dict.fromkeys(line for line in cited if line is not None))
+    node = _known_node(_true_node(answer, context), _nodes(context, proven))
     changes: dict[str, object] = {
-        "node": _known_node(_true_node(answer, context), _nodes(context, proven)),
+        "node": node,
         "mitigation": _for_people(answer.mitigation, context),
         "reasoning": _for_people(answer.reasoning, context),
     }
     faults = []
-    if _repeats(answer.mitigation, context.instructions):
-        faults.append("the model repeated its instructions instead of advice")
-        changes["mitigation"] = ""
-    if missing := cited.count(None):
-        faults.append(f"{missing} cited lines do not say what the model quotes")
-    if changes["node"] is None and answer.node is not None:
-        faults.append("the model named a node that is not of this job")
-    if answer.rank is not None and context.ranks and answer.rank not in context.ranks:
-        faults.append("the model named a rank that is not of this job")
-        changes["rank"] = None
-    if answer.category is not category_of(answer.type):
-        faults.append(f"the model put {answer.type} under {answer.category}")
-        changes["category"] = category_of(answer.type)
+    for fault, correction in _wrong_claims(answer, context, cited.count(None), node):
+        faults.append(fault)
+        changes |= correction
     return Checked(answer.model_copy(update=changes), proven, answer.confidence * DOUBT ** len(faults), tuple(faults))
+
+
+def _wrong_claims(
+    answer: Answer, context: CheckContext, unproven: int, node: str | None
+) -> Iterator[tuple[str, dict[str, object]]]:
+    """(fault, fields to replace) of each claim that does not hold.
+
+    unproven: how many cited lines do not hold.
+    node: the answer's, if it is one of the job.
+    """
+    if _repeats(answer.mitigation, context.instructions):
+        yield "the model repeated its instructions instead of advice", {"mitigation": ""}
+    if unproven:
+        yield f"{unproven} cited lines do not say what the model quotes", {}
+    if answer.node is not None and node is None:
+        yield "the model named a node that is not of this job", {}
+    if answer.rank is not None and context.ranks and answer.rank not in context.ranks:
+        yield "the model named a rank that is not of this job", {"rank": None}
+    if answer.category is not category_of(answer.type):
+        yield f"the model put {answer.type} under {answer.category}", {"category": category_of(answer.type)}
 
 
 def accept_unchecked(answer: Answer, context: CheckContext) -> Checked:

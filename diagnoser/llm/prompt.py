@@ -69,7 +69,7 @@ def tokens_of(text: str) -> int:
 
 
 def load(folder: str, files: Mapping[str, str]) -> Prompt:
-    """The prompt of ``folder`` (`<name>/v<N>`) from its parts. Raises RuleFaults with every fault."""
+    """Read the prompt of ``folder`` (`<name>/v<N>`) from its parts. Raises RuleFaults with every fault."""
     faults = [Fault(f"{folder}/{part}", 0, "missing") for part in PARTS if part not in files]
     if faults:
         raise RuleFaults(faults)
@@ -82,10 +82,13 @@ def load(folder: str, files: Mapping[str, str]) -> Prompt:
         faults.append(Fault(f"{folder}/meta.yaml", 0, f"belongs in {prompt_meta.name}/v{prompt_meta.version}"))
     if prompt_meta is None or faults:
         raise RuleFaults(faults)
-    parts = (*PARTS, *(part for part in (REPAIR, SECOND_LOOK) if part in files))
-    digest = hashlib.sha256("\0".join(files[part] for part in parts).encode()).hexdigest()[:16]
     repair, second_look = files.get(REPAIR, ""), files.get(SECOND_LOOK, "")
-    return Prompt(prompt_meta, files["system.j2"], files["user.j2"], repair, digest, second_look)
+    return Prompt(prompt_meta, files["system.j2"], files["user.j2"], repair, _hash(files), second_look)
+
+
+def _hash(files: Mapping[str, str]) -> str:
+    parts = (*PARTS, *(part for part in (REPAIR, SECOND_LOOK) if part in files))
+    return hashlib.sha256("\0".join(files[part] for part in parts).encode()).hexdigest()[:16]
 
 
 def _fill(part: str, variables: Mapping[str, Any]) -> str:

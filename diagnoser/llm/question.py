@@ -88,7 +88,7 @@ def claims(
 
 
 def _number(root: RootCause | Rejected, lines: Mapping[int, Line]) -> int | None:
-    """What the view calls the line of a cause."""
+    """Number of a cause's line in the view."""
     return next((n for n, line in lines.items() if (line.number, line.text) == (root.line, root.text)), None)
 
 

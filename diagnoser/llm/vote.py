@@ -32,7 +32,7 @@ def of_type(answers: Sequence[Checked], kind: FailureType) -> tuple[Checked, ...
 
 
 def answers_wanted(answers: Sequence[Checked], asked: int) -> int:
-    """How many more samples to ask for: 0 once there are two usable ones, or when there can no longer be."""
+    """Say how many more samples to ask for: 0 once there are two usable ones, or when there can no longer be."""
     if not asked:
         return AGREE
     missing = AGREE - len(answers)

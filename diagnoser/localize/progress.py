@@ -5,11 +5,12 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, takewhile
 from statistics import fmean, median, pstdev
 
 from diagnoser.model import Evidence, Line, Progress, Stream
-from diagnoser.model.order import LATE, are_outputs_of_one_process, follows_restart
+from diagnoser.model.order import LATE, follows_restart, is_of_restart, process_of
 
 _WARM_UP = 5
 """Points needed before a mean and a deviation say anything."""
@@ -55,15 +56,22 @@ class ProgressTimeline:
     def __init__(self, evidence: Evidence) -> None:
         own = {line.stream for line in evidence.lines if line.stream.from_job}
         self._single = len(own) <= 1
-        stepped = [point for point in evidence.progress if point.step is not None]
-        self._steps = _PointOrders(stepped, next(iter(own), None) if self._single else None)
-        self._calm = _PointOrders(list(filter(_is_finite, evidence.progress)), self._steps.only)
+        self._points = evidence.progress
+        self._only = next(iter(own), None) if self._single else None
         self._undated = {line.stream for line in evidence.lines if line.arrived}
         self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
         for line in () if self._single else evidence.lines:
             numbers, places = self._line_places.setdefault(line.stream, ([], []))
             numbers.append(line.number)
             places.append(self.place(line))
+
+    @cached_property
+    def _steps(self) -> "_PointOrders":
+        return _PointOrders([point for point in self._points if point.step is not None], self._only)
+
+    @cached_property
+    def _calm(self) -> "_PointOrders":
+        return _PointOrders(list(filter(_is_finite, self._points)), self._only)
 
     def went_on(self, line: Line, steps: int = _ON) -> bool:
         """Whether training advanced by more than ``steps`` different steps after ``line``.
@@ -144,8 +152,14 @@ class _PointOrders:
     def __init__(self, points: Sequence[Progress], only: Stream | None) -> None:
         self.only = only
         self._by_stream: dict[Stream, list[Progress]] = defaultdict(list)
+        self._by_rank: dict[int, list[Progress]] = defaultdict(list)
         for point in points:
             self._by_stream[only or point.stream].append(point)
+            self._by_rank[point.rank].append(point)
+        self._by_process: dict[object, list[Stream]] = defaultdict(list)
+        for stream in self._by_stream:
+            self._by_process[process_of(stream)].append(stream)
+        self._of_launcher = [stream for stream in self._by_stream if is_of_restart(stream)]
         self._kinds: dict[object, StepOrder] = {}
 
     def count_after(self, line: Line, ranks: frozenset[int] | None) -> int:
@@ -156,7 +170,9 @@ class _PointOrders:
         if line.is_dated:
             counts.append(self._dated(ranks).count_after(line.time))
         if line.received:
-            counts.append(self._of_other_output(line, ranks).count_after(line.received + LATE))
+            # A rank that tells no steps of its own is alive while the others train on, beyond what buffers explain.
+            arrived = self._of_all_outputs(line) if ranks is None else self._of_other_output(line, ranks)
+            counts.append(arrived.count_after(line.received + LATE))
         return max(counts)
 
     def has_before(self, line: Line, ranks: frozenset[int]) -> bool:
@@ -169,11 +185,13 @@ class _PointOrders:
         return self._series((stream, ranks), lambda: ((p.line, p.step) for p in _of(self._by_stream[stream], ranks)))
 
     def _dated(self, ranks: frozenset[int] | None) -> StepOrder:
-        return self._series(ranks, lambda: ((p.time, p.step) for p in _of(self._points(), ranks) if p.is_dated))
+        chosen = self._by_rank if ranks is None else ranks
+        points = chain.from_iterable(self._by_rank.get(rank, ()) for rank in chosen)
+        return self._series(ranks, lambda: ((p.time, p.step) for p in points if p.is_dated))
 
     def _of_restarts(self, stream: Stream, ranks: frozenset[int] | None) -> int:
         """Steps in the files of processes that the launcher started after those of the stream."""
-        later = [other for other in self._by_stream if follows_restart(other, stream)]
+        later = [other for other in self._of_launcher if follows_restart(other, stream)]
         return len({point.step for other in later for point in _of(self._by_stream[other], ranks)})
 
     def _of_other_output(self, line: Line, ranks: frozenset[int] | None) -> StepOrder:
@@ -184,20 +202,29 @@ class _PointOrders:
         return self._series((line.stream, line.is_dated, ranks), lambda: self._other_output(line, ranks))
 
     def _other_output(self, line: Line, ranks: frozenset[int] | None) -> Iterator[tuple[float, int | None]]:
-        for stream, points in self._by_stream.items():
-            if stream == line.stream or not are_outputs_of_one_process(stream, line.stream):
-                continue
-            begins = body_begins(points)
-            undated = (p for p in _of(points, ranks) if not (line.is_dated and p.is_dated))
-            yield from ((begins[p.stream, p.received], p.step) for p in undated)
+        others = (stream for stream in self._by_process.get(process_of(line.stream), ()) if stream != line.stream)
+        for points in map(self._by_stream.__getitem__, others):
+            yield from _by_arrival(points, line, ranks)
 
-    def _points(self) -> Iterator[Progress]:
-        return chain.from_iterable(self._by_stream.values())
+    def _of_all_outputs(self, line: Line) -> StepOrder:
+        """The steps of all streams by their arrival, but for those whose printed times tell more."""
+        points = chain.from_iterable(self._by_stream.values())
+        return self._series((None, line.is_dated), lambda: _by_arrival(list(points), line, None))
 
     def _series(self, key: object, points: Callable[[], Iterable[tuple[float, int | None]]]) -> StepOrder:
         if key not in self._kinds:
             self._kinds[key] = StepOrder(points())
         return self._kinds[key]
+
+
+def _by_arrival(
+    points: Sequence[Progress], line: Line, ranks: frozenset[int] | None
+) -> Iterator[tuple[float, int | None]]:
+    """(when a step was made, at the earliest; step), of points that do not share a clock with the line."""
+    begins = body_begins(points)
+    for point in _of(points, ranks):
+        if not (line.is_dated and point.is_dated):
+            yield begins[point.stream, point.received], point.step
 
 
 def _of(points: Iterable[Progress], ranks: frozenset[int] | None) -> Iterator[Progress]:

@@ -5,7 +5,7 @@ turns all of them into ``Evidence``; the pipeline turns that and the ``Facts`` o
 policy turns that into a ``Plan``; what leaves the service is an ``OutboxMessage``.
 """
 
-from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, LearnedFilter, NewLine
+from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, NewLine
 from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay, Judgement
 from diagnoser.model.diagnosis import (
     ASK_REASONS,
@@ -179,7 +179,6 @@ __all__ = [
     "IncidentState",
     "Job",
     "Judgement",
-    "LearnedFilter",
     "LearnedRule",
     "LearnedState",
     "LeftOut",

@@ -1,6 +1,6 @@
 """The audit log: who did what, from where, on which object, and what it was before and after."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -92,15 +92,24 @@ def _shown(fields: Mapping[str, object]) -> dict[str, object]:
 def _cut(value: object, depth: int) -> object:
     if isinstance(value, str):
         return value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]}… ({len(value)} characters)"
-    if isinstance(value, Mapping):
-        if not depth:
-            return "…"
-        first = list(value.items())[:ITEMS_MOST]
-        kept = {str(key): "(hidden)" if key in HIDDEN else _cut(item, depth - 1) for key, item in first}
-        return kept if len(value) <= ITEMS_MOST else kept | {"…": f"{len(value)} in all"}
-    if isinstance(value, list | tuple):
-        if not depth:
-            return "…"
-        kept_items = [_cut(item, depth - 1) for item in value[-ITEMS_MOST:]]  # what is appended is news
-        return kept_items if len(value) <= ITEMS_MOST else [f"… {len(value) - ITEMS_MOST} before", *kept_items]
-    return value
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if not depth:
+        return "…"
+    return _cut_fields(value, depth - 1) if isinstance(value, Mapping) else _cut_items(value, depth - 1)
+
+
+def _cut_fields(fields: Mapping[object, object], depth: int) -> dict[str, object]:
+    shown = {}
+    for key, value in list(fields.items())[:ITEMS_MOST]:
+        shown[str(key)] = "(hidden)" if key in HIDDEN else _cut(value, depth)
+    if len(fields) > ITEMS_MOST:
+        shown["…"] = f"{len(fields)} in all"
+    return shown
+
+
+def _cut_items(items: Sequence[object], depth: int) -> list[object]:
+    shown = [_cut(item, depth) for item in items[-ITEMS_MOST:]]  # what is appended is news
+    if len(items) > ITEMS_MOST:
+        shown.insert(0, f"… {len(items) - ITEMS_MOST} before")
+    return shown

@@ -8,42 +8,26 @@ from diagnoser.model.lines import Stream
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedFilter:
-    """A pattern that a model wrote for lines which a family prints in another shape each run.
-
-    pattern: RE2, searched in the message of a line. model, prompt_hash: who wrote it.
-    """
-
-    pattern: str
-    model: str = ""
-    prompt_hash: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class CleanRun:
     """What one clean run printed.
 
-    name: ``<job>/<attempt>``. lines: of its whole log. counts: shape -> lines of it.
-    unmatched: messages whose shape no earlier clean run had, one per shape.
-    filters: all that the family had learned when this was stored. asked: when a model was last asked for more.
+    name: ``<job>/<attempt>``.
+    lines: of its whole log.
+    counts: shape -> lines of it.
     pauses: seconds of the longest silence that it came back from, by what came before (``hang_detection.pauses``).
     """
 
     name: str
     lines: int
     counts: Mapping[int, int]
-    unmatched: tuple[str, ...] = ()
-    filters: tuple[LearnedFilter, ...] = ()
-    asked: float = 0.0
     pauses: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """runs: the last clean runs of a job family, each once, oldest first. filters: what generalises their lines."""
+    """runs: the last clean runs of a job family, each once, oldest first."""
 
     runs: tuple[CleanRun, ...] = ()
-    filters: tuple[LearnedFilter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,5 +72,5 @@ class CaseReplay:
 
     @property
     def roots(self) -> tuple[bool, ...]:
-        """Of the cases with a known root line: whether it was found."""
+        """Count the cases with a known root line, and those where it was found."""
         return tuple(outcome.root for outcome in self.outcomes if outcome.root is not None)

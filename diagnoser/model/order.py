@@ -53,20 +53,20 @@ def is_after(one: Printed, other: Printed) -> Order:
     return Order(None, "they are of two streams that do not both print times: which one arrived first tells nothing")
 
 
-def are_outputs_of_one_process(one: Stream, other: Stream) -> bool:
-    """Whether two streams are the standard output and the error output of one process, by their names."""
-    return (one.node, one.rank, _process(one.source)) == (other.node, other.rank, _process(other.source))
+def process_of(stream: Stream) -> tuple[str, int, str]:
+    """The same for the standard output and the error output of one process, by their names."""
+    return stream.node, stream.rank, _OUTPUT.sub("", stream.source)
+
+
+def is_of_restart(stream: Stream) -> bool:
+    """Whether a launcher tells by the name of the stream which of its starts the processes are of."""
+    return _restart(stream) is not None
 
 
 def follows_restart(one: Stream, other: Stream) -> bool:
     """Whether the processes that print ``one`` were started by the launcher after those that print ``other``."""
     later, before = _restart(one), _restart(other)
     return later is not None and before is not None and later[0] == before[0] and later[1] > before[1]
-
-
-@lru_cache(maxsize=65536)
-def _process(source: str) -> str:
-    return _OUTPUT.sub("", source)
 
 
 @lru_cache(maxsize=65536)

@@ -211,7 +211,7 @@ class Plan:
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Those of its nodes that nothing proves to be at fault."""
+        """Nodes that it takes out and that nothing proves to be at fault."""
         proven = {proof.node for proof in self.proofs}
         return tuple(node for node in self.nodes if node not in proven)
 

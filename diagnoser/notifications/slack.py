@@ -74,7 +74,7 @@ def _line(alert: Alert) -> list[SlackBlock]:
 
 
 def _notes(alert: Alert) -> list[SlackBlock]:
-    """How long a run that hangs has been silent, which ranks are slow, what failed before."""
+    """Tell how long a run that hangs has been silent, which ranks are slow, what failed before."""
     notes = [f"\N{BULLET} {_whole(escape(note), NOTE_LENGTH)}" for note in alert.notes]
     return [_section("\n".join(notes))] if notes else []
 

@@ -1,6 +1,6 @@
 """Finds what the service cannot see: a service that hears nothing must not look healthy. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -107,7 +107,7 @@ def _jobs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
 
 
 def _node_logs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
-    missing: list[tuple[float, str]] = []
+    """Clusters whose nodes all fell silent, and single nodes of the others; then clusters that never sent any."""
     heard: dict[str, float] = {}
     for cluster, nodes in sorted(vitals.node_logs.items()):
         newest = max(nodes.values())
@@ -123,8 +123,14 @@ def _node_logs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
         else:
             heard |= nodes
     if heard:
-        last = {node: heard.get(node, 0.0) for node in vitals.busy}
-        missing = sorted((time, node) for node, time in last.items() if vitals.time - time > patience.node_log)
+        yield from _silent_nodes(vitals, patience, heard)
+    yield from _node_logs_never_sent(vitals, patience)
+
+
+def _silent_nodes(vitals: Vitals, patience: Patience, heard: Mapping[str, float]) -> Iterator[BlindSpot]:
+    """heard: node -> time of its newest line, of clusters that send lines."""
+    last = {node: heard.get(node, 0.0) for node in vitals.busy}
+    missing = sorted((time, node) for node, time in last.items() if vitals.time - time > patience.node_log)
     if missing:
         since = next((time for time, _ in missing if time), vitals.time - patience.node_log)
         names = tuple(node for _, node in missing)
@@ -136,6 +142,9 @@ def _node_logs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
             f"{_named(Waiting(len(names), since, names))}.",
             "Faults of their hardware cannot be proven. Look at what ships their logs.",
         )
+
+
+def _node_logs_never_sent(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
     for agent in vitals.agents:
         is_there = vitals.time - agent.last_seen <= patience.agent
         if is_there and vitals.busy and agent.cluster not in vitals.node_logs:
@@ -175,13 +184,9 @@ def _count(count: int, noun: str) -> str:
 
 
 def _named(waiting: Waiting) -> str:
-    shown = _distinct(waiting.names)[:NAMED]
+    shown = list(dict.fromkeys(waiting.names))[:NAMED]
     more = waiting.count - len(shown)
     return f" ({', '.join(shown)}{f' and {more:,} more' if more > 0 else ''})" if shown else ""
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
 
 
 def _clock(seconds: float) -> str:

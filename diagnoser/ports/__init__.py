@@ -1,6 +1,6 @@
 """What the flow asks of the world. One module per subject.
 
-The contract tests of the store run on SQLite and PostgreSQL; in-memory twins are in ``adapters.memory``.
+The contract tests of the store run on SQLite and PostgreSQL.
 
 Times are seconds since the epoch. Every method that waits may raise ``Unavailable``.
 """

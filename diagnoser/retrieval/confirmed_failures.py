@@ -217,7 +217,7 @@ class ConfirmedFailures:
                 index.put(confirmed, hashing.unpacked(confirmed.vectors[name]))
 
     async def _embedded(self, sign: Signature) -> hashing.Vector | ModelFailure | None:
-        """By the configured model; None where there is none. When it fails, callers fall back on hashed words."""
+        """Embed by the configured model; None where there is none. When it fails, callers fall back on hashed words."""
         if self._embedder is None or not sign.text:
             return None
         try:
@@ -295,7 +295,8 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
     )
     decided = replace(decided, recovery=policy.advise(case_of(decided)))
     how = "confirmed" if confirmed.verdict is FeedbackVerdict.CONFIRMED else "named"
-    return _noted(decided, f"the same failure as in {confirmed.attempt.job}, whose cause was {how} by {confirmed.by}")
+    note = f"the same failure as in {confirmed.attempt.job}, whose cause was {how} by {confirmed.by}"
+    return replace(decided, notes=(*decided.notes, note))
 
 
 def describe(similar: Similar) -> str:
@@ -309,10 +310,6 @@ def describe(similar: Similar) -> str:
 
 
 def _done(record: DiagnosisRecord) -> str:
-    """What was done about it, as far as the service knows."""
+    """Tell what was done about it, as far as the service knows."""
     advised = str(record.diagnosis.recovery.action).replace("_", " ")
     return f"{str(record.plan.action).replace('_', ' ')}: {record.plan.state}" if record.plan else f"advised: {advised}"
-
-
-def _noted(diagnosis: Diagnosis, note: str) -> Diagnosis:
-    return replace(diagnosis, notes=(*diagnosis.notes, note))

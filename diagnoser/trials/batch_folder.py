@@ -54,12 +54,14 @@ def mark(folder: Path, name: str) -> None:
 
 
 def is_marked(folder: Path, *names: str) -> bool:
-    """With any of these."""
+    """Whether the folder has any of these marks."""
     return any((folder / name).exists() for name in names)
 
 
 def status(folder: Path, job: SchedulerJob | None, now: float) -> OrderStatus:
-    """Of a batch that a scheduler runs. What it wrote itself comes first: schedulers forget jobs, and files stay."""
+    """Read the status of a batch that a scheduler runs. Its own files come first: schedulers forget jobs, and files
+    stay.
+    """
     found = results(folder)
     if is_marked(folder, ENDED):
         return OrderStatus(OrderState.ENDED, results(folder))
@@ -74,7 +76,7 @@ def status(folder: Path, job: SchedulerJob | None, now: float) -> OrderStatus:
 
 
 def fault(folder: Path) -> str:
-    """What the runner itself printed, when it died of a fault."""
+    """Read what the runner itself printed, when it died of a fault."""
     with suppress(OSError):
         return (folder / "runner.log").read_text(errors="replace")[-FAULT_LENGTH:].strip()
     return ""

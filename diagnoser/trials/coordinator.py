@@ -111,7 +111,10 @@ class Coordinator:
     async def carry_out(
         self, run: str, pause: Callable[[], Awaitable[None]], changed: Callable[[RunProgress], None]
     ) -> RunProgress:
-        """Until it is over. pause: between two steps. What does not answer is asked again after the next pause."""
+        """Step until the run is over.
+
+        pause: between two steps. What does not answer is asked again after the next pause.
+        """
         while True:
             try:
                 progress = await self.step(run)
@@ -123,7 +126,9 @@ class Coordinator:
             await pause()
 
     async def step(self, run: str) -> RunProgress:
-        """What the ledger knows afterwards. Raises Unavailable, BadInput."""
+        """Record what ended, and start what can be started. Returns what the ledger knows then. Raises Unavailable,
+        BadInput.
+        """
         progress = await self._progress(run)
         if progress.run.state is RunState.RUNNING:
             nodes = await self._executor.nodes()
@@ -198,7 +203,9 @@ class Coordinator:
         return BatchState.RUNNING
 
     def _is_late(self, batch: BatchRecord, progress: RunProgress) -> bool:
-        """Once for each piece: where the expectation was wrong, the second try is left alone."""
+        """Whether a batch takes too long. Once for each piece: where the expectation was wrong, the second try is left
+        alone.
+        """
         limit = self._settings.late_factor * batch.seconds + self._settings.late_seconds
         tried = any(record.failures for record in _pieces_of(progress, batch))
         return not tried and self._clock() - batch.started > limit
@@ -206,38 +213,58 @@ class Coordinator:
     async def _settle_inference(
         self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
     ) -> bool:
-        """Of a batch that is lost, the piece that ran has failed; those behind it wait again."""
+        """Record the results of a batch's pieces. Whether there was something to record."""
         results = {result.output: result for result in status.results}
-        changes: list[PieceRecord] = []
-        runtimes: dict[str, Runtime] = {}
-        ran = False
-        for record in _pieces_of(progress, batch):
-            result = results.get(_samples_of(progress, record.piece))
-            if result is not None and result.code == 0:
-                changes.append(_inferred(record, result))
-                runtimes |= _runtime(progress, changes[-1])
-            elif result is not None:
-                changes.append(self._failed(record, f"exit code {result.code}\n{result.tail}"))
-            elif state is BatchState.CANCELLED:
-                changes.append(replace(record, state=PieceState.WAITING))
-            elif state is not BatchState.RUNNING:
-                why = f"its process on {batch.node} ended without a result\n{status.detail}"
-                changes.append(replace(record, state=PieceState.WAITING) if ran else self._failed(record, why))
-                ran = True
-        failed = {record.piece.checkpoint + record.piece.task: record for record in changes if _has_failed(record)}
+        changes, runtimes = self._outcomes(progress, batch, state, status)
+        failed = {
+            record.piece.checkpoint + record.piece.task: record
+            for record in changes
+            if record.state is PieceState.FAILED
+        }
         trials = [_failed_trial(record) for record in failed.values()]
         if not changes and state is BatchState.RUNNING:
             return False
         if await self._ledger.settle_batch(self._at(batch, state), changes, trials, runtimes):
             for record in failed.values():
-                result = results.get(_samples_of(progress, record.piece))
-                self._report(progress, record.piece, _log_of(order, _samples_of(progress, record.piece)), result)
+                output = _samples_of(progress, record.piece)
+                self._report(progress, record.piece, _log_of(order, output), results.get(output))
         return True
+
+    def _outcomes(
+        self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
+    ) -> tuple[list[PieceRecord], dict[str, Runtime]]:
+        """The pieces of a batch that have changed, and how long those took that were inferred."""
+        results = {result.output: result for result in status.results}
+        changes: list[PieceRecord] = []
+        runtimes: dict[str, Runtime] = {}
+        without_result: list[PieceRecord] = []
+        for record in _pieces_of(progress, batch):
+            result = results.get(_samples_of(progress, record.piece))
+            if result is None:
+                without_result.append(record)
+            elif result.code == 0:
+                changes.append(_inferred(record, result))
+                runtimes |= _runtime(progress, changes[-1])
+            else:
+                changes.append(self._failed(record, f"exit code {result.code}\n{result.tail}"))
+        if state is not BatchState.RUNNING:
+            changes += self._not_inferred(without_result, batch, state, status)
+        return changes, runtimes
+
+    def _not_inferred(
+        self, pieces: Sequence[PieceRecord], batch: BatchRecord, state: BatchState, status: OrderStatus
+    ) -> list[PieceRecord]:
+        """Let the pieces without a result wait again. Of a batch that is lost, the first one ran, and has failed."""
+        waiting = [replace(record, state=PieceState.WAITING) for record in pieces]
+        if pieces and state is not BatchState.CANCELLED:
+            why = f"its process on {batch.node} ended without a result\n{status.detail}"
+            waiting[0] = self._failed(pieces[0], why)
+        return waiting
 
     def _report(
         self, progress: RunProgress, of: Piece | TrialRecord, failed_log: Path, result: CommandResult | None
     ) -> None:
-        """Only by the coordinator that recorded it, so that a trial is not reported twice."""
+        """Report a failed trial. Only the coordinator that recorded it does, so that a trial is not reported twice."""
         if self._reporter is not None and failed_log.exists():
             job, name = job_of(progress.run, of.checkpoint, of.task), f"{progress.run.suite.name} {of.task}"
             self._reporter.report(FailedTrial(job, name, failed_log, result.code if result else None))
@@ -261,34 +288,37 @@ class Coordinator:
         result = status.results[0] if status.results else None
         runtimes: dict[str, Runtime] = {}
         try:
-            if result is None or result.code:
-                raise BadInput(f"exit code {result.code}\n{result.tail}" if result else f"it died\n{status.detail}")
+            if result is None:
+                raise BadInput(f"it died\n{status.detail}")
+            if result.code:
+                raise BadInput(f"exit code {result.code}\n{result.tail}")
             scores = read_scores(Path(result.output))
             trial = replace(trial, state=TrialState.SCORED, scores=scores, error="", scored=self._clock())
             first = next(record for record in progress.pieces if _is_inferred_of(record, trial))
             runtimes = _runtime(progress, first, result.seconds)
         except BadInput as error:
-            failures = trial.failures + 1
-            over = failures >= self._settings.failures_max
-            state_of_trial = TrialState.FAILED if over else TrialState.SCORING
-            trial = replace(trial, state=state_of_trial, failures=failures, error=f"scoring: {error}")
+            trial = self._not_scored(trial, str(error))
         settled = await self._ledger.settle_batch(self._at(batch, state), (), [trial], runtimes)
         if settled and trial.state is TrialState.FAILED:
             self._report(progress, trial, _log_of(order, order.commands[0].output), result)
         return True
 
+    def _not_scored(self, trial: TrialRecord, why: str) -> TrialRecord:
+        """The trial after a try to score it that failed: it is tried again, as often as pieces are."""
+        failures = trial.failures + 1
+        state = TrialState.FAILED if failures >= self._settings.failures_max else TrialState.SCORING
+        return replace(trial, state=state, failures=failures, error=f"scoring: {why}")
+
     # --- scoring ---
 
     async def _score(self, progress: RunProgress) -> RunProgress:
-        """What the ledger knows afterwards."""
+        """Start scoring where a scorer is free. Returns what the ledger knows afterwards."""
         whole = [(trial.checkpoint, trial.task) for trial in progress.trials if _is_inferred(progress, trial)]
         if whole:
             await self._ledger.begin_scoring(progress.run.id, whole)
             progress = await self._progress(progress.run.id)
         running = [batch for batch in _running(progress) if batch.kind is BatchKind.SCORE]
-        busy = {(batch.checkpoint, batch.task) for batch in running}
-        waiting = [trial for trial in progress.trials if trial.state is TrialState.SCORING]
-        waiting = [trial for trial in waiting if (trial.checkpoint, trial.task) not in busy]
+        waiting = _waiting_for_scorer(progress, running)
         if not waiting:
             return progress
         expected = (await self._expected(progress)).scores
@@ -314,14 +344,14 @@ class Coordinator:
     # --- inference ---
 
     async def _infer(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
-        """What the ledger knows afterwards."""
+        """Start batches on free slots. Returns what the ledger knows afterwards."""
         free = _free_slots(progress, nodes)
         if not free or not _is_unplanned(progress, []):
             return progress
-        planned = [piece for placement in self._plan for piece in placement.batch.pieces]
         now_nodes, now_running = tuple(nodes), frozenset(batch.id for batch in _running(progress))
-        is_starving = now_running != self._planned_for[1] and any(not self._next(node, slot) for node, slot in free)
-        if is_starving or now_nodes != self._planned_for[0] or _is_unplanned(progress, planned):
+        nodes_before, running_before = self._planned_for
+        is_starving = now_running != running_before and any(not self._next(node, slot) for node, slot in free)
+        if is_starving or now_nodes != nodes_before or _is_unplanned(progress, _pieces(self._plan)):
             progress = await self._replan(progress, nodes)
             self._planned_for = now_nodes, now_running
         for node, slot in free:
@@ -329,7 +359,7 @@ class Coordinator:
         return await self._progress(progress.run.id)
 
     async def _replan(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
-        """Another coordinator may have been faster: then nothing is planned until the next step."""
+        """Plan anew. Where another coordinator was faster, nothing is planned until the next step."""
         self._plan = []
         waiting = [record.piece for record in progress.pieces if record.state is PieceState.WAITING]
         running = list(_placements(progress, self._clock()))
@@ -342,7 +372,7 @@ class Coordinator:
             [replace(placed, start=placed.start - begun, end=placed.end - begun) for placed in running],
             self._clock() - begun,
         )
-        cut = [piece for placement in schedule.placements for piece in placement.batch.pieces]
+        cut = _pieces(schedule.placements)
         if set(cut) != set(waiting) and not await self._ledger.cut(progress.run.id, progress.run.cuts, waiting, cut):
             return progress
         self._plan = list(schedule.placements)
@@ -368,7 +398,7 @@ class Coordinator:
         await self._start(progress, batch, _order(progress, batch, pieces))
 
     async def _start(self, progress: RunProgress, batch: BatchRecord, order: Order) -> None:
-        """Where the node does not answer, the batch is unknown to it, and started by the next step."""
+        """Start a batch. Where the node does not answer, the batch is unknown to it, and started by the next step."""
         if batch.kind is BatchKind.SCORE:
             pieces = [record.piece for record in progress.pieces if _is_inferred_of(record, batch)]
             link_samples(Path(order.folder) / "samples", [Path(_samples_of(progress, piece)) for piece in pieces])
@@ -381,11 +411,22 @@ class Coordinator:
         return f"{progress.run.id}-{self._new_id()}"
 
     async def _expected(self, progress: RunProgress) -> Prior:
-        """From the runs before this one: what is expected does not change within it."""
+        """Estimate from the runs before this one: what is expected does not change within it."""
         if self._prior is None:
             tasks = [task.name for task in progress.run.suite.tasks]
             self._prior = prior(progress.run.suite, await self._ledger.runtimes(tasks, RUNTIMES))
         return self._prior
+
+
+def _pieces(placements: Sequence[Placement]) -> list[Piece]:
+    return [piece for placement in placements for piece in placement.batch.pieces]
+
+
+def _waiting_for_scorer(progress: RunProgress, scoring: Sequence[BatchRecord]) -> list[TrialRecord]:
+    """Trials whose samples are all there and that nothing scores. scoring: the batches that run."""
+    busy = {(batch.checkpoint, batch.task) for batch in scoring}
+    inferred = [trial for trial in progress.trials if trial.state is TrialState.SCORING]
+    return [trial for trial in inferred if (trial.checkpoint, trial.task) not in busy]
 
 
 def _running(progress: RunProgress) -> list[BatchRecord]:
@@ -393,7 +434,7 @@ def _running(progress: RunProgress) -> list[BatchRecord]:
 
 
 def _pieces_of(progress: RunProgress, batch: BatchRecord) -> list[PieceRecord]:
-    """Those that it has not ended yet, in their order."""
+    """List the pieces that the batch has not ended yet, in their order."""
     mine = (record for record in progress.pieces if record.batch == batch.id)
     return [record for record in mine if record.state is PieceState.RUNNING]
 
@@ -418,10 +459,6 @@ def _is_inferred(progress: RunProgress, trial: TrialRecord) -> bool:
     return stored == _task(progress.run.suite, trial.task).samples
 
 
-def _has_failed(record: PieceRecord) -> bool:
-    return record.state is PieceState.FAILED
-
-
 def _failed_trial(record: PieceRecord) -> TrialRecord:
     piece = record.piece
     error = f"samples {piece.first} to {piece.last}: {record.error}"
@@ -433,7 +470,7 @@ def _inferred(record: PieceRecord, result: CommandResult) -> PieceRecord:
 
 
 def _runtime(progress: RunProgress, record: PieceRecord, score: float | None = None) -> dict[str, Runtime]:
-    """None of a piece whose samples were there already."""
+    """Measure a piece; nothing where its samples were there already."""
     suite, piece = progress.run.suite, record.piece
     if not record.seconds:
         return {}
@@ -468,7 +505,7 @@ def _is_unplanned(progress: RunProgress, planned: Iterable[Piece]) -> bool:
 
 
 def _log_of(order: Order, output: str) -> Path:
-    """Of the command that writes there."""
+    """Log of the command that writes there."""
     outputs = [command.output for command in order.commands]
     return log_of(Path(order.folder), outputs.index(output))
 
@@ -495,7 +532,7 @@ def _first_of(batch: Batch, expected: Prior, seconds: float) -> tuple[tuple[Piec
 
 
 def _samples_of(progress: RunProgress, piece: Piece) -> str:
-    """Where a piece's samples are, once they are all there."""
+    """Path of a piece's samples, once they are all there."""
     place = progress.run.suite.checkpoints.index(piece.checkpoint)
     folder = f"{progress.run.folder}/samples/checkpoint-{place}/{quote(piece.task, safe='')}"
     return f"{folder}/{piece.first:09}-{piece.last:09}"

@@ -11,27 +11,41 @@ from diagnoser.ports import TrialRun
 
 
 def due(follow: Follow, attempts: Sequence[Attempt], runs: Iterable[TrialRun], suite: str) -> list[Checkpoint]:
-    """The first verified checkpoint in each ``follow.every`` steps, by the time when it was saved, as far as it is
-    newer than what was evaluated. A run that went back to an earlier step passes its steps again: they are due again.
+    """Choose the first verified checkpoint in each ``follow.every`` steps, by the time when it was saved, as far as it
+    is newer than the last one evaluated; where none was, the newest checkpoint alone. A run that went back to an
+    earlier step passes its steps again: they are due again.
 
-    attempts: of the job. runs: earlier evaluations, of any suite. Where this one has none, the newest checkpoint alone.
+    attempts: of the job.
+    runs: earlier evaluations, of any suite.
+    suite: name of the suite that follows.
     """
+    verified = _verified(attempts)
+    last = _last_evaluated(follow.job, runs, suite)
+    if last is None:
+        return verified[-1:]
+    chosen: list[Checkpoint] = []
+    part = (last.step or 0) // follow.every
+    for saved in verified:
+        saved_part = (saved.step or 0) // follow.every
+        if saved.saved > last.saved and saved_part != part:
+            part = saved_part
+            chosen.append(saved)
+    return chosen
+
+
+def _verified(attempts: Sequence[Attempt]) -> list[Checkpoint]:
+    """Checkpoints on the way to the newest attempt, by the time when they were saved."""
     events = [attempt.events for attempt in sorted(attempts, key=lambda attempt: attempt.key.number)]
     if not events:
         return []
     verified = [saved for saved in on_the_way(events[-1], events[:-1]) if saved.is_verified and saved.path]
-    verified.sort(key=lambda saved: saved.saved)
+    return sorted(verified, key=lambda saved: saved.saved)
+
+
+def _last_evaluated(job: str, runs: Iterable[TrialRun], suite: str) -> Follow | None:
+    """The newest checkpoint of the job that the suite evaluated."""
     earlier = [run.suite.follow for run in runs if run.suite.name == suite and run.suite.follow is not None]
-    last = max((one for one in earlier if one.job == follow.job), key=lambda one: one.saved, default=None)
-    if last is None:
-        return verified[-1:]
-    found: list[Checkpoint] = []
-    part = (last.step or 0) // follow.every
-    for saved in verified:
-        if saved.saved > last.saved and (saved.step or 0) // follow.every != part:
-            part = (saved.step or 0) // follow.every
-            found.append(saved)
-    return found
+    return max((follow for follow in earlier if follow.job == job), key=lambda follow: follow.saved, default=None)
 
 
 def suite_of(suite: Suite, saved: Checkpoint) -> Suite:

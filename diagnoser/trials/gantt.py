@@ -139,7 +139,7 @@ def natural_order(name: str) -> tuple[tuple[int, str], ...]:
 
 
 def _cells(found: Sequence[Bar], end: float, cells: int) -> str:
-    """What takes most of each cell's time; a bar that is shorter than a cell is drawn where nothing else is."""
+    """Choose what takes most of each cell's time; a bar that is shorter than a cell is drawn where nothing else is."""
     shares: list[dict[BarKind, float]] = [{} for _ in range(cells)]
     for bar in found:
         left, right = bar.start / end * cells, bar.end / end * cells
@@ -161,7 +161,7 @@ _DEFINITIONS = (
 
 
 def _kinds(chart: Sequence[Bar]) -> list[BarKind]:
-    """Those to be explained: all but lost work, which most charts have none of."""
+    """List the kinds to explain: all but lost work, which most charts have none of."""
     return [kind for kind in BarKind if kind is not BarKind.LOST or any(bar.kind is kind for bar in chart)]
 
 

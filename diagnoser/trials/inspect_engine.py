@@ -53,7 +53,7 @@ def joined_log(logs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def metrics_of(log: dict[str, Any]) -> dict[str, float]:
-    """By scorer and metric, such as "match/accuracy"."""
+    """Read metrics by scorer and metric, such as "match/accuracy"."""
     scores = (log.get("results") or {}).get("scores") or []
     return {
         f"{score['name']}/{name}": metric["value"]

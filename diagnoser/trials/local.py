@@ -91,7 +91,7 @@ def _gpus(order: Order) -> dict[str, str]:
 
 @contextmanager
 def _locked(folder: Path, kind: int = fcntl.LOCK_EX) -> Iterator[int | None]:
-    """None where a process of the batch holds it."""
+    """Take the lock; None where a process of the batch holds it."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)

@@ -79,8 +79,8 @@ def _score_seconds(task: Task, known: Sequence[Runtime]) -> float:
 
 
 def _loads(suite: Suite, here: Sequence[Runtime]) -> tuple[float, float]:
-    """Of a batch, and of a piece. Only the first piece of a batch waits for the weights, and a runtime does not say
-    whether it was the first: the shortest loads are those of a piece, and the longest have both.
+    """Seconds of a batch's load, and of a piece's. Only the first piece of a batch waits for the weights, and a runtime
+    does not say whether it was the first: the shortest loads are those of a piece, and the longest have both.
 
     Loads of other sizes count in proportion, where this one has not run.
     """

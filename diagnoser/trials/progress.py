@@ -15,7 +15,7 @@ def job_of(run: TrialRun, checkpoint: str, task: str) -> str:
 
 
 def trial_fields(trial: TrialRecord) -> dict[str, Any]:
-    """As programs read it, of the command line and of the API."""
+    """A trial as programs read it, of the command line and of the API."""
     return {
         "checkpoint": trial.checkpoint,
         "task": trial.task,
@@ -31,33 +31,36 @@ def samples_stored(progress: RunProgress) -> int:
 
 
 def samples(progress: RunProgress) -> int:
-    """Of all trials."""
+    """Count the samples of all trials."""
     return len(progress.run.suite.checkpoints) * sum(task.samples for task in progress.run.suite.tasks)
 
 
 def gpu_seconds(progress: RunProgress, now: float) -> float:
-    """For how long its batches have held GPUs."""
+    """Sum up for how long its batches have held GPUs."""
     held = (batch for batch in progress.batches if batch.kind is BatchKind.INFER)
     return progress.run.suite.gpus * sum((batch.ended or now) - batch.started for batch in held)
 
 
 def gpu_seconds_in_line(progress: RunProgress) -> float | None:
-    """For how long a job a trial would have held GPUs: it loads once, infers, and scores before it gives them back.
-
-    From what this run measured. None before all of its trials were scored.
+    """Estimate for how long a job a trial would have held GPUs, from the figures of this run: it loads once, infers,
+    and scores before it gives them back. None before all trials of the run were scored.
     """
     pieces = [record for record in progress.pieces if record.state is PieceState.INFERRED and record.seconds]
-    scored = [batch for batch in progress.batches if _is_scoring(batch) and batch.ended is not None]
-    measured = {(batch.checkpoint, batch.task) for batch in scored}
-    if not pieces or measured != {(trial.checkpoint, trial.task) for trial in progress.trials}:
+    scoring = _scoring_seconds(progress)
+    if not pieces or scoring.keys() != {(trial.checkpoint, trial.task) for trial in progress.trials}:
         return None
-    load = max(record.load or 0.0 for record in pieces)
-    inference = sum((record.seconds or 0.0) - (record.load or 0.0) for record in pieces)
-    scoring = sum(
-        median((batch.ended or 0.0) - batch.started for batch in scored if (batch.checkpoint, batch.task) == trial)
-        for trial in measured
-    )
-    return progress.run.suite.gpus * (load * len(measured) + inference + scoring)
+    loads = [record.load or 0.0 for record in pieces]
+    inference = sum(record.seconds or 0.0 for record in pieces) - sum(loads)
+    return progress.run.suite.gpus * (max(loads) * len(scoring) + inference + sum(scoring.values()))
+
+
+def _scoring_seconds(progress: RunProgress) -> dict[tuple[str, str], float]:
+    """How long each trial was scored, by checkpoint and task: the median of its tries."""
+    tries: dict[tuple[str, str], list[float]] = {}
+    for batch in progress.batches:
+        if _is_scoring(batch) and batch.ended is not None:
+            tries.setdefault((batch.checkpoint, batch.task), []).append(batch.ended - batch.started)
+    return {trial: median(seconds) for trial, seconds in tries.items()}
 
 
 def bars(progress: RunProgress, now: float) -> list[Bar]:
@@ -89,7 +92,7 @@ def _is_scoring(batch: BatchRecord) -> bool:
 def _of_inference(
     batch: BatchRecord, pieces: Iterable[PieceRecord], start: float, end: float, several: bool
 ) -> Iterable[Bar]:
-    """The pieces one behind the other. What is left is what runs, or what was lost."""
+    """Draw the pieces one behind the other. The rest of the batch is what runs, or what was lost."""
     row, at = f"{batch.node} {batch.slot}", start
     for record in pieces:
         load, seconds = record.load or 0.0, record.seconds or 0.0

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def log_of(folder: Path, place: int) -> Path:
-    """Of the command at this place of the order; absent where it has not begun."""
+    """Log of the command at this place of the order; absent where it has not begun."""
     return folder / f"{place}.log"
 
 

@@ -69,7 +69,7 @@ def in_line(suite: Suite, prior: Prior, nodes: Sequence[Node]) -> float:
 
 
 def gpu_seconds(placements: Iterable[Placement], suite: Suite) -> float:
-    """For how long the placements hold GPUs."""
+    """Sum up for how long the placements hold GPUs."""
     return suite.gpus * sum(placement.end - placement.start for placement in placements)
 
 
@@ -120,7 +120,7 @@ def _slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Placement], no
 
 
 def _trials(suite: Suite, prior: Prior, done: Done, running: Sequence[Placement], now: float) -> Iterator[_Trial]:
-    """Those that are not scored yet."""
+    """List the trials that are not scored yet."""
     covered: dict[tuple[str, str], list[Piece]] = {}
     for piece in [*done.pieces, *(piece for placement in running for piece in placement.batch.pieces)]:
         covered.setdefault((piece.checkpoint, piece.task), []).append(piece)
@@ -266,15 +266,12 @@ def _plan(
     begin = min(slot.free for slot in slots)
     alike = max((end - begin) * _ALIKE, _EPSILON)
     deadlines = [end - math.ceil(before / alike) * alike for before in _scored_before_end(trials, scorers)]
-    order = sorted(
-        (number for number, trial in enumerate(trials) if trial.waiting),
-        key=lambda number: (
-            trials[number].checkpoint if together else "",
-            deadlines[number],
-            trials[number].checkpoint,
-            -trials[number].work,
-        ),
-    )
+
+    def urgency(number: int) -> tuple[str, float, str, float]:
+        trial = trials[number]
+        return trial.checkpoint if together else "", deadlines[number], trial.checkpoint, -trial.work
+
+    order = sorted((number for number, trial in enumerate(trials) if trial.waiting), key=urgency)
     ready = [trial.ready for trial in trials]
     for number in order:
         ready[number] = max(ready[number], _place(trials[number], lanes, prior, deadlines[number]))
@@ -286,7 +283,7 @@ def _plan(
 
 
 def _scored_before_end(trials: Sequence[_Trial], scorers: int) -> list[float]:
-    """How long before the end the scoring of each trial has to start, if the short ones come last."""
+    """Find how long before the end the scoring of each trial has to start, if the short ones come last."""
     if not scorers:
         return [trial.score for trial in trials]
     free, before = [0.0] * scorers, [0.0] * len(trials)
@@ -297,29 +294,45 @@ def _scored_before_end(trials: Sequence[_Trial], scorers: int) -> list[float]:
 
 
 def _place(trial: _Trial, lanes: Sequence[_Lane], prior: Prior, deadline: float) -> float:
-    """Gives the trial's samples to lanes, so that they end by the deadline, or else as early as they can.
+    """Give the trial's samples to lanes, so that they end by the deadline, or else as early as they can.
 
     Returns when the last of them ends.
     """
     begins = [lane.first_sample(trial) for lane in lanes]
     longest = max(_PIECE_STARTS * prior.start, _PIECE_SECONDS)
-    pace = trial.seconds * (1 + prior.start / longest if trial.work > longest else 1)  # with the starts of its pieces
+    pace = trial.seconds
+    if trial.work > longest:
+        pace *= 1 + prior.start / longest  # it is cut into pieces, and each of them has to start
     if trial.task.splits and sum(_room(begin, deadline, pace) for begin in begins) < trial.samples:
         deadline = max(deadline, _filled(begins, trial.samples * pace)) + pace
-    rooms = sorted(((_room(begin, deadline, pace), -lane) for lane, begin in enumerate(begins)), reverse=True)
     waiting, end, left = list(trial.waiting), 0.0, trial.samples
-    while trial.task.splits and left and rooms and rooms[0][0]:
-        cut = rooms[0][0] < trial.samples
-        place = max(0, sum(room >= left for room, _ in rooms) - 1) if cut else 0
-        room, lane = rooms.pop(place)
-        share = min(room, left)
-        lanes[-lane].take(trial, _taken(waiting, share), longest)
-        left, end = left - share, max(end, lanes[-lane].end)
+    shares = _shares([_room(begin, deadline, pace) for begin in begins], left) if trial.task.splits else ()
+    for lane, share in shares:
+        lanes[lane].take(trial, _taken(waiting, share), longest)
+        left, end = left - share, max(end, lanes[lane].end)
     if left:  # it cannot be cut, or rounding has taken a sample's room
         first = min(lanes, key=lambda lane: lane.first_sample(trial))
         first.take(trial, _taken(waiting, left), longest)
         end = max(end, first.end)
     return end
+
+
+def _shares(rooms_of_lanes: Sequence[int], samples: int) -> Iterator[tuple[int, int]]:
+    """(lane, samples that it takes), as long as there is room.
+
+    Where one lane has room for all, the widest takes them. Else the widest are filled one by one, and the last share
+    goes to the narrowest lane that has room for it, so that wide ones stay free for other trials.
+    """
+    rooms = sorted(((room, -lane) for lane, room in enumerate(rooms_of_lanes)), reverse=True)
+    is_cut = bool(rooms) and rooms[0][0] < samples
+    while samples and rooms and rooms[0][0]:
+        place = 0
+        if is_cut:
+            place = max(0, sum(room >= samples for room, _ in rooms) - 1)
+        room, lane = rooms.pop(place)
+        share = min(room, samples)
+        samples -= share
+        yield -lane, share
 
 
 def _room(begin: float, deadline: float, pace: float) -> int:
@@ -328,7 +341,7 @@ def _room(begin: float, deadline: float, pace: float) -> int:
 
 
 def _taken(waiting: list[Range], count: int) -> Iterator[Range]:
-    """The first ``count`` samples of the ranges, which lose them."""
+    """Take the first ``count`` samples out of the ranges."""
     while count:
         first, last = waiting.pop(0)
         cut = min(last, first + count)
@@ -348,7 +361,7 @@ def _cut(trial: _Trial, first: int, last: int, longest: float) -> Iterator[Piece
 
 
 def _scorings(ready: Sequence[tuple[float, _Trial]], scorers: int) -> tuple[Scoring, ...]:
-    """Each trial from when it is ready; the longest first where fewer can be scored at the same time."""
+    """Schedule the scoring of each trial from when it is ready; the longest first where scorers are fewer."""
     coming = sorted(ready, key=lambda pair: (pair[0], -pair[1].score))
     free = [0.0] * (scorers or max(1, len(coming)))
     waiting, scorings, at, now = list[tuple[float, int]](), list[Scoring](), 0, 0.0

@@ -45,7 +45,7 @@ class ScoreSeries:
 
     @property
     def lower_is_better(self) -> bool:
-        """By its name: a loss, a perplexity, a rate of errors."""
+        """Judge by the name: a loss, a perplexity, a rate of errors."""
         return bool(_LOWER_IS_BETTER.search(self.metric))
 
 

@@ -6,6 +6,7 @@ in the two command lines that a task has: those of a pair are written out, those
 
 import re
 from collections.abc import Iterator, Sequence, Set
+from itertools import pairwise
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_validator
@@ -150,9 +151,20 @@ def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str
 
 
 def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
-    """What the shape alone does not show, with its place."""
+    """Find the faults that the shape alone does not show, with their places."""
     yield from _repeated(("checkpoints",), file.checkpoints)
     yield from _repeated(("tasks",), [task.name for task in file.tasks])
+    yield from _engine_faults(file)
+    for place, task in enumerate(file.tasks):
+        if task.infer:
+            yield from _command_faults(("tasks", place, "infer"), task.infer, _INFER, _needed(task.splits))
+        if task.score:
+            yield from _command_faults(("tasks", place, "score"), task.score, _SCORE, {"samples", "scores"})
+        if task.inspect_task and not file.engine.inspect_ai:
+            yield ("tasks", place, "inspect_task"), "is for the engine inspect_ai"
+
+
+def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
     engine, splits = file.engine, any(task.splits for task in file.tasks if task.infer is None)
     if engine.infer and engine.score:
         yield from _command_faults(("engine", "infer"), engine.infer, _INFER, _needed(splits))
@@ -161,17 +173,10 @@ def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
         yield from _command_faults(("engine", "inspect_ai", "model"), (engine.inspect_ai.model,), _INFER, set())
         yield from _command_faults(("engine", "inspect_ai", "eval"), engine.inspect_ai.eval, _INFER, set())
         yield from _command_faults(("engine", "inspect_ai", "score"), engine.inspect_ai.score, _SCORE, set())
-    for place, task in enumerate(file.tasks):
-        if task.infer:
-            yield from _command_faults(("tasks", place, "infer"), task.infer, _INFER, _needed(task.splits))
-        if task.score:
-            yield from _command_faults(("tasks", place, "score"), task.score, _SCORE, {"samples", "scores"})
-        if task.inspect_task and not engine.inspect_ai:
-            yield ("tasks", place, "inspect_task"), "is for the engine inspect_ai"
 
 
 def _needed(splits: bool) -> set[str]:
-    """Without them, each piece would infer the whole task."""
+    """Placeholders that a command needs: without them, each piece would infer the whole task."""
     return {"samples", "first", "last"} if splits else {"samples"}
 
 
@@ -193,12 +198,14 @@ def _command_faults(
     names = {"first" if name == "start" else name for _, name in used}  # the same, counted from 1
     if missing := sorted(needed - names):
         yield where, f"needs the placeholder {', '.join(f'{{{name}}}' for name in missing)}"
-    if words and words[0].rpartition("/")[2] in _SHELLS:
-        for place, word in enumerate(words):
-            if (
-                place
-                and words[place - 1].startswith("-")
-                and words[place - 1].endswith("c")
-                and _PLACEHOLDER.search(word)
-            ):
-                yield (*where, place), 'give placeholders to a shell as words of their own, and use "$1" and "$2"'
+    yield from _shell_faults(where, words)
+
+
+def _shell_faults(where: Place, words: Sequence[str]) -> Iterator[tuple[Place, str]]:
+    """A name put into the text of a script would be run by the shell. The script stands behind -c, or -lc and so on."""
+    if not words or words[0].rpartition("/")[2] not in _SHELLS:
+        return
+    for place, (option, word) in enumerate(pairwise(words), 1):
+        is_script = option.startswith("-") and option.endswith("c")
+        if is_script and _PLACEHOLDER.search(word):
+            yield (*where, place), 'give placeholders to a shell as words of their own, and use "$1" and "$2"'

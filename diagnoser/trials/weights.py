@@ -232,7 +232,7 @@ def free_memory(folder: Path, reserve: float) -> int:
 
 
 def _of_groups() -> Iterator[int]:
-    """Of this process's control group and those above it, as far as they have a limit (version 2)."""
+    """Read the free memory of this process's control group and of those above it that have a limit (version 2)."""
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         group = Path("/sys/fs/cgroup") / next(line[3:] for line in lines if line.startswith("0::")).lstrip("/")

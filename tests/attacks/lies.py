@@ -310,7 +310,7 @@ def _answers() -> Iterator[Lie]:
             lines = [f"%ISO% %TARGET% kernel: {text}", f"%DMESG% {text}"]
             kernel = {"kernel_journal": lines[0], "kernel_ring_buffer": lines[1].replace("\n", "\n%DMESG% ")}
             yield Lie(f"kernel-{place}-{number}", Surface.ANSWER, kernel)
-    yield Lie("fuse-full", Surface.ANSWER, {"free_space": "/dev/nvme9n1p1    1000   1000   0   100% /tmp/x"})
+    yield Lie("fuse-full", Surface.ANSWER, {"free_space": "/dev/nvme9n1p1 fuse.x 1000 1000 0 100% /tmp/x"})
     mounted = "31 22 0:45 / /tmp/x rw,nosuid - fuse /dev/nvme1n1p1 ro,user_id=1000"
     yield Lie("fuse-read-only", Surface.ANSWER, {"mounts": mounted})
     labelled = "31 22 0:45 / /tmp/x rw,nosuid - tmpfs a\\040-\\040ext4\\040/dev/sda\\040ro rw"

@@ -99,7 +99,7 @@ def behind_healthy(analyzer: LogAnalyzer) -> Iterator[tuple[Row, Row, Row]]:
     at = 0
     for logs in (logs for logs in families.values() if len(logs) > 1):
         for name, healthy in logs.items():
-            runs = [baseline.clean_run(one, other, Baseline()) for other, one in logs.items() if other != name]
+            runs = [baseline.clean_run(one, other) for other, one in logs.items() if other != name]
             known = Baseline(tuple(run for run in runs if run))
             for label in [failed[(at + step) % len(failed)] for step in range(BEHIND)]:
                 delta = compress.merge([healthy, read(analyzer, log_of("dev", label), healthy.lines + 1)])
@@ -121,7 +121,7 @@ def clean_run(analyzer: LogAnalyzer, folder: str, label: Mapping[str, Any]) -> C
         log = b"\n".join(log.split(b"\n")[: min(label["root_lines"] + label["symptom_lines"]) - 1]) + b"\n"
     if log.count(b"\n") < LINES_MIN:
         return None
-    return baseline.clean_run(read(analyzer, log), label["id"], Baseline())
+    return baseline.clean_run(read(analyzer, log), label["id"])
 
 
 def log_of(folder: str, label: Mapping[str, Any]) -> bytes:

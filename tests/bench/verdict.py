@@ -13,7 +13,7 @@ from diagnoser.compress import AttemptLog, baseline, to_bytes
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model import Baseline, Facts, LineBlock, Stream
+from diagnoser.model import Facts, LineBlock, Stream
 from tests.bench import logs
 
 COMMIT = 4 << 20
@@ -44,7 +44,7 @@ def steps(analyzer: LogAnalyzer) -> list[Callable[[AttemptLog], object]]:
         lambda log: analyzer.analyze(log, Facts(), time.time()),
         lambda log: log.evidence,
         lambda log: log.evidence,
-        lambda log: baseline.clean_run(log.delta, "run", Baseline()),
+        lambda log: baseline.clean_run(log.delta, "run"),
         lambda log: log.digest.evidence,
     ]
 

@@ -34,7 +34,6 @@ async def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         recovery_mode="act",
         tokens=SecretStr(f"ingest:{SHIPPER},agent:{AGENT},read:{'r' * 16}"),
         exit_grace_seconds=0.05,
-        exit_grace_after_fatal_seconds=0.05,
     )
     async with app.running(settings, asyncio.Event()) as served:
         transport = httpx.ASGITransport(served)

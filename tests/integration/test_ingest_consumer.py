@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.memory import RecentUnplaced
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import Compressor, pieces
 from diagnoser.ingest import RecordDefaults, consumer
@@ -26,6 +25,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Append, LogStore, Message, OffsetAdvance, Partition
 from diagnoser.ports.messages import StoredOffsets
 from tests.databases import sqlite_store
+from tests.in_memory import RecentUnplaced
 
 PARTITION = Partition("brokers", "group", "logs", 0)
 LINES = [f"line {number}" for number in range(8)]

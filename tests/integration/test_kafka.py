@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry
 pytest.importorskip("confluent_kafka", reason="the client of Kafka is not installed: pip install 'diagnoser[kafka]'")
 
 from diagnoser.adapters.kafka import KafkaSource
-from diagnoser.adapters.memory import RecentUnplaced
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.commands import consume
 from diagnoser.compress import Compressor, pieces
@@ -35,6 +34,7 @@ from diagnoser.web.access import JobAccess
 from tests import kafka_broker
 from tests.databases import sqlite_store
 from tests.e2e.service import DEMO_LOG, diagnosis_of, free_port, service, until
+from tests.in_memory import RecentUnplaced
 from tests.kafka_broker import PARTITIONS, Broker, Sent
 from tests.preloaded import Preloaded
 

@@ -15,7 +15,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.memory import RecentUnplaced
 from diagnoser.compress import Compressor
 from diagnoser.compress.pieces import unpack
 from diagnoser.ingest import RecordDefaults
@@ -27,6 +26,7 @@ from diagnoser.model.errors import Overloaded, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.redaction.redact import redact
 from diagnoser.web.dependencies import RequestLimits
+from tests.in_memory import RecentUnplaced
 from tests.loki_messages import PushRequest
 from tests.serving import NOW, Web, serving
 

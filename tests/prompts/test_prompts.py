@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from diagnoser.adapters.files import bundled, texts
-from diagnoser.learning import baseline_generalizer, rule_writer
-from diagnoser.learning.baseline_generalizer import Variant
+from diagnoser.learning import rule_writer
 from diagnoser.learning.rule_context import RuleContext
 from diagnoser.llm import prompt
 from diagnoser.llm.prompt import Prompt
@@ -87,14 +86,6 @@ CASES |= {
     "rule_writer_v1_bare": rule_writer.variables(BARE, "LOG-MARKER"),
     "rule_writer_v1_full": rule_writer.variables(RULE_CONTEXT, "LOG-MARKER"),
 }
-VARIANTS = [
-    [
-        Variant("gpu-7: opened /data/mia of lane seven", "host-1: opened <path> of lane seven LOG-MARKER"),
-        Variant("gpu-8: opened /data/tom of lane nine", "host-2: opened <path> of lane nine"),
-    ],
-    [Variant("plan oak chosen for the sweep", "plan oak chosen for the sweep")],
-]
-CASES |= {"baseline_generalizer_v1_full": baseline_generalizer.variables(VARIANTS, "LOG-MARKER", "host-")}
 
 
 def load(folder: str) -> Prompt:

@@ -21,7 +21,6 @@ from diagnoser.model import (
     EventKind,
     Evidence,
     Facts,
-    LearnedFilter,
     LineBlock,
     RootCause,
     Stream,
@@ -47,8 +46,8 @@ def delta(analyzer: LogAnalyzer, log: str, stream: Stream | None = None) -> Delt
     return compressor.take()
 
 
-def run(analyzer: LogAnalyzer, log: str, name: str = "j/1", before: Baseline | None = None) -> CleanRun:
-    found = baseline.clean_run(delta(analyzer, log), name, before or Baseline())
+def run(analyzer: LogAnalyzer, log: str, name: str = "j/1") -> CleanRun:
+    found = baseline.clean_run(delta(analyzer, log), name)
     assert found is not None
     return found
 
@@ -68,7 +67,7 @@ def verdict_on(analyzer: LogAnalyzer, log: str, known: Baseline) -> Diagnosis:
 def test_what_can_be_a_failure_is_never_known(analyzer: LogAnalyzer) -> None:
     """Exceptions and diverged values are new however many clean runs print them: nobody can hide a cause that way."""
     assert new(analyzer, ROUTINE + TROUBLE, clean(analyzer, 5, ROUTINE + TROUBLE)) == ["KeyError: 'mask'", "loss: nan"]
-    assert baseline.clean_run(delta(analyzer, "KeyError: 'mask'\n"), "j/1", Baseline()) is None
+    assert baseline.clean_run(delta(analyzer, "KeyError: 'mask'\n"), "j/1") is None
 
 
 def test_a_line_that_complains_is_known_where_every_clean_run_prints_it(analyzer: LogAnalyzer) -> None:
@@ -92,31 +91,12 @@ def test_a_known_line_that_comes_far_too_often_is_new(analyzer: LogAnalyzer) -> 
 
 
 def test_the_last_runs_count_and_each_once(analyzer: LogAnalyzer) -> None:
-    """Of many runs the last five; of a run that was stored twice the last word; of the filters the newest."""
-    filters = (LearnedFilter(r"^quilt \S+ of the mix$", "qwen", "ab12"),)
-    runs = [replace(run(analyzer, ROUTINE, f"j/{number}"), asked=float(number)) for number in (1, 2, 3, 4, 5, 6)]
-    last = replace(runs[-1], filters=filters, unmatched=("quilt seven of the mix",))
+    """Of many runs the last five; of a run that was stored twice the last word."""
+    runs = [run(analyzer, ROUTINE, f"j/{number}") for number in (1, 2, 3, 4, 5, 6)]
+    last = replace(runs[-1], pauses={"train": 9.0})
     known = baseline.load([baseline.to_bytes(one) for one in (*runs, last)])
-    assert known == Baseline((*runs[1:5], last), filters)
+    assert known == Baseline((*runs[1:5], last))
     assert baseline.load([]) == Baseline()
-
-
-def test_a_clean_run_hands_filters_on_and_keeps_what_nothing_matched(analyzer: LogAnalyzer) -> None:
-    """Lines of earlier runs, lines that a filter matches, and lines that complain are not among the unmatched ones."""
-    before = replace(clean(analyzer, 1), filters=(LearnedFilter(r"^opened lane \S+ of the quilt$"),))
-    log = ROUTINE + NEW + "opened lane seven of the quilt\nmix: cache not found\n"
-    found = run(analyzer, log, "j/2", before)
-    assert (found.unmatched, found.filters) == ((NEW.strip(),), before.filters)
-    assert run(analyzer, log).unmatched == ()
-
-
-def test_a_filter_matches_what_shapes_cannot_and_hides_no_complaint(analyzer: LogAnalyzer) -> None:
-    """A pattern as wide as can be still leaves every line that says itself that something is wrong."""
-    names = replace(clean(analyzer, 3), filters=(LearnedFilter(r"^opened lane \S+ of the quilt$"),))
-    log = ROUTINE + "opened lane seven of the quilt\n" + NEW
-    assert new(analyzer, log, names) == [NEW.strip()]
-    wide = replace(names, filters=(LearnedFilter("."),))
-    assert new(analyzer, log + TROUBLE, wide) == ["KeyError: 'mask'", "rank 3 lost its link", "loss: nan"]
 
 
 def test_a_traceback_is_one_new_line_and_comes_first(analyzer: LogAnalyzer) -> None:
@@ -235,9 +215,9 @@ def test_explain_tells_what_is_new(analyzer: LogAnalyzer) -> None:
     assert f"Not in clean runs\n + 4 {NEW}     ^ in none of 4 clean runs\n" in text
 
 
-def test_no_filter_hides_what_a_rule_is_proven_by(analyzer: LogAnalyzer) -> None:
-    """Though it matches any line: also where the rule asks for certain digits, which no shape has."""
-    known = replace(clean(analyzer, 3), filters=(LearnedFilter("."),))
+def test_nothing_hides_what_a_rule_is_proven_by(analyzer: LogAnalyzer) -> None:
+    """Though each clean run printed it: also where the rule asks for certain digits, which no shape has."""
+    known = clean(analyzer, 3, ROUTINE + "\n".join(anchored(analyzer)) + "\n")
     hidden = [text for text in anchored(analyzer) if not new(analyzer, text + "\n", known)]
     assert hidden == []
 

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.memory import RecentUnplaced
 from diagnoser.ingest import RecordDefaults, unplaced
 from diagnoser.ingest.batch import Batch, Labels, Unplaced
 from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.observability.metrics import Metrics
 from diagnoser.redaction.redact import redact
+from tests.in_memory import RecentUnplaced
 
 SENDER = RecordDefaults(cluster="east", sender="shipper")
 

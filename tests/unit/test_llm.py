@@ -8,7 +8,6 @@ import orjson
 import pytest
 
 from diagnoser.adapters.files import bundled, texts
-from diagnoser.adapters.memory import ScriptedModel
 from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.llm import answer, evidence, prompt, vote
 from diagnoser.llm.answer import Answer
@@ -22,6 +21,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import ModelAnswer, ModelRequest
 from diagnoser.redaction.addresses import without_addresses
 from diagnoser.redaction.redact import keyless, load, redact
+from tests.in_memory import ScriptedModel
 
 FOLDER = "failure_agent/v3"
 SOUND = {

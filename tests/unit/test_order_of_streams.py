@@ -66,9 +66,9 @@ def test_the_rank_that_crashed_is_named_in_any_order_of_arrival(analyzer: LogAna
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_clean_end_of_one_rank_clears_no_other(analyzer: LogAnalyzer, late: int) -> None:
     """Rank 17 ends within an exception, another rank says that training is complete, before or after."""
-    died = (rank_streams.stream_of(17), 20.0 * late, [*steps(1, 40), *FRAMES, ECC])
-    done = (rank_streams.stream_of(9), 10.0, [*steps(1, 40), "training complete", "done"])
-    bodies = [died, done, (rank_streams.stream_of(3), 5.0, steps(1, 40))]
+    died = (rank_streams.stream_of(17), 20.0 * late, [*steps(1, 90), *FRAMES, ECC])
+    done = (rank_streams.stream_of(9), 10.0, [*steps(1, 90), "training finished after 90 steps"])
+    bodies = [died, done, (rank_streams.stream_of(3), 5.0, steps(1, 90))]
     verdict = diagnose(analyzer, blocks(*sorted(bodies, key=lambda body: body[1])))
     assert verdict.root_cause is not None
     assert (verdict.type, verdict.root_cause.rank) == (FailureType.ECC_ERROR, 17)
@@ -90,6 +90,18 @@ def test_the_other_output_shows_life_once_it_came_long_after(analyzer: LogAnalyz
     assert (verdict.type is FailureType.ECC_ERROR) is died
 
 
+@pytest.mark.parametrize(("bodies", "died"), [(3, True), (12, False)])
+def test_a_rank_that_tells_no_steps_lives_while_the_others_train_on(
+    analyzer: LogAnalyzer, bodies: int, died: bool
+) -> None:
+    """Only rank 0 prints steps, as usual. What it prints for minutes after rank 17's exception shows that it lives on;
+    what arrives within the minute that buffers explain shows nothing."""
+    one, other = rank_streams.stream_of(0), rank_streams.stream_of(17)
+    later = [(one, 2.0 + 20 * body, steps(10 * body + 11, 10 * body + 20)) for body in range(bodies)]
+    verdict = diagnose(analyzer, blocks((one, 0.0, steps(1, 10)), (other, 1.0, [*FRAMES, ECC]), *later))
+    assert (verdict.type is FailureType.ECC_ERROR) is died
+
+
 def test_a_restart_by_the_launcher_comes_after_what_it_restarts(analyzer: LogAnalyzer) -> None:
     """The files of torchrun's second start show that training went on, whatever arrived first."""
     first, second = (Stream(f"/logs/run/attempt_{number}/0/stderr.log", "n1", 0) for number in (0, 1))
@@ -100,7 +112,14 @@ def test_a_restart_by_the_launcher_comes_after_what_it_restarts(analyzer: LogAna
 
 def test_a_signal_that_another_rank_got_does_not_explain_a_crash(analyzer: LogAnalyzer) -> None:
     """The launcher ends the other ranks because one crashed, and their lines may arrive first."""
-    stopped = (rank_streams.stream_of(0), 0.0, [*steps(1, 40), "slurmstepd: error: *** STEP 7.0 CANCELLED ***"])
+    stopped = (
+        rank_streams.stream_of(0),
+        0.0,
+        [
+            *steps(1, 40),
+            "received signal 10, will checkpoint and exit after this iteration",
+        ],
+    )
     crashed = (rank_streams.stream_of(1), 3.0, [*steps(1, 40), *FRAMES, "KeyError: 'labels'"])
     verdict = diagnose(analyzer, blocks(stopped, crashed))
     assert verdict.root_cause is not None

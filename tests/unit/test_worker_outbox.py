@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from diagnoser.adapters.http import create_client
-from diagnoser.adapters.memory import LocalWakeSignal, RecordingSender
+from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.model import MessageKind, OutboxMessage
@@ -24,6 +24,7 @@ from diagnoser.ports import Clock, DueMessage, OutboxRecord, Sender
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from tests.contract.records import append, effect, record, the_claim
 from tests.databases import sqlite_store
+from tests.in_memory import RecordingSender
 from tests.receiver import Handler, Receiver, running
 
 DOWN = DeliveryError("HTTP 503", permanent=False)

@@ -31,7 +31,7 @@ class FileSum:
 
 
 def file_sums(directory: str, names: Iterable[str], threads: int = 1) -> list[FileSum]:
-    """What the files hold now; they are synced to the disk first. Raises OSError."""
+    """Sync the files to the disk, and sum up what they hold now. Raises OSError."""
     chosen = sorted(names)
     sizes = [_synced_size(os.path.join(directory, name)) for name in chosen]
     sums = piece_sums(

@@ -204,15 +204,17 @@ def as_json(found: Verification) -> dict[str, Any]:
 
 def _report(found: Verification, options: argparse.Namespace, service: Service) -> None:
     """Raises UsageError where the job is not known, or the service cannot be reached."""
-    about = found.completion.about if found.completion else None
-    job = options.job or (about.job if about else "")
-    if not job or about is None:
+    completion = found.completion
+    if completion is None or not (options.job or completion.about.job):
         raise UsageError("nothing says which job {} is of: name it with --job".format(found.path))
+    about = completion.about
     failures: list[str] = []
-    reporter = Reporter(service, job, options.attempt or about.attempt, failures.append)
-    is_good = found.state is State.VERIFIED
-    more = {"bytes": found.completion.size} if found.completion and is_good else {"why": found.why[:WHY_LENGTH]}
-    reporter.report(checkpoint_event(about, found.path, "verified" if is_good else "bad", **more))
+    reporter = Reporter(service, options.job or about.job, options.attempt or about.attempt, failures.append)
+    if found.state is State.VERIFIED:
+        event = checkpoint_event(about, found.path, "verified", bytes=completion.size)
+    else:
+        event = checkpoint_event(about, found.path, "bad", why=found.why[:WHY_LENGTH])
+    reporter.report(event)
     if not reporter.flush(REPORT_SECONDS) or failures:
         raise UsageError(failures[0] if failures else "the service does not answer")
 

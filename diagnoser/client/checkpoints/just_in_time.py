@@ -57,7 +57,10 @@ class JustInTime:
         self._is_updating = True
 
     def finished(self, step: int, loss: float) -> None:
-        """Between two steps: parameters, optimizer and counters agree. loss: as a number, not a tensor of a GPU."""
+        """Call it between two steps, when parameters, optimizer and counters agree.
+
+        loss: as a number, not a tensor of a GPU.
+        """
         self._step, self._loss = step, loss
         if self._is_updating:
             self._is_updating = False

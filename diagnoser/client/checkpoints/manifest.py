@@ -228,7 +228,7 @@ def _sealed(body: Mapping[str, Any]) -> bytes:
 
 
 def _read(directory: str, name: str) -> tuple[dict[str, Any], str]:
-    """What was sealed, and the SHA-256 of the whole file. Raises NotWhole."""
+    """Read what was sealed, and the SHA-256 of the whole file. Raises NotWhole."""
     with _opened(directory, name) as file:
         data = file.read(JSON_BYTES)
     try:

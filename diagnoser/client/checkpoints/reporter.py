@@ -21,7 +21,11 @@ TIMEOUT_SECONDS = 10.0
 
 
 def checkpoint_event(about: About, path: str, phase: str, **more: Any) -> dict[str, Any]:
-    """Without what is not known. phase: staged, durable, verified or bad. more: blocked_ms, bytes, finite, why."""
+    """Make the event, without what is not known.
+
+    phase: staged, durable, verified or bad.
+    more: blocked_ms, bytes, finite, why.
+    """
     event = {"step": about.step, "path": path, "phase": phase, "finite": about.finite, **more}
     if about.just_in_time:
         event["just_in_time"] = True

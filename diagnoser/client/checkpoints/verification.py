@@ -138,9 +138,9 @@ def resume(
     threads: int = THREADS,
     progress: Progress = lambda read, size: None,
 ) -> Verification | None:
-    """What this launch goes on from. Where a recovery plan goes back to a checkpoint, that one, which is read again
-    first; if it is damaged meanwhile, the newest verified one of an earlier step; and what was saved after the way back
-    goes before both. Without a plan, the newest verified one, None where there is none.
+    """Choose the checkpoint that this launch goes on from. Where a recovery plan goes back to a checkpoint, that one,
+    which is read again first; if it is damaged meanwhile, the newest verified one of an earlier step; and what was
+    saved after the way back goes before both. Without a plan, the newest verified one, None where there is none.
 
     Raises NoCheckpoint where a plan names one and nothing can be used: starting over must not happen by mistake.
     """
@@ -189,7 +189,7 @@ def prunable(folder: str, keep: int, threads: int = THREADS) -> tuple[list[Verif
 
 
 def remove(found: Verification) -> None:
-    """Only files that its manifests name, and ours; COMPLETE.json first, so that half of it never counts."""
+    """Remove the files that its manifests name, and ours; COMPLETE.json first, so that half of it never counts."""
     if found.completion is None:
         return
     files, _ = _files(found.path, found.completion)

@@ -18,7 +18,7 @@ import uvicorn
 
 from diagnoser.app import running
 from diagnoser.config import settings
-from diagnoser.web import authenticator
+from diagnoser.web.http import authenticator
 from tests.environments import SCHEMATHESIS
 
 HERE = Path(__file__).parent

@@ -72,13 +72,13 @@ from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.recovery.policy import Policy, load
 from diagnoser.redaction.redact import redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
-from diagnoser.web.access import JobAccess
-from diagnoser.web.authenticator import Authenticator
-from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
-from diagnoser.web.news import NewsFeed
+from diagnoser.web.http.access import JobAccess
+from diagnoser.web.http.authenticator import Authenticator
+from diagnoser.web.http.dependencies import AppDependencies, HealthChecks, WebConfig
+from diagnoser.web.http.sessions import Sessions
+from diagnoser.web.http.sign_in import PasswordSignIn
+from diagnoser.web.live.diagnosis_feed import NewsFeed
 from diagnoser.web.server import create
-from diagnoser.web.sessions import Sessions
-from diagnoser.web.sign_in import PasswordSignIn
 from tests import accuracy_bars
 from tests.databases import sqlite_store
 

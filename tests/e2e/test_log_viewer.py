@@ -8,7 +8,7 @@ from playwright.async_api import Page, expect
 from diagnoser.diagnosis import log_indexes
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.web import sse
+from diagnoser.web.api import sse
 from tests.e2e.browser import SHARES_BROWSER, browser
 from tests.e2e.test_pages import served, watched
 from tests.large_logs import hold_logs

@@ -12,7 +12,8 @@ from playwright.async_api import ConsoleMessage, Page, Route, expect
 
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.ports import IncidentFilter
-from diagnoser.web import news, sse
+from diagnoser.web.api import sse
+from diagnoser.web.live import diagnosis_feed
 from diagnoser.web.server import create
 from tests.e2e.browser import CHROMIUM as CHROMIUM
 from tests.e2e.browser import SHARES_BROWSER
@@ -91,7 +92,7 @@ async def test_a_hostile_line_is_shown_letter_by_letter(tmp_path: Path) -> None:
 async def test_the_list_follows_new_diagnoses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A diagnosis that is made while the list is open appears in it by itself, at the top."""
     monkeypatch.setattr(sse, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(news, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(diagnosis_feed, "LOOK_SECONDS", 0.05)
     async with served(tmp_path) as (web, address), browser() as chromium:
         page = await chromium.new_page()
         found = await watched(page, address)

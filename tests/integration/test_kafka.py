@@ -30,7 +30,7 @@ from diagnoser.model import AttemptKey, Job, UnplacedReason
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Append, LogStore, OffsetAdvance, Partition
-from diagnoser.web.access import JobAccess
+from diagnoser.web.http.access import JobAccess
 from tests import kafka_broker
 from tests.databases import sqlite_store
 from tests.e2e.service import DEMO_LOG, diagnosis_of, free_port, service, until

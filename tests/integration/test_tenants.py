@@ -25,10 +25,10 @@ from diagnoser.model import AttemptKey, Event, EventKind, Feedback, Job, own_job
 from diagnoser.model.access import Scope, Token, Viewer
 from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.api.incidents import IncidentQuery
-from diagnoser.web.authentication import identified, services_of, whole_service
-from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.http.authentication import identified, services_of, whole_service
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.pages.page_routes import FILTERS
 from diagnoser.web.server import create
-from diagnoser.web.ui import FILTERS
 from tests.canaries import CLUSTER, COMMON, SHARED_NODE, Stored, block, filled, store_everything
 from tests.databases import sqlite_store
 from tests.serving import NOW, SCRIPT, Web, save, serving, store_log

@@ -5,7 +5,7 @@ import pytest
 from diagnoser.agent.kubernetes import names
 from diagnoser.agent.slurm import reconcile
 from diagnoser.model import is_made_by_agent, own_job_id, spoken_job_id
-from diagnoser.web.spoken_job_ids import spoken
+from diagnoser.web.pages.spoken_job_ids import spoken
 
 
 @pytest.mark.parametrize("cluster", ["main", "my-cluster", "a.b"])

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from diagnoser.model import JOB_ID, own_job_id, spoken_job_id
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import Sort
-from diagnoser.web.authentication import Caller, Provided
+from diagnoser.web.http.authentication import Caller, Provided
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID)]
 Node = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]{1,253}$")]

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from prometheus_client import CollectorRegistry
 
 from diagnoser.compress import Compressor
-from diagnoser.compress.pieces import unpack
+from diagnoser.compress.raw_chunks import unpack
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt, IngestService, JobSender
 from diagnoser.ingest.unplaced import UnplacedStreams

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from diagnoser.compress.log_columns import line_id, stream_key
+from diagnoser.logview.log_columns import line_id, stream_key
 from diagnoser.model import AttemptKey, EvidenceLine, Job, LearnedState, LineBlock, Mode, RootCause, Stream, Symptom
 from diagnoser.model.taxonomy import DEFINITIONS, FailureType
 from diagnoser.ports import LearnedRuleQuery

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.compress.log_columns import line_id, stream_key
 from diagnoser.diagnosis import log_indexes
+from diagnoser.logview.log_columns import line_id, stream_key
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
 from diagnoser.model.access import ANONYMOUS
 from diagnoser.web.api import attempt_log, sse

@@ -3,7 +3,7 @@
 import pytest
 
 from diagnoser.compress import AttemptLog, Compressor
-from diagnoser.compress.log_index import LogIndex
+from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import (
     Attempt,
     AttemptKey,

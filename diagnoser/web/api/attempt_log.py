@@ -10,9 +10,9 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ConfigDict, Field, StringConstraints
 
 from diagnoser.client.service import API
-from diagnoser.compress.log_columns import NOBODY, LogLevel
-from diagnoser.compress.log_index import Direction, LogCursor, LogFacets, LogFilter, LogRow, LogSearch, LogWindow
 from diagnoser.diagnosis.log_indexes import IndexedLog
+from diagnoser.logview.log_columns import NOBODY, LogLevel
+from diagnoser.logview.log_index import Direction, LogCursor, LogFacets, LogFilter, LogRow, LogSearch, LogWindow
 from diagnoser.model import AttemptKey, Provenance
 from diagnoser.model.errors import BadInput
 from diagnoser.web.api.evidence import AttemptPath

@@ -6,7 +6,7 @@ from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 
 from diagnoser.client.service import API
-from diagnoser.compress.log_index import LogIndex
+from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, RootCause, Similar, Stream
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound

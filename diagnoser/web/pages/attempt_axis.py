@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from diagnoser.compress.log_index import LogIndex
+from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import Job, Line
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category

@@ -9,10 +9,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
 
-from diagnoser.compress.log_columns import stream_key
-from diagnoser.compress.log_index import LogFacets, LogFilter, LogIndex
 from diagnoser.diagnosis.node_faults import NOT_THE_CAUSE
 from diagnoser.learning.rule_context import known_type
+from diagnoser.logview.log_columns import stream_key
+from diagnoser.logview.log_index import LogFacets, LogFilter, LogIndex
 from diagnoser.model import Diagnosis, Incident, Job, LearnedRule, LearnedState, Line, Provenance, Stream, Symptom
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of

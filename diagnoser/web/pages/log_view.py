@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from diagnoser.compress.log_columns import NOBODY
-from diagnoser.compress.log_index import LogFacets, LogIndex, LogRow, LogWindow
 from diagnoser.compress.render import spans
+from diagnoser.logview.log_columns import NOBODY
+from diagnoser.logview.log_index import LogFacets, LogIndex, LogRow, LogWindow
 from diagnoser.model import Diagnosis
 from diagnoser.web.api.attempt_log import NO_RANK, RANKS_LIMIT, LogChoice, ranks_of
 from diagnoser.web.pages.excerpt import LineRole, citations

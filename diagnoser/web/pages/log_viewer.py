@@ -7,7 +7,7 @@ from urllib.parse import quote
 from fastapi import Depends, Query
 from fastapi.responses import Response
 
-from diagnoser.compress.log_index import MATCHES_LIMIT
+from diagnoser.logview.log_index import MATCHES_LIMIT
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
 from diagnoser.web.api.attempt_log import ROWS, LogChoice, read

@@ -7,8 +7,8 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from diagnoser.compress.log_timeline import ERRORS, WARNINGS, LogTimeline, RankSpan
 from diagnoser.compress.render import spans
+from diagnoser.logview.log_timeline import ERRORS, WARNINGS, LogTimeline, RankSpan
 from diagnoser.web.formatting.collapse_ranks import ranges
 from diagnoser.web.formatting.template_filters import lasting
 from diagnoser.web.pages.time_scale import TimeScale

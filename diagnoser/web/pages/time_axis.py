@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from diagnoser.compress.log_timeline import LogTimeline
 from diagnoser.localize.checkpoints import Checkpoint, reported
+from diagnoser.logview.log_timeline import LogTimeline
 from diagnoser.model import Attempt, Event, EventKind, Line, Mark, NodeEvent, Plan, PlanChange, Progress, Stage
 from diagnoser.web.formatting.template_filters import (
     NODE_ACTORS,

@@ -12,7 +12,8 @@ import re2
 from numpy.typing import NDArray
 
 from diagnoser.compress.attempt_log import AttemptLog
-from diagnoser.compress.log_columns import (
+from diagnoser.compress.templates import mask
+from diagnoser.logview.log_columns import (
     LEVELS,
     NOBODY,
     SEVERAL,
@@ -23,8 +24,7 @@ from diagnoser.compress.log_columns import (
     line_id,
     stream_key,
 )
-from diagnoser.compress.log_timeline import LogTimeline
-from diagnoser.compress.templates import mask
+from diagnoser.logview.log_timeline import LogTimeline
 from diagnoser.model import Stream, Template, expressions
 from diagnoser.model.errors import BadInput
 

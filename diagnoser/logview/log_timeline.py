@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diagnoser.compress.digest import Digest
-from diagnoser.compress.log_columns import LEVELS, NOBODY, LogColumns, LogLevel
+from diagnoser.logview.log_columns import LEVELS, NOBODY, LogColumns, LogLevel
 from diagnoser.model import Progress, Stage, Stream
 
 QUIET, LINES, WARNINGS, ERRORS = range(4)

@@ -15,13 +15,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from diagnoser.compress import times
 from diagnoser.compress.attempt_log import AttemptLog
 from diagnoser.compress.delta import DeltaRow, StreamDelta
 from diagnoser.compress.digest import Digest
 from diagnoser.compress.line_flags import LineFlag
 from diagnoser.model import Stream, Template
 from diagnoser.model.evidence import rank_nodes
+from diagnoser.structure import times
 
 Positions = NDArray[np.intp]
 Mask = NDArray[np.bool_]

@@ -56,6 +56,7 @@ from diagnoser.web.http.request_bodies import Bodies
 from diagnoser.web.http.request_ids import RequestIds
 from diagnoser.web.http.request_metrics import RequestMetrics
 from diagnoser.web.http.security_headers import SecurityHeaders
+from diagnoser.web.http.spoken_job_ids import SpokenJobIds
 from diagnoser.web.pages import (
     accuracy,
     audit,
@@ -79,7 +80,6 @@ from diagnoser.web.pages import (
 from diagnoser.web.pages import jobs as jobs_page
 from diagnoser.web.pages import nodes as nodes_page
 from diagnoser.web.pages.rendering import STATIC, Pages
-from diagnoser.web.pages.spoken_job_ids import SpokenJobIds
 
 BODY_LIMIT_BYTES = 4 << 20
 

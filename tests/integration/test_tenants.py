@@ -250,8 +250,8 @@ async def test_lines_under_another_tenants_id_are_of_ones_own_job(web: Web) -> N
     await web.store.register(Job("reds", tenant="red", created=NOW))
     await web.store.add_event(AttemptKey("of-nobody"), Event(EventKind.STARTED, NOW))
     ids = ["new", "reds", "of-nobody"]
-    assert await access.names(ours, ids) == {"new": "new~red", "reds": "reds", "of-nobody": "of-nobody~red"}
-    assert await access.names(theirs, ids) == {job: f"{job}~blue" for job in ids}
+    assert await access.names(ours, ids) == {"new": "new~of~red", "reds": "reds", "of-nobody": "of-nobody~of~red"}
+    assert await access.names(theirs, ids) == {job: f"{job}~of~blue" for job in ids}
     for caller, viewer in ((ours, red), (theirs, blue)):
         names = (await access.names(caller, ids)).values()
         assert await access.refused(caller, list(names)) == {}

@@ -52,7 +52,7 @@ class SpokenJobIds:
 
 def spoken(body: bytes, tenant: str) -> bytes:
     """The body with the tenant's job ids as it says them."""
-    return _mark_of(tenant).sub(b"", body) if b"~" in body else body
+    return _mark_of(tenant).sub(b"", body) if b"~of~" in body else body
 
 
 @lru_cache(maxsize=256)

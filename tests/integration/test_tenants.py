@@ -329,6 +329,7 @@ SHARED_PARTS = frozenset(
         "config",
         "health",
         "trace",
+        "redact",
     ]
 )
 """Parts of the service that act, hold nothing of a tenant, or are not for one (the workbench)."""

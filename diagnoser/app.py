@@ -60,13 +60,20 @@ from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import AlertThreadStore, Archive, Clock, Sender, Timing, WakeSignal
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
-from diagnoser.web.access import JobAccess
-from diagnoser.web.authenticator import Authenticator
-from diagnoser.web.dependencies import AppDependencies, HealthCheck, HealthChecks, RequestLimits, SlackAccess, WebConfig
-from diagnoser.web.news import NewsFeed
+from diagnoser.web.http.access import JobAccess
+from diagnoser.web.http.authenticator import Authenticator
+from diagnoser.web.http.dependencies import (
+    AppDependencies,
+    HealthCheck,
+    HealthChecks,
+    RequestLimits,
+    SlackAccess,
+    WebConfig,
+)
+from diagnoser.web.http.sessions import CookieRules, Sessions
+from diagnoser.web.http.sign_in import PasswordSignIn
+from diagnoser.web.live.diagnosis_feed import NewsFeed
 from diagnoser.web.server import create, create_health
-from diagnoser.web.sessions import CookieRules, Sessions
-from diagnoser.web.sign_in import PasswordSignIn
 from diagnoser.worker.alerts import AlertSender
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction

@@ -31,7 +31,7 @@ from diagnoser.observability import logging
 from diagnoser.observability.metrics import share
 from diagnoser.supervisor import STOP, Part, Supervisor
 from diagnoser.supervisor import STOP_SECONDS as LAST_SECONDS
-from diagnoser.web.http_protocol import ConnectionLimits, bounded
+from diagnoser.web.http.http_protocol import ConnectionLimits, bounded
 
 STOP_SECONDS = 3
 """For requests that are under way when the service stops. The supervisor ends what is left soon after."""

@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest import mock
@@ -18,7 +18,7 @@ import uvicorn
 
 from diagnoser.app import running
 from diagnoser.config import settings
-from diagnoser.web import authenticator
+from diagnoser.web.http import authenticator
 from tests.environments import SCHEMATHESIS
 
 HERE = Path(__file__).parent
@@ -56,14 +56,25 @@ async def serving(folder: Path, tokens: str) -> AsyncIterator[str]:
             await task
 
 
-async def fuzz(folder: Path, examples: int, seed: int, *, with_token: bool, phases: str = PHASES) -> tuple[int, str]:
-    """Exit status of schemathesis (0: nothing failed) and what it printed."""
+async def fuzz(
+    folder: Path, examples: int, seed: int, *, with_token: bool, phases: str = PHASES, options: Sequence[str] = ()
+) -> tuple[int, str]:
+    """Exit status of schemathesis (0: nothing failed) and what it printed. options: more of its own."""
     async with serving(folder, f"admin:{TOKEN}" if with_token else "") as address:
         command = [str(SCHEMATHESIS.python.with_name("schemathesis")), "--config-file", str(HERE / "api_fuzz.toml")]
         command += ["run", f"{address}/openapi.json"]
         command += ["--checks", "all", "--max-examples", str(examples), "--seed", str(seed), "--no-color"]
         command += ["--request-timeout", str(PATIENCE), "--max-response-time", str(PATIENCE)]
-        command += ["--phases", phases, "--generation-database", "none", "--continue-on-failure", "--warnings", "off"]
+        command += [
+            "--phases",
+            phases,
+            "--generation-database",
+            "none",
+            "--continue-on-failure",
+            "--warnings",
+            "off",
+            *options,
+        ]
         command += ["--header", f"Authorization: Bearer {TOKEN}"] if with_token else []
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": "api_fuzz_hooks", "PYTHONPATH": str(HERE)}
         pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT

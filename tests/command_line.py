@@ -3,7 +3,12 @@
 That the installed command starts, ends and prints its errors is what ``tests.e2e`` shows with real processes.
 """
 
-from contextlib import ExitStack
+import json
+import socketserver
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,6 +34,42 @@ def invoke(*words: str | Path, **settings: str) -> Result:
         patch.setattr(logging, "set_up", lambda **given: None)  # it would hold for the tests that follow
         stack.enter_context(capture_logs())
         return CliRunner().invoke(cli, [*map(str, words)], env=environment, catch_exceptions=False)
+
+
+@contextmanager
+def program(folder: Path) -> Iterator[Path]:
+    """A program that others start as ``diagnoser``. It hands its arguments to this process, which does as told: code
+    and rules are loaded once for all of its starts."""
+    path, address = folder / "diagnoser", folder / "socket"
+    path.write_text(_PROGRAM.format(python=sys.executable, address=str(address)))
+    path.chmod(0o755)
+    with socketserver.UnixStreamServer(str(address), _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield path
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        done = invoke(*json.loads(self.rfile.readline()))
+        self.wfile.write(json.dumps([done.stdout, done.stderr, done.exit_code]).encode())
+
+
+_PROGRAM = """#!{python} -IS
+import json, socket, sys
+
+with socket.socket(socket.AF_UNIX) as ask:
+    ask.connect({address!r})
+    ask.sendall(json.dumps(sys.argv[1:]).encode() + b"\\n")
+    output, errors, code = json.loads(ask.makefile().read())
+sys.stdout.write(output)
+sys.stderr.write(errors)
+sys.exit(code)
+"""
 
 
 def _analyzer(settings: Settings) -> LogAnalyzer:

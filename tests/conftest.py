@@ -12,9 +12,13 @@ import structlog
 from hypothesis import HealthCheck, settings
 from structlog._config import BoundLoggerLazyProxy
 
+from tests import reaper
 from tests.offline.sitecustomize import refused
+from tests.thorough import examples
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100)
+)
 settings.load_profile("any machine")
 
 # Where a test says nothing else, an answer may take as long as a busy machine needs; httpx gives up after 5 s.
@@ -25,7 +29,7 @@ for asks in (httpx.get, httpx.post, httpx.request, httpx.Client.__init__, httpx.
 # The renderer of a program that sets up no log draws each traceback with all local variables, for ten seconds of CPU.
 structlog.configure([structlog.processors.format_exc_info, *structlog.get_config()["processors"]])
 
-pytest_plugins = ["tests.cpu_times"]
+pytest_plugins = ["tests.cpu_times", "tests.postgresql"]
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 # Tests start hundreds of processes: where the machine's shell forbids bytecode, each would compile the package anew.
@@ -44,6 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
         lost = [item.nodeid for item in items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
         if lost:
             raise pytest.UsageError(f"groups of tests are not kept together: {lost[0]}")
+
+
+def pytest_configure() -> None:
+    """However the run ends, no process of it stays."""
+    reaper.watch()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

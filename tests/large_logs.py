@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from diagnoser.compress import AttemptLog
-from diagnoser.compress.log_index import LogIndex
 from diagnoser.diagnosis import log_indexes
+from diagnoser.logview.log_index import LogIndex
 
 
 def hold_logs(monkeypatch: pytest.MonkeyPatch) -> threading.Event:

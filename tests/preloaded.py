@@ -1,6 +1,6 @@
-"""``diagnoser`` as a process of its own that finds its code loaded.
+"""``diagnoser`` as a process of its own that finds its code and the shipped rules loaded.
 
-Loading is two thirds of what a start costs, and tests start hundreds of processes. Here each is forked from one that
+Loading is four fifths of what a start costs, and tests start hundreds of processes. Here each is forked from one that
 has loaded the code and done nothing else; from there on it is the command, with its own arguments, environment, output.
 """
 
@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from diagnoser.cli import DEFERRED
+from tests.reaper import marked
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
@@ -24,6 +25,7 @@ _context.set_forkserver_preload(
         "diagnoser.agent.slurm.agent",
         "diagnoser.agent.kubernetes.agent",
         *(command.module for command in DEFERRED),
+        "tests.shipped_rules",
     ]
 )
 
@@ -48,7 +50,7 @@ class Preloaded:
         streams = (output, errors or output)
         for file in streams:
             file.touch()
-        given = (list(arguments), dict(environment), Path.cwd(), streams)
+        given = (list(arguments), marked(dict(environment)), Path.cwd(), streams)
         self._process = _context.Process(target=_run, args=given)
         self._process.start()
         assert self._process.pid is not None
@@ -88,7 +90,9 @@ def _run(arguments: list[str], environment: dict[str, str], folder: Path, stream
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["diagnoser", *arguments]
     from diagnoser.__main__ import main
+    from tests import shipped_rules
 
+    shipped_rules.use()
     try:
         main()
     finally:

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -61,22 +62,23 @@ from diagnoser.model.errors import OutOfScope, Unavailable
 from diagnoser.model.ids import id_of
 from diagnoser.model.people import SessionLimits
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
-from diagnoser.notifications.routing import AlertRouting
+from diagnoser.notifications.routing import AlertRouting, AlertTable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import Append, Clock, Cursor, DiagnosisRecord, News, Timing
-from diagnoser.recovery.policy import load
+from diagnoser.recovery.node_query import NodeQueryTable
+from diagnoser.recovery.policy import Policy, load
 from diagnoser.redaction.redact import redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
-from diagnoser.web.access import JobAccess
-from diagnoser.web.authenticator import Authenticator
-from diagnoser.web.dependencies import AppDependencies, HealthChecks, WebConfig
-from diagnoser.web.news import NewsFeed
+from diagnoser.web.http.access import JobAccess
+from diagnoser.web.http.authenticator import Authenticator
+from diagnoser.web.http.dependencies import AppDependencies, HealthChecks, WebConfig
+from diagnoser.web.http.sessions import Sessions
+from diagnoser.web.http.sign_in import PasswordSignIn
+from diagnoser.web.live.diagnosis_feed import NewsFeed
 from diagnoser.web.server import create
-from diagnoser.web.sessions import Sessions
-from diagnoser.web.sign_in import PasswordSignIn
 from tests import accuracy_bars
 from tests.databases import sqlite_store
 
@@ -194,7 +196,7 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "store": store,
         "ingest": ingest,
         "plans": PlanService(store, commands, metrics, LocalWakeSignal()),
-        "confirmed_failures": confirmed_failures(store).reading(KeptLogs(log_indexes)),
+        "confirmed_failures": confirmed_failures(store, metrics).reading(KeptLogs(log_indexes)),
         "logs": StoredLogs(),
         "run_statuses": RunStatuses(store, Compressor, clock),
         "log_indexes": log_indexes,
@@ -224,27 +226,43 @@ def workbench(store: SqlStore, metrics: Metrics, registry: RuleRegistry | None =
     return RuleWorkbench(history, registry, lifecycle, time.monotonic)
 
 
-def confirmed_failures(store: SqlStore) -> ConfirmedFailures:
+def confirmed_failures(store: SqlStore, metrics: Metrics | None = None) -> ConfirmedFailures:
     """What people said, over the bundled policy and logs read as the service reads them."""
-    policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-    return ConfirmedFailures(store, AttemptLogs(store, Compressor), policy, Metrics(CollectorRegistry()))
+    return ConfirmedFailures(
+        store, AttemptLogs(store, Compressor), shipped_policy(), metrics or Metrics(CollectorRegistry())
+    )
 
 
 def plan_commands(**more: object) -> PlanCommands:
     """Commands over the bundled policy; ``more`` takes the place of fields of DecisionPlanner."""
-    policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-    numbers = itertools.count(1)
+    policy, numbers = shipped_policy(), itertools.count(1)
     fields: dict[str, object] = {
         "policy": policy,
         "make_id": lambda now: id_of(now, next(numbers)),
         "mode": None,
         "webhook": False,
-        "alerts": AlertRouting(load_table(Settings()), ("slack",)),
+        "alerts": AlertRouting(_alert_table(), ("slack",)),
         "base_url": "",
         "redact": lambda told: told,
     }
     planner = DecisionPlanner(**(fields | more))  # type: ignore[arg-type]
-    return PlanCommands(policy, planner, queries=site_node_queries(Settings()))
+    return PlanCommands(policy, planner, queries=_node_queries())
+
+
+@cache
+def shipped_policy() -> Policy:
+    """The bundled one, read once in a process."""
+    return load("policy.yaml", text(bundled("rules") / "policy.yaml"))
+
+
+@cache
+def _alert_table() -> AlertTable:
+    return load_table(Settings())
+
+
+@cache
+def _node_queries() -> NodeQueryTable:
+    return site_node_queries(Settings())
 
 
 def verdict(kind: FailureType = FailureType.ECC_ERROR, **fields: object) -> Diagnosis:

@@ -3,3 +3,8 @@
 import os
 
 THOROUGH = os.environ.get("THOROUGH", "0") != "0"
+
+
+def examples(count: int) -> int:
+    """How many examples a property is tried on: they are other ones in each run."""
+    return count if THOROUGH else count // 2

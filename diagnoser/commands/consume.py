@@ -18,7 +18,7 @@ from diagnoser.model.errors import BadInput
 
 if TYPE_CHECKING:
     from diagnoser.ports import MessageSource
-    from diagnoser.web.access import JobAccess
+    from diagnoser.web.http.access import JobAccess
 
 STOP_SECONDS = 10.0
 
@@ -97,7 +97,7 @@ async def _run(
     from diagnoser.learning.rule_registry import RuleRegistry
     from diagnoser.observability.metrics import Metrics
     from diagnoser.observability.tracing import untraced
-    from diagnoser.web.access import JobAccess
+    from diagnoser.web.http.access import JobAccess
 
     defaults = RecordDefaults(cluster=sender.cluster, vouched=sender.vouches, sender=sender.name)
     reader = MessageReader(load_mapping(settings), format.value, defaults, key_is_job=key is Key.JOB)

@@ -13,9 +13,9 @@ from diagnoser.hang.contract import contract as hang_contract
 from diagnoser.hang.report import HangReport
 from diagnoser.hang.wait_graph import GroupState
 from diagnoser.model import Diagnosis, Line, RootCause, Symptom, cited_place
-from diagnoser.web.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
-from diagnoser.web.groups import ranges
-from diagnoser.web.hang_view import waiting
+from diagnoser.web.formatting.collapse_ranks import ranges
+from diagnoser.web.pages.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
+from diagnoser.web.pages.hang_view import waiting
 
 _STYLES = {LineRole.ROOT: "bold red", LineRole.EVIDENCE: "bold", LineRole.SYMPTOM: "yellow", LineRole.CONTEXT: "dim"}
 _SIGNS = {LineRole.ROOT: ">>", LineRole.EVIDENCE: " >", LineRole.SYMPTOM: " ~", LineRole.CONTEXT: "  "}

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from diagnoser.model import ASK_REASONS, Compression, Diagnosis, RootCause, changed_by_model, cited_place
 from diagnoser.model.taxonomy import Category
-from diagnoser.web.template_filters import MODEL_EFFECTS
+from diagnoser.web.formatting.template_filters import MODEL_EFFECTS
 
 OnBytes = Callable[[int], None]
 COLOURS = {

@@ -11,9 +11,9 @@ from diagnoser.compress.delta import Delta, Losses
 from diagnoser.compress.digest import Digest, digest
 from diagnoser.compress.filters import FilterSet, parse_filters
 from diagnoser.compress.limits import CompressorLimits
-from diagnoser.compress.pieces import pack
-from diagnoser.compress.pieces import read as read_pieces
 from diagnoser.compress.prefilter import Prefilter
+from diagnoser.compress.raw_chunks import pack
+from diagnoser.compress.raw_chunks import read as read_pieces
 from diagnoser.compress.sampling import merge
 
 __all__ = [

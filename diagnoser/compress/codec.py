@@ -9,9 +9,9 @@ import zstandard
 
 from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, TemplateStats, row_of
 from diagnoser.compress.limits import CompressorLimits
-from diagnoser.compress.progress import Point
 from diagnoser.model import Cap, Provenance, Stream
 from diagnoser.model.errors import BadInput
+from diagnoser.structure.progress import Point
 
 VERSION = 4
 _READ = frozenset({3, VERSION})

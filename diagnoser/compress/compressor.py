@@ -9,10 +9,10 @@ from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import clean
 from diagnoser.compress.prefilter import Prefilter
-from diagnoser.compress.retention import MOST_RANK, CandidateRow, RetentionPolicy, delta_row, flags_and_signature
 from diagnoser.compress.sampling import apply_limits, of_smallest_hash
 from diagnoser.compress.template_cache import shapes
 from diagnoser.compress.tokenized_chunk import TokenizedChunk, met_by
+from diagnoser.compress.verbatim_lines import MOST_RANK, CandidateRow, RetentionPolicy, delta_row, flags_and_signature
 from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.model import LineBlock, Stream
 

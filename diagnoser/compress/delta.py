@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from diagnoser.compress.limits import CompressorLimits
 from diagnoser.compress.line_flags import LineFlag
-from diagnoser.compress.progress import Point
 from diagnoser.model import Cap, Stream
+from diagnoser.structure.progress import Point
 
 LEAST = 64
 FATAL = int(LineFlag.FATAL | LineFlag.EXCEPTION)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from diagnoser.compress import progress, stacks, templates, times, tracebacks
+from diagnoser.compress import templates
 from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, TemplateStats
 from diagnoser.compress.line_flags import STAGES, LineFlag, stage_bit
 from diagnoser.compress.line_masking import blurred, masked
@@ -31,6 +31,7 @@ from diagnoser.model import (
     Template,
 )
 from diagnoser.model.evidence import Placement, rank_nodes
+from diagnoser.structure import progress, stacks, times, tracebacks
 
 _SEVERE, _TROUBLE = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME), int(LineFlag.ERROR | LineFlag.WARNING)
 HEAD, TAIL = 5, 15

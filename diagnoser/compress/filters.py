@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.pattern_masking import blur
-from diagnoser.compress.progress import FIELDS
 from diagnoser.model import expressions, yaml_loader
 from diagnoser.model.errors import BadInput, Fault, RuleFaults
+from diagnoser.structure.progress import FIELDS
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 

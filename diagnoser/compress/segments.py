@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from diagnoser.compress.pieces import read_blocks, write_blocks
+from diagnoser.compress.raw_chunks import read_blocks, write_blocks
 from diagnoser.model import LineBlock, Stream
 
 SEGMENT_BYTES = 256 << 10

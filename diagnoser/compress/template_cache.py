@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import re2
 
-from diagnoser.compress import line_masking, progress
+from diagnoser.compress import line_masking
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.line_flags import IMPORTANT, STAGES, LineFlag, stage_bit
 from diagnoser.compress.lines import body_of, carried_blur, strip_blurred
@@ -19,6 +19,7 @@ from diagnoser.compress.pattern_masking import blur
 from diagnoser.compress.prefilter import PatternSet, Prefilter
 from diagnoser.compress.signature import Tokens, signature, tokens_of
 from diagnoser.model import Stage
+from diagnoser.structure import progress
 
 _ERROR_WORDS = (
     r"(?i)(?:^|[^a-z])(?:errors?|fatal|critical|panic|abort(?:ed|ing)?|exceptions?|fail(?:ed|ure|ures|s|ing)?|segfault"

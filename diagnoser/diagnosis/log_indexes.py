@@ -12,9 +12,9 @@ import structlog
 
 from diagnoser.compress import AttemptLog
 from diagnoser.compress.delta import Delta
-from diagnoser.compress.log_index import LogIndex
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.garbage import collection_paused
+from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import Store

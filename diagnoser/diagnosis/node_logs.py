@@ -14,12 +14,12 @@ from enum import StrEnum
 from typing import TypeVar
 
 from diagnoser import compress
-from diagnoser.compress.times import read_time
 from diagnoser.dialects import system_log
 from diagnoser.localize import clock_skew, progress
 from diagnoser.localize.progress import StepOrder
 from diagnoser.model import Evidence, Line, LineBlock, Mark, Stack, Stream, Traceback, provenance_of
 from diagnoser.model.order import LATE
+from diagnoser.structure.times import read_time
 
 _T = TypeVar("_T", Traceback, Stack)
 BEFORE, AFTER = 600.0, 300.0

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from diagnoser.compress.pieces import unpack
+from diagnoser.compress.raw_chunks import unpack
 from diagnoser.compress.segments import NumberedLine, lines_of, read_segment, stream_order
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput

@@ -82,12 +82,13 @@ class Job:
     registered: bool = False
 
 
-_OF_TENANT = "~"
+_OF_TENANT = "~of~"
+"""Between an id and the tenant whose own it is: no id holds it, and no log is likely to."""
 
 
 def own_job_id(job: str, tenant: str) -> str:
     """The name in the store of what a tenant's token says under an id that no agent registered for that tenant. No
-    request can choose it: an id of a job holds no ``~``."""
+    request can choose it: an id of a job holds no ``~``. Answers to the tenant have the id alone."""
     return f"{job}{_OF_TENANT}{tenant}"
 
 

@@ -71,7 +71,7 @@ class OffsetAdvance:
 
 @dataclass(frozen=True, slots=True)
 class StoredPiece:
-    """A part of an attempt's log, as ``compress.pieces`` reads it. raw: as in ``Append``."""
+    """A part of an attempt's log, as ``compress.raw_chunks`` reads it. raw: as in ``Append``."""
 
     id: int
     data: bytes

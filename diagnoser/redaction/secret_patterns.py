@@ -133,7 +133,11 @@ PATTERNS = (
     SecretPattern(
         "base64", rf"(?m)(^|[|\]:] )[A-Za-z0-9+/]{{60,}}={{0,2}}{BLANKS}$", rf"[^0-9]*|[0-9a-fA-F]*{BLANKS}|{_PATH}"
     ),
-    SecretPattern("authorization", rf"(?i)(authorization{_IS}{_QUOTE})[^\s\"'][^\"'\r\n]+", harmless=_HARMLESS),
+    SecretPattern(
+        "authorization",
+        rf"(?i)(authorization{_IS}{_QUOTE})[^\s\"'][^\"'\r\n]+",
+        harmless=rf"{_HARMLESS}|(?:bearer|basic|token) <[a-z_ -]{{1,40}}>.*",
+    ),
     SecretPattern("cookie", rf"(?i)(cookie2?{_IS}{_QUOTE})[^\s=;\"']{{1,200}}=[^\"'\r\n]+"),
     # A password may hold the characters that end it, but what follows a port is a path.
     SecretPattern(

@@ -13,39 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.client.service import API
 from diagnoser.observability.vitals import VitalsReader
-from diagnoser.web import (
-    accuracy,
-    audit,
-    client_archive,
-    description,
-    diagnosis_page,
-    evaluations,
-    hangs,
-    job_page,
-    log_search,
-    log_viewer,
-    login,
-    now,
-    problems,
-    recovery,
-    rules,
-    search,
-    series,
-    slack_actions,
-    sse,
-    ui,
-    unplaced,
-    views,
-    workbench,
-)
-from diagnoser.web import jobs as jobs_page
-from diagnoser.web import nodes as nodes_page
-from diagnoser.web.agents_seen import AgentsSeen
-from diagnoser.web.allowed_hosts import AllowedHosts
 from diagnoser.web.api import (
     alertmanager,
     attempt_log,
     attribution,
+    client_archive,
     diagnoses,
     elasticsearch,
     evidence,
@@ -62,6 +34,8 @@ from diagnoser.web.api import (
     otlp,
     outbox,
     plans,
+    slack_actions,
+    sse,
     uncordon,
 )
 from diagnoser.web.api import audit as audit_api
@@ -71,16 +45,41 @@ from diagnoser.web.api import search as search_api
 from diagnoser.web.api import unplaced as unplaced_api
 from diagnoser.web.api import views as views_api
 from diagnoser.web.api import workbench as workbench_api
-from diagnoser.web.auditing import AuditedCalls
-from diagnoser.web.authentication import READ, Provided
-from diagnoser.web.compression import CompressedFiles, ReadCompression
-from diagnoser.web.dependencies import AppDependencies, Views
-from diagnoser.web.pages import STATIC, Pages
-from diagnoser.web.request_bodies import Bodies
-from diagnoser.web.request_ids import RequestIds
-from diagnoser.web.request_metrics import RequestMetrics
-from diagnoser.web.security_headers import SecurityHeaders
-from diagnoser.web.spoken_job_ids import SpokenJobIds
+from diagnoser.web.http import description, problems
+from diagnoser.web.http.agents_seen import AgentsSeen
+from diagnoser.web.http.allowed_hosts import AllowedHosts
+from diagnoser.web.http.auditing import AuditedCalls
+from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.compression import CompressedFiles, ReadCompression
+from diagnoser.web.http.dependencies import AppDependencies, Views
+from diagnoser.web.http.request_bodies import Bodies
+from diagnoser.web.http.request_ids import RequestIds
+from diagnoser.web.http.request_metrics import RequestMetrics
+from diagnoser.web.http.security_headers import SecurityHeaders
+from diagnoser.web.http.spoken_job_ids import SpokenJobIds
+from diagnoser.web.pages import (
+    accuracy,
+    audit,
+    diagnosis_page,
+    evaluations,
+    hangs,
+    job_page,
+    log_search,
+    log_viewer,
+    login,
+    overview,
+    page_routes,
+    recovery,
+    rules,
+    search,
+    series,
+    unplaced,
+    views,
+    workbench,
+)
+from diagnoser.web.pages import jobs as jobs_page
+from diagnoser.web.pages import nodes as nodes_page
+from diagnoser.web.pages.rendering import STATIC, Pages
 
 BODY_LIMIT_BYTES = 4 << 20
 
@@ -127,8 +126,8 @@ def create(services: AppDependencies) -> FastAPI:
         audit_api,
         attribution,
         evaluations_api,
-        now,
-        ui,
+        overview,
+        page_routes,
         jobs_page,
         job_page,
         nodes_page,

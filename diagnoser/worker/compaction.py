@@ -15,7 +15,7 @@ import structlog
 
 from diagnoser import compress
 from diagnoser.compress import Compressor, Losses
-from diagnoser.compress.pieces import unpack
+from diagnoser.compress.raw_chunks import unpack
 from diagnoser.compress.segments import Segment, segments
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import Unavailable

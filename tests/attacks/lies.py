@@ -197,7 +197,7 @@ def _names() -> Iterator[Lie]:
                 yield Lie(f"{place}-{number}", Surface.NAME, text)
             if number in (2, 3) and "{path}" in message:
                 yield Lie(f"{place}-{number}-bare", Surface.NAME, message.format(name="x", path=word))
-        yield Lie(f"{place}-long", Surface.NAME, message.format(name=XID, path=XID))
+        yield Lie(f"{place}-long", Surface.NAME, message.format(name=XID[:NAME_BYTES], path=XID))
 
 
 def _logged() -> Iterator[Lie]:

@@ -16,7 +16,7 @@ from diagnoser.ingest.batch import RecordDefaults
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.messages import MessageFormat, MessageReader
 from diagnoser.ports import DiagnosisFilter, Message, Partition
-from diagnoser.web.access import JobAccess
+from diagnoser.web.http.access import JobAccess
 from tests.attacks import records
 from tests.attacks.lies import CUDA, WATCHDOG, Lie, Surface
 from tests.attacks.records import BULK, JSON, LOGS, LOKI, NDJSON, OTLP, PROTOBUF, SYSLOG, TEXT, Post

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from diagnoser.web.client_archive import built
+from diagnoser.web.api.client_archive import built
 from tests.e2e.service import service
 
 ROUNDS = 7

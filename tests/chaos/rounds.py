@@ -12,9 +12,8 @@ import httpx
 
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.compress import Delta, read_pieces
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.model import AttemptKey, LineBlock, Stream
+from tests import accuracy_bars
 from tests.e2e.service import Service
 
 JOB = "chaos"
@@ -119,7 +118,7 @@ def check(url: str, shippers: Sequence[Shipper]) -> int:
     Lines behind the acknowledged ones may be there, with gaps: the last round was cut off. Raises AssertionError.
     """
     stored = check_acknowledged(url, shippers)
-    sent = load_analyzer(Settings()).compressor()
+    sent = accuracy_bars.load().compressor()
     for shipper in shippers:
         stream = stream_of(shipper)
         for first, last in stored.shares[stream].ranges:
@@ -152,7 +151,7 @@ async def _stored(url: str) -> Delta:
     store = await open_store(url)
     try:
         return read_pieces(
-            [piece.data for piece in await store.pieces(AttemptKey(JOB, 1))], load_analyzer(Settings()).compressor
+            [piece.data for piece in await store.pieces(AttemptKey(JOB, 1))], accuracy_bars.load().compressor
         )
     finally:
         await store.close()

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from tests.chaos.rounds import Shipper, check, kill_again_and_again, shipping, wait_for_progress
-from tests.contract import postgres
 from tests.e2e.service import Service, service, until
 
 
@@ -30,30 +29,26 @@ def test_kills_lose_no_acknowledged_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.xdist_group("postgresql")
-@pytest.mark.skipif(postgres.programs() is None, reason=postgres.MISSING)
-def test_replicas_come_and_go(tmp_path: Path) -> None:
+def test_replicas_come_and_go(tmp_path: Path, postgresql_database: str) -> None:
     """PostgreSQL: two API processes and a worker; any is killed, one leaves for good; nothing is lost or doubled."""
-    programs = postgres.programs()
-    assert programs is not None
     folders = [tmp_path / name for name in ("first", "second", "worker")]
     for folder in folders:
         folder.mkdir()
-    with postgres.server(programs) as address:
-        settings = {"DIAGNOSER_DATABASE_URL": f"{address}/postgres", "DIAGNOSER_CLAIM_LEASE_SECONDS": "3"}
-        with (
-            service(folders[0], **settings, DIAGNOSER_ROLE="api") as first,
-            service(folders[1], **settings, DIAGNOSER_ROLE="api") as second,
-            service(folders[2], **settings, DIAGNOSER_ROLE="worker") as worker,
-        ):
-            for process in (first, second, worker):
-                process.start()
-            assert httpx.post(f"{worker.url}/api/v1/logs?job=j", content=b"x").status_code == 404
-            senders = shippers(first, second)
-            with shipping(senders):
-                kill_again_and_again([first, second, worker], senders, 2, random.Random(7))
-                second.stop()
-                wait_for_progress(senders)
-            assert check(settings["DIAGNOSER_DATABASE_URL"], senders) > 0
+    settings = {"DIAGNOSER_DATABASE_URL": postgresql_database, "DIAGNOSER_CLAIM_LEASE_SECONDS": "3"}
+    with (
+        service(folders[0], **settings, DIAGNOSER_ROLE="api") as first,
+        service(folders[1], **settings, DIAGNOSER_ROLE="api") as second,
+        service(folders[2], **settings, DIAGNOSER_ROLE="worker") as worker,
+    ):
+        for process in (first, second, worker):
+            process.start()
+        assert httpx.post(f"{worker.url}/api/v1/logs?job=j", content=b"x").status_code == 404
+        senders = shippers(first, second)
+        with shipping(senders):
+            kill_again_and_again([first, second, worker], senders, 2, random.Random(7))
+            second.stop()
+            wait_for_progress(senders)
+        assert check(settings["DIAGNOSER_DATABASE_URL"], senders) > 0
 
 
 @contextmanager

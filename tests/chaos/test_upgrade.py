@@ -12,7 +12,6 @@ import pytest
 
 from diagnoser.adapters.sql import migrations
 from tests.chaos.rounds import JOB, Shipper, check_acknowledged, shipping, wait_for_progress
-from tests.contract import postgres
 from tests.e2e.service import ROOT, diagnosis_of, service
 
 VERSIONS = "diagnoser/adapters/sql/migrations/versions"
@@ -57,35 +56,33 @@ def previous(tmp_path: Path) -> Path:
 
 
 @pytest.mark.xdist_group("postgresql")
-@pytest.mark.skipif(postgres.programs() is None, reason=postgres.MISSING)
-def test_two_versions_share_a_schema_and_either_may_die(tmp_path: Path, previous: Path) -> None:
+def test_two_versions_share_a_schema_and_either_may_die(
+    tmp_path: Path, previous: Path, postgresql_database: str
+) -> None:
     """The new one changes the schema while the old one takes lines. Each is killed and comes back, the other goes on:
     nothing acknowledged is lost or doubled, the run is diagnosed, and the logs say which schema was met."""
-    programs = postgres.programs()
-    assert programs is not None
     folders = tmp_path / "old", tmp_path / "new"
     for folder in folders:
         folder.mkdir()
-    with postgres.server(programs) as address:
-        settings = {"DIAGNOSER_DATABASE_URL": f"{address}/postgres"}
-        with service(folders[0], **settings) as old, service(folders[1], **settings) as new:
-            old.code = previous
-            shippers = [Shipper(rank, (old.url, new.url), random.Random(rank)) for rank in range(2)]
-            old.start()
-            with shipping(shippers):
-                wait_for_progress(shippers)
-                new.start()
-                assert new.log().count("schema_upgraded") == 1
-                wait_for_progress(shippers)
-                old.kill()
-                on_old = old.start()
-                assert "newer_schema" in old.log()
-                new.kill()
-                wait_for_progress(shippers)
-                on_new = new.start()
-                wait_for_progress(shippers)
-            stored = check_acknowledged(settings["DIAGNOSER_DATABASE_URL"], shippers)
-            on_old.post(f"/api/v1/jobs/{JOB}/events", json={"kind": "exit", "code": 1}).raise_for_status()
-            for client in (on_old, on_new):
-                assert diagnosis_of(client, JOB, lines=stored.lines)["outcome"] == "failed"
-        assert "Traceback" not in old.log() + new.log()
+    settings = {"DIAGNOSER_DATABASE_URL": postgresql_database}
+    with service(folders[0], **settings) as old, service(folders[1], **settings) as new:
+        old.code = previous
+        shippers = [Shipper(rank, (old.url, new.url), random.Random(rank), 0.05) for rank in range(2)]
+        old.start()
+        with shipping(shippers):
+            wait_for_progress(shippers)
+            new.start()
+            assert new.log().count("schema_upgraded") == 1
+            wait_for_progress(shippers)
+            old.kill()
+            on_old = old.start()
+            assert "newer_schema" in old.log()
+            new.kill()
+            wait_for_progress(shippers)
+            on_new = new.start()
+            wait_for_progress(shippers)
+        stored = check_acknowledged(settings["DIAGNOSER_DATABASE_URL"], shippers)
+        on_old.post(f"/api/v1/jobs/{JOB}/events", json={"kind": "exit", "code": 1}).raise_for_status()
+        for client in (on_old, on_new):
+            assert diagnosis_of(client, JOB, lines=stored.lines)["outcome"] == "failed"
+    assert "Traceback" not in old.log() + new.log()

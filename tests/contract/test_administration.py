@@ -23,6 +23,8 @@ from diagnoser.ports import DiagnosisFilter
 from tests.contract.records import append, diagnosis, record, the_claim
 from tests.preloaded import Preloaded
 
+pytestmark = pytest.mark.own_database  # it is restored, pruned, and brought to a schema that does not exist
+
 
 @pytest.fixture(autouse=True)
 def environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,7 @@ async def test_an_empty_commit_is_nothing(store: Store) -> None:
     assert await store.attempts(KEY.job) == []
 
 
+@pytest.mark.own_database  # so many rows are not deleted for the next test
 async def test_a_commit_may_hold_more_attempts_than_a_statement_has_values(store: Store) -> None:
     """A flood of job names is stored; database limits on statement size do not show."""
     keys = [AttemptKey(f"job-{number}") for number in range(17_000)]

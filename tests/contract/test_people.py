@@ -8,8 +8,8 @@ import pytest
 from diagnoser.model.errors import Conflict, Denied, NotFound, Throttled
 from diagnoser.model.people import Identity, Role, Session, User
 from diagnoser.ports import Store, UserChange
-from diagnoser.web.login_throttle import ACCOUNT_TRIES
-from diagnoser.web.sign_in import PasswordSignIn
+from diagnoser.web.http.login_throttle import ACCOUNT_TRIES
+from diagnoser.web.http.sign_in import PasswordSignIn
 
 MARIA = User("maria", Role.OPERATOR, 100.0)
 ISSUER = "https://login.example"

@@ -209,6 +209,7 @@ async def test_ping_answers_on_a_sound_database(store: Store) -> None:
     await store.ping()
 
 
+@pytest.mark.own_database
 async def test_ping_tells_when_the_schema_is_not_that_of_this_code(store: Store, url: str) -> None:
     """A replica of another version is not ready, instead of failing request by request."""
     engine = create_engine(url)
@@ -219,6 +220,7 @@ async def test_ping_tells_when_the_schema_is_not_that_of_this_code(store: Store,
         await store.ping()
 
 
+@pytest.mark.own_database
 async def test_a_replica_goes_on_with_a_newer_schema_that_only_added(store: SqlStore, url: str) -> None:
     """It starts, is ready and works, and logs once what it found; with one that took something away it does neither."""
     engine = create_engine(url)

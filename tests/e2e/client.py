@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from diagnoser.web.client_archive import built
+from diagnoser.web.api.client_archive import built
 
 TOKENS = "agent:a-token-of-an-agent,ingest:a-token-of-a-job,read:a-token-of-a-reader"
 

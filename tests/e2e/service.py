@@ -20,6 +20,8 @@ from tests.receiver import Receiver, running
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_LOG = ROOT / "deploy" / "demo" / "train.log"
+LONGEST_PAUSE = 0.3
+"""Between two looks at whether something has come true, in seconds."""
 SECRET = "whsec_" + "c2VjcmV0LWZvci10ZXN0cy1vbmx5LW5vdC1yZWFs"
 
 
@@ -125,11 +127,12 @@ def free_port() -> int:
 
 def until(holds: Any, what: str, seconds: float = 180) -> Any:
     """The first true answer of ``holds``; fails when none comes in time, which a busy machine must not make short."""
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, 0.02
     while time.monotonic() < deadline:
         if found := holds():
             return found
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(pause * 1.2, LONGEST_PAUSE)  # asking is work for both sides, and what takes long can wait as long
     raise AssertionError(f"not within {seconds} s: {what}")
 
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.browser import SHARES_BROWSER, browser
 from tests.e2e.site import DIVERGED, fill_diverged
 from tests.e2e.test_decisions import picture
-from tests.e2e.test_pages import CHROMIUM, browser, served, watched
+from tests.e2e.test_pages import served, watched
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
+pytestmark = SHARES_BROWSER
 SIGNS = {"verified": 3, "bad": 2, "durable": 1, "staged": 1}
 
 

@@ -218,29 +218,29 @@ def test_names_are_free_where_tokens_are_asked_for(guarded: Service) -> None:
         assert httpx.get(f"{guarded.url}/api/v1/plans", headers={"Host": name}).status_code == 401
 
 
-def test_empty_lines_of_a_small_body_are_bounded(tmp_path: Path) -> None:
+def test_empty_lines_of_a_small_body_are_bounded(standing: Service) -> None:
     """20 MB of newlines in 20 KB of gzip are refused before a line is made; two millions of them are each counted."""
     gzipped = {"Content-Encoding": "gzip", "Content-Type": "text/plain"}
-    with service(tmp_path) as running:
-        client = running.start()
-        refused = client.post("/api/v1/logs?job=j", content=gzip.compress(b"\n" * (20 << 20)), headers=gzipped)
-        assert refused.status_code == 413
-        assert "2000000 lines" in refused.json()["detail"]
-        body = gzip.compress(b"\n" * 1_999_999 + b"KeyError: 'width'\n")
-        assert client.post("/api/v1/logs?job=j&offset=0", content=body, headers=gzipped).status_code == 204
-        client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()
-        found = diagnosis_of(client, lines=2_000_000)
-        assert found["compression"]["lines_in"] == 2_000_000
-        assert found["root_cause"]["line"] == 2_000_000
+    client = standing.client
+    assert client is not None
+    refused = client.post("/api/v1/logs?job=empty", content=gzip.compress(b"\n" * (20 << 20)), headers=gzipped)
+    assert refused.status_code == 413
+    assert "2000000 lines" in refused.json()["detail"]
+    body = gzip.compress(b"\n" * 1_999_999 + b"KeyError: 'width'\n")
+    assert client.post("/api/v1/logs?job=empty&offset=0", content=body, headers=gzipped).status_code == 204
+    client.post("/api/v1/jobs/empty/events", json={"kind": "exit", "code": 1}).raise_for_status()
+    found = diagnosis_of(client, "empty", lines=2_000_000)
+    assert found["compression"]["lines_in"] == 2_000_000
+    assert found["root_cause"]["line"] == 2_000_000
 
 
-def test_90_000_nodes_are_registered(tmp_path: Path) -> None:
+def test_90_000_nodes_are_registered(standing: Service) -> None:
     """A job of the largest size is taken in one request, and again, with another partition, in the next."""
     nodes = [f"gpu-{number:05d}" for number in range(90_000)]
     job = {"id": "large", "nodes": nodes, "rank_nodes": dict(enumerate(nodes)), "labels": {"partition": "a"}}
-    with service(tmp_path) as running:
-        client = running.start()
-        for partition in ("a", "b"):
-            answer = client.post("/api/v1/jobs", json=job | {"labels": {"partition": partition}})
-            assert answer.status_code == 200, answer.text
-            assert len(answer.json()["nodes"]) == len(answer.json()["rank_nodes"]) == 90_000
+    client = standing.client
+    assert client is not None
+    for partition in ("a", "b"):
+        answer = client.post("/api/v1/jobs", json=job | {"labels": {"partition": partition}})
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["nodes"]) == len(answer.json()["rank_nodes"]) == 90_000

@@ -9,12 +9,13 @@ from playwright.async_api import Page, expect
 
 from diagnoser.model import Job, Mode, NodeActor, NodeAlert, NodeEvent, NodeEventKind, PlanState
 from diagnoser.model.taxonomy import Action
-from tests.e2e.test_pages import CHROMIUM, PALE, SMALL, browser, served, watched
+from tests.e2e.browser import SHARES_BROWSER, browser
+from tests.e2e.test_pages import PALE, SMALL, served, watched
 from tests.serving import ECC, HOSTILE, NOW, Web, save
 from tests.unit.test_web_nodes import checked
 from tests.unit.test_web_plans import claim, planned, post
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
+pytestmark = SHARES_BROWSER
 PICTURES = os.environ.get("SCREENSHOTS", "")
 """Folder that pictures of the pages are kept in, where one is given."""
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests import preloaded
 from tests.command_line import invoke
 from tests.e2e.service import DEMO_LOG
-from tests.e2e.test_cli import DIAGNOSER
 from tests.integration.model_server import NEVER, Reply, Say, model_server, refusal
 from tests.integration.scripted import answer, question
 
@@ -18,10 +18,10 @@ ODD = "step 1 loss 9.1\nstep 2 loss 8.7\nzx81: lane 4 degraded beyond repair, gi
 GUESS = 'Traceback (most recent call last):\n  File "/srv/t.py", line 8, in go\nRuntimeError: lane 4 degraded\n'
 
 
-def run(command: str, url: str, *files: Path, **settings: str) -> subprocess.CompletedProcess[bytes]:
+def run(command: str, url: str, *files: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     named = {"LLM_URL": url, "LLM_MODEL": "scripted", **settings}
     environment = {**os.environ, **{f"DIAGNOSER_{name}": value for name, value in named.items()}}
-    return subprocess.run([DIAGNOSER, *command.split(), *map(str, files)], env=environment, capture_output=True)
+    return preloaded.run([*command.split(), *files], environment)
 
 
 def verdicts(url: str, *files: Path, **settings: str) -> list[dict[str, Any]]:
@@ -48,8 +48,8 @@ def test_doubtful_verdicts_alone_are_asked_about(logs: list[Path]) -> None:
     """A line of JSON for each file, in their order, with what the model said, why it was asked and what it changed."""
     with model_server(knows) as server:
         told = run("diagnose --json", server.url, *logs)
-        shown = run("diagnose", server.url, logs[2]).stdout.decode()
-        explained = run("explain", server.url, logs[1]).stdout.decode()
+        shown = run("diagnose", server.url, logs[2]).stdout
+        explained = run("explain", server.url, logs[1]).stdout
     assert told.returncode == 0, told.stderr
     sure, odd, guess = map(json.loads, told.stdout.splitlines())
     assert (sure["type"], sure["model"], sure["doubts"]) == ("ecc_error", None, [])
@@ -89,7 +89,7 @@ def test_nothing_listens(logs: list[Path]) -> None:
     done = run("diagnose --json", "http://127.0.0.1:9/v1", *logs)
     assert done.returncode == 0
     assert [json.loads(line)["type"] for line in done.stdout.splitlines()] == ["ecc_error", "unknown", "runtime_error"]
-    assert done.stderr == b""
+    assert done.stderr == ""
 
 
 def test_a_model_is_left_alone_on_wish(logs: list[Path]) -> None:

@@ -1,7 +1,6 @@
 """Learned rules in real processes: hot reload in another replica, kill -9 between the steps, export."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import httpx
 import pytest
 
 from tests import preloaded
-from tests.contract import postgres
 from tests.e2e.service import service, until
 from tests.e2e.test_feedback import UNKNOWN, fail, log
 from tests.integration.model_server import NEVER, Reply, model_server
@@ -18,15 +16,6 @@ from tests.integration.scripted import question
 ROOT = 30
 """Number of the line that shows the cause."""
 KIND = "dataloader_killed"
-
-
-@pytest.fixture
-def database() -> Iterator[str]:
-    programs = postgres.programs()
-    if programs is None:
-        pytest.skip(postgres.MISSING)
-    with postgres.server(programs) as url:
-        yield f"{url}/postgres"
 
 
 def teach(client: httpx.Client, job: str = "quilt-1") -> str:
@@ -55,12 +44,12 @@ def promote(client: httpx.Client, rule: str) -> None:
 
 
 @pytest.mark.xdist_group("postgresql")
-def test_what_one_replica_learned_the_other_decides_by(tmp_path: Path, database: str) -> None:
+def test_what_one_replica_learned_the_other_decides_by(tmp_path: Path, postgresql_database: str) -> None:
     """Confirmed and promoted at one replica, which then dies: the other, running all the while, knows the failure."""
     folders = [tmp_path / name for name in ("left", "right")]
     for folder in folders:
         folder.mkdir()
-    given = {"DIAGNOSER_DATABASE_URL": database}
+    given = {"DIAGNOSER_DATABASE_URL": postgresql_database}
     with service(folders[0], **given) as first, service(folders[1], **given) as second:
         one, two = first.start(), second.start()
         teach(one)

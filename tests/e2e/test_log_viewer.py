@@ -8,8 +8,9 @@ from playwright.async_api import Page, expect
 from diagnoser.diagnosis import log_indexes
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.web import sse
-from tests.e2e.test_pages import CHROMIUM, browser, served, watched
+from diagnoser.web.api import sse
+from tests.e2e.browser import SHARES_BROWSER, browser
+from tests.e2e.test_pages import served, watched
 from tests.large_logs import hold_logs
 from tests.serving import HOSTILE, NOW, Web, save, store_log, verdict
 
@@ -17,7 +18,7 @@ KEY = AttemptKey("llm-7b", 1)
 LOG = "/jobs/llm-7b/attempts/1/log"
 STREAMS = [Stream("stdout", f"gpu-{rank // 8}", rank) for rank in range(16)]
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
+pytestmark = SHARES_BROWSER
 
 
 def block(stream: Stream, *lines: str) -> LineBlock:

@@ -8,7 +8,18 @@ import httpx
 import orjson
 import pytest
 
-from tests.e2e.service import DEMO_LOG, SECRET, diagnosis_of, node_fault, receiver, send, service, until, verified
+from tests.e2e.service import (
+    DEMO_LOG,
+    SECRET,
+    Service,
+    diagnosis_of,
+    node_fault,
+    receiver,
+    send,
+    service,
+    until,
+    verified,
+)
 
 LINES = DEMO_LOG.read_bytes().splitlines(keepends=True)
 REGISTRATION = {"id": "j", "nodes": ["gpu-011", "gpu-014", "gpu-017", "gpu-023"], "framework": "Megatron-LM"}
@@ -123,56 +134,55 @@ def test_a_healthy_stream_is_left_alone(tmp_path: Path) -> None:
         assert found["plan"] is None
 
 
-def test_records_of_many_ranks_arrive_by_json(tmp_path: Path) -> None:
+def test_records_of_many_ranks_arrive_by_json(standing: Service) -> None:
     """NDJSON with a rank and node in each record, gzipped, gives the same cause as the labelled text."""
     records = []
     for line in LINES:
         label, _, rest = line.decode().partition(": ")
         fields = {"rank": int(label), "node": f"gpu-{(11, 14, 17, 23)[int(label) // 2]:03}"} if label.isdigit() else {}
-        records.append({"job": "j", "message": rest.rstrip("\n") if fields else line.decode().rstrip("\n"), **fields})
+        records.append(
+            {"job": "records", "message": rest.rstrip("\n") if fields else line.decode().rstrip("\n"), **fields}
+        )
     body = gzip.compress(b"\n".join(orjson.dumps(record) for record in records))
-    with service(tmp_path) as running:
-        client = running.start()
-        headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
-        client.post("/api/v1/logs", content=body, headers=headers).raise_for_status()
-        end(client)
-        found = diagnosis_of(client, lines=len(LINES))
+    assert standing.client is not None
+    headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
+    standing.client.post("/api/v1/logs", content=body, headers=headers).raise_for_status()
+    end(standing.client, "records")
+    found = diagnosis_of(standing.client, "records", lines=len(LINES))
     assert (found["type"], found["root_cause"]["rank"], found["root_cause"]["node"]) == ("ecc_error", 5, "gpu-017")
 
 
-def test_bad_input_is_told_and_the_service_stays(tmp_path: Path) -> None:
+def test_bad_input_is_told_and_the_service_stays(standing: Service) -> None:
     """Every wrong request gets a clear answer, and a good one behind it is taken."""
     bomb = gzip.compress(bytes(200 << 20))
     text, ndjson = {"Content-Type": "text/plain"}, {"Content-Type": "application/x-ndjson"}
     cases: list[tuple[dict[str, str], dict[str, str], bytes, int, str]] = [
         ({}, text, b"line\n", 400, "job"),
-        ({"job": "j"}, text, b"", 400, "empty"),
-        ({"job": "j"}, {**text, "Content-Encoding": "gzip"}, bomb, 413, ""),
-        ({"job": "j"}, {**text, "Content-Encoding": "gzip"}, b"not gzip", 400, ""),
-        ({"job": "j"}, {**text, "Content-Encoding": "br"}, b"x", 415, ""),
-        ({"job": "j"}, {"Content-Type": "text/plain; charset=utf-16"}, b"x", 415, "charset"),
-        ({"job": "j"}, ndjson, b"{oops\n", 400, "line 1"),
+        ({"job": "bad"}, text, b"", 400, "empty"),
+        ({"job": "bad"}, {**text, "Content-Encoding": "gzip"}, bomb, 413, ""),
+        ({"job": "bad"}, {**text, "Content-Encoding": "gzip"}, b"not gzip", 400, ""),
+        ({"job": "bad"}, {**text, "Content-Encoding": "br"}, b"x", 415, ""),
+        ({"job": "bad"}, {"Content-Type": "text/plain; charset=utf-16"}, b"x", 415, "charset"),
+        ({"job": "bad"}, ndjson, b"{oops\n", 400, "line 1"),
         ({"job": "no/slash"}, text, b"x\n", 400, "job"),
     ]
-    with service(tmp_path) as running:
-        client = running.start()
-        for query, headers, body, status, word in cases:
-            answer = client.post("/api/v1/logs", params=query, headers=headers, content=body)
-            assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), body[
-                :20
-            ]
-            assert word in answer.text
-        mixed = b'{"message": "good"}\n{oops\n{"message": "also good", "time": "yesterday"}\n'
-        receipt = client.post("/api/v1/logs", params={"job": "j"}, headers=ndjson, content=mixed).json()
-        assert (receipt["lines"], receipt["rejected"]) == (2, 1)
-        assert "line 2" in " ".join(receipt["errors"])
-        long = client.post("/api/v1/logs", params={"job": "j"}, headers=text, content=b"x" * (50 << 20))
-        assert (long.status_code, long.json()["cut"]) == (200, 1)
-        raw = client.post("/api/v1/logs", params={"job": "j"}, headers=text, content=b"\xff\xfe\x00broken \x80 bytes\n")
-        assert raw.status_code == 204
-        absurd = client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 0, "time": 9e15})
-        assert absurd.status_code == 400
-        assert client.get("/livez").status_code == 200
+    client = standing.client
+    assert client is not None
+    for query, headers, body, status, word in cases:
+        answer = client.post("/api/v1/logs", params=query, headers=headers, content=body)
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), body[:20]
+        assert word in answer.text
+    mixed = b'{"message": "good"}\n{oops\n{"message": "also good", "time": "yesterday"}\n'
+    receipt = client.post("/api/v1/logs", params={"job": "bad"}, headers=ndjson, content=mixed).json()
+    assert (receipt["lines"], receipt["rejected"]) == (2, 1)
+    assert "line 2" in " ".join(receipt["errors"])
+    long = client.post("/api/v1/logs", params={"job": "bad"}, headers=text, content=b"x" * (50 << 20))
+    assert (long.status_code, long.json()["cut"]) == (200, 1)
+    raw = client.post("/api/v1/logs", params={"job": "bad"}, headers=text, content=b"\xff\xfe\x00broken \x80 bytes\n")
+    assert raw.status_code == 204
+    absurd = client.post("/api/v1/jobs/bad/events", json={"kind": "exit", "code": 0, "time": 9e15})
+    assert absurd.status_code == 400
+    assert client.get("/livez").status_code == 200
 
 
 def test_a_wrong_setting_stops_the_start(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Logs of nodes, end to end: real process, real HTTP, real database."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from tests.e2e.service import diagnosis_of, service, until
+from tests.e2e.service import Service, diagnosis_of, until
 
 TIMEOUT = (
     b"[2026-03-01 11:00:00] iteration        9/     900 | lm loss: 7.1000 |\n"
@@ -18,8 +18,14 @@ XID = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has 
 TEXT = {"Content-Type": "text/plain"}
 
 
-def run(client: httpx.Client, job: str, node: str) -> None:
-    client.post("/api/v1/jobs", json={"id": job, "nodes": [node, "n45"], "cluster": "east"}).raise_for_status()
+@pytest.fixture
+def client(standing: Service) -> httpx.Client:
+    assert standing.client is not None
+    return standing.client
+
+
+def run(client: httpx.Client, job: str, *nodes: str) -> None:
+    client.post("/api/v1/jobs", json={"id": job, "nodes": nodes, "cluster": "east"}).raise_for_status()
     client.post("/api/v1/logs", params={"job": job}, content=TIMEOUT, headers=TEXT).raise_for_status()
 
 
@@ -35,15 +41,13 @@ def say(client: httpx.Client, node: str, *lines: str, source: str = "kernel", ag
     return client.post("/api/v1/logs", json=records)
 
 
-def test_a_timeout_and_a_lost_gpu_on_its_node_are_one_diagnosis(tmp_path: Path) -> None:
+def test_a_timeout_and_a_lost_gpu_on_its_node_are_one_diagnosis(client: httpx.Client) -> None:
     """The job tells of a timeout, the kernel of Xid 79: gpu_lost on that node, with the kernel's line as root."""
-    with service(tmp_path) as process:
-        client = process.start()
-        assert say(client, "n44.hpc.example", "usb 1-1: new device", XID, ago=60).status_code == 204
-        run(client, "j", "n44")
-        end(client, "j")
-        found = diagnosis_of(client)
-        page = client.get(f"/diagnoses/{found['id']}").text
+    assert say(client, "n44.hpc.example", "usb 1-1: new device", XID, ago=60).status_code == 204
+    run(client, "lost", "n44", "n45")
+    end(client, "lost")
+    found = diagnosis_of(client, "lost")
+    page = client.get(f"/diagnoses/{found['id']}").text
     assert (found["category"], found["type"]) == ("infrastructure", "gpu_lost")
     root = found["root_cause"]
     assert (root["source"], root["line"], root["node"]) == ("kernel", 2, "n44")
@@ -54,55 +58,50 @@ def test_a_timeout_and_a_lost_gpu_on_its_node_are_one_diagnosis(tmp_path: Path) 
     assert "usb 1-1: new device" in page, "the page shows what the kernel said just before"
 
 
-def test_other_nodes_and_other_times_are_left_out(tmp_path: Path) -> None:
+def test_other_nodes_and_other_times_are_left_out(client: httpx.Client) -> None:
     """A fault on a node of somebody else, or an hour ago, is not the cause; and a node's log is no job."""
-    with service(tmp_path) as process:
-        client = process.start()
-        say(client, "n99", XID)
-        say(client, "n44", XID, ago=3600)
-        run(client, "j", "n44")
-        end(client, "j")
-        found = diagnosis_of(client)
-        listed = client.get("/api/v1/diagnoses").json()["items"]
+    say(client, "n99", XID)
+    say(client, "n54", XID, ago=3600)
+    run(client, "apart", "n54", "n55")
+    end(client, "apart")
+    found = diagnosis_of(client, "apart")
     assert (found["type"], found["nodes"]) == ("nccl_timeout_error", [])
-    assert [one["job"] for one in listed] == ["j"]
+    for node in ("n99", "n54"):
+        items = client.get("/api/v1/diagnoses", params={"node": node}).json()["items"]
+        assert [one["job"] for one in items] == []
+    listed = {one["job"] for one in client.get("/api/v1/diagnoses", params={"limit": 100}).json()["items"]}
+    assert "apart" in listed and not [job for job in listed if "n99" in job or "n54" in job]
 
 
-def test_a_job_cannot_call_up_the_log_of_a_foreign_node(tmp_path: Path) -> None:
+def test_a_job_cannot_call_up_the_log_of_a_foreign_node(client: httpx.Client) -> None:
     """The job prints, ships and reports that it runs on vic-9: the log of that node stays out of its diagnosis."""
-    with service(tmp_path) as process:
-        client = process.start()
-        say(client, "vic-9", XID)
-        client.post(
-            "/api/v1/logs", params={"job": "j", "node": "vic-9"}, content=b"rank 0 on node vic-9\n", headers=TEXT
-        )
-        run(client, "j", "n44")
-        client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1, "node": "vic-9"}).raise_for_status()
-        found = diagnosis_of(client)
-        page = client.get(f"/diagnoses/{found['id']}").text
+    say(client, "vic-9", XID)
+    client.post(
+        "/api/v1/logs", params={"job": "liar", "node": "vic-9"}, content=b"rank 0 on node vic-9\n", headers=TEXT
+    )
+    run(client, "liar", "n64", "n65")
+    client.post("/api/v1/jobs/liar/events", json={"kind": "exit", "code": 1, "node": "vic-9"}).raise_for_status()
+    found = diagnosis_of(client, "liar")
+    page = client.get(f"/diagnoses/{found['id']}").text
     assert (found["type"], found["nodes"], found["proofs"]) == ("nccl_timeout_error", [], [])
     assert "fallen off the bus" not in page
 
 
-def test_a_node_log_that_comes_late_corrects_the_diagnosis(tmp_path: Path) -> None:
+def test_a_node_log_that_comes_late_corrects_the_diagnosis(client: httpx.Client) -> None:
     """The kernel's line arrives after the verdict: the attempt is looked at again."""
-    with service(tmp_path) as process:
-        client = process.start()
-        run(client, "j", "n44")
-        end(client, "j")
-        assert diagnosis_of(client)["type"] == "nccl_timeout_error"
-        say(client, "n44", XID, source="syslog")
-        until(lambda: diagnosis_of(client)["type"] == "gpu_lost", "the kernel's line is heard")
+    run(client, "late", "n74", "n75")
+    end(client, "late")
+    assert diagnosis_of(client, "late")["type"] == "nccl_timeout_error"
+    say(client, "n74", XID, source="syslog")
+    until(lambda: diagnosis_of(client, "late")["type"] == "gpu_lost", "the kernel's line is heard")
 
 
-def test_a_node_log_needs_its_node(tmp_path: Path) -> None:
+def test_a_node_log_needs_its_node(client: httpx.Client) -> None:
     """Kernel lines of nobody are refused, as text and as records; with a node and numbers they count once."""
-    with service(tmp_path) as process:
-        client = process.start()
-        post = client.post("/api/v1/logs", params={"source": "kernel"}, content=XID.encode(), headers=TEXT)
-        assert (post.status_code, "job" in post.json()["detail"]) == (400, True)
-        assert client.post("/api/v1/logs", json=[{"message": XID, "source": "dmesg"}]).status_code == 400
-        query: dict[str, str | int] = {"source": "dmesg", "node": "n44", "cluster": "east", "offset": 0}
-        first, again = (client.post("/api/v1/logs", params=query, content=XID.encode(), headers=TEXT) for _ in range(2))
+    post = client.post("/api/v1/logs", params={"source": "kernel"}, content=XID.encode(), headers=TEXT)
+    assert (post.status_code, "job" in post.json()["detail"]) == (400, True)
+    assert client.post("/api/v1/logs", json=[{"message": XID, "source": "dmesg"}]).status_code == 400
+    query: dict[str, str | int] = {"source": "dmesg", "node": "n84", "cluster": "east", "offset": 0}
+    first, again = (client.post("/api/v1/logs", params=query, content=XID.encode(), headers=TEXT) for _ in range(2))
     assert (first.status_code, again.status_code) == (204, 200)
     assert again.json()["duplicates"] == 1

@@ -8,22 +8,24 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.async_api import Browser, ConsoleMessage, Page, Route, async_playwright, expect
+from playwright.async_api import ConsoleMessage, Page, Route, expect
 
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.ports import IncidentFilter
-from diagnoser.web import news, sse
+from diagnoser.web.api import sse
+from diagnoser.web.live import diagnosis_feed
 from diagnoser.web.server import create
-from tests.conftest import NOWHERE
+from tests.e2e.browser import CHROMIUM as CHROMIUM
+from tests.e2e.browser import SHARES_BROWSER
+from tests.e2e.browser import browser as browser
 from tests.serving import ECC, HOSTILE, NOW, Looks, StoredLogs, Web, fill, save, serving
 from tests.unit.test_web_hangs import large
 from tests.unit.test_web_jobs_list import prints
 
 HANG = "/jobs/llm-70b-pretrain/attempts/1/hang"
 CHANGES = "/jobs/llm-70b-pretrain/attempts/2/changes"
-CHROMIUM = Path("/usr/bin/chromium")
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
+pytestmark = SHARES_BROWSER
 UNPLACED = UnplacedStream(
     labels=(("app", HOSTILE), ("a_label_with_quite_a_long_name/of_some_operator", "v" * 200), ("unit", "web")),
     reason=UnplacedReason.NO_JOB,
@@ -50,18 +52,6 @@ async def served(folder: Path) -> AsyncIterator[tuple[Web, str]]:
             web.services.stopping.set()
             server.should_exit = True
             await running
-
-
-@asynccontextmanager
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        flags = ["--no-sandbox", f"--proxy-server={NOWHERE}"]  # loopback is reached without the proxy
-        expect.set_options(timeout=60_000)  # a busy machine
-        chromium = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=flags)
-        try:
-            yield chromium
-        finally:
-            await chromium.close()
 
 
 async def watched(page: Page, address: str) -> list[str]:
@@ -102,7 +92,7 @@ async def test_a_hostile_line_is_shown_letter_by_letter(tmp_path: Path) -> None:
 async def test_the_list_follows_new_diagnoses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A diagnosis that is made while the list is open appears in it by itself, at the top."""
     monkeypatch.setattr(sse, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(news, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(diagnosis_feed, "LOOK_SECONDS", 0.05)
     async with served(tmp_path) as (web, address), browser() as chromium:
         page = await chromium.new_page()
         found = await watched(page, address)

@@ -128,7 +128,7 @@ def test_several_processes_take_one_log_and_one_of_them_dies(tmp_path: Path) -> 
     """Batches that overlap and come twice, to whichever process: every acknowledged line is stored once."""
     with service(tmp_path, DIAGNOSER_WORKERS="3") as running:
         running.start()
-        shippers = [Shipper(rank, [running.url], random.Random(rank)) for rank in range(4)]
+        shippers = [Shipper(rank, [running.url], random.Random(rank), 0.05) for rank in range(4)]
         with shipping(shippers):
             for _ in range(3):
                 wait_for_progress(shippers)

@@ -1,11 +1,10 @@
 """Two replicas on one real PostgreSQL and Redis: any of them may take any batch, and one may die."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.contract import postgres, redis_server
+from tests.contract import redis_server
 from tests.e2e.service import (
     DEMO_LOG,
     SECRET,
@@ -23,20 +22,13 @@ LINES = DEMO_LOG.read_bytes().splitlines(keepends=True)
 
 pytestmark = [
     pytest.mark.xdist_group("postgresql"),
-    pytest.mark.skipif(postgres.programs() is None, reason=postgres.MISSING),
     pytest.mark.skipif(not redis_server.present(), reason=redis_server.MISSING),
 ]
 
 
-@pytest.fixture
-def database() -> Iterator[str]:
-    programs = postgres.programs()
-    assert programs is not None
-    with postgres.server(programs) as url:
-        yield f"{url}/postgres"
-
-
-def test_a_log_dealt_over_two_replicas_gives_one_verdict_and_one_webhook(tmp_path: Path, database: str) -> None:
+def test_a_log_dealt_over_two_replicas_gives_one_verdict_and_one_webhook(
+    tmp_path: Path, postgresql_database: str
+) -> None:
     """Batches go to both in turn, some to both, one replica is killed; the other finishes: one plan, sent once."""
     left, right = tmp_path / "left", tmp_path / "right"
     left.mkdir()
@@ -44,7 +36,7 @@ def test_a_log_dealt_over_two_replicas_gives_one_verdict_and_one_webhook(tmp_pat
     port = free_port()
     with receiver() as hook, redis_server.redis(port, tmp_path):
         settings = {
-            "DIAGNOSER_DATABASE_URL": database,
+            "DIAGNOSER_DATABASE_URL": postgresql_database,
             "DIAGNOSER_REDIS_URL": f"redis://127.0.0.1:{port}/0",
             "DIAGNOSER_WEBHOOK_URL": hook.url,
             "DIAGNOSER_WEBHOOK_SECRET": SECRET,

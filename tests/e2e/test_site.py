@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,19 +12,28 @@ import pytest
 from playwright.async_api import Browser, Page, Request, Response
 
 from diagnoser.web.server import create
+from tests.e2e.browser import SHARES_BROWSER, browser
 from tests.e2e.site import ERRORS, PAGES, addresses, fill_site, page_routes
-from tests.e2e.test_pages import CHROMIUM, UNPLACED, browser, served, watched
+from tests.e2e.test_pages import UNPLACED, served, watched
 from tests.serving import Web, serving
 
 PAGE_BYTES = 200_000
 HEIGHT = 900
 Scheme = Literal["light", "dark"]
+SIGHTS: Mapping[Scheme, Sequence[int]] = {"light": (360, 800, 390), "dark": (1600, 1280)}
+"""Scheme -> widths of the window, the last of which is that for axe-core."""
 T = TypeVar("T")
+Test = TypeVar("Test", bound=Callable[..., object])
 _AXE = importlib.util.find_spec("axe_playwright_python")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
-needs_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
 needs_axe = pytest.mark.skipif(_AXE is None, reason="no axe-core: pip install axe-playwright-python, or make setup")
+
+
+def needs_browser(test: Test) -> Test:
+    for mark in SHARES_BROWSER:
+        mark(test)  # it notes itself on the function, which stays what it was
+    return test
 
 
 @asynccontextmanager
@@ -43,8 +52,8 @@ def note(seen: list[T], one: T) -> None:
 async def findings(page: Page) -> list[str]:
     """What axe-core finds serious or critical, each with the part of the page."""
     assert _AXE is not None and _AXE.submodule_search_locations
-    source = (Path(_AXE.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8")
-    await page.evaluate(source)
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate((Path(_AXE.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8"))
     options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
     result = await page.evaluate(f"axe.run(document, {json.dumps(options)})")
     return [
@@ -70,10 +79,10 @@ async def test_every_page_is_among_those_that_are_looked_at(tmp_path: Path) -> N
 async def test_every_page_is_quiet_stays_on_this_host_and_is_light(tmp_path: Path) -> None:
     """No console message, no error, no request elsewhere, each resource once, and at most 200 kB come over the wire."""
     async with site(tmp_path) as (_, address, paths, chromium):
+        context = await chromium.new_context()
         for path in paths:
-            context = await chromium.new_context()  # with nothing kept
             page = await context.new_page()
-            complaints = await watched(page, address)
+            complaints = await watched(page, address)  # which also sees to it that nothing is kept from page to page
             answers: list[Response] = []
             page.on("response", partial(note, answers))
             answer = await page.goto(address + path)
@@ -85,7 +94,7 @@ async def test_every_page_is_quiet_stays_on_this_host_and_is_light(tmp_path: Pat
             sizes = [await one.request.sizes() for one in taken]
             assert sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes) <= PAGE_BYTES, path
             assert complaints == [], path
-            await context.close()
+            await page.close()
 
 
 @needs_browser
@@ -104,26 +113,29 @@ async def test_a_list_is_loaded_once(tmp_path: Path) -> None:
 
 @needs_browser
 @needs_axe
-@pytest.mark.parametrize(("scheme", "width", "widths"), [("light", 390, (360, 800)), ("dark", 1280, (1600,))])
-async def test_every_page_is_accessible_and_as_wide_as_its_window(
-    tmp_path: Path, scheme: Scheme, width: int, widths: Sequence[int]
-) -> None:
-    """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice. From a phone to a wall
-    screen nothing runs out at the side."""
+async def test_every_page_is_accessible_and_as_wide_as_its_window(tmp_path: Path) -> None:
+    """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice, in light and in dark.
+    From a phone to a wall screen nothing runs out at the side."""
     async with site(tmp_path) as (_, address, paths, chromium):
-        context = await chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": HEIGHT})
-        page = await context.new_page()
-        found, wide = {}, []
+        page = await chromium.new_page()
+        found: dict[str, list[str]] = {}
+        wide: list[str] = []
+
+        async def look(name: str) -> None:
+            for scheme, widths in SIGHTS.items():
+                await page.emulate_media(color_scheme=scheme)
+                wide.extend([f"{name} at {width}" for width in widths if await is_wider(page, width)])
+                if faults := await findings(page):
+                    found[f"{name} in {scheme}"] = faults
+
         for path in (*paths, *ERRORS):
             await page.goto(address + path)
-            wide += [f"{path} at {each}" for each in (*widths, width) if await is_wider(page, each)]
-            if faults := await findings(page):
-                found[path] = faults
+            await look(path)
         await page.goto(address + "/search?q=hgx")
         await page.keyboard.press("Control+k")
         await page.keyboard.type("hgx")
         await page.locator("#search [role=option]").first.wait_for()
-        found |= {"the search": faults} if (faults := await findings(page)) else {}
+        await look("the search")
         assert (found, wide) == ({}, [])
 
 

@@ -2,39 +2,32 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import uvicorn
 
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Author, LearnedRule, LearnedState, ValidationResult
 from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.server import create
-from tests.contract import postgres
-from tests.contract.conftest import BOTH, _new_database
-from tests.e2e.test_pages import CHROMIUM, PALE, SMALL, browser, watched
+from tests.contract.conftest import BOTH
+from tests.e2e.browser import SHARES_BROWSER, browser
+from tests.e2e.test_pages import PALE, SMALL, watched
+from tests.postgresql import new_database
 from tests.rule_learning import STEPS, Site, site
 from tests.serving import HOSTILE, FakeIngest, services, workbench
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
+pytestmark = SHARES_BROWSER
 PATTERN = r"snapshot \d+ differs from the quilt manifest"
 
 
-@pytest.fixture
-def server() -> Iterator[str]:
-    programs = postgres.programs()
-    if programs is None:
-        pytest.skip(postgres.MISSING)
-    with postgres.server(programs) as url:
-        yield url
-
-
-@pytest.fixture(params=BOTH)
+@pytest_asyncio.fixture(loop_scope="session", params=BOTH)
 async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
-    url = "" if request.param == "sqlite" else await _new_database(request.getfixturevalue("server"))
+    url = "" if request.param == "sqlite" else await new_database(request.getfixturevalue("postgresql"))
     async with site(tmp_path, url=url) as made:
         yield made
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.files import bundled, text
 from diagnoser.config import llm_factory
 from diagnoser.config.settings import Settings
 from diagnoser.failure_agent.agent import FailureAgent
@@ -17,8 +16,8 @@ from diagnoser.llm.view import LogView
 from diagnoser.model import AskReason, Diagnosis, Evidence, Facts, Job, Line, Stream
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.observability.metrics import Metrics
-from diagnoser.recovery import policy
 from tests.integration.model_server import ModelServer, Reply
+from tests.serving import shipped_policy
 
 UNDECIDED = Diagnosis(
     Outcome.FAILED,
@@ -76,10 +75,9 @@ class Site:
     async def __aenter__(self) -> "Site":
         settings = Settings(**{"llm_url": self.server.url, "llm_model": "scripted", **self.changes})
         self.model = llm_factory.endpoint(settings)
-        table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
         guarded = llm_factory.guarded(settings, self.model, self.metrics)
         guarded._clock = lambda: time.monotonic() + self.ahead
-        self.agent: FailureAgent = llm_factory.failure_agent(settings, guarded, table, self.metrics)
+        self.agent: FailureAgent = llm_factory.failure_agent(settings, guarded, shipped_policy(), self.metrics)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from diagnoser.client.checkpoints import find, latest, verify
 from diagnoser.client.checkpoints.verification import State
-from diagnoser.web.client_archive import built
+from diagnoser.web.api.client_archive import built
 from tests.environments import TORCH
 
 pytestmark = pytest.mark.skipif(bool(TORCH.missing), reason=TORCH.missing)

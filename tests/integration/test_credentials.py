@@ -16,7 +16,7 @@ from diagnoser.ingest.service import IngestReceipt, IngestService, JobSender
 from diagnoser.model import AttemptKey, BreakerState, Job, Mode, PlanState, TransitionResult
 from diagnoser.model.access import Credential, Owner, Scope, StoredToken, hash_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.web.authenticator import FAILURES, FRESH_SECONDS
+from diagnoser.web.http.authenticator import FAILURES, FRESH_SECONDS
 from tests.rule_files import ANALYZER
 from tests.serving import ECC, NOW, Web, save, serving
 from tests.unit.test_web_plans import planned

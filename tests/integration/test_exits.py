@@ -38,9 +38,9 @@ from diagnoser.planning.planner import DecisionPlanner, verdict_alert
 from diagnoser.ports import AlertChannel, DiagnosisRecord, ModelRequest
 from diagnoser.redaction.exits import EXITS, NO_EXIT
 from diagnoser.redaction.redact import Redactor, redact
-from diagnoser.web import problems, slack_actions
-from diagnoser.web.api import exports
+from diagnoser.web.api import exports, slack_actions
 from diagnoser.web.api.schemas import of_diagnosis
+from diagnoser.web.http import problems
 from tests.contract.records import plan
 from tests.receiver import Receiver, running
 from tests.secret_formats import is_told, secrets

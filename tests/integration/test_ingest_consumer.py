@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.compress import Compressor, pieces
+from diagnoser.compress import Compressor, raw_chunks
 from diagnoser.ingest import RecordDefaults, consumer
 from diagnoser.ingest.consumer import LogConsumer
 from diagnoser.ingest.mapping import DEFAULT
@@ -153,7 +153,7 @@ async def consume(source: Source, store: SqlStore, slow: Slow) -> list[str]:
     await consuming
     committing.cancel()
     await asyncio.gather(committing, return_exceptions=True)
-    blocks = [block for piece in await store.pieces(AttemptKey("llm", 1)) for block in pieces.unpack(piece.data)]
+    blocks = [block for piece in await store.pieces(AttemptKey("llm", 1)) for block in raw_chunks.unpack(piece.data)]
     return [line for block in blocks for line in block.data.decode().removesuffix("\n").split("\n")]
 
 

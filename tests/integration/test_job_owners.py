@@ -151,7 +151,7 @@ async def test_a_squatters_lines_are_no_part_of_the_job(site: Site) -> None:
     stored = await site.text()
     assert [word for word in ("early 0", "early 1", "then 0", "then 1") if word not in stored] == []
     assert "RuntimeError" not in stored
-    assert await site.store.job(f"{JOB}~alice") is None, "its early lines have become the job's"
+    assert await site.store.job(f"{JOB}~of~alice") is None, "its early lines have become the job's"
 
 
 async def test_an_end_that_a_token_reports_is_a_hint(site: Site) -> None:

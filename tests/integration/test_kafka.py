@@ -19,7 +19,7 @@ pytest.importorskip("confluent_kafka", reason="the client of Kafka is not instal
 from diagnoser.adapters.kafka import KafkaSource
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.commands import consume
-from diagnoser.compress import Compressor, pieces
+from diagnoser.compress import Compressor, raw_chunks
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.consumer import LogConsumer
 from diagnoser.ingest.mapping import DEFAULT
@@ -30,7 +30,7 @@ from diagnoser.model import AttemptKey, Job, UnplacedReason
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Append, LogStore, OffsetAdvance, Partition
-from diagnoser.web.access import JobAccess
+from diagnoser.web.http.access import JobAccess
 from tests import kafka_broker
 from tests.databases import sqlite_store
 from tests.e2e.service import DEMO_LOG, diagnosis_of, free_port, service, until
@@ -110,7 +110,7 @@ async def stored(folder: Path) -> dict[str, list[str]]:
 
 
 async def lines(store: SqlStore, job: str) -> list[str]:
-    blocks = [block for piece in await store.pieces(AttemptKey(job, 1)) for block in pieces.unpack(piece.data)]
+    blocks = [block for piece in await store.pieces(AttemptKey(job, 1)) for block in raw_chunks.unpack(piece.data)]
     return [
         line
         for block in sorted(blocks, key=lambda block: (block.stream, block.first))

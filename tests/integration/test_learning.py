@@ -12,7 +12,7 @@ from diagnoser.learning.validation import ValidationCheck
 from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import DiagnosisRecord, LearnedRuleQuery
-from diagnoser.web.access import JobAccess
+from diagnoser.web.http.access import JobAccess
 from tests import accuracy_bars
 from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, site
 from tests.serving import serving

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from prometheus_client import CollectorRegistry
 
 from diagnoser.compress import Compressor
-from diagnoser.compress.pieces import unpack
+from diagnoser.compress.raw_chunks import unpack
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt, IngestService, JobSender
 from diagnoser.ingest.unplaced import UnplacedStreams
@@ -25,7 +25,7 @@ from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import Overloaded, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.redaction.redact import redact
-from diagnoser.web.dependencies import RequestLimits
+from diagnoser.web.http.dependencies import RequestLimits
 from tests.in_memory import RecentUnplaced
 from tests.loki_messages import PushRequest
 from tests.serving import NOW, Web, serving

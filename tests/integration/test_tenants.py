@@ -25,10 +25,10 @@ from diagnoser.model import AttemptKey, Event, EventKind, Feedback, Job, own_job
 from diagnoser.model.access import Scope, Token, Viewer
 from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.api.incidents import IncidentQuery
-from diagnoser.web.authentication import identified, services_of, whole_service
-from diagnoser.web.dependencies import AppDependencies
+from diagnoser.web.http.authentication import identified, services_of, whole_service
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.pages.page_routes import FILTERS
 from diagnoser.web.server import create
-from diagnoser.web.ui import FILTERS
 from tests.canaries import CLUSTER, COMMON, SHARED_NODE, Stored, block, filled, store_everything
 from tests.databases import sqlite_store
 from tests.serving import NOW, SCRIPT, Web, save, serving, store_log
@@ -250,8 +250,8 @@ async def test_lines_under_another_tenants_id_are_of_ones_own_job(web: Web) -> N
     await web.store.register(Job("reds", tenant="red", created=NOW))
     await web.store.add_event(AttemptKey("of-nobody"), Event(EventKind.STARTED, NOW))
     ids = ["new", "reds", "of-nobody"]
-    assert await access.names(ours, ids) == {"new": "new~red", "reds": "reds", "of-nobody": "of-nobody~red"}
-    assert await access.names(theirs, ids) == {job: f"{job}~blue" for job in ids}
+    assert await access.names(ours, ids) == {"new": "new~of~red", "reds": "reds", "of-nobody": "of-nobody~of~red"}
+    assert await access.names(theirs, ids) == {job: f"{job}~of~blue" for job in ids}
     for caller, viewer in ((ours, red), (theirs, blue)):
         names = (await access.names(caller, ids)).values()
         assert await access.refused(caller, list(names)) == {}
@@ -329,6 +329,7 @@ SHARED_PARTS = frozenset(
         "config",
         "health",
         "trace",
+        "redact",
     ]
 )
 """Parts of the service that act, hold nothing of a tenant, or are not for one (the workbench)."""

@@ -1,4 +1,4 @@
-"""1,000 plans (200 unless tests are thorough) from the outbox to the cluster, over links that fail three times in ten,
+"""1,000 plans (120 unless tests are thorough) from the outbox to the cluster, over links that fail three times in ten,
 also after the work was done.
 
 Real are the store, the outbox, the signed webhook and its receiver, the API, the agent's loop and its executor. Slurm
@@ -46,7 +46,7 @@ from tests.proofs import proven
 from tests.serving import ECC, plan_commands, serving
 from tests.thorough import THOROUGH
 
-COUNT = 1000 if THOROUGH else 200
+COUNT = 1000 if THOROUGH else 120
 FAILING = 0.3
 SECRET = "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0IHJ1bg=="
 

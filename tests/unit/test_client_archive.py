@@ -14,7 +14,7 @@ import pytest
 from diagnoser.client import VARIABLES, cli
 from diagnoser.config import settings
 from diagnoser.model.access import Scope, Token
-from diagnoser.web.client_archive import built
+from diagnoser.web.api.client_archive import built
 from tests.serving import serving
 
 CLIENT = Path(cli.__file__).parent

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnoser.compress import AttemptLog, Compressor
-from diagnoser.compress.log_columns import NOBODY, LogLevel, line_id
-from diagnoser.compress.log_index import (
+from diagnoser.logview.log_columns import NOBODY, LogLevel, line_id
+from diagnoser.logview.log_index import (
     MATCHES_LIMIT,
     Direction,
     LogCursor,

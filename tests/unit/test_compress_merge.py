@@ -27,6 +27,7 @@ from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.ingest import OffsetRanges, covered_with, missing
 from diagnoser.model import Anchor, LineBlock, Stream
 from diagnoser.model.errors import BadInput
+from tests.thorough import examples
 
 TIGHT = CompressorLimits(
     shapes=12,
@@ -109,7 +110,7 @@ def test_the_last_line_that_places_a_rank_counts_in_any_order() -> None:
         assert merged.share(Stream()).nodes == {(3, 1): (900, "gpu-000")}
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(choice, st.lists(st.integers(0, 60), max_size=8), st.randoms(use_true_random=False), st.booleans())
 def test_any_split_order_and_grouping_gives_the_same(
     choices: list[tuple[int, int]], cuts: list[int], rng: random.Random, tight: bool
@@ -126,7 +127,7 @@ def test_any_split_order_and_grouping_gives_the_same(
     assert digest(grouped).evidence == digest(whole).evidence
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     choice,
     st.lists(st.integers(0, 60), max_size=8),
@@ -204,7 +205,7 @@ def twins(draw: st.DrawFn) -> bytes:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(twins(), min_size=1, max_size=40),
     st.lists(st.integers(0, 60), max_size=5),
@@ -233,7 +234,7 @@ def test_replicas_that_saw_other_lines_before_agree(
     assert repr(digest(merged).evidence) == repr(digest(from_bytes(whole, limits)).evidence)  # NaN is NaN
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.lists(twins(), min_size=1, max_size=40),
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8),
@@ -261,7 +262,7 @@ def test_batches_that_overlap_or_come_twice_count_once(
     assert to_bytes(merge([from_bytes(part, limits) for part in parts], limits)) == whole
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(choice)
 def test_settling_again_changes_nothing(choices: list[tuple[int, int]]) -> None:
     """A merged delta is already under its bounds: merging it alone gives itself."""

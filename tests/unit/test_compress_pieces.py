@@ -6,7 +6,7 @@ import random
 import pytest
 
 from diagnoser.compress import Compressor, Prefilter, merge, pack, read_pieces, to_bytes
-from diagnoser.compress.pieces import joined, unpack
+from diagnoser.compress.raw_chunks import joined, unpack
 from diagnoser.model import Anchor, LineBlock, Provenance, Stream
 from diagnoser.model.errors import BadInput
 

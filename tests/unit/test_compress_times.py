@@ -2,8 +2,8 @@
 
 import pytest
 
-from diagnoser.compress.times import LogClock, moments
 from diagnoser.model import Stream
+from diagnoser.structure.times import LogClock, moments
 
 STREAM = Stream("stdout")
 LINES = [

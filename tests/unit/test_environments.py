@@ -1,8 +1,10 @@
 """Environments apart from diagnoser's own."""
 
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,11 +32,25 @@ def test_everything_is_pinned_with_hashes_and_by_name_alone(name: str) -> None:
     assert "://" not in text
 
 
-def test_an_environment_is_installed_once_and_again_when_its_pins_change(tmp_path: Path) -> None:
-    """Without pins that is quick; the stamp tells the pins for which it was made."""
+def test_an_environment_is_installed_once_and_again_when_its_pins_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stamp tells the pins for which it was made. Nothing is installed here: `make tools` does that for real."""
     pins = tmp_path / "pins.txt"
     pins.write_text("# none\n")
     own = Environment(tmp_path / "env", pins)
+
+    def installs(words: Sequence[object], **_: object) -> None:
+        if "venv" in words:
+            assert "--clear" in words
+            shutil.rmtree(own.folder, ignore_errors=True)
+            own.python.parent.mkdir(parents=True)
+            own.python.touch()
+        else:
+            assert words[0] == str(own.python)
+            assert list(words[-2:]) == ["--requirement", pins]
+
+    monkeypatch.setattr(subprocess, "run", installs)
     assert "make tools" in own.missing
     own.install()
     assert (own.missing, own.python.exists()) == ("", True)

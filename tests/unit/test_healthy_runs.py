@@ -10,12 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from diagnoser.compress import AttemptLog, Delta, times
+from diagnoser.compress import AttemptLog, Delta
 from diagnoser.compress.sampling import merge
 from diagnoser.diagnosis import pipeline
 from diagnoser.localize.hang_detection import Silence
 from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import Baseline, LineBlock, Stage, Stream
+from diagnoser.structure import times
 from tests.corpus import CORPUS, needs_corpus
 from tests.rule_files import ANALYZER
 

@@ -5,7 +5,7 @@ import pytest
 from diagnoser.agent.kubernetes import names
 from diagnoser.agent.slurm import reconcile
 from diagnoser.model import is_made_by_agent, own_job_id, spoken_job_id
-from diagnoser.web.spoken_job_ids import spoken
+from diagnoser.web.http.spoken_job_ids import spoken
 
 
 @pytest.mark.parametrize("cluster", ["main", "my-cluster", "a.b"])
@@ -31,14 +31,17 @@ def test_a_name_of_its_own_is_read_as_it_was_said() -> None:
 @pytest.mark.parametrize(
     ("answer", "read"),
     [
-        ('{"job":"train-1~vision","plan":{"job":"train-1~vision"}}', '{"job":"train-1","plan":{"job":"train-1"}}'),
         (
-            '<a href="/jobs/train-1~vision/attempts/1">train-1~vision</a>',
+            '{"job":"train-1~of~vision","plan":{"job":"train-1~of~vision"}}',
+            '{"job":"train-1","plan":{"job":"train-1"}}',
+        ),
+        (
+            '<a href="/jobs/train-1~of~vision/attempts/1">train-1~of~vision</a>',
             '<a href="/jobs/train-1/attempts/1">train-1</a>',
         ),
-        ("train-1~vision,1,failed\n", "train-1,1,failed\n"),
-        ('{"job":"train-1~vision2"}', '{"job":"train-1~vision2"}'),
-        ("cd ~vision/data", "cd ~vision/data"),
+        ("train-1~of~vision,1,failed\n", "train-1,1,failed\n"),
+        ('{"job":"train-1~of~vision2"}', '{"job":"train-1~of~vision2"}'),
+        ("cp x~vision ~/data", "cp x~vision ~/data"),
     ],
 )
 def test_a_tenants_answers_hold_no_mark(answer: str, read: str) -> None:
@@ -49,4 +52,4 @@ def test_a_tenants_answers_hold_no_mark(answer: str, read: str) -> None:
 def test_a_tenant_may_be_called_anything() -> None:
     """Its name is written differently in text, JSON, HTML and addresses."""
     for written in ('a"b', 'a\\"b', "a&quot;b", "a%22b"):
-        assert spoken(f"j~{written} ".encode(), 'a"b') == b"j "
+        assert spoken(f"j~of~{written} ".encode(), 'a"b') == b"j "

@@ -14,6 +14,7 @@ from diagnoser.model.errors import BadInput
 from diagnoser.model.trials import Batch, Done, Node, Piece, Placement, Schedule, Suite, Task
 from diagnoser.trials.prior import Prior
 from diagnoser.trials.schedule import gpu_seconds, in_line, rescheduled, schedule
+from tests.thorough import examples
 
 CLOSE = 1e-6
 NOTHING = Done()
@@ -144,7 +145,7 @@ def check_scorings(
 
 
 @given(problems())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_schedule_is_sound(problem: tuple[Suite, Prior, list[Node]]) -> None:
     """On 1 to 32 nodes, with several checkpoints, few scorers and tasks that cannot be cut."""
     suite, prior, nodes = problem
@@ -152,7 +153,7 @@ def test_every_schedule_is_sound(problem: tuple[Suite, Prior, list[Node]]) -> No
 
 
 @given(problems(), st.integers(0, 1 << 32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_other_schedule_beats_the_lower_bound(problem: tuple[Suite, Prior, list[Node]], seed: int) -> None:
     """Whatever the cuts, the slots and the order: schedules made at random all end after the bound."""
     suite, prior, nodes = problem
@@ -184,7 +185,7 @@ def test_no_other_schedule_beats_the_lower_bound(problem: tuple[Suite, Prior, li
 
 
 @given(problems(), st.floats(0, 1), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_left_after_nodes_died_is_sound(
     problem: tuple[Suite, Prior, list[Node]], share: float, data: st.DataObject
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from diagnoser.model.access import ANONYMOUS, Credential, Scope, StoredToken, Token, hash_of
 from diagnoser.model.errors import Denied, Throttled, Unavailable
-from diagnoser.web.authenticator import ADDRESSES, FAILURES, SHARED, Authenticator, FailureThrottle
+from diagnoser.web.http.authenticator import ADDRESSES, FAILURES, SHARED, Authenticator, FailureThrottle
 
 CONFIGURED = Token("admin-1", "from-the-environment", Scope.ADMIN)
 MARIA = Credential("maria", Scope.OPERATE, expires=1000.0)

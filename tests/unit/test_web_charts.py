@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from diagnoser.compress import Delta, to_bytes
 from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Progress, Stage
 from diagnoser.ports import Append
-from diagnoser.web import charts
+from diagnoser.web.pages import charts
 from tests.serving import NOW, StoredLogs, fill, serving
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.web.compression import LEAST_BYTES
-from diagnoser.web.pages import STATIC
+from diagnoser.web.http.compression import LEAST_BYTES
+from diagnoser.web.pages.rendering import STATIC
 from tests.serving import Web, fill, serving
 
 GZIP = {"accept-encoding": "gzip, deflate, br"}

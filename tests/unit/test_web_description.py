@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diagnoser.model.access import Scope, Token
-from diagnoser.web.description import EXAMPLES
+from diagnoser.web.http.description import EXAMPLES
 from tests.serving import serving
 
 TOKEN = Token("test", "a-secret-for-the-test", Scope.ADMIN)

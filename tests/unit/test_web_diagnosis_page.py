@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from diagnoser.compress.log_columns import line_id, stream_key
+from diagnoser.logview.log_columns import line_id, stream_key
 from diagnoser.model import AttemptKey, EvidenceLine, Job, LearnedState, LineBlock, Mode, RootCause, Stream, Symptom
 from diagnoser.model.taxonomy import DEFINITIONS, FailureType
 from diagnoser.ports import LearnedRuleQuery
-from diagnoser.web.template_filters import name
+from diagnoser.web.formatting.template_filters import name
 from tests.serving import HOSTILE, NOW, UNSURE, Web, save, serving, store_log, verdict
 from tests.unit.test_web_plans import planned
 

@@ -13,7 +13,7 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.hang import report
 from diagnoser.model import AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
-from diagnoser.web.dependencies import RequestLimits
+from diagnoser.web.http.dependencies import RequestLimits
 from tests.hang_dumps import WORLD, debug_tables_of, dump, entry, written
 from tests.serving import NOW, Web, serving
 

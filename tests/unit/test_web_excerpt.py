@@ -2,7 +2,7 @@
 
 from diagnoser.model import EvidenceLine, Line, RootCause, Stream, Symptom
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.web.excerpt import Excerpt, LineRole, excerpts
+from diagnoser.web.pages.excerpt import Excerpt, LineRole, excerpts
 from tests.serving import ECC, verdict
 
 STDOUT = Stream()

@@ -25,8 +25,8 @@ from diagnoser.model import (
     SuspectKind,
 )
 from diagnoser.model.taxonomy import FailureType, Outcome
-from diagnoser.web import hang_view
-from diagnoser.web.hang_view import RankState
+from diagnoser.web.pages import hang_view
+from diagnoser.web.pages.hang_view import RankState
 from tests.hang_dumps import dump, entry, written
 from tests.serving import HOSTILE, NOW, StoredLogs, save, serving, verdict
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.compress.log_columns import line_id, stream_key
 from diagnoser.diagnosis import log_indexes
+from diagnoser.logview.log_columns import line_id, stream_key
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
 from diagnoser.model.access import ANONYMOUS
-from diagnoser.web import sse
-from diagnoser.web.api import attempt_log
-from diagnoser.web.log_view import CHIPS
+from diagnoser.web.api import attempt_log, sse
+from diagnoser.web.pages.log_view import CHIPS
 from tests.serving import HOSTILE, NOW, Web, save, serving, store_log, verdict
 
 KEY = AttemptKey("llm-7b", 1)

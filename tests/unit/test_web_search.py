@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from diagnoser.config.loader import load_analyzer
-from diagnoser.config.settings import Settings
 from diagnoser.model import Job
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.web.api.search import excerpt
+from tests import accuracy_bars
 from tests.serving import HOSTILE, fill, serving
 
 SECRET = "dgn_" + "x" * 43
@@ -21,7 +20,7 @@ async def groups(web_client: object, q: str) -> dict[str, list[dict[str, str]]]:
 async def test_each_kind_is_found_and_leads_to_its_page(tmp_path: Path) -> None:
     """A node, its incident and the lines that name its fault; a job by a part of its id; a shipped rule by its
     title."""
-    rules = load_analyzer(Settings()).knowledge.engine.ruleset.rules
+    rules = accuracy_bars.load().knowledge.engine.ruleset.rules
     async with serving(tmp_path, shipped_rules=lambda: rules) as web:
         records = await fill(web.store)
         found = await groups(web.client, "hgx-04")
@@ -44,7 +43,7 @@ async def test_each_kind_is_found_and_leads_to_its_page(tmp_path: Path) -> None:
 
 async def test_a_rule_leads_to_a_page_that_its_reader_may_open(tmp_path: Path) -> None:
     """The workbench is for those who see all; for a token of one cluster a shipped rule leads to what it decided."""
-    rules = load_analyzer(Settings()).knowledge.engine.ruleset.rules
+    rules = accuracy_bars.load().knowledge.engine.ruleset.rules
     bound = Credential("of-west", Scope.READ, cluster="west")
     async with serving(tmp_path, shipped_rules=lambda: rules) as web:
         await web.store.add_token(StoredToken(bound, hash_of(SECRET)))

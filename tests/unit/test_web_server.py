@@ -12,7 +12,7 @@ from fastapi.routing import iter_route_contexts
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.access import Scope, Token
-from diagnoser.web.dependencies import WebConfig
+from diagnoser.web.http.dependencies import WebConfig
 from diagnoser.web.server import create
 from tests.serving import FakeIngest, services, serving
 
@@ -28,7 +28,7 @@ async def test_every_answer_carries_the_security_headers(tmp_path: Path, path: s
     check_headers(answer)
 
 
-@pytest.mark.parametrize("place", ["api.health.check_health", "request_ids.bound_contextvars"])
+@pytest.mark.parametrize("place", ["api.health.check_health", "http.request_ids.bound_contextvars"])
 async def test_a_fault_of_ours_carries_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Wherever it happens, in a route or around all of them: 500 is told as a problem, and nothing of the fault."""
 

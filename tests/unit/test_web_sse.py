@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from diagnoser.model.access import ANONYMOUS
-from diagnoser.web import news, sse
+from diagnoser.web.api import sse
+from diagnoser.web.live import diagnosis_feed
 from tests.serving import ECC, NOW, OOM, Looks, Web, save, serving
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(news, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(diagnosis_feed, "LOOK_SECONDS", 0.005)
 
 
 async def events(web: Web) -> AsyncIterator[Any]:
@@ -45,14 +46,14 @@ async def test_only_what_is_new_is_told(tmp_path: Path) -> None:
 
 
 async def test_open_pages_share_their_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty streams cost the database as much as one, and each tells all news."""
-    monkeypatch.setattr(news, "LOOK_SECONDS", 1.0)
+    """Twenty streams cost the database as much as one, and each tells all diagnosis_feed."""
+    monkeypatch.setattr(diagnosis_feed, "LOOK_SECONDS", 1.0)
     async with serving(tmp_path) as web:
         looks = Looks(web.store)
         streams = [asyncio.ensure_future(anext(events(web))) for _ in range(20)]
         await asyncio.sleep(0.2)
         assert looks.count == 1
-        monkeypatch.setattr(news, "LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(diagnosis_feed, "LOOK_SECONDS", 0.0)
         record = await save(web.store, "new", ECC)
         assert {(await stream).id for stream in streams} == {record.id}
 

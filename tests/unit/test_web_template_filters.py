@@ -5,8 +5,8 @@ import pytest
 from diagnoser.adapters.files import bundled, text
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.recovery.policy import load
-from diagnoser.web import template_filters
-from diagnoser.web.summaries import summary
+from diagnoser.web.formatting import template_filters
+from diagnoser.web.pages.summaries import summary
 from tests.serving import verdict
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from diagnoser.compress import AttemptLog, Compressor
-from diagnoser.compress.log_index import LogIndex
+from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import (
     Attempt,
     AttemptKey,
@@ -26,8 +26,8 @@ from diagnoser.model import (
     Stream,
 )
 from diagnoser.model.taxonomy import Action
-from diagnoser.web.rank_strip import ROWS_MAX
-from diagnoser.web.time_axis import AxisFacts, AxisLane, CitedLine, TimeAxis, checkpoint_axis, time_axis
+from diagnoser.web.pages.rank_strip import ROWS_MAX
+from diagnoser.web.pages.time_axis import AxisFacts, AxisLane, CitedLine, TimeAxis, checkpoint_axis, time_axis
 
 NOON = 1_789_993_800.0
 """2026-09-21 12:30:00 UTC, when the runs of these tests begin."""

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnoser.web.time_scale import time_scale
+from diagnoser.web.pages.time_scale import time_scale
 
 DAY = 86_400.0
 TIMES = st.floats(0, 4e9, allow_nan=False)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from diagnoser.model.taxonomy import Category
-from diagnoser.web.trends import DAYS, RECOUNTED, SPAN, BarPart, FailureTrends, failure_trend
+from diagnoser.web.live.trends import DAYS, RECOUNTED, SPAN, BarPart, FailureTrends, failure_trend
 from tests.serving import DONE, ECC, NOW, OOM, SCRIPT, save, serving
 
 SPANS = int(DAYS * 86_400 / SPAN)

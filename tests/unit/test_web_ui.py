@@ -19,7 +19,7 @@ from diagnoser.model import (
     Stream,
 )
 from diagnoser.model.taxonomy import Action, FailureType
-from diagnoser.web.pages import STATIC, TEMPLATES
+from diagnoser.web.pages.rendering import STATIC, TEMPLATES
 from tests.serving import ECC, HOSTILE, NOW, UNSURE, StoredLogs, fill, save, serving, verdict
 
 

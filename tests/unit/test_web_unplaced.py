@@ -11,7 +11,7 @@ from diagnoser.ingest.batch import Place
 from diagnoser.ingest.mapping import load
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.model.errors import Unavailable
-from diagnoser.web.unplaced_count import REMEMBERED_SECONDS, UnplacedCount
+from diagnoser.web.live.unplaced_count import REMEMBERED_SECONDS, UnplacedCount
 from tests.serving import HOSTILE, NOW, Web, serving
 
 WEB = UnplacedStream(

@@ -11,7 +11,7 @@ from diagnoser.learning.workbench import LineHit
 from diagnoser.model import AttemptKey, Author, LearnedRule, LearnedState, LineBlock, RuleHit, Stream
 from diagnoser.model.access import Credential, Scope, StoredToken, Token, hash_of
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.web.workbench import pieces
+from diagnoser.web.pages.workbench import pieces
 from tests.serving import HOSTILE, NOW, Web, save, serving, store_log, verdict
 
 PAGE, TRY, RULES = "/rules/workbench", "/api/v1/rules/try", "/api/v1/rules"

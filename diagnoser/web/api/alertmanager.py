@@ -12,12 +12,12 @@ from diagnoser.ingest.alerts import WebhookMessage, node_alerts, node_lines
 from diagnoser.model import NodeAlert
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.trust import as_allocated
-from diagnoser.web.access import own_cluster
 from diagnoser.web.api.plans import ClusterField
-from diagnoser.web.authentication import ALERTS, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import own_cluster
+from diagnoser.web.http.authentication import ALERTS, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 router = Router(prefix=API, tags=["recovery"])
 

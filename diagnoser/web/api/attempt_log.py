@@ -10,17 +10,17 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ConfigDict, Field, StringConstraints
 
 from diagnoser.client.service import API
-from diagnoser.compress.log_columns import NOBODY, LogLevel
-from diagnoser.compress.log_index import Direction, LogCursor, LogFacets, LogFilter, LogRow, LogSearch, LogWindow
 from diagnoser.diagnosis.log_indexes import IndexedLog
+from diagnoser.logview.log_columns import NOBODY, LogLevel
+from diagnoser.logview.log_index import Direction, LogCursor, LogFacets, LogFilter, LogRow, LogSearch, LogWindow
 from diagnoser.model import AttemptKey, Provenance
 from diagnoser.model.errors import BadInput
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.params import JobPath, Search
-from diagnoser.web.authentication import READ, Caller, Provided
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
-from diagnoser.web.sse import RETRY_MILLISECONDS, pause
+from diagnoser.web.api.sse import RETRY_MILLISECONDS, pause
+from diagnoser.web.http.authentication import READ, Caller, Provided
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 ROWS, ROWS_LIMIT = 200, 1_000
 FACET_VALUES = 200

@@ -13,9 +13,9 @@ from diagnoser.integrations.ft_launcher import AnalysisProgress, LogAttribution,
 from diagnoser.model import Diagnosis, cited_place
 from diagnoser.model.errors import LogRefusal, LogRefused, NotFound
 from diagnoser.web.api.params import IS_NUMBER
-from diagnoser.web.authentication import READ, Provided
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 SOURCE = "diagnoser"
 _STATUS = {

@@ -11,9 +11,9 @@ from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.ports import AuditFilter, AuditStore
 from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc
-from diagnoser.web.authentication import AUDIT, Provided
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.authentication import AUDIT, Provided
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 100, 500
 

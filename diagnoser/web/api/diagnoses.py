@@ -13,9 +13,9 @@ from diagnoser.ports import DIAGNOSIS_SORTS, NEWEST, DiagnosisFilter, DiagnosisR
 from diagnoser.recovery.policy import case_of
 from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of, sort_field
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
-from diagnoser.web.authentication import READ, Provided
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 PAGE = 50
 PAGE_LIMIT = 200

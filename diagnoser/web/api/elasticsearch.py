@@ -14,10 +14,10 @@ from starlette.routing import Route
 
 from diagnoser.model.errors import BadInput, OutOfScope, Overloaded, Unavailable, Unsupported
 from diagnoser.web.api.shipping import ShipperQuery, declared_length, read_query
-from diagnoser.web.authentication import identified, may_push
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import retry_after
-from diagnoser.web.request_bodies import Bodies
+from diagnoser.web.http.authentication import identified, may_push
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import retry_after
+from diagnoser.web.http.request_bodies import Bodies
 
 PREFIX = "/elasticsearch"
 INDEX_LENGTH = 255

@@ -13,9 +13,9 @@ from diagnoser.model.trials import RunState, TrialState
 from diagnoser.ports import RunProgress, Store, TrialRun
 from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, samples, samples_stored, trial_fields
 from diagnoser.web.api.params import utc
-from diagnoser.web.authentication import READ, Provided
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 router = Router(prefix=API, tags=["evaluations"])
 

@@ -12,14 +12,14 @@ from diagnoser.hang.contract import contract
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.access import own_cluster
 from diagnoser.web.api.params import IS_NUMBER, JobPath, Node
 from diagnoser.web.api.plans import ClusterField
-from diagnoser.web.authentication import AGENT, INGEST, READ, Caller, Provided
-from diagnoser.web.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.problems import answers
-from diagnoser.web.request_bodies import Bodies
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import own_cluster
+from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller, Provided
+from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.request_bodies import Bodies
+from diagnoser.web.http.routing import Router, Schema
 
 LEASE_SECONDS = 120.0
 """How long an agent may work on a request before another one gets it."""

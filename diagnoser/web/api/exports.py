@@ -20,9 +20,9 @@ from diagnoser.web.api.diagnoses import page as diagnosis_page
 from diagnoser.web.api.incidents import IncidentQuery, list_incidents
 from diagnoser.web.api.jobs import RunQuery, list_runs
 from diagnoser.web.api.schemas import of_diagnosis, of_incident, of_run
-from diagnoser.web.authentication import READ, Provided
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router
+from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router
 
 ROWS_LIMIT = 10_000
 _PAGE = 200

@@ -6,7 +6,7 @@ from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 
 from diagnoser.client.service import API
-from diagnoser.compress.log_index import LogIndex
+from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, RootCause, Similar, Stream
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
@@ -18,10 +18,10 @@ from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobPath, Node
 from diagnoser.web.api.plans import Comment, Ignored
 from diagnoser.web.api.schemas import DiagnosisShape, of_diagnosis
-from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 SHOWN, SHOWN_LIMIT = 5, 50
 FOUND, FOUND_LIMIT = 20, 200

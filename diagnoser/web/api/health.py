@@ -8,11 +8,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from diagnoser.model.errors import DiagnoserError, Unavailable
 from diagnoser.observability.vitals_metrics import VitalsCollector
-from diagnoser.web.access import check_every_tenant
-from diagnoser.web.authentication import READ, Caller, Whole
-from diagnoser.web.dependencies import AppDependencies, HealthCheck
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import check_every_tenant
+from diagnoser.web.http.authentication import READ, Caller, Whole
+from diagnoser.web.http.dependencies import AppDependencies, HealthCheck
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 CHECK_SECONDS = 3.0
 

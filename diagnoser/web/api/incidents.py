@@ -13,14 +13,14 @@ from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import INCIDENT_SORTS, LAST_SEEN, UNRESOLVED, IncidentFilter, Sort, Store, position_of
 from diagnoser.recovery import incidents as rules
-from diagnoser.web.access import check_every_tenant
 from diagnoser.web.api.params import Name, Node, sort_field
 from diagnoser.web.api.plans import Comment
 from diagnoser.web.api.schemas import IncidentPage, IncidentShape, of_incident
-from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import check_every_tenant
+from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
 

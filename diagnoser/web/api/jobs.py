@@ -32,7 +32,6 @@ from diagnoser.ports import (
     Sort,
     Store,
 )
-from diagnoser.web.access import own_cluster
 from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment, sort_field
 from diagnoser.web.api.schemas import (
     EventShape,
@@ -44,10 +43,11 @@ from diagnoser.web.api.schemas import (
     of_job_page,
     of_run,
 )
-from diagnoser.web.authentication import AGENT, INGEST, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import own_cluster
+from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 NODES_LIMIT = 100_000
 ATTEMPTS_SHOWN = 200

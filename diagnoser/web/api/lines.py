@@ -12,10 +12,10 @@ from diagnoser.model import AttemptKey, Provenance, Stream
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.params import JobPath, Node, Source
-from diagnoser.web.authentication import READ, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 WINDOW = 500
 STREAMS_LIMIT = 1_000

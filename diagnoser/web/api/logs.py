@@ -12,11 +12,11 @@ from diagnoser.client.service import API
 from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model.errors import BadInput, Unsupported
 from diagnoser.web.api.shipping import ShipperQuery, declared_length, query_parameters, read_query
-from diagnoser.web.authentication import identified, may_ingest
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.request_bodies import Bodies
-from diagnoser.web.routing import Router
+from diagnoser.web.http.authentication import identified, may_ingest
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.request_bodies import Bodies
+from diagnoser.web.http.routing import Router
 
 router = Router(prefix=API, tags=["logs"])
 

@@ -5,9 +5,9 @@ from fastapi.responses import PlainTextResponse
 
 from diagnoser.model.errors import TooLarge, Undecodable
 from diagnoser.web.api.shipping import JSON, PROTOBUF, ShipperQuery, media_type, query_parameters, take_in
-from diagnoser.web.problems import Problem, answers
-from diagnoser.web.request_bodies import unsnappy
-from diagnoser.web.routing import Router
+from diagnoser.web.http.problems import Problem, answers
+from diagnoser.web.http.request_bodies import unsnappy
+from diagnoser.web.http.routing import Router
 
 router = Router(tags=["logs"])
 

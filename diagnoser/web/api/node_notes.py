@@ -9,13 +9,13 @@ from diagnoser.model import NodeAlert, NodeNote
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.access import check_whole_service, own_cluster
 from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.plans import ClusterField
-from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import check_whole_service, own_cluster
+from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 NOTE_LENGTH = 2000
 

@@ -12,15 +12,15 @@ from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import BY_CLUSTER, NODE_SORTS, PlanFilter, Sort
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.access import check_breaker, own_cluster
+from diagnoser.web.api.node_order import sorted_marks
 from diagnoser.web.api.params import Node, TimeField, moment, sort_field
 from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
 from diagnoser.web.api.schemas import BreakerShape, NodeShape, of_breaker, of_node
-from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.node_order import sorted_marks
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import check_breaker, own_cluster
+from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 HISTORY = 100
 """Events of a node that are shown."""

@@ -7,8 +7,8 @@ from diagnoser.ingest.protobuf_wire import encoded
 from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model.errors import Unsupported
 from diagnoser.web.api.shipping import JSON, PROTOBUF, ShipperQuery, media_type, query_parameters, take_in
-from diagnoser.web.problems import Problem, answers
-from diagnoser.web.routing import Router
+from diagnoser.web.http.problems import Problem, answers
+from diagnoser.web.http.routing import Router
 
 router = Router(tags=["logs"])
 

@@ -10,12 +10,12 @@ from diagnoser.client.service import API
 from diagnoser.model import MessageKind
 from diagnoser.model.access import Credential
 from diagnoser.ports import OutboxRecord
-from diagnoser.web.access import check_whole_service
 from diagnoser.web.api.params import utc
-from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import check_whole_service
+from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
 RETRY_LIFE = 3600.0

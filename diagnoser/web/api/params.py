@@ -11,14 +11,14 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from diagnoser.model import JOB_ID, own_job_id, spoken_job_id
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import Sort
-from diagnoser.web.authentication import Caller, Provided
+from diagnoser.web.http.authentication import Caller, Provided
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID)]
 Node = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]{1,253}$")]
 Source = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
 Search = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,200}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,300}$")]
-STORED_JOB_ID = JOB_ID.removesuffix("$") + r"(~[^/\x00-\x1f\x7f]{1,200})?$"
+STORED_JOB_ID = JOB_ID.removesuffix("$") + r"(~of~[^/\x00-\x1f\x7f]{1,200})?$"
 """With whose it is, as those who see every tenant are shown it: see ``model.own_job_id``."""
 
 

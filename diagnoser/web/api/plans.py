@@ -14,14 +14,14 @@ from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
-from diagnoser.web.access import own_cluster
 from diagnoser.web.api.params import IS_NUMBER, JobId, Node
 from diagnoser.web.api.schemas import PlanShape, of_plan
-from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import own_cluster
+from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
 STEPS_LIMIT = 200

@@ -44,7 +44,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.ports import AttemptState, AttemptSummary, DiagnosisRecord
 from diagnoser.web.api.params import utc
-from diagnoser.web.routing import Schema
+from diagnoser.web.http.routing import Schema
 
 
 class ChangeShape(Schema):

@@ -16,11 +16,11 @@ from diagnoser.model.access import Viewer
 from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FoundNode
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.params import Search, utc
-from diagnoser.web.authentication import READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
-from diagnoser.web.template_filters import cause, name, visible
+from diagnoser.web.formatting.template_filters import cause, name, visible
+from diagnoser.web.http.authentication import READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 SHOWN, MOST = 5, 20
 _EXCERPT = 200

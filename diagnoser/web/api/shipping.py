@@ -14,12 +14,12 @@ from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model import Stream, provenance_of
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import Unsupported
-from diagnoser.web.access import own_cluster
 from diagnoser.web.api.params import JobId, Node, Source
-from diagnoser.web.authentication import identified, may_push
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.request_bodies import Bodies
-from diagnoser.web.routing import Schema
+from diagnoser.web.http.access import own_cluster
+from diagnoser.web.http.authentication import identified, may_push
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.request_bodies import Bodies
+from diagnoser.web.http.routing import Schema
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 

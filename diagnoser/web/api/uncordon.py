@@ -10,15 +10,15 @@ from diagnoser.model import NodeActor, NodeEvent, NodeEventKind, UncordonRequest
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.access import check_whole_service, own_cluster
 from diagnoser.web.api.nodes import NodePath
 from diagnoser.web.api.params import IS_NUMBER
 from diagnoser.web.api.plans import ClusterField, Comment
-from diagnoser.web.authentication import AGENT, OPERATE, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import check_whole_service, own_cluster
+from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 LEASE_SECONDS = 60.0
 OPEN_SECONDS = 600.0

@@ -11,9 +11,9 @@ from diagnoser.ingest.remedies import remedy
 from diagnoser.model import UnplacedReason
 from diagnoser.ports import UnplacedRecord
 from diagnoser.web.api.params import utc
-from diagnoser.web.authentication import READ, Provided
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 100, 500
 

@@ -12,15 +12,15 @@ from diagnoser.client.service import API
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.ports import ListName, SavedView
-from diagnoser.web.access import check_every_tenant
 from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.incidents import IncidentQuery
 from diagnoser.web.api.jobs import RunQuery
 from diagnoser.web.api.params import utc
-from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import check_every_tenant
+from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 VIEWS_LIMIT = 100
 """Of one list: they stand on its page."""

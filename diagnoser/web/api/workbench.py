@@ -12,12 +12,12 @@ from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.line_match import PATTERN_LENGTH, PATTERNS_MAX, LineConditions
-from diagnoser.web.access import check_whole_service
 from diagnoser.web.api.rules import LearnedShape, of_learned
-from diagnoser.web.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.dependencies import AppDependencies
-from diagnoser.web.problems import answers
-from diagnoser.web.routing import Router, Schema
+from diagnoser.web.http.access import check_whole_service
+from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
 
 router = Router(prefix=API, tags=["learned rules"])
 

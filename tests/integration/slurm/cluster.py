@@ -178,11 +178,12 @@ def running(
 
 def until(holds: Callable[[], object], what: str, seconds: float = 180) -> float:
     """Seconds until ``holds`` was true; fails when it was not in time."""
-    begun = time.monotonic()
+    begun, pause = time.monotonic(), 0.1
     while time.monotonic() < begun + seconds:
         if holds():
             return time.monotonic() - begun
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.5)  # each look starts a program of Slurm
     raise AssertionError(f"not within {seconds} s: {what}")
 
 

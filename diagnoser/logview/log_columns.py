@@ -1,0 +1,288 @@
+"""The rows of a log viewer as columns, in the order of the log.
+
+Rows are all lines that a delta holds, also those of ranks that a digest leaves out, and for each template of which it
+does not hold the first line, one row in that line's place.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from itertools import accumulate, chain, pairwise
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diagnoser.compress.attempt_log import AttemptLog
+from diagnoser.compress.delta import DeltaRow, StreamDelta
+from diagnoser.compress.digest import Digest
+from diagnoser.compress.line_flags import LineFlag
+from diagnoser.model import Stream, Template
+from diagnoser.model.evidence import rank_nodes
+from diagnoser.structure import times
+
+Positions = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+T = TypeVar("T")
+
+NOBODY, SEVERAL = -1, -2
+"""In the column of ranks: nothing tells whose line it is; a template that several ranks print."""
+_HEAD = 200
+"""Bytes of a line in which its time is looked for."""
+
+
+class LogLevel(StrEnum):
+    """What a row is; the first that applies."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    STACK = "stack"  # a frame of a traceback or of a native stack
+    OTHER = "other"  # held for its place: the ends of the log, the context of a line that matters
+    ROUTINE = "routine"  # a template
+
+
+LEVELS = tuple(LogLevel)
+_ROUTINE, _OTHER = LEVELS.index(LogLevel.ROUTINE), LEVELS.index(LogLevel.OTHER)
+_FLAGS = {
+    LogLevel.ERROR: LineFlag.ERROR | LineFlag.EXCEPTION | LineFlag.FATAL | LineFlag.DIVERGED,
+    LogLevel.WARNING: LineFlag.WARNING,
+    LogLevel.STACK: LineFlag.FRAME,
+}
+"""Of a line that is of a level; the first that applies."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Ranks and nodes (as codes) of a row that stands for lines of several."""
+
+    position: int
+    ranks: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+
+
+class LogColumns:
+    """Position -> what is known of the row there. stream, node, source and level hold codes: indices into ``streams``,
+    ``nodes``, ``sources`` and ``LEVELS``. gap: lines of the row's stream just before it that are not shown. received:
+    when the first and the last line arrived, zeros when not known.
+    """
+
+    def __init__(self, log: AttemptLog) -> None:
+        self.templates: Sequence[Template] = log.digest.templates
+        self.streams: Sequence[Stream] = sorted(log.delta.shares)
+        self.sources: Sequence[str] = sorted({stream.source for stream in self.streams})
+        shares = [log.delta.shares[stream] for stream in self.streams]
+        rows = _held(log, self.streams, shares)
+        rows.add_templates(self.templates, self.streams, rank_nodes((), log.digest.placements))
+        order = np.lexsort((rows.number, rows.stream, rows.time))
+        self.texts: Sequence[bytes] = [rows.text[place] for place in order.tolist()]
+        self.time = np.array(rows.time, dtype=np.float64)[order]
+        self.stream = np.array(rows.stream, dtype=np.int64)[order]
+        self.number = np.array(rows.number, dtype=np.int64)[order]
+        self.rank = np.array(rows.rank, dtype=np.int64)[order]
+        self.template = np.array(rows.template, dtype=np.int64)[order]
+        self.level = np.array(rows.level, dtype=np.int64)[order]
+        self.nodes: Sequence[str] = sorted({*rows.node, ""})
+        self.node = _codes(rows.node, self.nodes)[order]
+        self.source = _codes([stream.source for stream in self.streams], self.sources)[self.stream]
+        self.received = rows.received
+        self.gap = self._gaps(shares)
+        self._spreads = tuple(self._spread())
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def of_ranks(self, ranks: Collection[int]) -> Mask:
+        """The rows of these ranks; NOBODY for those of none."""
+        mask = np.isin(self.rank, list(ranks))
+        for spread in self._spreads:
+            mask[spread.position] = bool(np.isin(spread.ranks, list(ranks)).any())
+        return mask
+
+    def of_nodes(self, nodes: Collection[str]) -> Mask:
+        codes = [code for code, node in enumerate(self.nodes) if node in nodes]
+        mask = np.isin(self.node, codes)
+        for spread in self._spreads:
+            mask[spread.position] |= bool(np.isin(spread.nodes, codes).any())
+        return mask
+
+    def of_sources(self, sources: Collection[str]) -> Mask:
+        return np.isin(self.source, [code for code, source in enumerate(self.sources) if source in sources])
+
+    def of_levels(self, levels: Collection[LogLevel]) -> Mask:
+        return np.isin(self.level, [code for code, level in enumerate(LEVELS) if level in levels])
+
+    def rank_counts(self, mask: Mask) -> tuple[tuple[int, int], ...]:
+        """Rank -> rows within the mask, the most frequent first; NOBODY for rows of none."""
+        spread = [spread.ranks for spread in self._spreads if mask[spread.position]]
+        ranks = np.concatenate([self.rank[mask], *spread])
+        values, counts = np.unique(ranks[ranks >= NOBODY], return_counts=True)
+        return _by_frequency(zip(values.tolist(), counts.tolist(), strict=True))
+
+    def spread_ranks(self) -> list[tuple[int, NDArray[np.int64]]]:
+        """Positions of rows that stand for lines of several ranks, with those ranks."""
+        return [(spread.position, spread.ranks) for spread in self._spreads]
+
+    def node_counts(self, mask: Mask) -> tuple[tuple[str, int], ...]:
+        """Node -> rows within the mask, the most frequent first; none for rows whose node is not known."""
+        spread = [
+            spread.nodes[spread.nodes != self.node[spread.position]]
+            for spread in self._spreads
+            if mask[spread.position]
+        ]
+        counts = np.bincount(np.concatenate([self.node[mask], *spread]), minlength=len(self.nodes)).tolist()
+        return _by_frequency((node, count) for node, count in zip(self.nodes, counts, strict=True) if node and count)
+
+    def source_counts(self, mask: Mask) -> tuple[tuple[str, int], ...]:
+        counts = np.bincount(self.source[mask], minlength=len(self.sources)).tolist()
+        return _by_frequency((source, count) for source, count in zip(self.sources, counts, strict=True) if count)
+
+    def level_counts(self, mask: Mask) -> tuple[tuple[LogLevel, int], ...]:
+        """In the order of the levels."""
+        counts = np.bincount(self.level[mask], minlength=len(LEVELS)).tolist()
+        return tuple((level, count) for level, count in zip(LEVELS, counts, strict=True) if count)
+
+    def _gaps(self, shares: Sequence[StreamDelta]) -> NDArray[np.int64]:
+        order = np.lexsort((self.number, self.stream))
+        streams, numbers = self.stream[order], self.number[order]
+        before = np.concatenate(([0], numbers[:-1]))[: len(order)]
+        first = np.concatenate(([True], streams[1:] != streams[:-1]))[: len(order)]
+        lows = np.array([share.ranges[0][0] - 1 if share.ranges else 0 for share in shares], dtype=np.int64)
+        before = np.where(first, lows[streams] if len(lows) else 0, before)
+        gaps = np.empty(len(order), dtype=np.int64)
+        gaps[order] = np.maximum(numbers - before - 1, 0)
+        return gaps
+
+    def _spread(self) -> Iterator[_Spread]:
+        code_of = {node: code for code, node in enumerate(self.nodes)}
+        node_of = dict(zip(self.rank.tolist(), self.node.tolist(), strict=True))
+        unknown = code_of[""]
+        for position in np.flatnonzero(self.rank == SEVERAL).tolist():
+            ranks = sorted(self.templates[self.template[position]].ranks)
+            nodes = sorted({node_of.get(rank, unknown) for rank in ranks} - {unknown})
+            yield _Spread(position, np.array(ranks, dtype=np.int64), np.array(nodes, dtype=np.int64))
+
+
+def stream_key(stream: Stream) -> str:
+    """A short name of a stream for ids and addresses, the same wherever the stream is met."""
+    place = f"{stream.source}\0{stream.node}\0{stream.rank}\0{stream.provenance}"
+    return blake2b(place.encode(), digest_size=5).hexdigest()
+
+
+def line_id(stream: Stream, number: int) -> str:
+    """Names a line of an attempt for good, whatever lines come after it."""
+    return f"{stream_key(stream)}-{number}"
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of all streams, a list for each field. Those of one stream stand together, by number; behind them all,
+    those of templates.
+
+    rank, node: who speaks. level: index into ``LEVELS``. template: index of the template of which it is the first line,
+    or -1. begins: where those of each stream begin, and the last ones end. received: the first and the last arrival.
+    """
+
+    stream: list[int]
+    number: list[int]
+    text: list[bytes]
+    time: list[float]
+    rank: list[int]
+    node: list[str]
+    level: list[int]
+    template: list[int]
+    begins: list[int]
+    received: tuple[float, float]
+
+    def add_templates(self, templates: Sequence[Template], streams: Sequence[Stream], nodes: Mapping[int, str]) -> None:
+        """nodes: of ranks, as the log itself says."""
+        code_of = {stream: code for code, stream in enumerate(streams)}
+        for index, template in enumerate(templates):
+            stream, number = template.first
+            code = code_of[stream]
+            begin, end = self.begins[code : code + 2]
+            place = bisect_right(self.number, number, begin, end) - 1
+            if place >= begin and self.number[place] == number:
+                self.template[place] = index
+                continue
+            before = self.time[place] if place >= begin else 0.0
+            rank = SEVERAL if len(template.ranks) > 1 else next(iter(template.ranks), stream.rank)
+            self.stream.append(code)
+            self.number.append(number)
+            self.text.append(template.text.encode())
+            self.time.append(before or (self.time[end - 1] if end > begin else 0.0))
+            self.rank.append(rank)
+            self.node.append(nodes.get(rank, stream.node))
+            self.level.append(_ROUTINE)
+            self.template.append(index)
+
+
+def _held(log: AttemptLog, streams: Sequence[Stream], shares: Sequence[StreamDelta]) -> _Rows:
+    """The lines that a delta holds."""
+    held = [[share.rows[number] for number in sorted(share.rows)] for share in shares]
+    numbers, texts, _, kinds, _, known, received = (
+        zip(*chain.from_iterable(held), strict=True) if any(held) else ((),) * 7
+    )
+    year = times.year_of((text[:_HEAD].decode("utf-8", "replace") for text in texts), max(received, default=0.0))
+    begins = [0, *accumulate(map(len, held))]
+    nodes = rank_nodes((), log.digest.placements)
+    speakers = list[tuple[int, str]]()
+    moments = list[float]()
+    for stream, share, rows, (begin, end) in zip(streams, shares, held, pairwise(begins), strict=True):
+        speakers += map(_Speakers(log.digest, stream, share, nodes).of, rows)
+        moments += times.moments(known[begin:end], texts[begin:end], received[begin:end], year)
+    arrivals = list(filter(None, received))
+    return _Rows(
+        stream=np.repeat(np.arange(len(held)), [len(rows) for rows in held]).tolist(),
+        number=list(numbers),
+        text=list(texts),
+        time=moments,
+        rank=[rank for rank, _ in speakers],
+        node=[node for _, node in speakers],
+        level=_levels(np.array(kinds, dtype=np.int64)).tolist(),
+        template=[-1] * len(numbers),
+        begins=begins,
+        received=(min(arrivals, default=0.0), max(arrivals, default=0.0)),
+    )
+
+
+class _Speakers:
+    """Ranks and nodes of a stream's lines. What a voice says once holds for its other lines: reading a prefix costs.
+    nodes: of ranks, as the log itself says."""
+
+    def __init__(self, digest: Digest, stream: Stream, share: StreamDelta, nodes: Mapping[int, str]) -> None:
+        self._digest = digest
+        self._stream = stream
+        self._nodes = nodes
+        self._known: dict[str, tuple[int, str]] = {}
+        self._unsettled = {voice for voice, ranks in share.voices.items() if ranks.bit_count() > 1}
+        if stream.rank < 0 or not stream.node:
+            self._unsettled.add("")
+
+    def of(self, row: DeltaRow) -> tuple[int, str]:
+        """Rank, or NOBODY, and node, or ""."""
+        if row.voice in self._known:
+            return self._known[row.voice]
+        rank, node = self._digest.speaker(row.text, row.voice, self._stream)
+        if node in ("", self._stream.node):  # a launcher's own host, where the stream is of all ranks
+            node = self._nodes.get(rank, node)
+        speaker = rank, node
+        if row.voice not in self._unsettled:
+            self._known[row.voice] = speaker
+        return speaker
+
+
+def _levels(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The codes of levels, from flags of lines."""
+    applies = [(kinds & int(flags)) != 0 for flags in _FLAGS.values()]
+    return np.select(applies, [LEVELS.index(level) for level in _FLAGS], _OTHER)
+
+
+def _codes(values: Iterable[T], names: Sequence[T]) -> NDArray[np.int64]:
+    code_of = {name: code for code, name in enumerate(names)}
+    return np.array([code_of[value] for value in values], dtype=np.int64)
+
+
+def _by_frequency(counts: Iterable[tuple[T, int]]) -> tuple[tuple[T, int], ...]:
+    return tuple(sorted(counts, key=lambda pair: -pair[1]))

@@ -1,0 +1,132 @@
+"""Buttons of messages in Slack: what a person pressed there is done here, in that person's name.
+
+Slack signs what it sends (v0 signatures), and only the listed users may decide. Nothing but an id of ours comes back
+with a button.
+"""
+
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qs
+
+import orjson
+from fastapi import Request
+from fastapi.responses import Response
+from pydantic import Field, StringConstraints
+
+from diagnoser.model import FeedbackVerdict, MessageKind, OutboxMessage
+from diagnoser.model.access import Credential, Scope
+from diagnoser.model.audit import actor_of
+from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound
+from diagnoser.notifications.slack import APPROVE, CONFIRM, REFUSE, SILENCE, escape
+from diagnoser.ports import AlertSilence, current_call
+from diagnoser.web.api.feedback import NewFeedback, store_feedback
+from diagnoser.web.api.plans import approve_plan, refuse_plan
+from diagnoser.web.http.authentication import Whole
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.routing import Router, Schema
+
+SILENCE_SECONDS = 24 * 3600.0
+ANSWER_SECONDS = 25 * 60.0
+"""Slack takes an answer for half an hour."""
+
+router = Router(include_in_schema=False)
+
+
+class _User(Schema):
+    id: Annotated[str, StringConstraints(pattern=r"^[A-Z0-9]{1,32}$")]
+    username: Annotated[str, StringConstraints(max_length=100)] = ""
+
+
+class _Press(Schema):
+    action_id: Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,60}$")]
+    action_ts: Annotated[str, StringConstraints(pattern=r"^[0-9.]{0,40}$")] = ""
+    value: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
+
+
+class _Interaction(Schema):
+    """The fields of Slack's payload that matter here."""
+
+    type: Literal["block_actions"]
+    user: _User
+    actions: Annotated[list[_Press], Field(min_length=1, max_length=5)]
+    response_url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=500)]
+
+
+@router.post("/slack/actions")
+async def press(request: Request, services: Whole) -> Response:
+    """Does what the button says. Slack shows no answer of ours: the person is told through the outbox.
+
+    Raises Denied for what Slack did not sign, BadInput.
+    """
+    body = await request.body()
+    _check_signature(request, body, services)
+    interaction = _interaction(body)
+    await services.store.add_message(_answer(interaction, await _decide(services, interaction), services.clock()))
+    services.plans.outbox.notify()
+    return Response()
+
+
+async def _decide(services: AppDependencies, interaction: _Interaction) -> str:
+    """What the person is told."""
+    user = interaction.user
+    if user.id not in services.config.slack.operators:
+        return f"You may not decide here. Whoever runs diagnoser can add {user.id} to DIAGNOSER_SLACK_OPERATORS."
+    by = Credential(f"slack:{user.username or user.id}", Scope.OPERATE)
+    if call := current_call():
+        call.actor = actor_of(by, call.address)
+    try:
+        return " ".join([await _act(services, by, press) for press in interaction.actions])
+    except DiagnoserError as error:
+        return services.redact(str(error))
+
+
+async def _act(services: AppDependencies, by: Credential, press: _Press) -> str:
+    """Raises DiagnoserError."""
+    if press.action_id == APPROVE:
+        plan = await approve_plan(services, by, press.value, "approved in Slack")
+        return f"Approved: the plan for {plan.job} goes to the cluster."
+    if press.action_id == REFUSE:
+        plan = await refuse_plan(services, by, press.value, "refused in Slack")
+        return f"Refused: nothing is done for {plan.job}."
+    if press.action_id == CONFIRM:
+        await store_feedback(services, by, press.value, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))
+        return "Thank you: the verdict counts as confirmed, and similar failures are recognised by it."
+    if press.action_id == SILENCE:
+        until = services.clock() + SILENCE_SECONDS
+        await services.store.silence_alerts(AlertSilence(press.value, until, by.name))
+        return "Nobody is told of this incident for a day."
+    raise NotFound(f"there is no button {press.action_id!r}")
+
+
+def _check_signature(request: Request, body: bytes, services: AppDependencies) -> None:
+    """Raises NotFound where no Slack app is configured, Denied."""
+    if not services.config.slack.secret:
+        raise NotFound("no Slack app is configured: set DIAGNOSER_SLACK_SIGNING_SECRET")
+    from slack_sdk.signature import Clock, SignatureVerifier  # loads for a while, and most sites have no Slack app
+
+    clock = Clock()
+    clock.now = services.clock  # type: ignore[method-assign]
+    verifier = SignatureVerifier(services.config.slack.secret, clock)
+    try:
+        is_signed = verifier.is_valid_request(body, dict(request.headers))
+    except ValueError:  # a time that is no number, a body that is no text
+        is_signed = False
+    if not is_signed:
+        raise Denied("this was not signed by Slack, or more than five minutes ago")
+
+
+def _interaction(body: bytes) -> _Interaction:
+    """Raises BadInput."""
+    try:
+        payload: Any = parse_qs(body.decode(), max_num_fields=10)["payload"][0]
+        return _Interaction.model_validate_json(payload)
+    except (ValueError, KeyError):
+        raise BadInput("this is no press of a button as Slack sends it") from None
+
+
+def _answer(interaction: _Interaction, text: str, now: float) -> OutboxMessage:
+    """Shown to the person who pressed, and nobody else. A press that Slack sends again is answered once."""
+    first = interaction.actions[0]
+    key = f"slack-{interaction.user.id}-{first.action_id}-{first.value}-{first.action_ts}"
+    message = {"response_type": "ephemeral", "replace_original": False, "text": escape(text)}
+    body = orjson.dumps({"response_url": interaction.response_url, "message": message})
+    return OutboxMessage(key, MessageKind.SLACK, "slack", body, now, now + ANSWER_SECONDS)

@@ -1,0 +1,87 @@
+"""New diagnoses as they come (server-sent events), for pages that are open."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import Header, Query
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from diagnoser.client.service import API
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.ports import News
+from diagnoser.web.http.authentication import READ, Caller, Provided
+from diagnoser.web.http.problems import answers
+from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.live.diagnosis_feed import NEWS_LIMIT
+
+POLL_SECONDS = 2.0
+RETRY_MILLISECONDS = 3000
+_ID = r"^[A-Za-z0-9_.-]{0,64}$"
+
+router = Router(prefix=API, tags=["diagnoses"], dependencies=READ)
+
+
+class NewDiagnosis(Schema):
+    """A diagnosis that was stored since the last event."""
+
+    id: str
+    job: str
+    attempt: int
+    outcome: Outcome
+    category: Category
+    type: FailureType
+    url: str
+
+
+@router.get(
+    "/live",
+    response_class=EventSourceResponse,
+    responses=answers(400, 401, 403, 503),
+    summary="Stream new diagnoses",
+)
+async def live(
+    services: Provided,
+    caller: Caller,
+    last_event_id: Annotated[str, Header(pattern=_ID)] = "",
+    since: Annotated[str, Query(pattern=_ID, description="Id: begin with the diagnoses made after that one")] = "",
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events, one `diagnosis` each, from now on until the token ends. Earlier ones are in the list. A
+    reader that was cut off sends the id of its last event as `Last-Event-ID` and gets what came since; `since` does the
+    same for a reader that begins."""
+    yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
+    feed, base_url = services.news, services.config.base_url
+    position = await feed.position()
+    told = last_event_id or since
+    missed = await services.store.news(told, NEWS_LIMIT) if told else []
+    for news in missed:
+        yield _event(news, base_url)
+    sent = {news.id for news in missed}
+    while not services.stopping.is_set() and await services.authenticator.is_valid(caller):
+        position, fresh = await feed.since(position)
+        for news in fresh:
+            if news.id not in sent:
+                yield _event(news, base_url)
+        await pause(services.stopping)
+
+
+async def pause(stopping: asyncio.Event) -> None:
+    """Until the next look, or the stop of the service."""
+    try:
+        async with asyncio.timeout(POLL_SECONDS):
+            await stopping.wait()
+    except TimeoutError:
+        return
+
+
+def _event(news: News, base_url: str) -> ServerSentEvent:
+    shown = NewDiagnosis(
+        id=news.id,
+        job=news.attempt.job,
+        attempt=news.attempt.number,
+        outcome=news.outcome,
+        category=news.category,
+        type=news.type,
+        url=f"{base_url}/diagnoses/{news.id}",
+    )
+    return ServerSentEvent(event="diagnosis", id=news.id, data=shown)

@@ -1,0 +1,1 @@
+"""Values in words, for pages, search and the command line."""

@@ -1,0 +1,379 @@
+"""Formats values for people: names, times, sizes, and log text without invisible characters."""
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from diagnoser.dialects.prefixes import split_prefix
+from diagnoser.localize.checkpoints import Checkpoint
+from diagnoser.model import (
+    ASK_REASONS,
+    RUNTIME_SOURCES,
+    AskReason,
+    CheckpointPhase,
+    Mode,
+    ModelEffect,
+    NodeActor,
+    NodeEventKind,
+    PlanReason,
+    PlanState,
+    Stage,
+    changed_by_model,
+)
+from diagnoser.model.ids import first_id
+from diagnoser.model.taxonomy import Action, Category, FailureType
+from diagnoser.web.formatting.collapse_ranks import ranges
+
+COMMIT_SECONDS = 5.0
+"""From the making of a diagnosis until every page shows it."""
+PREFIX_LENGTH = 400
+"""Characters of a line that are looked at for what stands in front of it."""
+_SPELLED = {
+    "nvlink": "NVLink",
+    "cuda": "CUDA",
+    "ecc": "ECC",
+    "s3": "S3",
+    "nccl": "NCCL",
+    "gpu": "GPU",
+    "os": "OS",
+    "dataloader": "DataLoader",
+}
+
+ACTIONS = {
+    Action.CORDON_AND_RESUBMIT: "Cordon the node and resubmit",
+    Action.CHECK_AND_RESUBMIT: "Find the faulty node, cordon it, resubmit",
+    Action.RESUBMIT: "Resubmit",
+    Action.ROLLBACK_AND_RESUBMIT: "Go back to an earlier checkpoint and resubmit",
+    Action.NOTIFY_USER: "Notify the owner",
+    Action.NONE: "Nothing to do",
+}
+
+ACTIONS_SHORT = {
+    Action.CORDON_AND_RESUBMIT: "Cordon, resubmit",
+    Action.CHECK_AND_RESUBMIT: "Check nodes, resubmit",
+    Action.RESUBMIT: "Resubmit",
+    Action.ROLLBACK_AND_RESUBMIT: "Roll back, resubmit",
+    Action.NOTIFY_USER: "Notify the owner",
+    Action.NONE: "Nothing",
+}
+
+PLAN_STATES = {
+    PlanState.ADVISED: "advice only, nothing was sent",
+    PlanState.WAITING: "waits for approval",
+    PlanState.SENT: "to be carried out",
+    PlanState.REACHED: "carried out",
+    PlanState.NOT_REACHED: "tried, not reached",
+    PlanState.HELD: "held for a person",
+    PlanState.SUPERSEDED: "replaced by a later diagnosis",
+    PlanState.REFUSED: "refused",
+    PlanState.EXPIRED: "expired",
+}
+
+REASONS = {
+    # rows of the shipped policy table
+    "nothing_to_repair": "Nothing is broken",
+    "no_fault": "The run has no fault",
+    "unknown_cause": "The cause is not known",
+    "rule_on_trial": "The rule that decided is still on trial",
+    "rule_asks_for_no_node_action": "The rule that decided asks for it",
+    "rule_asks_for_cordon_and_names_the_node": "The rule that decided asks for it, and the log names the node",
+    "broken_node_named": "A machine is broken, and it is known which",
+    "broken_node_must_be_found": "A machine is broken, and it is not certain which",
+    "transient_service": "A service did not answer; such failures pass",
+    "go_back_to_a_healthy_checkpoint": "The loss diverged, and newer checkpoints carry the damage",
+    "only_a_person_can_fix_it": "Only a person can fix it",
+    "look_before_acting": "The nodes are looked at before anything is done",
+    # why a plan stands as it does
+    PlanReason.OBSERVE: "The policy only advises here",
+    PlanReason.NEEDS_APPROVAL: "The policy asks for a person's approval",
+    PlanReason.ACT: "The policy lets this be done without approval",
+    PlanReason.FOR_A_PERSON: "Only a person can do this",
+    PlanReason.SAME_STEP: "It failed the same way at the same step twice",
+    PlanReason.RETRIES_SPENT: "It was launched again often enough without progress",
+    PlanReason.NODE_AGAIN: "The same node failed this way before",
+    PlanReason.REQUEUE_CAP: "Too many launches on this cluster within the hour",
+    PlanReason.TENANT_CAP: "The tenant's share of launches or nodes is used up",
+    PlanReason.WRONG_EVICTION: "It failed again right after a node was taken out",
+    PlanReason.BREAKER: "The breaker has tripped",
+    PlanReason.PERSON_HANDLES_NODE: "A person is handling the node",
+    PlanReason.FOREIGN_NODE: "The scheduler did not give this node to the attempt",
+    PlanReason.ALLOCATION_UNKNOWN: "It is not known which nodes the attempt ran on",
+    PlanReason.UNPROVEN: "Nothing proves that the node is at fault",
+    PlanReason.SUSPECTED_AGAIN: "Not proven, but another tenant's job suspected the same node",
+    PlanReason.BAD_CHECKPOINT: "The checkpoint to go back to was reported bad",
+    PlanReason.ATTEMPT_CLOSED: "A person refused it for this attempt, or the job ran again and completed",
+    PlanReason.STILL_RUNNING: "The scheduler shows that the job still runs",
+    PlanReason.NOT_CONFIRMED: "The node was asked, and does not confirm the fault",
+    PlanReason.LATER_DIAGNOSIS: "A later diagnosis planned something else",
+}
+"""Reasons that people read; the others read well enough by their names."""
+
+MODES = {
+    Mode.OBSERVE: "observe",
+    Mode.APPROVE: "act after approval",
+    Mode.ACT: "act without approval",
+}
+
+MODEL_EFFECTS = {
+    ModelEffect.NONE: "nothing: the verdict of the rules stands",
+    ModelEffect.AGREED: "the model agrees",
+    ModelEffect.LOCATED: "the model agrees, and names the place",
+    ModelEffect.DECIDED: "the model's verdict stands",
+    ModelEffect.CONTRADICTED: "the model names another cause; the verdict of the rules stands",
+}
+
+CHECKPOINT_STATES = {
+    None: "saved, not verified",
+    CheckpointPhase.STAGED: "not written out yet",
+    CheckpointPhase.DURABLE: "written out, not verified",
+    CheckpointPhase.VERIFIED: "verified",
+    CheckpointPhase.BAD: "bad",
+}
+
+STAGES = {
+    Stage.LAUNCH: "launching",
+    Stage.INIT: "setting up",
+    Stage.DATA: "preparing data",
+    Stage.LOAD: "loading a checkpoint",
+    Stage.TRAIN: "training",
+    Stage.SAVE: "saving a checkpoint",
+    Stage.EVAL: "evaluating",
+    Stage.FINISH: "finishing",
+}
+
+NODE_STATES = {
+    NodeEventKind.CORDONED: "taken out of service",
+    NodeEventKind.UNCORDONED: "back in service",
+    NodeEventKind.DOWN: "down",
+    NodeEventKind.RESUMED: "up again",
+}
+
+NODE_ACTORS = {NodeActor.PERSON: "a person", NodeActor.DIAGNOSER: "diagnoser"}
+
+_DECIDERS = {"rule": "rule", "llm": "language model", "incident": "confirmed failure", "heuristic": "heuristic"}
+
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+_BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
+_VISIBLE = {
+    **{code: f"\u2039{code:02X}\u203a" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x09},
+    **{code: f"\u2039U+{code:04X}\u203a" for code in (*_BIDI, 0x2028, 0x2029)},
+}
+
+
+def visible(text: str) -> str:
+    """Log text with control and text-direction characters made visible."""
+    return text.translate(_VISIBLE)
+
+
+def name(kind: FailureType | str) -> str:
+    """``out_of_memory_error`` -> ``Out of memory error``, ``ecc_error`` -> ``ECC error``."""
+    text = " ".join(_SPELLED.get(word, word) for word in str(kind).split("_"))
+    return text[:1].upper() + text[1:]
+
+
+def message(line: str) -> str:
+    """A line of a log without what carriers and launchers put in front of it: a narrow column would show no more."""
+    body = split_prefix(line[:PREFIX_LENGTH].encode())[1].decode("utf-8", "replace") + line[PREFIX_LENGTH:]
+    return visible(body if body.strip() else line)
+
+
+def cause(kind: FailureType) -> str:
+    return "Unknown cause" if kind is FailureType.UNKNOWN else name(kind)
+
+
+def category(value: Category) -> str:
+    return "no fault" if value is Category.NONE else value.value
+
+
+def action(value: Action) -> str:
+    return ACTIONS[value]
+
+
+def action_short(value: Action) -> str:
+    return ACTIONS_SHORT[value]
+
+
+def plan_state(value: PlanState) -> str:
+    return PLAN_STATES[value]
+
+
+def ask_reason(value: AskReason) -> str:
+    return ASK_REASONS[value]
+
+
+def model_effect(value: ModelEffect) -> str:
+    return MODEL_EFFECTS[value]
+
+
+def mode(value: Mode) -> str:
+    return MODES[value]
+
+
+def stage(value: Stage) -> str:
+    return STAGES[value]
+
+
+def node_state(value: NodeEventKind) -> str:
+    return NODE_STATES[value]
+
+
+def node_actor(value: NodeActor) -> str:
+    return NODE_ACTORS[value]
+
+
+def decider(decided_by: str) -> tuple[str, str]:
+    """``rule:xid_79`` -> (``rule``, ``xid_79``)."""
+    kind, _, detail = decided_by.partition(":")
+    return _DECIDERS.get(kind, kind), detail
+
+
+def reason(text: str) -> str:
+    """A reason from a closed list in words, or a row of the policy table; any other text unchanged."""
+    if text in REASONS:
+        return REASONS[text]
+    return name(text) if text.replace("_", "").isalnum() and text.islower() else text
+
+
+def lower_first(text: str) -> str:
+    """For words in the middle of a sentence; acronyms keep their capitals."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+
+
+def checkpoint_state(saved: Checkpoint) -> str:
+    """What an on-call engineer needs to know of a checkpoint before loading it."""
+    return "bad: not finite" if saved.finite is False else CHECKPOINT_STATES[saved.phase]
+
+
+def checkpoint_shape(saved: Checkpoint) -> str:
+    """How it is drawn: one of staged, durable, verified, bad."""
+    return CheckpointPhase.BAD if saved.is_bad else saved.phase or CheckpointPhase.DURABLE
+
+
+def percent(share: float) -> str:
+    """A share as a percentage; only 1.0 reads as 100 %."""
+    return f"{round(share * 100) if share >= 1 else min(round(share * 100), 99)}\u2009%"
+
+
+def source(name: str) -> str:
+    """Where a line comes from: sources without lines in words, and a stream of our client without its launch."""
+    stream, _, launch = name.partition("@")
+    return stream if launch and stream in ("stdout", "stderr") else RUNTIME_SOURCES.get(name, name)
+
+
+def size(count: float) -> str:
+    for unit, label in _SIZES:
+        if count >= unit:
+            return f"{count / unit:.1f} {label}"
+    return f"{count:.0f} bytes"
+
+
+def number(value: int) -> str:
+    return f"{value:,}".replace(",", "\u2009")
+
+
+def measure(value: float) -> str:
+    """A measured value in five digits; "NaN" for what is no number."""
+    return f"{value:.5g}" if math.isfinite(value) else "NaN" if math.isnan(value) else "infinite"
+
+
+def pace(step_seconds: float) -> str:
+    """``0.25`` -> ``4 steps/s``, ``12`` -> ``12 s a step``."""
+    if step_seconds <= 0 or not math.isfinite(step_seconds):
+        return ""
+    if step_seconds < 1:
+        return f"{1 / step_seconds:.3g} steps/s"
+    return f"{step_seconds:.3g} s a step" if step_seconds < 120 else f"{lasting(step_seconds)} a step"
+
+
+def rate(tokens_per_second: float) -> str:
+    return f"{number(round(tokens_per_second))} tokens/s" if math.isfinite(tokens_per_second) else ""
+
+
+def news_since(now: float) -> str:
+    """The id from which on news are no part of a page that is drawn now: one made just before may be stored later."""
+    return first_id(now - COMMIT_SECONDS)
+
+
+def stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def time_of_day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")
+
+
+def day_time(seconds: float) -> str:
+    """``Nov 3, 14:05``."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%b} {moment.day}, {moment:%H:%M}"
+
+
+def iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def lasting(seconds: float) -> str:
+    """A duration in its two largest units: ``2 h 5 min``."""
+    rest = max(0.0, seconds)
+    largest = next((place for place, (unit, _) in enumerate(_UNITS) if rest >= unit), len(_UNITS) - 1)
+    parts: list[str] = []
+    for unit, label in _UNITS[largest : largest + 2]:
+        count, rest = divmod(rest, unit)
+        if count or not parts:
+            parts.append(f"{count:.0f}\u00a0{label}")
+    return " ".join(parts)
+
+
+def ago(seconds: float, now: float) -> str:
+    age = now - seconds
+    if age < 0:
+        return f"in {_largest(-age)}"
+    return "just now" if age < 5 else f"{_largest(age)} ago"
+
+
+def _largest(seconds: float) -> str:
+    for unit, label in _UNITS:
+        if seconds >= unit:
+            return f"{math.floor(seconds / unit)}\u00a0{label}"
+    return "0\u00a0s"
+
+
+FILTERS: Mapping[str, Callable[..., object]] = {
+    "message": message,
+    "visible": visible,
+    "name": name,
+    "cause": cause,
+    "category": category,
+    "action": action,
+    "action_short": action_short,
+    "plan_state": plan_state,
+    "ask_reason": ask_reason,
+    "model_effect": model_effect,
+    "changed_by_model": changed_by_model,
+    "mode": mode,
+    "stage": stage,
+    "node_state": node_state,
+    "node_actor": node_actor,
+    "checkpoint_state": checkpoint_state,
+    "checkpoint_shape": checkpoint_shape,
+    "measure": measure,
+    "pace": pace,
+    "rate": rate,
+    "decider": decider,
+    "reason": reason,
+    "lower_first": lower_first,
+    "percent": percent,
+    "size": size,
+    "number": number,
+    "news_since": news_since,
+    "stamp": stamp,
+    "time_of_day": time_of_day,
+    "day_time": day_time,
+    "iso": iso,
+    "lasting": lasting,
+    "ago": ago,
+    "source": source,
+    "ranges": ranges,
+}

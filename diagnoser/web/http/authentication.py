@@ -1,0 +1,131 @@
+"""Who a request is from: a bearer token, each with a scope, or a session of somebody who has signed in. Where there
+are neither tokens nor users, everybody who can connect may do everything.
+
+Browsers send the cookie of a session, or a token as the password of Basic authentication, with every request, also with
+some that a foreign page triggers. So both are good for reading and for the buttons of our own pages only (see
+``forms``).
+"""
+
+import base64
+import binascii
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
+
+from diagnoser.model.access import ANONYMOUS, Credential, Scope
+from diagnoser.model.audit import actor_of
+from diagnoser.model.errors import OutOfScope
+from diagnoser.ports import current_call
+from diagnoser.web.http.access import check_every_tenant, check_whole_service
+from diagnoser.web.http.dependencies import AppDependencies, Views
+from diagnoser.web.http.request_actor import action_of, client_address
+
+FOREIGN = frozenset({"cross-site", "same-site"})
+
+bearer = HTTPBearer(auto_error=False, description="A token; not needed where there are none")
+
+
+async def whole_service(request: Request) -> AppDependencies:
+    services: AppDependencies = request.app.state.services
+    return services
+
+
+Whole = Annotated[AppDependencies, Depends(whole_service)]
+"""Everything there is, for the few routes that nobody has to sign in for. All others take ``Provided``."""
+
+
+async def identified(request: Request, services: Whole) -> Credential:
+    """Whose token the Authorization header holds as bearer; else whose session it is; else whose token it holds as
+    password. Raises Denied."""
+    header = request.headers.get("authorization", "")
+    caller: Credential | None = None
+    if not header.lower().startswith("bearer ") and (cookie := request.cookies.get(services.cookies.name(request))):
+        # What a script of the page asks for by itself keeps nobody signed in.
+        is_background = request.headers.get("sec-fetch-dest") == "empty"
+        caller = await services.authenticator.resume(cookie, is_background=is_background)
+    if caller is None:
+        caller = await services.authenticator.identify(_secret(header), client_address(request))
+    request.state.tenant = caller.tenant
+    if call := current_call():
+        call.actor, call.action = actor_of(caller, call.address), action_of(request)
+    return caller
+
+
+Caller = Annotated[Credential, Depends(identified)]
+"""Who the request is from, for handlers that act in somebody's name."""
+
+
+async def services_of(request: Request, caller: Caller) -> AppDependencies:
+    views: Views = request.app.state.views
+    return views(caller.viewer)
+
+
+Provided = Annotated[AppDependencies, Depends(services_of)]
+"""The service as the caller may see it: nothing that it reads is another tenant's."""
+
+
+async def may_read(caller: Caller) -> None:
+    """Raises Denied or OutOfScope."""
+    check_scope(caller, Scope.READ)
+
+
+async def may_audit(caller: Caller) -> None:
+    """Raises Denied or OutOfScope: the audit log is of all clusters and tenants, and for who decides something."""
+    check_scope(caller, Scope.OPERATE)
+    check_whole_service(caller)
+
+
+class Changes:
+    """Lets a request change something: with a bearer token of the scope, and from no other site's page.
+
+    passwords: also with a token that comes as a password or an API key, as shippers send it. Only for requests that no
+    page of another site can make, such as those with a body of JSON. Raises Denied or OutOfScope; for a page of another
+    site also where there are no tokens.
+    """
+
+    def __init__(self, needed: Scope, *, passwords: bool = False) -> None:
+        self._needed = needed
+        self._passwords = passwords
+
+    async def __call__(self, request: Request, caller: Caller) -> None:
+        if request.headers.get("sec-fetch-site", "none") in FOREIGN:
+            raise OutOfScope("Another site's page may not write here.")
+        check_scope(caller, self._needed)
+        if self._needed in (Scope.AGENT, Scope.ADMIN):  # nodes are shared by all tenants
+            check_every_tenant(caller)
+        is_bearer = request.headers.get("authorization", "").lower().startswith("bearer ")
+        if not (is_bearer or self._passwords or caller is ANONYMOUS):
+            raise OutOfScope(f"This needs a bearer token with the scope '{self._needed}'.")
+
+
+may_ingest = Changes(Scope.INGEST)
+may_push = Changes(Scope.INGEST, passwords=True)
+READ = [Security(bearer), Depends(may_read)]
+AUDIT = [Security(bearer), Depends(may_audit)]
+INGEST = [Security(bearer), Depends(may_ingest)]
+AGENT = [Security(bearer), Depends(Changes(Scope.AGENT))]
+OPERATE = [Security(bearer), Depends(Changes(Scope.OPERATE))]
+ALERTS = [Security(bearer), Depends(Changes(Scope.ALERTS))]
+ADMIN = [Security(bearer), Depends(Changes(Scope.ADMIN))]
+
+
+def check_scope(caller: Credential, needed: Scope) -> None:
+    """Raises OutOfScope."""
+    if not caller.scope.covers(needed):
+        raise OutOfScope(f"This needs a token with the scope '{needed}'; {caller.name!r} has '{caller.scope}'.")
+
+
+def _secret(header: str) -> str:
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    # An API key of Elasticsearch is an id and a secret, written as Basic writes a user and a password.
+    return _password(value) if scheme.lower() in ("basic", "apikey") else ""
+
+
+def _password(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,188 @@
+"""Finds out who a request is from: the token's credential, and what a guesser of tokens gets to hear."""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from diagnoser.model.access import ANONYMOUS, Credential, StoredToken, Token, hash_of
+from diagnoser.model.errors import Denied, Throttled, Unavailable
+from diagnoser.model.people import Person
+from diagnoser.ports import Clock, TokenStore
+from diagnoser.web.http.login_throttle import network_of
+from diagnoser.web.http.sessions import Sessions
+
+FRESH_SECONDS = 5.0
+"""Age up to which a replica uses what it has read of the stored tokens: how long a revoked token may still pass."""
+USE_SECONDS = 60.0
+"""Seconds between two writes of the last use of a token, by each replica."""
+FAILURES = 10
+FAILURE_SECONDS = 60.0
+ADDRESSES = 10_000
+SHARED = 60
+"""Wrong tokens within ``FAILURE_SECONDS`` that a process lets the database count, so that guesses from ever new
+addresses are no load on it: each process bounds the rest for itself."""
+
+
+class FailureStore(Protocol):
+    """What it needs of ``ports.LoginTryStore``."""
+
+    async def count_login(self, tries: Mapping[str, int], now: float, window: float) -> float: ...
+
+
+class FailureThrottle:
+    """Wrong tokens of each client: after ``FAILURES`` within ``FAILURE_SECONDS``, at all replicas together, the client
+    has to wait.
+
+    Remembers the ``ADDRESSES`` clients that failed last. An IPv6 client is its /64: it may choose the rest.
+    """
+
+    def __init__(self, store: FailureStore) -> None:
+        self._store = store
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._shared: deque[float] = deque(maxlen=SHARED)
+
+    async def failed(self, address: str, now: float) -> None:
+        """Counts a wrong token. Raises Throttled, which counts nothing, so that the wait ends, and asks the database
+        nothing after the first time."""
+        client = network_of(address)
+        failures = self._failures.setdefault(client, deque(maxlen=FAILURES))
+        self._failures.move_to_end(client)
+        if len(self._failures) > ADDRESSES:
+            self._failures.popitem(last=False)
+        wait = failures[0] + FAILURE_SECONDS - now if len(failures) == FAILURES else 0.0
+        if wait <= 0:
+            failures.append(now)
+            wait = await self._failed_elsewhere(client, now)
+            if wait > 0:
+                failures.extend([now + wait - FAILURE_SECONDS] * FAILURES)
+        if wait > 0:
+            raise Throttled("too many wrong tokens from this address: wait before the next try", wait)
+
+    async def _failed_elsewhere(self, client: str, now: float) -> float:
+        """Counts it for all replicas. Seconds to wait."""
+        if len(self._shared) == SHARED and now - self._shared[0] < FAILURE_SECONDS:
+            return 0.0
+        self._shared.append(now)
+        try:
+            return await self._store.count_login({f"tokens from {client}": FAILURES}, now, FAILURE_SECONDS)
+        except Unavailable:
+            return 0.0
+
+
+class AccessStore(TokenStore, FailureStore, Protocol):
+    """Tokens, and whether there are users."""
+
+    async def has_users(self) -> bool: ...
+
+
+class Authenticator:
+    """Keeps the stored tokens in memory for ``FRESH_SECONDS``, so that no request costs a read of the database, and
+    a wrong token none but what bounds guesses (``FailureThrottle``).
+
+    configured: tokens of the settings. required: refuse whoever has no token, even while there are none. sessions:
+    those of people who have signed in. provider: whether people sign in at an identity provider.
+    """
+
+    def __init__(
+        self,
+        store: AccessStore,
+        configured: Sequence[Token],
+        clock: Clock,
+        *,
+        required: bool = False,
+        sessions: Sessions | None = None,
+        provider: bool = False,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._required = required
+        self._sessions = sessions
+        self._provider = provider
+        self._has_users = False
+        self._configured = {hash_of(token.secret): token.credential for token in configured}
+        self._stored: dict[str, StoredToken] | None = None
+        self._read_at = 0.0
+        self._reading = asyncio.Lock()
+        self._use_noted: dict[str, float] = {}
+        self._throttle = FailureThrottle(store)
+
+    async def identify(self, secret: str, address: str) -> Credential:
+        """Whose secret this is. secret: "" where the request has none. address: of the client.
+
+        Raises Denied; Throttled when the address sent too many wrong ones, while a right one still passes; Unavailable
+        when the stored tokens could never be read.
+        """
+        digest = hash_of(secret)
+        if credential := self._configured.get(digest):
+            return credential
+        stored, now = await self._tokens(), self._clock()
+        if not (stored or self._configured or self._required or self._knows_people):
+            return ANONYMOUS
+        if not secret:
+            raise Denied("This needs a token: send it as 'Authorization: Bearer <token>'.")
+        token = stored.get(digest)
+        if token is None:
+            await self._throttle.failed(address, now)
+            raise Denied("The token is not known.")
+        if fault := token.fault(digest, now):
+            raise Denied(f"The token {token.credential.name!r} {fault}.")
+        await self._note_use(digest, now)
+        return token.credential
+
+    async def resume(self, cookie: str, *, is_background: bool = False) -> Person | None:
+        """Who has signed in with the browser that sends this cookie; None when nobody has, or not any more."""
+        return await self._sessions.find(cookie, is_background=is_background) if self._sessions and cookie else None
+
+    async def has_people(self) -> bool:
+        """Whether anybody can sign in."""
+        await self._tokens()
+        return self._knows_people
+
+    async def is_open(self) -> bool:
+        """Whether there are neither tokens nor people, so that everybody who can connect may do everything."""
+        return not (self._configured or self._required or await self._tokens() or self._knows_people)
+
+    async def is_valid(self, caller: Credential) -> bool:
+        """Whether a request that goes on for long still has a right to."""
+        if isinstance(caller, Person):
+            return self._sessions is not None and await self._sessions.is_valid(caller)
+        if caller in self._configured.values():
+            return True
+        stored, now = await self._tokens(), self._clock()
+        if caller is ANONYMOUS:
+            return not (stored or self._knows_people)
+        mine = (token for token in stored.values() if token.credential.name == caller.name)
+        return any(not token.fault(token.hash, now) for token in mine)
+
+    async def _tokens(self) -> dict[str, StoredToken]:
+        """By the hash of each secret. What was read before is used while the database is away: nobody can revoke a
+        token then either."""
+        if self._stored is not None and self._clock() - self._read_at < FRESH_SECONDS:
+            return self._stored
+        async with self._reading:
+            if self._stored is None or self._clock() - self._read_at >= FRESH_SECONDS:
+                try:
+                    self._stored = _by_hash(await self._store.tokens())
+                    self._has_users = await self._store.has_users()
+                except Unavailable:
+                    if self._stored is None:
+                        raise
+                self._read_at = self._clock()
+            return self._stored
+
+    @property
+    def _knows_people(self) -> bool:
+        return self._has_users or self._provider
+
+    async def _note_use(self, hash: str, now: float) -> None:
+        if now - self._use_noted.get(hash, 0.0) < USE_SECONDS:
+            return
+        self._use_noted[hash] = now
+        with suppress(Unavailable):  # it is for people who look at tokens: no request fails for it
+            await self._store.note_token_use(hash, now)
+
+
+def _by_hash(tokens: Iterable[StoredToken]) -> dict[str, StoredToken]:
+    return {digest: token for token in tokens for digest in (token.hash, token.old_hash) if digest}

@@ -1,0 +1,162 @@
+"""What the OpenAPI document says beyond the framework: names of operations, examples, and every error."""
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from http import HTTPStatus
+from typing import Any
+
+from diagnoser.web.http.problems import MEDIA_TYPE, Problem
+
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "register_a_job": {
+        "id": "slurm-4711",
+        "cluster": "east",
+        "name": "llm-7b-pretrain",
+        "nodes": ["gpu-017", "gpu-018"],
+        "rank_nodes": {"0": "gpu-017", "8": "gpu-018"},
+        "labels": {"partition": "h100"},
+    },
+    "report_an_event_of_a_job": {"kind": "exit", "code": 1, "time": "2026-01-05T10:00:00Z"},
+    "approve_a_plan": {"comment": "the node was already suspect last week"},
+    "refuse_a_plan": {"comment": "the switch is being worked on"},
+    "claim_the_oldest_open_plan": {"executor": "slurm@head-1", "cluster": "east", "wait": 20},
+    "report_progress_or_the_end_of_a_plan": {
+        "token": "of-the-claim",
+        "state": "reached",
+        "steps": [{"command": "scontrol update nodename=gpu-017 state=drain", "exit_code": 0, "time": 1790000000}],
+        "drained": ["gpu-017"],
+        "requeued": "slurm-4711",
+    },
+    "get_the_next_round_of_the_node_check": {"token": "of-the-claim", "nodes": ["gpu-017", "gpu-018"], "queries": True},
+    "send_results_of_a_round_of_the_node_check": {
+        "token": "of-the-claim",
+        "round": 1,
+        "results": [{"nodes": ["gpu-017", "gpu-018"], "ok": False, "seconds": 12.5, "detail": "timeout in all_gather"}],
+    },
+    "take_a_decision_back": {"comment": "the job is checkpointing: in ten minutes"},
+    "trip_a_breaker": {"comment": "new racks today"},
+    "write_a_note_about_a_node": {"cluster": "east", "text": "GPU 3 reseated, RMA 4711"},
+    "ask_for_a_node_to_be_given_back": {"cluster": "east", "comment": "GPU 3 replaced"},
+    "claim_requests_to_give_nodes_back": {"cluster": "east", "wait": 20},
+    "report_how_giving_a_node_back_went": {"cluster": "east", "state": "done", "result": "resumed"},
+    "receive_alerts_from_alertmanager": {
+        "version": "4",
+        "status": "firing",
+        "alerts": [
+            {
+                "status": "firing",
+                "labels": {"alertname": "GpuXid", "node": "gpu-017", "severity": "critical"},
+                "annotations": {"summary": "Xid 79: GPU has fallen off the bus"},
+                "startsAt": "2026-01-05T10:00:00Z",
+                "endsAt": "0001-01-01T00:00:00Z",
+                "fingerprint": "5ef77f1f8a3ecfa4",
+            }
+        ],
+    },
+    "try_a_pattern": {"patterns": ["manifest torn at seam \\d+"], "anchors": ["manifest"]},
+    "propose_a_rule": {
+        "patterns": ["manifest torn at seam \\d+"],
+        "anchors": ["manifest"],
+        "title": "The manifest is torn",
+        "source": "01KDXQ2V7S8WZ4T0M9YB",
+    },
+    "save_a_view": {"list": "diagnoses", "name": "ECC this week", "query": "type=ecc_error&within=7d"},
+    "report_an_event_of_a_node": {"kind": "cordoned", "by": "person", "cluster": "east", "reason": "DIMM replaced"},
+    "reset_a_breaker": {"comment": "it was the file system, which is back"},
+    "acknowledge_an_incident": {"comment": "I look at it"},
+    "assign_an_incident": {"assignee": "mara"},
+    "resolve_an_incident": {"comment": "the node was replaced"},
+    "reopen_an_incident": {"comment": "it failed again"},
+    "confirm_or_correct_a_diagnosis": {
+        "verdict": "corrected",
+        "type": "ecc_error",
+        "comment": "see the node's own log",
+    },
+    "claim_requests_for_evidence": {"cluster": "east", "limit": 4, "wait": 20},
+    "report_what_was_collected": {"cluster": "east", "result": "8 stacks, 8 flight recorders"},
+    "promote_a_rule_from_shadow": {"comment": "right in all five cases"},
+    "retire_a_rule": {"comment": "the framework says it differently now"},
+    "restore_a_retired_rule": {"comment": "the old framework is still in use"},
+    "ft_launcher_submit_a_log_file": {"log_path": "/logs/cycle_0.log", "job_id": "4711"},
+}
+"""A body of each operation that takes JSON, by its name."""
+
+_BULK: dict[str, Any] = {
+    "tags": ["logs"],
+    "summary": "Send lines as to Elasticsearch",
+    "description": "A bulk request: an action and a document, line by line. Where an item says 201, its document is "
+    "committed; 400 says why it never will be. On 429 and 503 none is, and every item says so: send them again.",
+    "security": [{"HTTPBearer": []}],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/x-ndjson": {
+                "schema": {"type": "string"},
+                "example": '{"create": {}}\n{"message": "step 1 loss 11.2", "job": "llm-7b", "rank": 0}\n',
+            }
+        },
+    },
+    "responses": {
+        "200": {
+            "description": "Every item says what became of it",
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["errors", "items"],
+                        "properties": {
+                            "took": {"type": "integer"},
+                            "errors": {"type": "boolean"},
+                            "items": {"type": "array", "items": {"type": "object"}},
+                        },
+                    }
+                }
+            },
+        }
+    },
+}
+
+
+def complete(document: dict[str, Any]) -> None:
+    """Changes the document in place."""
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= {**schema.pop("$defs"), "Problem": schema}
+    document["paths"]["/_bulk"] = {
+        "post": deepcopy(_BULK),
+        "put": deepcopy(_BULK) | {"summary": "Send lines as to Elasticsearch by PUT"},
+    }
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            operation["operationId"] = operation_id(operation["summary"])
+            operation["responses"].pop("422", None)
+            _add_example(operation)
+            _add_errors(operation, bulk=path == "/_bulk")
+
+
+def operation_id(summary: str) -> str:
+    """What a generated client calls the operation."""
+    return re.sub(r"[^a-z0-9]+", "_", summary.lower()).strip("_")
+
+
+def _add_example(operation: dict[str, Any]) -> None:
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if body is not None and (example := EXAMPLES.get(operation["operationId"])):
+        body["example"] = dict(example)
+
+
+def _add_errors(operation: dict[str, Any], *, bulk: bool) -> None:
+    """Those that any operation of its kind answers: where it needs a token, and where it takes a body."""
+    needed = [401, 403, 429] if operation.get("security") else []
+    needed += [413] if "requestBody" in operation else []
+    needed += [400, 415, 503] if bulk else []
+    responses = operation["responses"]
+    kinds = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    own = {"application/json": {"schema": {"type": "object"}}} if bulk else {}
+    for status in needed:
+        content = kinds | (own if status in (429, 503) else {})
+        responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": content})
+    operation["responses"] = dict(sorted(responses.items()))

@@ -1,0 +1,36 @@
+"""A claim that waits: the answer comes as soon as there is something to hand out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fastapi import Request
+
+from diagnoser.model.access import Credential
+from diagnoser.model.errors import Denied
+from diagnoser.web.http.dependencies import AppDependencies
+
+WAIT_LIMIT = 30.0
+LOOK_SECONDS = 0.25
+"""Seconds between two looks of a waiting claim."""
+
+T = TypeVar("T")
+
+
+async def long_poll(
+    look: Callable[[], Awaitable[T | None]], seconds: float, request: Request, caller: Credential
+) -> T | None:
+    """What ``look`` returns as soon as that is not None; None after ``seconds``, or when the service stops. Claims
+    nothing for a caller that has disconnected. Raises Denied when the caller's token has ended meanwhile."""
+    services: AppDependencies = request.app.state.services
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
+    while True:
+        if not await services.authenticator.is_valid(caller):
+            raise Denied(f"The token {caller.name!r} is not valid any more.")
+        if (claimed := await look()) is not None:
+            return claimed
+        remaining = deadline - clock()
+        if remaining <= 0 or services.stopping.is_set() or await request.is_disconnected():
+            return None
+        await asyncio.sleep(min(LOOK_SECONDS, remaining))

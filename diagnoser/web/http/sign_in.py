@@ -1,0 +1,83 @@
+"""Signing in with a name and a password: throttled, and as slow for a name that nobody has."""
+
+import asyncio
+from contextlib import suppress
+from typing import Protocol
+
+from diagnoser.model.errors import Denied, Overloaded, Throttled, Unavailable
+from diagnoser.model.people import NAME_MOST, PASSWORD_MOST, User, prepared_password
+from diagnoser.ports import Clock, LoginTryStore, PasswordHasher
+from diagnoser.web.http.login_throttle import WINDOW_SECONDS, counted_tries
+
+AT_ONCE, WAITING = 2, 30
+"""Passwords that are checked at the same time, and that may wait for it: each takes 64 MiB and a core."""
+KNOWN_SECONDS = 30 * 86_400.0
+"""How long an address is known after the person has signed in from it."""
+BUSY_SECONDS = 5.0
+WRONG = "The name or the password is wrong."
+
+
+class Accounts(LoginTryStore, Protocol):
+    """What it needs of ``ports.UserStore``, and the count of tries."""
+
+    async def user_password(self, name: str) -> tuple[User, str] | None: ...
+
+    async def has_signed_in(self, name: str, address: str, since: float) -> bool: ...
+
+    async def renew_password(self, name: str, old: str, new: str) -> None: ...
+
+
+class PasswordSignIn:
+    def __init__(self, store: Accounts, hasher: PasswordHasher, clock: Clock) -> None:
+        self._store = store
+        self._hasher = hasher
+        self._clock = clock
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+
+    async def check(self, name: str, password: str, address: str) -> User:
+        """address: of the client, as ``network_of`` tells it.
+
+        Raises Denied, in the same words whatever is wrong; Throttled after too many tries, whether or not the password
+        is right; Overloaded when too many sign in at once.
+        """
+        now, account = self._clock(), name.strip()[:NAME_MOST]
+        is_known = await self._store.has_signed_in(account, address, now - KNOWN_SECONDS)
+        tries = counted_tries(account, address, is_known=is_known)
+        # Before the password is looked at: tries that come at once are all counted.
+        if wait := await self._store.count_login(tries, now, WINDOW_SECONDS):
+            raise Throttled("Too many wrong passwords: wait before the next try.", wait)
+        found = await self._store.user_password(account)
+        user, stored = found if found else (None, "")
+        is_right = await self._verify(stored, password)
+        if user is None or not is_right or user.disabled is not None:
+            raise Denied(WRONG)
+        await self._store.uncount_login(tries, now)
+        await self._renew(user, stored, password)
+        return user
+
+    async def _verify(self, hash: str, password: str) -> bool:
+        if self._waiting >= WAITING:
+            raise Overloaded("too many people sign in at once", BUSY_SECONDS)
+        self._waiting += 1
+        try:
+            async with self._turns:
+                return await self._hasher.verify(hash, prepared_password(password[:PASSWORD_MOST]))
+        finally:
+            self._waiting -= 1
+
+    async def _renew(self, user: User, hash: str, password: str) -> None:
+        """A hash with the parameters of an earlier version becomes one with today's, while the password is at hand."""
+        if self._hasher.is_outdated(hash):
+            with suppress(Unavailable):
+                renewed = await self._hasher.hash(prepared_password(password))
+                await self._store.renew_password(user.name, hash, renewed)
+
+
+def safe_page(page: str) -> str:
+    """The path and query of a page of this service, to come back to after the sign-in; "/" for anything else.
+
+    Browsers read ``//host``, ``/\\host`` and a path with control characters in it as another site.
+    """
+    is_ours = page.startswith("/") and not page.startswith(("//", "/\\", "/login", "/logout"))
+    return page if is_ours and page.isprintable() and "\\" not in page and page.isascii() else "/"

@@ -1,0 +1,64 @@
+"""A tenant reads the ids of its jobs as it says them, without the mark that tells its own from another's of that name.
+
+One place for all answers, so that none can be forgotten: pages, JSON, exports, errors and live streams.
+"""
+
+import html
+import json
+import re
+from functools import lru_cache
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from diagnoser.model import own_job_id
+
+
+class SpokenJobIds:
+    """Takes the mark out of what is answered to a credential of one tenant. Live streams send each event as a whole."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start: Message | None = None
+
+        async def rewritten(message: Message) -> None:
+            nonlocal start
+            tenant = scope.get("state", {}).get("tenant", "")
+            if not tenant or message["type"] not in ("http.response.start", "http.response.body"):
+                await send(message)
+                return
+            if message["type"] == "http.response.start" and "content-length" in Headers(raw=message["headers"]):
+                start = message  # its length is known with the body
+                return
+            if message["type"] == "http.response.start":
+                await send(message)
+                return
+            body = spoken(message.get("body", b""), tenant)
+            if start is not None:
+                headers = MutableHeaders(raw=start["headers"])
+                if message.get("more_body"):
+                    del headers["content-length"]
+                else:
+                    headers["content-length"] = str(len(body))
+                await send(start)
+                start = None
+            await send({**message, "body": body})
+
+        await self._app(scope, receive, rewritten if scope["type"] == "http" else send)
+
+
+def spoken(body: bytes, tenant: str) -> bytes:
+    """The body with the tenant's job ids as it says them."""
+    return _mark_of(tenant).sub(b"", body) if b"~of~" in body else body
+
+
+@lru_cache(maxsize=256)
+def _mark_of(tenant: str) -> re.Pattern[bytes]:
+    """What stands behind an id and before no more letters, as it is written in text, HTML, JSON and addresses."""
+    mark = own_job_id("", tenant)
+    forms = {mark, html.escape(mark), quote(mark), quote(mark, safe=""), json.dumps(mark)[1:-1]}
+    written = b"|".join(re.escape(form.encode()) for form in sorted(forms, key=len, reverse=True))
+    return re.compile(rb"(?<=[A-Za-z0-9._:@+=-])(?:" + written + rb")(?![A-Za-z0-9_~-])")

@@ -1,0 +1,1 @@
+"""What all open pages of a process share: one look at the database for all of them."""

@@ -1,0 +1,1 @@
+"""The pages that people read: a route, a view model and charts for each."""

@@ -1,0 +1,88 @@
+"""The time axis of the attempt that a diagnosis is of."""
+
+import asyncio
+from collections.abc import Sequence
+
+from diagnoser.logview.log_index import LogIndex
+from diagnoser.model import Job, Line, NodeEvent
+from diagnoser.model.errors import NotFound
+from diagnoser.model.taxonomy import Category
+from diagnoser.ports import DiagnosisRecord
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.formatting.template_filters import name
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.pages.excerpt import LineRole, citations
+from diagnoser.web.pages.log_viewer import log_path
+from diagnoser.web.pages.time_axis import AxisFacts, CitedLine, TimeAxis, time_axis
+
+SUSPECTS, NODE_EVENTS = 4, 10
+"""Suspected nodes whose events stand on the time axis, and how many of each."""
+
+
+async def log_of(services: AppDependencies, record: DiagnosisRecord) -> tuple[LogIndex | None, bool]:
+    """The index of the attempt's log, None when it is not stored any more; and whether there is none yet because the
+    log is large and being read. Raises Unavailable."""
+    try:
+        log = await services.log_indexes.load_or_begin(record.attempt)
+    except NotFound:
+        return None, False
+    return (log.index if log else None), log is None
+
+
+async def attempt_axis(
+    services: AppDependencies,
+    record: DiagnosisRecord,
+    job: Job | None,
+    index: LogIndex | None,
+    node_lines: Sequence[Line],
+) -> TimeAxis | None:
+    """index, node_lines: of the attempt that the diagnosis is of. None where it has no line, or is not stored any
+    more."""
+    if index is None or not len(index):
+        return None
+    attempts = await services.store.attempts(record.attempt.job)
+    attempt = next((attempt for attempt in attempts if attempt.key == record.attempt), None)
+    if attempt is None:
+        return None
+    facts = AxisFacts(
+        timeline=index.timeline,
+        attempt=attempt,
+        log_path=log_path(record.attempt),
+        cited=await asyncio.to_thread(_cited_lines, record, index, node_lines),
+        node_lines=node_lines,
+        node_events=await _node_events(services, record, job, attempt.opened),
+        plan=record.plan,
+        rank_nodes=job.rank_nodes if job else {},
+        has_failed=record.diagnosis.category is not Category.NONE,
+    )
+    return await asyncio.to_thread(time_axis, facts)
+
+
+async def _node_events(
+    services: AppDependencies, record: DiagnosisRecord, job: Job | None, since: float
+) -> list[NodeEvent]:
+    """What happened to the suspected nodes since then."""
+    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
+    events: list[NodeEvent] = []
+    for suspect in record.diagnosis.nodes[:SUSPECTS]:
+        history = await services.store.node_history(cluster, suspect.node, NODE_EVENTS)
+        events += [event for event in history if event.time >= since]
+    return events
+
+
+def _cited_lines(record: DiagnosisRecord, index: LogIndex, node_lines: Sequence[Line]) -> list[CitedLine]:
+    """Those that the log of the attempt or of a node has; each line once, in the role that matters most."""
+    found: dict[tuple[str, int, str], CitedLine] = {}
+    path = log_path(record.attempt)
+    for cite in citations(record.diagnosis):
+        row, key = cite.row, (cite.source, cite.row.number, cite.row.text)
+        what = name(row.note) if row.role is LineRole.SYMPTOM else row.note
+        position = index.position(*key)
+        own = next((line for line in node_lines if (line.stream.source, line.number, line.text) == key), None)
+        if own is not None:
+            found.setdefault(key, CitedLine(own.time, row.role, what, row.text, "", row.rank, is_of_node=True))
+        elif position >= 0:
+            held = index.row(position)
+            time, url = index.timeline.time_at(position), f"{path}?at={held.id}#L{held.id}"
+            found.setdefault(key, CitedLine(time, row.role, what, row.text, url, held.rank))
+    return list(found.values())

@@ -1,0 +1,82 @@
+"""The page of the audit log, with its filters."""
+
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import Depends, Request
+from fastapi.responses import Response
+
+from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
+from diagnoser.web.api.audit import AuditQuery, list_entries
+from diagnoser.web.api.params import EARLIEST, LATEST
+from diagnoser.web.api.views import WITHIN
+from diagnoser.web.formatting.template_filters import iso
+from diagnoser.web.http.authentication import Provided, may_audit
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.page_routes import Drawn, page_query
+
+router = Router(include_in_schema=False, dependencies=[Depends(may_audit)])
+
+OBJECTS = (
+    "attempt",
+    "breaker",
+    "diagnosis",
+    "evidence request",
+    "incident",
+    "job",
+    "message",
+    "node",
+    "plan",
+    "rule",
+    "session",
+    "silence",
+    "token",
+    "user",
+)
+PAGES = {"diagnosis": "/diagnoses/", "incident": "/incidents/", "job": "/jobs/"}
+"""Kinds of objects that have a page of their own, with the beginning of its address."""
+
+
+@router.get("/audit")
+async def audit_page(request: Request, services: Provided, pages: Drawn) -> Response:
+    query, within = page_query(AuditQuery, request), request.query_params.get("within", "")
+    if within in WITHIN and query.since is None:
+        query = query.model_copy(update={"since": services.clock() - WITHIN[within]})
+    entries, after = await list_entries(services.store, query)
+    chosen = {
+        name: value
+        for name, value in request.query_params.items()
+        if value and name in (AuditQuery.model_fields.keys() - {"before"} | {"within"})
+    }
+    return pages.draw(
+        "audit.html",
+        entries=[(entry, _changes(entry), _link(entry)) for entry in entries],
+        chosen=chosen,
+        is_first=not query.before,
+        first_url="/audit?" + urlencode(chosen) if chosen else "/audit",
+        next_url="/audit?" + urlencode(chosen | {"before": after}) if after else "",
+        kinds=list(ActorKind),
+        results=list(AuditResult),
+        objects=OBJECTS,
+        within=list(WITHIN),
+    )
+
+
+def _changes(entry: AuditEntry) -> list[tuple[str, str | None, str | None]]:
+    """Field, before, after; None where the object was not there, or the field."""
+    before, after = entry.before or {}, entry.after or {}
+    return [
+        (name, *(_text(side[name]) if name in side else None for side in (before, after)))  # type: ignore[misc]
+        for name in sorted({*before, *after})
+    ]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float) and EARLIEST < value < LATEST:
+        return iso(value)
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _link(entry: AuditEntry) -> str:
+    start = PAGES.get(entry.object_kind)
+    return start + entry.object_id if start and "/" not in entry.object_id else ""

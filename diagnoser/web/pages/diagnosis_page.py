@@ -1,0 +1,357 @@
+"""The page of one diagnosis, and the form on it that confirms or corrects the verdict."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fastapi import Depends
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse, Response
+from pydantic import ValidationError
+
+from diagnoser.diagnosis.node_faults import NOT_THE_CAUSE
+from diagnoser.learning.rule_context import known_type
+from diagnoser.logview.log_columns import stream_key
+from diagnoser.logview.log_index import LogFacets, LogFilter, LogIndex
+from diagnoser.model import Diagnosis, Incident, Job, LearnedRule, LearnedState, Line, Provenance, Stream, Symptom
+from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
+from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.api.diagnoses import DiagnosisId, find
+from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback
+from diagnoser.web.api.params import Search
+from diagnoser.web.formatting.collapse_ranks import grouped, not_it
+from diagnoser.web.formatting.template_filters import name, visible
+from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
+from diagnoser.web.pages.excerpt import AROUND, Excerpt, LineRole, citations, excerpts
+from diagnoser.web.pages.forms import Form, Pressed
+from diagnoser.web.pages.log_viewer import log_path
+from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Pages
+
+router = Router(include_in_schema=False)
+
+LEARNED = 5
+ENDINGS = 8
+NODES_OFFERED = 200
+STREAMS_OFFERED = 600
+RANKS_OFFERED = 2_000
+HOUR = 3600.0
+INCIDENTS_LOOKED_AT, INCIDENTS_SHOWN = 100, 5
+FIELDS = ("verdict", "type", "root_line", "stream", "node", "rank", "comment")
+WHAT_IS_WRONG = {
+    "root_line": "Give the line by its number, as it stands beside it in the log.",
+    "root_id": "Choose one of the listed streams.",
+    "node": "A node's name has no spaces and at most 253 characters.",
+    "rank": "Give the rank by its number.",
+    "type": "Choose one of the listed causes.",
+}
+"""Of each field of the form, where its value cannot be used at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChoice:
+    """A failure type to choose. name: as people read it, which is also taken."""
+
+    type: FailureType
+    name: str
+    definition: str
+    category: Category
+
+
+TYPES = tuple(
+    TypeChoice(kind, name(kind), DEFINITIONS[kind], category_of(kind))
+    for kind in FailureType
+    if kind is not FailureType.UNKNOWN
+)
+_TYPE_OF = {choice.name.casefold(): str(choice.type) for choice in TYPES}
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What became of what a person said. number: of the case; the first one that anybody judged is 1."""
+
+    known: FailureType
+    number: int | None
+    rules: tuple[LearnedRule, ...]
+
+    @property
+    def is_case(self) -> bool:
+        return self.number is not None and category_of(self.known) is not Category.UNKNOWN
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a rule is being written or tested at this moment."""
+        return any(rule.state is LearnedState.PROPOSED for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What stands in the form. fault: what is wrong with it, of ``field`` or of the whole."""
+
+    values: Mapping[str, str]
+    fault: str = ""
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChoice:
+    key: str
+    stream: Stream
+    is_chosen: bool
+
+
+@router.get("/diagnoses/{id}", dependencies=[Depends(may_read)])
+async def diagnosis(
+    id: DiagnosisId,
+    services: Provided,
+    pages: Drawn,
+    root_line: Search = "",
+    stream: Search = "",
+    node: Search = "",
+    rank: Search = "",
+) -> Response:
+    """root_line, stream, node, rank: what the form begins with, for somebody who comes from the log."""
+    record = await find(services.store, id)
+    given = {"root_line": root_line, "stream": stream, "node": node, "rank": rank}
+    shown = {name: visible(text) for name, text in given.items()}
+    return await _draw(services, pages, record, Correction(dict.fromkeys(FIELDS, "") | shown))
+
+
+@router.post("/diagnoses/{id}/feedback")
+async def say(id: DiagnosisId, form: Pressed, services: Provided, pages: Drawn) -> Response:
+    """Stores the feedback, then redirects to the diagnosis, so that a reload does not repeat it. What is wrong is told
+    on the page, beside what was typed."""
+    record = await find(services.store, id)
+    values = {field: form.text(field) for field in FIELDS}
+    try:
+        feedback = _read(form)
+        await _check_line(services, record, feedback)
+        await store_feedback(services, form.caller, id, feedback)
+    except RequestValidationError as error:
+        at = next((str(place) for fault in error.errors() for place in fault["loc"] if place in WHAT_IS_WRONG), "")
+        fault = WHAT_IS_WRONG.get(at, "Choose Confirm or Correct.")
+        return await _draw(services, pages, record, Correction(values, fault, at), 400)
+    except BadInput as error:
+        at = error.field if isinstance(error, UnusableLine) else ""
+        return await _draw(services, pages, record, Correction(values, str(error), at), 400)
+    return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
+
+
+class UnusableLine(BadInput):
+    """The attempt's log has no line of that number, or several. field: of the form."""
+
+    def __init__(self, detail: str, field: str) -> None:
+        super().__init__(detail)
+        self.field = field
+
+
+async def _draw(
+    services: AppDependencies, pages: Pages, record: DiagnosisRecord, correction: Correction, status: int = 200
+) -> Response:
+    verdict, job = record.diagnosis, await services.store.job(record.attempt.job)
+    index, is_reading = await log_of(services, record)
+    context = await services.logs.node_lines(record)
+    sections = await asyncio.to_thread(_excerpts, verdict, index, context)
+    after, before = await asyncio.to_thread(_in_time, verdict, index)
+    facets = await asyncio.to_thread(index.facets, LogFilter()) if index else LogFacets()
+    is_unknown = verdict.category is Category.UNKNOWN
+    incident = await services.store.incident_of(record.id)
+    return pages.draw(
+        "diagnosis.html",
+        status,
+        record=record,
+        verdict=verdict,
+        excerpts=sections,
+        root_line=_root_line(sections),
+        log_path=log_path(record.attempt),
+        axis=await attempt_axis(services, record, job, index, context),
+        has_log=is_reading or (index is not None and len(index) > 0),
+        is_reading=is_reading,
+        followed=grouped(after),
+        preceded=grouped(before),
+        not_it=not_it(verdict),
+        endings=await asyncio.to_thread(index.endings, ENDINGS) if index and is_unknown else (),
+        not_seen=_not_seen(verdict, job),
+        similar=[] if is_reading else await services.confirmed_failures.similar(record),
+        incident=incident,
+        nearby=await _nearby(services, record, job, incident) if is_unknown else [],
+        lesson=await _lesson(services, record),
+        types=TYPES,
+        nodes=_nodes(verdict, job, facets),
+        ranks=_ranks(job, facets),
+        streams=_streams(index, verdict, correction.values),
+        correction=correction,
+        policy=services.plans.commands.policy.hash,
+    )
+
+
+async def _nearby(
+    services: AppDependencies, record: DiagnosisRecord, job: Job | None, mine: Incident | None
+) -> list[Incident]:
+    """Other incidents of the cluster with failures within an hour of this one: they may have one cause."""
+    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
+    newest = await services.store.incidents(IncidentFilter(), "", INCIDENTS_LOOKED_AT)
+    return [
+        incident
+        for incident in newest
+        if (mine is None or incident.id != mine.id)
+        and incident.cluster == cluster
+        and incident.first_seen - HOUR <= record.created <= incident.last_seen + HOUR
+    ][:INCIDENTS_SHOWN]
+
+
+def _in_time(verdict: Diagnosis, index: LogIndex | None) -> tuple[list[Symptom], list[Symptom]]:
+    """Symptoms after the root, and those before it: what came first did not follow from it."""
+    root = verdict.root_cause
+    if root is None:
+        return list(verdict.symptoms), []
+    after, before = list[Symptom](), list[Symptom]()
+    root_at = index.position(root.source, root.line, root.text) if index else -1
+    for symptom in verdict.symptoms:
+        at = index.position(symptom.source, symptom.line, symptom.text) if index and root_at >= 0 else -1
+        is_known = at >= 0
+        is_earlier = at < root_at if is_known else symptom.source == root.source and 0 < symptom.line < root.line
+        (before if is_earlier else after).append(symptom)
+    return after, before
+
+
+def _excerpts(verdict: Diagnosis, index: LogIndex | None, node_lines: Sequence[Line]) -> list[Excerpt]:
+    """What the verdict cites, with the lines around it; rows have their names in the log of the attempt. What is from a
+    node's own log is not there."""
+    if index is None:
+        return excerpts(verdict, node_lines)
+    places = (index.position(cited.source, cited.row.number, cited.row.text) for cited in citations(verdict))
+    near = {row.id: row for place in places if place >= 0 for row in index.neighbours(place, AROUND)}
+    lines = [Line(row.stream, row.number, row.text, row.text, row.rank, row.node, row.time) for row in near.values()]
+    sections = excerpts(verdict, [*lines, *node_lines])
+    return [
+        section
+        if section.stream.provenance is Provenance.NODE
+        else replace(
+            section,
+            rows=tuple(
+                replace(row, line_id=index.id_of(section.stream.source, row.number, row.text)) for row in section.rows
+            ),
+        )
+        for section in sections
+    ]
+
+
+def _root_line(sections: Sequence[Excerpt]) -> str:
+    """Name of the root line in the log, "" where the log of the attempt does not have it."""
+    rows = (row for section in sections for row in section.rows)
+    return next((row.line_id for row in rows if row.role is LineRole.ROOT), "")
+
+
+def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
+    """What a verdict of this kind can rest on, and this one had not."""
+    return [missing for is_missing, missing in _MISSING if is_missing(verdict, job)]
+
+
+def _no_node_log(verdict: Diagnosis, job: Job | None) -> bool:
+    """Also where no line of it is cited, it was read where a proof or a note comes from it."""
+    provenances = [line.provenance for line in verdict.evidence] + [line.provenance for line in verdict.symptoms]
+    if verdict.root_cause is not None:
+        provenances.append(verdict.root_cause.provenance)
+    was_weighed = any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes)
+    return not (Provenance.NODE in provenances or verdict.proofs or was_weighed)
+
+
+def _no_node_list(verdict: Diagnosis, job: Job | None) -> bool:
+    return job is None or not (job.nodes or job.rank_nodes)
+
+
+def _no_rank_map(verdict: Diagnosis, job: Job | None) -> bool:
+    """Only where it would help: the rank of the root cause is known, and its node is not."""
+    root = verdict.root_cause
+    if root is None or root.rank is None or root.node:
+        return False
+    return job is None or not job.rank_nodes
+
+
+def _no_clean_run(verdict: Diagnosis, job: Job | None) -> bool:
+    return not verdict.clean_runs and not verdict.new_lines
+
+
+_MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
+    (_no_node_log, "no line of a node's own log"),
+    (_no_node_list, "no list of the job's nodes"),
+    (_no_rank_map, "no map of ranks to nodes"),
+    (_no_clean_run, "no clean run of this job family to compare with"),
+)
+
+
+async def _lesson(services: AppDependencies, record: DiagnosisRecord) -> Lesson:
+    rules = await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED)
+    return Lesson(known_type(record), await services.store.case_number(record.id), tuple(rules))
+
+
+def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:
+    """Nodes to choose from: suspects first. A name that would hide what it holds is not offered."""
+    known = [*job.nodes, *job.rank_nodes.values()] if job else []
+    of_log = (node for node, _ in facets.nodes)
+    nodes = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known, *of_log])
+    return [node for node in nodes if node == visible(node)][:NODES_OFFERED]
+
+
+def _ranks(job: Job | None, facets: LogFacets) -> list[int]:
+    """Ranks to choose from: those of the registration and of the log."""
+    known = {*(job.rank_nodes if job else ()), *(rank for rank, _ in facets.ranks if rank >= 0)}
+    return sorted(known)[:RANKS_OFFERED]
+
+
+def _streams(index: LogIndex | None, verdict: Diagnosis, typed: Mapping[str, str]) -> list[StreamChoice]:
+    """Streams to choose from: those with a line of the typed number, where there are several."""
+    number = typed["root_line"]
+    if index is None or not number.isdecimal():
+        return []
+    streams = index.streams_with(int(number[:20]))
+    likely = likely_stream(index, verdict.root_cause, int(number[:20]))
+    chosen = typed["stream"] or (stream_key(likely) if likely else "")
+    choices = [StreamChoice(stream_key(stream), stream, stream_key(stream) == chosen) for stream in streams]
+    return sorted(choices, key=lambda choice: not choice.is_chosen)[:STREAMS_OFFERED] if len(choices) > 1 else []
+
+
+def _read(form: Form) -> NewFeedback:
+    """Empty fields count as absent. Raises RequestValidationError."""
+    try:
+        given: dict[str, str | int] = {field: form.text(field) for field in FIELDS if form.text(field)}
+        stream = str(given.pop("stream", ""))
+        if "type" in given:
+            given["type"] = _TYPE_OF.get(form.text("type").casefold(), form.text("type"))
+        for field in ("root_line", "rank"):
+            if form.text(field).isdecimal():  # a form knows texts only
+                given[field] = int(form.text(field)[:20])
+        if stream and isinstance(given.get("root_line"), int):
+            given["root_id"] = f"{stream}-{given['root_line']}"
+        return NewFeedback.model_validate(given)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+
+
+async def _check_line(services: AppDependencies, record: DiagnosisRecord, feedback: NewFeedback) -> None:
+    """Raises UnusableLine."""
+    number = feedback.root_line
+    if number is None:
+        return
+    try:
+        index = (await services.log_indexes.load(record.attempt)).index
+    except NotFound:
+        return
+    if not index.last_number:
+        return
+    streams = index.streams_with(number)
+    if not streams:
+        raise UnusableLine(
+            f"The log has no line {number}: the last one that came has number {index.last_number}.", "root_line"
+        )
+    chosen = feedback.root_id.rpartition("-")[0]
+    if chosen and chosen not in map(stream_key, streams):
+        raise UnusableLine(f"That stream has no line {number}.", "root_id")
+    if not chosen and likely_stream(index, record.diagnosis.root_cause, number) is None:
+        raise UnusableLine(f"{len(streams)} streams have a line {number}: choose whose it is.", "root_id")

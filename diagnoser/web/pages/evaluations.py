@@ -1,0 +1,130 @@
+"""The pages of evaluations: scores by step of the training run, and what one run did and used."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fastapi import Depends, Request, Response
+from markupsafe import Markup
+from pydantic import Field
+
+from diagnoser.model.trials import ScoreDrop, TrialState
+from diagnoser.ports import RunProgress, TrialRecord, TrialRun
+from diagnoser.trials import gantt, progress
+from diagnoser.trials.scores import ScoreSeries, drops, series
+from diagnoser.web.api.evaluations import EvaluationId, find
+from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.pages.page_routes import Drawn, page_query
+
+RUNS = 100
+"""Runs that the list shows and that curves are drawn from, the newest."""
+_WIDTH, _HEIGHT, _EDGE = 160.0, 30.0, 3.0
+_LINKED = 100
+"""Failed trials for which is looked whether their logs were diagnosed."""
+
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+
+
+class EvaluationsPage(Schema):
+    suite: str = Field("", max_length=100)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """A metric of a task. line: points of a polyline in a box of 160 x 30; dropped: those of checkpoints that scored
+    worse than chance explains, as (x, y, drop). drop: of the newest checkpoint."""
+
+    of: ScoreSeries
+    line: str
+    dropped: Sequence[tuple[float, float, ScoreDrop]]
+    drop: ScoreDrop | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    run: TrialRun
+    scored: int
+    failed: int
+    trials: int
+
+
+@router.get("/evaluations")
+async def evaluations_page(request: Request, services: Provided, pages: Drawn) -> Response:
+    """By default of the suite that ran last."""
+    query = page_query(EvaluationsPage, request)
+    runs = await services.store.trial_runs(RUNS)
+    suites = list(dict.fromkeys(run.suite.name for run in runs))
+    suite = query.suite or next(iter(suites), "")
+    mine = [run for run in runs if run.suite.name == suite]
+    trials = await services.store.trials_of([run.id for run in mine])
+    return pages.draw(
+        "evaluations.html",
+        suites=suites,
+        suite=suite,
+        runs=[_run_row(run, trials[run.id]) for run in mine],
+        rows=_score_rows(series((run, trials[run.id]) for run in mine)),
+    )
+
+
+@router.get("/evaluations/{id}")
+async def evaluation_page(id: EvaluationId, services: Provided, pages: Drawn) -> Response:
+    """Its Gantt chart, GPU hours, and all trials."""
+    found, now = await find(services.store, id), services.clock()
+    chart = progress.bars(found, now)
+    in_line = progress.gpu_seconds_in_line(found)
+    used = progress.gpu_seconds(found, now)
+    summary = f"{len(found.batches)} batches on {len({bar.row for bar in chart})} slots"
+    return pages.draw(
+        "evaluation.html",
+        run=found.run,
+        progress=found,
+        chart=Markup(gantt.svg(chart, f"What ran where in {found.run.suite.name}", summary)) if chart else "",  # noqa: S704 - its texts are escaped there
+        samples=progress.samples(found),
+        stored=progress.samples_stored(found),
+        used=used,
+        in_line=in_line,
+        jobs=await _diagnosed(services, found),
+        metrics=list(dict.fromkeys(metric for trial in found.trials for metric in trial.scores)),
+    )
+
+
+def _run_row(run: TrialRun, trials: Sequence[TrialRecord]) -> RunRow:
+    states = [trial.state for trial in trials]
+    return RunRow(run, states.count(TrialState.SCORED), states.count(TrialState.FAILED), len(states))
+
+
+def _score_rows(of: Sequence[ScoreSeries]) -> list[ScoreRow]:
+    dropped: dict[tuple[str, str], dict[str, ScoreDrop]] = {}
+    for found in drops(of):
+        dropped.setdefault((found.task, found.metric), {})[found.score.checkpoint] = found
+    return [_score_row(one, dropped.get((one.task, one.metric), {})) for one in of]
+
+
+def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
+    """Points stand by step where every checkpoint has one, else at equal distances."""
+    steps = [place if score.step is None else score.step for place, score in enumerate(of.scores)]
+    is_stepped = all(score.step is not None for score in of.scores)
+    across = _scaled([float(step) for step in (steps if is_stepped else range(len(steps)))], _WIDTH)
+    down = [_HEIGHT - y for y in _scaled([score.value for score in of.scores], _HEIGHT)]
+    spots = list(zip(across, down, of.scores, strict=True))
+    return ScoreRow(
+        of,
+        " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in spots),
+        [(x, y, dropped[score.checkpoint]) for x, y, score in spots if score.checkpoint in dropped],
+        dropped.get(of.scores[-1].checkpoint),
+    )
+
+
+def _scaled(values: Sequence[float], length: float) -> list[float]:
+    low, high = min(values), max(values)
+    return [_EDGE + (value - low) / ((high - low) or 1.0) * (length - 2 * _EDGE) for value in values]
+
+
+async def _diagnosed(services: AppDependencies, found: RunProgress) -> dict[tuple[str, str], str]:
+    """(checkpoint, task) of trials that failed -> the job as which their logs were diagnosed."""
+    failed = [trial for trial in found.trials if trial.state is TrialState.FAILED][:_LINKED]
+    named = {
+        (trial.checkpoint, trial.task): progress.job_of(found.run, trial.checkpoint, trial.task) for trial in failed
+    }
+    return {trial: job for trial, job in named.items() if await services.store.job(job) is not None}

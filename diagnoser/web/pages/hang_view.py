@@ -1,0 +1,260 @@
+"""What the page of a hang draws: strips of ranks, who waits for whom, and which dumps there are. Values only.
+
+A strip shows one state for each rank. Of many ranks, neighbours share a cell: those of one node where the nodes are
+known, else equal numbers of them, and the worst state of a cell is shown.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, groupby
+
+from diagnoser.hang.flight_recorder import DEFAULT
+from diagnoser.hang.report import HangReport
+from diagnoser.hang.wait_graph import GroupState, WaitGraph
+from diagnoser.model import EvidenceKind, Provenance
+from diagnoser.ports import StoredFile
+from diagnoser.web.formatting.collapse_ranks import ranges
+
+CELLS_MAX = 512
+"""Most cells of a strip; from more ranks on, several share one."""
+BAND = 64
+"""Cells beside each other, before the strips go on below."""
+_LEAST = 16
+"""Cells that a band is wide at least: four ranks do not fill the page."""
+FAMILIES_MAX = 8
+"""Most strips of groups."""
+
+
+class RankState(StrEnum):
+    """Of a rank, or of its place in a group; the worst first."""
+
+    SUSPECTED = "suspected"
+    BEHIND = "behind"
+    NO_DUMP = "no dump"
+    WAITING = "waiting"
+    GOING_ON = "going on"
+
+    @property
+    def height(self) -> int:
+        """Of its bar, of 20: the state can be told without its colour."""
+        return _HEIGHTS[self]
+
+
+_HEIGHTS = {
+    RankState.SUSPECTED: 20,
+    RankState.BEHIND: 15,
+    RankState.NO_DUMP: 20,
+    RankState.WAITING: 9,
+    RankState.GOING_ON: 4,
+}
+_SEVERITY = {state: place for place, state in enumerate(RankState)}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Ranks that are drawn as one. x, width: in cells of the band."""
+
+    x: int
+    width: int
+    state: RankState
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """summary: the same in words."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Strips of the same ranks, below each other. width: in cells."""
+
+    ranks: str
+    width: int
+    strips: tuple[Strip, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Ranks that wait for the same others. operation: that of the first of them."""
+
+    waiters: tuple[int, ...]
+    awaited: tuple[int, ...]
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class DumpSummary:
+    """The dumps of one kind and origin. ranks: as ranges; bytes: of all; newest: when the last one came."""
+
+    kind: EvidenceKind
+    provenance: Provenance
+    count: int
+    ranks: str
+    nodes: int
+    bytes: int
+    newest: float
+
+
+_States = Mapping[int, tuple[RankState, str]]
+"""rank -> its state, and what is known beside it."""
+
+
+def waiting(graph: WaitGraph) -> list[Wait]:
+    """By those who are waited for; the most waiters first."""
+    by_awaited: dict[frozenset[int], list[int]] = defaultdict(list)
+    for rank, awaited in sorted(graph.waits.items()):
+        by_awaited[awaited].append(rank)
+    waits = [Wait(tuple(ranks), tuple(sorted(a)), _operation(graph, ranks[0])) for a, ranks in by_awaited.items()]
+    return sorted(waits, key=lambda wait: (-len(wait.waiters), wait.waiters))
+
+
+def _operation(graph: WaitGraph, rank: int) -> str:
+    head = graph.heads.get(rank)
+    if head is None:
+        return ""
+    return f"{head.name} number {head.sequence} of {group_name(head.group.description)}"
+
+
+def group_name(description: str) -> str:
+    return "the default group" if description in ("", DEFAULT) else description
+
+
+def bands(hang: HangReport, nodes: Mapping[int, str]) -> list[Band]:
+    """The ranks, and their place in each family of groups; nothing where no dump tells of operations."""
+    graph = hang.graph
+    if not (graph.heads or graph.groups):
+        return []
+    families = _families(graph.groups)[:FAMILIES_MAX]
+    rows: list[tuple[str, _States]] = [("rank", _of_ranks(hang))]
+    rows += [(name, _of_family(states, graph)) for name, states in families]
+    ranks = sorted(set().union(*(states.keys() for _, states in rows)))
+    units = _units(ranks, nodes)
+    is_wide = len(units) > BAND
+    width = BAND if is_wide else max(_LEAST, len(units))
+    made = []
+    for first in range(0, len(units), BAND):
+        shown = units[first : first + BAND]
+        strips = [_strip(name, states, shown, nodes, merged=is_wide) for name, states in rows]
+        made.append(Band(ranges(chain.from_iterable(shown)), width, tuple(s for s in strips if s.cells)))
+    return made
+
+
+def families_left_out(hang: HangReport) -> int:
+    return max(0, len(_families(hang.graph.groups)) - FAMILIES_MAX)
+
+
+def _of_ranks(hang: HangReport) -> _States:
+    """Each rank as a whole; of those that merely wait, in what."""
+    graph = hang.graph
+    members = {rank for state in graph.groups for rank in state.group.ranks}
+    states = dict.fromkeys(members | graph.heads.keys(), (RankState.GOING_ON, "waits for nobody"))
+    states |= {rank: (RankState.WAITING, _operation(graph, rank)) for rank in graph.waits}
+    states |= dict.fromkeys(graph.not_seen, (RankState.NO_DUMP, ""))
+    return states | {suspect.rank: (RankState.SUSPECTED, suspect.kind.value) for suspect in hang.suspects}
+
+
+def _families(groups: Iterable[GroupState]) -> list[tuple[str, list[GroupState]]]:
+    """Groups of one description that share no rank: those of tensor parallelism, say, make one strip."""
+    families: list[tuple[str, list[GroupState], set[int]]] = []
+    for state in groups:
+        name, own = group_name(state.group.description), set(state.group.ranks)
+        family = next((f for f in families if f[0] == name and own.isdisjoint(f[2])), None)
+        if family is None:
+            families.append((name, [state], own))
+        else:
+            family[1].append(state)
+            family[2].update(own)
+    return [(name, states) for name, states, _ in families]
+
+
+def _of_family(groups: Iterable[GroupState], graph: WaitGraph) -> _States:
+    states: dict[int, tuple[RankState, str]] = {}
+    for state in groups:
+        not_seen = set(state.not_seen)
+        for rank in state.group.ranks:
+            head = graph.heads.get(rank)
+            if rank in state.behind:
+                states[rank] = RankState.BEHIND, f"at {state.behind[rank]}, others at {state.highest}"
+            elif rank in not_seen:
+                states[rank] = RankState.NO_DUMP, ""
+            elif head is not None and head.group == state.group:
+                states[rank] = RankState.WAITING, f"in {head.name} number {head.sequence}"
+            else:
+                states[rank] = RankState.GOING_ON, f"at {state.highest}" if state.highest >= 0 else ""
+    return states
+
+
+def _units(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[tuple[int, ...]]:
+    """The ranks of each cell, at most ``CELLS_MAX`` cells."""
+    units: list[tuple[int, ...]] = [(rank,) for rank in ranks]
+    if len(units) <= CELLS_MAX:
+        return units
+    if all(rank in nodes for rank in ranks):
+        by_node: dict[str, list[int]] = defaultdict(list)
+        for rank in ranks:
+            by_node[nodes[rank]].append(rank)
+        units = [tuple(on_node) for on_node in by_node.values()]
+    share = -(-len(units) // CELLS_MAX)  # rounded up
+    return [tuple(chain.from_iterable(units[first : first + share])) for first in range(0, len(units), share)]
+
+
+def _strip(
+    name: str, states: _States, units: Sequence[tuple[int, ...]], nodes: Mapping[int, str], *, merged: bool
+) -> Strip:
+    """merged: neighbours of one state are drawn as one."""
+    known = [(x, [rank for rank in unit if rank in states]) for x, unit in enumerate(units)]
+    placed = [(x, ranks, *_worst(ranks, states)) for x, ranks in known if ranks]
+    # Neighbours have the same difference of x and place in the list; without merging each place is a run of its own.
+    runs = groupby(enumerate(placed), key=lambda item: (item[1][0] - item[0], *item[1][2:]) if merged else item[0])
+    cells = []
+    for _, run in runs:
+        members = [item for _, item in run]
+        x, _, state, detail = members[0]
+        ranks = list(chain.from_iterable(member[1] for member in members))
+        cells.append(Cell(x, len(members), state, _title(ranks, nodes, state, detail)))
+    counts = Counter(states[rank][0] for _, ranks in known for rank in ranks)
+    return Strip(name, tuple(cells), f"{name}: {_counted(counts)}")
+
+
+def _counted(counts: Mapping[RankState, int]) -> str:
+    return ", ".join(f"{counts[state]} {state}" for state in RankState if counts[state])
+
+
+def _worst(unit: Sequence[int], states: _States) -> tuple[RankState, str]:
+    known = [states[rank] for rank in unit if rank in states]
+    worst = min((state for state, _ in known), key=_SEVERITY.__getitem__)
+    details = {detail for state, detail in known if state is worst}
+    count = sum(state is worst for state, _ in known)
+    of_many = f"{count} of {len(known)}" if count < len(known) else ""
+    return worst, ", ".join(part for part in (of_many, details.pop() if len(details) == 1 else "") if part)
+
+
+def _title(ranks: Sequence[int], nodes: Mapping[int, str], state: RankState, detail: str) -> str:
+    hosts = {nodes.get(rank, "") for rank in ranks}
+    where = f" on {host}" if len(hosts) == 1 and (host := next(iter(hosts))) else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {ranges(ranks)}{where}: {state}{f' ({detail})' if detail else ''}"
+
+
+def dump_summaries(files: Iterable[StoredFile]) -> list[DumpSummary]:
+    by_origin: dict[tuple[EvidenceKind, Provenance], list[StoredFile]] = defaultdict(list)
+    for file in files:
+        by_origin[file.kind, file.provenance].append(file)
+    return [
+        DumpSummary(
+            kind,
+            provenance,
+            len(own),
+            ranges(file.rank for file in own if file.rank >= 0),
+            len({file.node for file in own if file.node}),
+            sum(file.bytes for file in own),
+            max(file.received for file in own),
+        )
+        for (kind, provenance), own in sorted(by_origin.items())
+    ]

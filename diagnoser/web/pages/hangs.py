@@ -1,0 +1,56 @@
+"""The page of a hang: who holds up whom, where each rank is in its groups, and what was collected to know it."""
+
+import asyncio
+
+from fastapi import Depends
+from fastapi.responses import Response
+
+from diagnoser.diagnosis import hang_evidence
+from diagnoser.hang.report import HangReport
+from diagnoser.model import AttemptKey
+from diagnoser.model.errors import NotFound
+from diagnoser.web.api.evidence import AttemptPath
+from diagnoser.web.api.jobs import latest
+from diagnoser.web.api.params import JobPath
+from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages import hang_view
+from diagnoser.web.pages.page_routes import Drawn
+
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+
+SHOWN = {"suspects": 8, "waits": 12, "groups": 24, "behind": 8, "stacks": 8, "rejected": 8, "requests": 8}
+"""Most of each: a page of ten thousand ranks stays small."""
+
+
+@router.get("/jobs/{id}/attempts/{attempt}/hang")
+async def hang_page(id: JobPath, attempt: AttemptPath, services: Provided, pages: Drawn) -> Response:
+    """Also of an attempt without dumps: then it says what was asked for."""
+    key, store = AttemptKey(id, attempt), services.store
+    if all(known.key != key for known in await store.attempts(id)):
+        raise NotFound(f"no attempt {attempt} of {id!r}")
+    job, hang = await store.job(id), await services.logs.hang_report(key)
+    nodes = dict(job.rank_nodes) if job else {}
+    nodes |= {suspect.rank: suspect.node for suspect in hang.suspects if suspect.node} if hang else {}
+    return pages.draw(
+        "hang.html",
+        key=key,
+        hang=hang,
+        nodes=nodes,
+        record=(await latest(store, id)).get(attempt),
+        bands=await asyncio.to_thread(hang_view.bands, hang, nodes) if hang else [],
+        families_left_out=hang_view.families_left_out(hang) if hang else 0,
+        waits=hang_view.waiting(hang.graph) if hang else [],
+        headline=_headline(hang),
+        states=list(hang_view.RankState),
+        dumps=hang_view.dump_summaries(await store.list_runtime_files(key)),
+        requests=await store.evidence_requests(key),
+        group_name=hang_view.group_name,
+        shown=SHOWN,
+    )
+
+
+def _headline(hang: HangReport | None) -> str:
+    if hang is None:
+        return "No dumps of the ranks"
+    return hang_evidence.findings(hang, 0).headline or "No rank is suspected"

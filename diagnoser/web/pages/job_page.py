@@ -1,0 +1,135 @@
+"""The page of one job, beside the other runs of its family; and what changed between two of them."""
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from fastapi import Depends
+from fastapi.responses import Response
+
+from diagnoser.diagnosis.context import nodes_of
+from diagnoser.localize.checkpoints import Checkpoint, reported
+from diagnoser.model import Attempt, AttemptKey, Job
+from diagnoser.model.errors import NotFound
+from diagnoser.model.taxonomy import Outcome
+from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
+from diagnoser.recovery.retry_history import family
+from diagnoser.web.api.evidence import AttemptPath
+from diagnoser.web.api.jobs import latest
+from diagnoser.web.api.params import JobPath
+from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.time_axis import TimeAxis, checkpoint_axis
+
+RUNS = 8
+"""Runs of a family beside each other."""
+LOOKED_AT = 50
+"""Runs among which the last one before a failure is looked for."""
+DRAWN = 3
+"""Attempts whose checkpoints are drawn: the newest."""
+
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One launch. record: its current diagnosis, None while there is none. nodes: as the scheduler or the registration
+    says, empty where neither does. lasted: seconds from its beginning to the last that was heard of it.
+    """
+
+    key: AttemptKey
+    record: DiagnosisRecord | None
+    nodes: tuple[str, ...] = ()
+    lasted: float = 0.0
+
+    def nodes_since(self, other: "Run") -> tuple[list[str], list[str]]:
+        """Nodes that came and nodes that went; none where those of one of the runs are not known."""
+        if not self.nodes or not other.nodes:
+            return [], []
+        return sorted({*self.nodes} - {*other.nodes}), sorted({*other.nodes} - {*self.nodes})
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """What the job reported of the checkpoints of one attempt. saved: the newest first. blocked: for how many seconds
+    training stood still for each that says so."""
+
+    saved: tuple[Checkpoint, ...]
+    axis: TimeAxis
+
+    @property
+    def verified(self) -> Checkpoint | None:
+        """The newest that a launch may safely go on from."""
+        return next((one for one in self.saved if one.is_verified), None)
+
+    @property
+    def bad(self) -> int:
+        return sum(one.is_bad for one in self.saved)
+
+    @property
+    def blocked(self) -> list[float]:
+        return [one.blocked_ms / 1000 for one in self.saved if one.blocked_ms is not None]
+
+
+def _checkpoints(attempt: Attempt, now: float) -> Checkpoints | None:
+    axis = checkpoint_axis(attempt, now)
+    saved = sorted(reported(attempt.events), key=lambda one: (one.step or 0, one.saved), reverse=True)
+    return Checkpoints(tuple(saved), axis) if axis else None
+
+
+@router.get("/jobs/{id}")
+async def job_page(id: JobPath, services: Provided, pages: Drawn) -> Response:
+    """With the runs of its family, of whatever job, beside each other."""
+    store = services.store
+    job = await _find(store, id)
+    attempts = await store.attempts(id)
+    records = await store.diagnoses(DiagnosisFilter(family=family(job)), "", RUNS + 1)
+    runs = [await _run(store, record.attempt, record) for record in records]
+    return pages.draw(
+        "job.html",
+        job=job,
+        attempts=attempts[::-1],
+        records=await latest(store, id),
+        family=family(job),
+        runs=list(zip_longest(runs, runs[1:]))[:RUNS],
+        checkpoints={attempt.key.number: _checkpoints(attempt, services.clock()) for attempt in attempts[-DRAWN:]},
+    )
+
+
+@router.get("/jobs/{id}/attempts/{attempt}/changes")
+async def changes_page(id: JobPath, attempt: AttemptPath, services: Provided, pages: Drawn) -> Response:
+    """What is different since the last run of the family that went well; where none did, since the run before."""
+    store, key = services.store, AttemptKey(id, attempt)
+    job = await _find(store, id)
+    if all(known.key != key for known in await store.attempts(id)):
+        raise NotFound(f"no attempt {attempt} of {id!r}")
+    run = await _run(store, key, (await latest(store, id)).get(attempt))
+    before = await _run_before(store, job, run)
+    comparison = await services.logs.compare(key, before.key) if before else None
+    return pages.draw("changes.html", job=job, run=run, before=before, comparison=comparison)
+
+
+async def _find(store: Store, id: str) -> Job:
+    job = await store.job(id)
+    if job is None:
+        raise NotFound(f"no job is called {id!r}")
+    return job
+
+
+async def _run(store: Store, key: AttemptKey, record: DiagnosisRecord | None) -> Run:
+    job = await store.job(key.job)
+    attempt = next((one for one in await store.attempts(key.job) if one.key == key), None)
+    if attempt is None or job is None:
+        return Run(key, record)
+    heard = attempt.ended or attempt.last_line or attempt.opened
+    return Run(key, record, nodes_of(attempt, job), heard - attempt.opened)
+
+
+async def _run_before(store: Store, job: Job, run: Run) -> Run | None:
+    """The last one of the family that completed before this one was diagnosed; else the last one of any outcome."""
+    for outcome in (Outcome.COMPLETED.value, ""):
+        records = await store.diagnoses(DiagnosisFilter(family=family(job), outcome=outcome), "", LOOKED_AT)
+        for record in records:
+            if record.attempt != run.key and (run.record is None or record.id < run.record.id):
+                return await _run(store, record.attempt, record)
+    return None

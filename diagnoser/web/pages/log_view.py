@@ -1,0 +1,177 @@
+"""What the page of a log shows: rows with the parts of their texts, chips that narrow it, and addresses within it."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from diagnoser.compress.render import spans
+from diagnoser.logview.log_columns import NOBODY
+from diagnoser.logview.log_index import LogFacets, LogIndex, LogRow, LogWindow
+from diagnoser.model import Diagnosis
+from diagnoser.web.api.attempt_log import NO_RANK, RANKS_LIMIT, LogChoice, ranks_of
+from diagnoser.web.pages.excerpt import LineRole, citations
+
+CLIP = 320
+"""Characters of a line that are shown before it is opened."""
+_SLACK = 80
+"""Characters by which a line may be longer without being clipped."""
+CHIPS = 12
+"""Values of a facet that have a chip; for others there are fields."""
+
+Part = tuple[str, bool]
+"""A piece of a text, and whether the search matches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """head: what is shown of the text; rest: what opens. role: of the line in the verdict, "" where it is not cited."""
+
+    row: LogRow
+    head: tuple[Part, ...]
+    rest: tuple[Part, ...]
+    rest_length: int
+    role: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A value that narrows the log, or leads out of it where it is chosen."""
+
+    label: str
+    count: int
+    url: str
+    is_chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChipGroup:
+    """The chips of a field. more: values that have none."""
+
+    chips: tuple[Chip, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The page's address with other choices. Changing a filter stays at the line that is looked at."""
+
+    path: str
+    choice: LogChoice
+
+    def at(self, line: str) -> str:
+        return self._with(at=line)
+
+    def after(self, line: str) -> str:
+        return self._with(after=line)
+
+    def before(self, line: str) -> str:
+        return self._with(before=line)
+
+    def narrowed(self, field: str, values: Sequence[str] | str) -> str:
+        return self._with(**{field: values}, at=self.choice.at)
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """The chosen values of a form that has fields of its own for ranks and the search."""
+        values = self.choice.model_dump(include={"node", "source", "level"})
+        return [(name, str(value)) for name, chosen in values.items() for value in chosen]
+
+    @property
+    def is_narrowed(self) -> bool:
+        choice = self.choice
+        return bool(choice.ranks or choice.node or choice.source or choice.level or (choice.only and choice.q))
+
+    def _with(self, **changes: object) -> str:
+        values = self.choice.model_dump(exclude={"at", "after", "before"}) | changes
+        chosen = {name: "1" if value is True else value for name, value in values.items() if value}
+        return f"{self.path}?{urlencode(chosen, doseq=True)}" if chosen else self.path
+
+
+def shown_rows(window: LogWindow, cited: Mapping[str, tuple[LineRole, str]]) -> list[ShownRow]:
+    """cited: id of a row -> role and note, as of ``cited_rows``."""
+    return [_shown(row, *cited.get(row.id, ("", ""))) for row in window.rows]
+
+
+def cited_rows(index: LogIndex, verdict: Diagnosis | None) -> dict[str, tuple[LineRole, str]]:
+    """Rows that a verdict refers to. The first role of a line is the one that matters most."""
+    roles: dict[str, tuple[LineRole, str]] = {}
+    for citation in citations(verdict) if verdict else ():
+        if line := index.id_of(citation.source, citation.row.number, citation.row.text):
+            roles.setdefault(line, (citation.row.role, citation.row.note))
+    return roles
+
+
+def chip_groups(facets: LogFacets, address: Address) -> dict[str, ChipGroup]:
+    """Field -> chips: of the chosen values and of the most frequent others. A field of one value has none."""
+    choice = address.choice
+    ranks = tuple((_rank_name(rank), count) for rank, count in facets.ranks)
+    fields: dict[str, tuple[Sequence[tuple[str, int]], Collection[str]]] = {
+        "level": (facets.levels, choice.level),
+        "ranks": (ranks, {_rank_name(rank) for rank in ranks_of(choice.ranks)}),
+        "node": (facets.nodes, choice.node),
+        "source": (facets.sources, choice.source),
+    }
+    groups: dict[str, ChipGroup] = {}
+    for name, (counts, chosen) in fields.items():
+        if len(counts) > 1 or chosen:
+            shown = _chips(name, counts, set(chosen), address)
+            groups[name] = ChipGroup(tuple(shown), len({value for value, _ in counts} | {*chosen}) - len(shown))
+    return groups
+
+
+def _chips(field: str, counts: Sequence[tuple[str, int]], chosen: set[str], address: Address) -> list[Chip]:
+    count_of = dict(counts)
+    frequent = [value for value, _ in counts if value not in chosen]
+    values = [*sorted(chosen, key=_in_order)[:CHIPS], *frequent[: max(CHIPS - len(chosen), 0)]]
+    if field != "level":  # levels stand in an order of their own
+        values.sort(key=_in_order)
+    return [
+        Chip(
+            "no rank" if (field, value) == ("ranks", NO_RANK) else value,
+            count_of.get(value, 0),
+            address.narrowed(field, _joined(field, chosen ^ {value})),
+            value in chosen,
+        )
+        for value in values
+    ]
+
+
+def _joined(field: str, values: Collection[str]) -> str | list[str]:
+    """As the address has them: ranks in one value."""
+    if field != "ranks":
+        return sorted(values)
+    numbers = spans(int(value) for value in values if value != NO_RANK)
+    return ",".join(filter(None, [numbers, NO_RANK if NO_RANK in values else ""]))
+
+
+def _rank_name(rank: int) -> str:
+    return NO_RANK if rank == NOBODY else str(rank)
+
+
+def _in_order(value: str) -> tuple[int, str]:
+    return (int(value), "") if value.isdecimal() else (RANKS_LIMIT, value)
+
+
+def _shown(row: LogRow, role: str, note: str) -> ShownRow:
+    parts = list(_parts(row.text, row.hits))
+    if len(row.text) <= CLIP + _SLACK:
+        return ShownRow(row, tuple(parts), (), 0, role, note)
+    head, rest, length = list[Part](), list[Part](), 0
+    for text, is_hit in parts:
+        here = max(CLIP - length, 0)
+        length += len(text)
+        head += [(text[:here], is_hit)] if here else []
+        rest += [(text[here:], is_hit)] if len(text) > here else []
+    return ShownRow(row, tuple(head), tuple(rest), len(row.text) - CLIP, role, note)
+
+
+def _parts(text: str, hits: Sequence[tuple[int, int]]) -> Iterator[Part]:
+    end = 0
+    for start, stop in hits:
+        if start > end:
+            yield text[end:start], False
+        yield text[start:stop], True
+        end = stop
+    if end < len(text):
+        yield text[end:], False

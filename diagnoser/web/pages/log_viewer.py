@@ -1,0 +1,73 @@
+"""The page of an attempt's log."""
+
+import asyncio
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import Depends, Query
+from fastapi.responses import Response
+
+from diagnoser.logview.log_index import MATCHES_LIMIT
+from diagnoser.model import AttemptKey
+from diagnoser.model.errors import BadInput
+from diagnoser.web.api.attempt_log import ROWS, LogChoice, read
+from diagnoser.web.api.evidence import AttemptPath
+from diagnoser.web.api.jobs import latest
+from diagnoser.web.api.params import JobPath
+from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.excerpt import LineRole
+from diagnoser.web.pages.log_view import Address, chip_groups, cited_rows, shown_rows
+from diagnoser.web.pages.page_routes import Drawn
+
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+
+
+class LogPageQuery(LogChoice):
+    """follow: show new lines as they come."""
+
+    follow: bool = False
+
+
+def log_path(key: AttemptKey) -> str:
+    return f"/jobs/{quote(key.job, safe='')}/attempts/{key.number}/log"
+
+
+@router.get("/jobs/{id}/attempts/{attempt}/log")
+async def log_page(
+    id: JobPath, attempt: AttemptPath, query: Annotated[LogPageQuery, Query()], services: Provided, pages: Drawn
+) -> Response:
+    """A window of the log. What cannot be searched for is told beside the field, with the log as it was."""
+    key = AttemptKey(id, attempt)
+    log = await services.log_indexes.load_or_begin(key)
+    if log is None:
+        return pages.draw("log_reading.html", key=key)
+    record = (await latest(services.store, id)).get(attempt)
+    choice = LogChoice.model_validate(query.model_dump(exclude={"follow"}))
+    fault = ""
+    try:
+        window, facets = await asyncio.to_thread(read, log, choice, ROWS)
+    except BadInput as error:
+        fault, choice = (
+            str(error),
+            choice.model_copy(update={"q": "", "ranks": "", "at": "", "after": "", "before": ""}),
+        )
+        window, facets = await asyncio.to_thread(read, log, choice, ROWS)
+    cited = await asyncio.to_thread(cited_rows, log.index, record.diagnosis if record else None)
+    address = Address(log_path(key), choice)
+    return pages.draw(
+        "log.html",
+        400 if fault else 200,
+        key=key,
+        record=record,
+        log=log.index,
+        window=window,
+        rows=shown_rows(window, cited),
+        root=next((line for line, (role, _) in cited.items() if role is LineRole.ROOT), ""),
+        chips=chip_groups(facets, address),
+        address=address,
+        typed=query,
+        fault=fault,
+        follow=query.follow,
+        matches_limit=MATCHES_LIMIT,
+    )

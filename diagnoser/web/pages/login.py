@@ -1,0 +1,222 @@
+"""The login page, signing in at an identity provider, and the page of one's own account."""
+
+import base64
+import binascii
+import secrets
+from typing import Annotated
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import Depends, Query, Request
+from fastapi.responses import RedirectResponse, Response
+from pydantic import StringConstraints, ValidationError
+
+from diagnoser.model.audit import Actor, ActorKind
+from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Overloaded, Throttled
+from diagnoser.model.people import NAME_MOST, Person, User
+from diagnoser.ports import IdentityProvider, current_call
+from diagnoser.web.http.authentication import Caller, Whole, may_read
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.login_throttle import network_of
+from diagnoser.web.http.problems import TOKEN_PAGE, retry_after
+from diagnoser.web.http.request_actor import client_address
+from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.sign_in import safe_page
+from diagnoser.web.pages.forms import FilledIn, check_origin
+from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Pages
+
+router = Router(include_in_schema=False)
+
+ATTEMPT_SECONDS = 600.0
+"""Time to sign in at the identity provider."""
+ATTEMPT = "sign_in"
+"""Name of the cookie that remembers what was asked there: the answer is taken from this browser only."""
+
+Page = Annotated[str, Query(max_length=2000)]
+_Short = Annotated[str, StringConstraints(max_length=2000)]
+
+
+class _Attempt(Schema):
+    state: _Short
+    nonce: _Short
+    verifier: _Short
+    next: _Short
+
+
+@router.get("/login")
+async def login_page(request: Request, services: Whole, next: Page = "/") -> Response:
+    if await services.authenticator.resume(request.cookies.get(services.cookies.name(request), "")):
+        return _to(safe_page(next))
+    return await _draw(request, services, next)
+
+
+@router.post("/login")
+async def sign_in(request: Request, form: FilledIn, services: Whole) -> Response:
+    """What is wrong is told on the page, and never which of name and password it was."""
+    name, page = form.get("name", "").strip()[:NAME_MOST], form.get("next", "/")
+    _act_as(name, request)
+    address = network_of(client_address(request))
+    try:
+        user = await services.sign_in.check(name, form.get("password", ""), address)
+    except (Denied, Overloaded) as error:
+        services.metrics.refused_requests.labels(str(error.status)).inc()
+        return await _draw(request, services, page, fault=error, name=name)
+    return await _begin(request, services, user, page)
+
+
+@router.post("/logout")
+async def sign_out(request: Request, services: Whole) -> Response:
+    """Of this browser. Also where nobody is signed in any more."""
+    check_origin(request)
+    person = await services.authenticator.resume(request.cookies.get(services.cookies.name(request), ""))
+    if person:
+        _act_as(person.name, request)
+        await services.store.end_sessions(person.name, services.clock(), person.session)
+    answer = _to("/login")
+    services.cookies.clear(answer, request)
+    return answer
+
+
+@router.post("/logout/everywhere", dependencies=[Depends(may_read)])
+async def sign_out_everywhere(request: Request, caller: Caller, services: Whole) -> Response:
+    """Of all browsers, this one included."""
+    check_origin(request)
+    if not isinstance(caller, Person):
+        raise BadInput("only who has signed in can sign out: a token is revoked with `diagnoser token revoke`")
+    await services.store.end_sessions(caller.name, services.clock())
+    answer = _to("/login")
+    services.cookies.clear(answer, request)
+    return answer
+
+
+@router.get("/account", dependencies=[Depends(may_read)])
+async def account(caller: Caller, services: Whole, pages: Drawn) -> Response:
+    if not isinstance(caller, Person):
+        raise NotFound("this page is of people who have signed in")
+    now, limits = services.clock(), services.sessions.limits
+    sessions = await services.store.user_sessions(caller.name)
+    found = await services.store.user_password(caller.name)
+    return pages.draw(
+        "account.html",
+        user=found[0] if found else None,
+        sessions=[session for session in sessions if not limits.has_ended(session, now)],
+        current=caller.session,
+    )
+
+
+@router.get(TOKEN_PAGE, dependencies=[Depends(may_read)])
+async def with_a_token(next: Page = "/") -> Response:
+    """Browsers ask for a token only where an answer tells them to."""
+    return _to(safe_page(next))
+
+
+@router.get("/login/oidc")
+async def to_provider(request: Request, services: Whole, next: Page = "/") -> Response:
+    attempt = _Attempt(
+        state=secrets.token_urlsafe(32),
+        nonce=secrets.token_urlsafe(32),
+        verifier=secrets.token_urlsafe(48),
+        next=safe_page(next),
+    )
+    provider = _provider(services)
+    answer = RedirectResponse(
+        await provider.authorization_url(attempt.state, attempt.nonce, attempt.verifier), status_code=303
+    )
+    value = base64.urlsafe_b64encode(attempt.model_dump_json().encode()).decode()
+    services.cookies.set(answer, request, value, ATTEMPT_SECONDS, ATTEMPT)
+    return answer
+
+
+@router.get("/login/oidc/callback")
+async def from_provider(
+    request: Request,
+    services: Whole,
+    state: Page = "",
+    code: Page = "",
+    iss: Page = "",
+    error: Page = "",
+    error_description: Page = "",
+) -> Response:
+    """Each answer is taken once, in the browser that asked for it."""
+    provider, attempt = _provider(services), _attempt(request, services)
+    if attempt is None or not secrets.compare_digest(attempt.state.encode(), state.encode()):
+        return await _refused(request, services, "This sign-in was not begun here, or took too long: try again.")
+    if error or not code:
+        return await _refused(request, services, f"{provider.name} says: {error_description or error or 'nothing'}")
+    try:
+        identity = await provider.identity(code, attempt.nonce, attempt.verifier, iss)
+        _act_as(identity.name, request)
+        user = await services.store.sign_in_identity(identity, services.clock())
+    except (Denied, Conflict, BadInput) as refusal:
+        return await _refused(request, services, str(refusal))
+    answer = await _begin(request, services, user, attempt.next)
+    services.cookies.clear(answer, request, ATTEMPT)
+    return answer
+
+
+async def _begin(request: Request, services: AppDependencies, user: User, page: str) -> Response:
+    """A new session, always: what the browser had before is of no use any more."""
+    address, browser = network_of(client_address(request)), request.headers.get("user-agent", "")
+    before = await services.authenticator.resume(request.cookies.get(services.cookies.name(request), ""))
+    if before:
+        await services.store.end_sessions(before.name, services.clock(), before.session)
+    cookie = await services.sessions.begin(user, address, browser)
+    answer = _to(safe_page(page))
+    services.cookies.set(answer, request, cookie, services.sessions.limits.life)
+    return answer
+
+
+async def _refused(request: Request, services: AppDependencies, why: str) -> Response:
+    answer = await _draw(request, services, "/", fault=Denied(why))
+    services.cookies.clear(answer, request, ATTEMPT)
+    return answer
+
+
+async def _draw(
+    request: Request, services: AppDependencies, page: str, fault: DiagnoserError | None = None, name: str = ""
+) -> Response:
+    pages: Pages = request.app.state.pages
+    if fault and (call := current_call()):
+        call.fault = str(fault)
+    # 401 would have to say how else to come in, and browsers would ask for it before they show the page.
+    status = 200 if fault is None else 400 if isinstance(fault, Denied) and fault.status == 401 else fault.status
+    answer = pages.draw(
+        "login.html",
+        status,
+        fault=fault,
+        seconds=fault.retry_after if isinstance(fault, Throttled | Overloaded) else 0.0,
+        name=name,
+        next=safe_page(page),
+        query=urlencode({"next": safe_page(page)}),
+        provider=services.provider.name if services.provider else "",
+        has_users=await services.store.has_users(),
+        is_open=await services.authenticator.is_open(),
+    )
+    answer.headers.update(retry_after(fault) if fault else {})
+    return answer
+
+
+def _provider(services: AppDependencies) -> IdentityProvider:
+    """Raises NotFound."""
+    if services.provider is None:
+        raise NotFound("no identity provider is configured: set DIAGNOSER_OIDC_ISSUER")
+    return services.provider
+
+
+def _attempt(request: Request, services: AppDependencies) -> _Attempt | None:
+    text = request.cookies.get(services.cookies.name(request, ATTEMPT), "")
+    try:
+        return _Attempt.model_validate(orjson.loads(base64.urlsafe_b64decode(text)))
+    except (ValueError, binascii.Error, ValidationError):
+        return None
+
+
+def _act_as(name: str, request: Request) -> None:
+    """In the audit log."""
+    if call := current_call():
+        call.actor = Actor(name, ActorKind.PERSON, client_address(request))
+
+
+def _to(page: str) -> Response:
+    return RedirectResponse(page, status_code=303)

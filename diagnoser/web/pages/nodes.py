@@ -1,0 +1,185 @@
+"""The pages of nodes: which are out of service and why, and what is known of one of them."""
+
+import asyncio
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from fastapi import Depends, Request
+from fastapi.responses import RedirectResponse, Response
+from pydantic import ConfigDict, Field
+
+from diagnoser.model import (
+    Incident,
+    NodeAlert,
+    NodeEvent,
+    NodeNote,
+    NodeRun,
+    QueryResult,
+    UncordonRequest,
+    UncordonState,
+)
+from diagnoser.model.errors import NotFound
+from diagnoser.ports import NODE_SORTS, OUT_FIRST, DiagnosisFilter, DiagnosisRecord, IncidentFilter, Sort, Store
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.api.node_notes import write_note
+from diagnoser.web.api.node_order import OUT, place_of, sorted_marks
+from diagnoser.web.api.nodes import HISTORY, NodePath
+from diagnoser.web.api.params import Name, sort_field
+from diagnoser.web.api.uncordon import OPEN_SECONDS, not_ours, request_uncordon
+from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.pages.column_order import ColumnOrder
+from diagnoser.web.pages.forms import Pressed
+from diagnoser.web.pages.page_routes import Drawn, page_query
+from diagnoser.web.pages.pair_matrix import PairMatrix, pair_matrix
+
+SHOWN = 200
+"""Nodes of one page."""
+FAILURES = 20
+"""Failures on one node that its page shows; the list of diagnoses has the others."""
+RUNS = 20
+NOTES = ALERTS = 50
+HEARD_SECONDS = 86_400.0
+"""A launch that was not heard of for longer does not count as running."""
+
+router = Router(include_in_schema=False)
+
+
+class NodesQuery(Schema):
+    """Where in the list, and in which order."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sort: str = sort_field(NODE_SORTS, OUT_FIRST)
+    cursor: str = Field("", max_length=1000)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """What a check of a plan found of the node: its answers, and the pairs that were tested."""
+
+    record: DiagnosisRecord
+    answers: list[QueryResult]
+    matrix: PairMatrix | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What is known of one node of a cluster; all lists begin with the newest.
+
+    running, ran: launches there now and before. uncordon: whether it is for the service to give it back; asked: the
+    last request to do so, None where there is none of late.
+    """
+
+    cluster: str
+    node: str
+    events: list[NodeEvent]
+    incidents: list[Incident]
+    checks: list[CheckView]
+    notes: list[NodeNote]
+    alerts: list[NodeAlert]
+    running: list[NodeRun]
+    ran: list[NodeRun]
+    uncordon: bool
+    asked: UncordonRequest | None
+    is_asked: bool
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.events or self.incidents or self.notes or self.alerts or self.running or self.ran)
+
+
+@router.get("/nodes", dependencies=[Depends(may_read)])
+async def nodes_page(request: Request, services: Provided, pages: Drawn) -> Response:
+    """Those that are out of service first, unless sorted otherwise."""
+    query = page_query(NodesQuery, request)
+    order = ColumnOrder("/nodes", {}, Sort.parse(query.sort), OUT_FIRST)
+    marks = await services.store.node_marks("")
+    rest = sorted_marks(marks, order.sort, query.cursor)
+    shown = rest[:SHOWN]
+    return pages.draw(
+        "nodes.html",
+        marks=shown,
+        out=sum(mark.kind in OUT for mark in marks),
+        kinds_out=OUT,
+        order=order,
+        is_first=not query.cursor,
+        next_url=order.page(place_of(shown[-1]) if len(rest) > SHOWN else None),
+    )
+
+
+@router.get("/nodes/{node}", dependencies=[Depends(may_read)])
+async def node_page(node: NodePath, services: Provided, pages: Drawn, cluster: Name = "") -> Response:
+    """Without a cluster the node of that name in each, where events or incidents tell of it."""
+    store, now = services.store, services.clock()
+    records = await store.diagnoses(DiagnosisFilter(node=node, cluster=cluster), "", FAILURES)
+    clusters = [cluster] if cluster else await _clusters_of(store, node)
+    views = [await _view(store, name, node, records, now) for name in clusters]
+    known = [view for view in views if view.is_known]
+    if not known and not records:
+        raise NotFound(f"nothing is known of a node {node!r}")
+    return pages.draw("node.html", node=node, views=known, records=records, kinds_out=OUT, most=FAILURES)
+
+
+@router.post("/nodes/{node}/note")
+async def note(node: NodePath, form: Pressed, services: Provided) -> Response:
+    """For whoever repairs it; then back to the page."""
+    await write_note(services, form.caller, form.text("cluster"), node, form.text("text"))
+    return _to(node, form.text("cluster"))
+
+
+@router.post("/nodes/{node}/uncordon")
+async def uncordon(node: NodePath, form: Pressed, services: Provided) -> Response:
+    """Ask the agent to give the node back, then back to the page, which says how far that is."""
+    await request_uncordon(services, form.caller, form.text("cluster"), node, form.text("comment"))
+    return _to(node, form.text("cluster"))
+
+
+async def _clusters_of(store: Store, node: str) -> list[str]:
+    """Where events or incidents tell of it; else that of jobs that name none."""
+    marks = {mark.cluster for mark in await store.node_marks("") if mark.node == node}
+    incidents = await store.incidents(IncidentFilter(node=node), "", 100)
+    return sorted(marks | {incident.cluster for incident in incidents}) or [DEFAULT_CLUSTER]
+
+
+async def _view(store: Store, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:
+    incidents = await store.incidents(IncidentFilter(node=node), "", 100)
+    events, notes, alerts, asked = await asyncio.gather(
+        store.node_history(cluster, node, HISTORY),
+        store.notes(cluster, node, NOTES),
+        store.node_alerts(cluster, node, ALERTS),
+        store.uncordons(cluster, node, 1),
+    )
+    running, ran = await asyncio.gather(
+        store.running_on(cluster, [node], now - HEARD_SECONDS), store.ran_on(cluster, node, RUNS)
+    )
+    last = events[0] if events else None
+    request = asked[0] if asked and asked[0].created >= (last.time if last else 0.0) - OPEN_SECONDS else None
+    is_open = request is not None and request.state is UncordonState.OPEN and request.created > now - OPEN_SECONDS
+    return NodeView(
+        cluster=cluster,
+        node=node,
+        events=events,
+        incidents=[incident for incident in incidents if incident.cluster == cluster],
+        checks=[view for record in failures if (view := _check(record, cluster, node))],
+        notes=notes,
+        alerts=alerts,
+        running=running,
+        ran=ran,
+        uncordon=not not_ours(node, last),
+        asked=request,
+        is_asked=is_open,
+    )
+
+
+def _check(record: DiagnosisRecord, cluster: str, node: str) -> CheckView | None:
+    check = record.plan.check if record.plan and record.plan.cluster in ("", cluster) else None
+    if check is None:
+        return None
+    answers, matrix = [answer for answer in check.queries if answer.node == node], pair_matrix(check, node)
+    return CheckView(record, answers, matrix) if answers or matrix else None
+
+
+def _to(node: str, cluster: str) -> Response:
+    """Redirects, so that a reload does not repeat the action."""
+    return RedirectResponse(f"/nodes/{quote(node, safe='')}?{urlencode({'cluster': cluster})}", status_code=303)

@@ -1,0 +1,198 @@
+"""The recovery page: the queue of plans that wait for a decision, the breaker, what was decided, dead letters."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import Depends, Query
+from fastapi.responses import RedirectResponse, Response
+
+from diagnoser.model import BreakerState, NodeEvent, Plan, PlanReason, PlanState
+from diagnoser.model.access import Credential
+from diagnoser.model.errors import BadInput, Conflict, NotFound, OutOfScope
+from diagnoser.ports import DiagnosisRecord, PlanFilter
+from diagnoser.recovery import plan_states, trust
+from diagnoser.recovery.blast_radius import BlastRadius, blast_radius, touched
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.api.nodes import ClusterPath, reset_breaker, trip_breaker
+from diagnoser.web.api.outbox import MessageKey, retry_message
+from diagnoser.web.api.plans import PlanId, approve_plan, refuse_plan, take_plan_back
+from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.forms import Pressed
+from diagnoser.web.pages.page_routes import Drawn
+
+QUEUE = 20
+"""Waiting plans of one page."""
+SHOWN = 50
+HEARD_SECONDS = 86_400.0
+"""A launch that was not heard of for longer does not count as running."""
+
+Decide = Callable[[AppDependencies, Credential, str, str], Awaitable[Plan]]
+DECISIONS: dict[str, Decide] = {"approve": approve_plan, "refuse": refuse_plan, "take_back": take_plan_back}
+
+REASONS = {PlanReason.NEEDS_APPROVAL.value: "The policy asks for approval before it does this"}
+
+router = Router(include_in_schema=False)
+
+Ids = Annotated[list[str], Query(max_length=SHOWN)]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One entry of the queue. record: the diagnosis that the plan follows from. why: it waits."""
+
+    plan: Plan
+    radius: BlastRadius
+    record: DiagnosisRecord | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the last press came to for one plan. objection: why it changed nothing."""
+
+    plan: Plan
+    objection: str = ""
+
+
+@router.get("/recovery", dependencies=[Depends(may_read)])
+async def recovery_page(
+    services: Provided,
+    pages: Drawn,
+    done: Ids = [],  # noqa: B006 - the framework copies it
+    late: Ids = [],  # noqa: B006
+    after: Annotated[str, Query(max_length=250)] = "",
+) -> Response:
+    """done, late: plans that the last press was about; what became of them is read anew, so that no address can say
+    what is not so."""
+    store, now = services.store, services.clock()
+    waiting = await store.plans(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
+    breakers, marks = await store.breakers(), await store.node_marks("")
+    plans = await store.plans(PlanFilter(), "", SHOWN)
+    announced = services.plans.commands.is_announced
+    return pages.draw(
+        "recovery.html",
+        waiting=await _queue(services, waiting[:QUEUE], now),
+        next_url="/recovery?" + urlencode({"after": waiting[QUEUE - 1].id}) if len(waiting) > QUEUE else "",
+        is_first=not after,
+        outcomes=[*await _outcomes(services, done, now), *await _outcomes(services, late, now, is_late=True)],
+        breakers=sorted(breakers, key=lambda state: (not state.tripped, state.scope)),
+        scopes=_scopes(breakers, marks),
+        plans=plans,
+        undoable={plan.id for plan in plans if not plan_states.settled(plan, now) and not announced(plan)},
+        dead=await store.messages_in("dead", "", SHOWN),
+    )
+
+
+@router.post("/recovery/decide")
+async def decide_several(form: Pressed, services: Provided) -> Response:
+    """Approve or refuse all that are ticked, each by itself: one that changed meanwhile is told, the others go on."""
+    act, ids = _decision(form.text("decision")), list(dict.fromkeys(form.texts("plan")))
+    if not ids:
+        return _to("/recovery")
+    done, late = list[str](), list[str]()
+    for plan in ids[:SHOWN]:
+        (done if await _is_done(act, services, form.caller, plan, form.text("comment")) else late).append(plan)
+    return _to("/recovery?" + urlencode({"done": done, "late": late}, doseq=True))
+
+
+@router.post("/plans/{id}/decide")
+async def decide(id: PlanId, form: Pressed, services: Provided) -> Response:
+    """One plan, then back to the page that it was pressed on: the diagnosis, or the queue."""
+    act, comment = _decision(form.text("decision")), form.text("comment")
+    if form.text("page") == "recovery":
+        is_done = await _is_done(act, services, form.caller, id, comment)
+        return _to("/recovery?" + urlencode({"done" if is_done else "late": id}))
+    plan = await act(services, form.caller, id, comment)
+    return _to(f"/diagnoses/{plan.diagnosis}" if plan.diagnosis else "/recovery")
+
+
+@router.post("/recovery/breakers/{scope}/reset")
+async def reset(scope: ClusterPath, form: Pressed, services: Provided) -> Response:
+    await reset_breaker(services, form.caller, scope, form.text("comment"))
+    return _to("/recovery")
+
+
+@router.post("/recovery/breakers/trip")
+async def trip(form: Pressed, services: Provided) -> Response:
+    await trip_breaker(services, form.caller, form.text("scope"), form.text("comment"))
+    return _to("/recovery")
+
+
+@router.post("/recovery/effects/{key}/retry")
+async def retry(key: MessageKey, form: Pressed, services: Provided) -> Response:
+    await retry_message(services, form.caller, key)
+    return _to("/recovery")
+
+
+def _decision(name: str) -> Decide:
+    if name not in DECISIONS:
+        raise BadInput("the decision must be approve, refuse or take_back")
+    return DECISIONS[name]
+
+
+async def _is_done(act: Decide, services: AppDependencies, caller: Credential, id: str, comment: str) -> bool:
+    try:
+        await act(services, caller, id, comment)
+    except (Conflict, NotFound, OutOfScope):
+        return False
+    return True
+
+
+async def _queue(services: AppDependencies, plans: Sequence[Plan], now: float) -> list[Waiting]:
+    """The one first whose time is over first."""
+    by_cluster: dict[str, set[str]] = defaultdict(set)
+    for plan in plans:
+        by_cluster[plan.cluster].update(touched(plan))
+    running = {
+        cluster: await services.store.running_on(cluster, nodes, now - HEARD_SECONDS)
+        for cluster, nodes in by_cluster.items()
+    }
+    records = await asyncio.gather(*(services.store.diagnosis(plan.diagnosis) for plan in plans))
+    entries = [
+        Waiting(plan, blast_radius(plan, running[plan.cluster]), record, _why(plan))
+        for plan, record in zip(plans, records, strict=True)
+    ]
+    return sorted(entries, key=lambda entry: entry.plan.expires)
+
+
+def _why(plan: Plan) -> str:
+    """Why a person is asked: the service's own words, also after a person took a decision back."""
+    own = [
+        change.why
+        for change in plan.history
+        if change.by == plan_states.DIAGNOSER and change.state is PlanState.WAITING
+    ]
+    return own[-1] if own else REASONS.get(plan.reason, "")
+
+
+async def _outcomes(
+    services: AppDependencies, ids: Iterable[str], now: float, *, is_late: bool = False
+) -> list[Outcome]:
+    plans = [plan for wanted in ids if (plan := await services.store.plan(wanted))]
+    return [Outcome(plan, _objection(plan, now) if is_late else "") for plan in plans]
+
+
+def _objection(plan: Plan, now: float) -> str:
+    """Why a press changed nothing."""
+    foreign = trust.objection(plan, plan.allocation)
+    if foreign and foreign[0] is not PlanReason.UNPROVEN and plan.state is PlanState.WAITING:
+        return foreign[1]
+    return plan_states.undecidable(plan, now) or "somebody else decided about it at the same moment"
+
+
+def _scopes(breakers: Iterable[BreakerState], marks: Iterable[NodeEvent]) -> list[str]:
+    """Breakers that can be tripped by hand: those of the clusters and partitions that are known, and closed."""
+    tripped = {state.scope for state in breakers if state.tripped}
+    known = {state.scope for state in breakers} | {mark.cluster for mark in marks}
+    return sorted((known or {DEFAULT_CLUSTER}) - tripped)
+
+
+def _to(page: str) -> Response:
+    """Redirects to the page, so that a reload does not repeat the action."""
+    return RedirectResponse(page, status_code=303)

@@ -1,0 +1,79 @@
+"""Renders pages: the template engine, its filters, and the error page."""
+
+import hashlib
+from collections.abc import Mapping
+from copy import copy
+from pathlib import Path
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from diagnoser.model.access import Credential, Scope
+from diagnoser.model.people import Person
+from diagnoser.ports import Attention, Clock
+from diagnoser.web.formatting import template_filters
+from diagnoser.web.http.problems import Problem
+from diagnoser.web.pages.summaries import summary
+
+HERE = Path(__file__).parents[1]
+STATIC = HERE / "static"
+TEMPLATES = HERE / "templates"
+QUIET = Attention()
+
+
+class Pages:
+    """The templates, compiled once. All log text is autoescaped: no template marks text as safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._caller: Credential | None = None
+        self._unplaced = 0
+        self._attention = QUIET
+        self._templates = Environment(
+            loader=FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(template_filters.FILTERS, summary=summary)
+        self._templates.globals["static"] = _Versions()
+
+    def signed_in(self, caller: Credential, unplaced: int = 0, attention: Attention = QUIET) -> "Pages":
+        """The same templates, for one person: pages say who that is, and show buttons only to who may press them.
+        unplaced: streams that belong to no job; the navigation leads to them while there are any. attention: what its
+        badges show."""
+        pages = copy(self)
+        pages._caller, pages._unplaced, pages._attention = caller, unplaced, attention
+        return pages
+
+    def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
+        caller = self._caller
+        decides = caller is not None and caller.scope.covers(Scope.OPERATE)
+        frame = {"unplaced": self._unplaced, "attention": self._attention}
+        text = self._templates.get_template(template).render(
+            now=self._clock(),
+            caller=caller,
+            is_person=isinstance(caller, Person),
+            decides=decides,
+            **frame,
+            **values,
+        )
+        return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
+
+    def error(self, request: Request, problem: Problem) -> HTMLResponse:
+        return self.draw("error.html", problem.status, problem=problem, path=request.url.path)
+
+
+class _Versions:
+    """Name of a static file -> its URL with a hash of its content, so that browsers never show an old version."""
+
+    def __init__(self) -> None:
+        self._urls: Mapping[str, str] = {
+            file.name: f"/static/{file.name}?v={hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+            for file in STATIC.iterdir()
+        }
+
+    def __getitem__(self, name: str) -> str:
+        return self._urls[name]

@@ -1,0 +1,25 @@
+"""The charts of an attempt: loss, gradient norm and speed as its log prints them, and what its checkpoints cost."""
+
+from fastapi import Depends, Response
+
+from diagnoser.model import AttemptKey
+from diagnoser.model.errors import NotFound
+from diagnoser.web.api.params import JobPath
+from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages import charts
+
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+
+
+@router.get("/jobs/{id}/attempts/{number}/series.svg")
+async def series(id: JobPath, number: int, services: Provided) -> Response:
+    """An SVG image; empty if the log prints no series and no checkpoint was reported."""
+    key = AttemptKey(id, number)
+    attempt = next((attempt for attempt in await services.store.attempts(id) if attempt.key == key), None)
+    if attempt is None:
+        raise NotFound(f"no attempt {number} of {id!r}")
+    drawn = charts.curves(await services.logs.progress(key))
+    blocked = charts.blocked_curve(attempt.events)
+    drawn += [blocked] if blocked else []
+    return Response(charts.svg(drawn), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})

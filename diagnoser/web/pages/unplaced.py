@@ -1,0 +1,21 @@
+"""The page of lines that belong to no job: what was received, why it has no place, and what would give it one."""
+
+from fastapi import Depends
+from fastapi.responses import Response
+
+from diagnoser.ingest.remedies import remedy
+from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.page_routes import Drawn
+
+SHOWN = 100
+
+router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+
+
+@router.get("/unplaced")
+async def unplaced_page(services: Provided, pages: Drawn) -> Response:
+    now = services.clock()
+    records = await services.store.unplaced(now, SHOWN)
+    streams = [(r, remedy(r.stream.labels, r.stream.reason, r.stream.protocol)) for r in records]
+    return pages.draw("unplaced.html", streams=streams, total=await services.store.count_unplaced(now))

@@ -1,0 +1,67 @@
+"""The buttons that save a view of a list and delete it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from fastapi.responses import RedirectResponse, Response
+from pydantic import BaseModel, ValidationError
+
+from diagnoser.model.errors import BadInput
+from diagnoser.ports import ListName, SavedView
+from diagnoser.web.api.views import PATHS, NewView, checked_query, delete_view, save_view, view_url
+from diagnoser.web.http.authentication import Provided
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.forms import Form, Pressed
+
+router = Router(include_in_schema=False)
+
+
+@router.post("/views")
+async def press(form: Pressed, services: Provided) -> Response:
+    """Saves or deletes, then shows the list: what was saved, or as it was."""
+    try:
+        listed = ListName(form.text("list"))
+    except ValueError:
+        raise BadInput("the list must be diagnoses, incidents or jobs") from None
+    if form.text("decision") == "delete":
+        await delete_view(services, form.caller, listed, form.text("name"))
+        return RedirectResponse(list_url(listed, form), status_code=303)
+    try:
+        new = NewView(list=listed, name=form.text("name"), query=form.text("query"))
+    except ValidationError:
+        raise BadInput("A view needs a name of at most 80 characters.") from None
+    return RedirectResponse(view_url(await save_view(services, form.caller, new)), status_code=303)
+
+
+def list_url(listed: ListName, form: Form) -> str:
+    """The list as it was when a button on it was pressed."""
+    query = form.text("query")
+    return f"{PATHS[listed]}?{checked_query(listed, query)}" if query else PATHS[listed]
+
+
+@dataclass(frozen=True, slots=True)
+class ListViews:
+    """What a page needs to show the views of its list. views: each with its address. query: the filters that are set.
+    shown: name of the view that has just these, "" for none. export: what stands behind the ? of a download."""
+
+    listed: ListName
+    views: Sequence[tuple[SavedView, str]]
+    query: str
+    shown: str
+    export: str
+
+
+async def views_of(
+    services: AppDependencies, listed: ListName, filters: Mapping[str, str], query: BaseModel
+) -> ListViews:
+    """filters: those that are set, as the page writes them. query: the same as the API knows them."""
+    views, chosen = await services.store.views(listed), urlencode(sorted(filters.items()))
+    return ListViews(
+        listed=listed,
+        views=[(view, view_url(view)) for view in views],
+        query=chosen,
+        shown=next((view.name for view in views if view.query == chosen), ""),
+        export=urlencode(query.model_dump(mode="json", exclude_defaults=True, exclude={"cursor", "limit"})),
+    )

@@ -1,0 +1,273 @@
+"""The rule workbench: type a pattern or load a rule, see what it matches, and save it to run in shadow."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse, Response
+from pydantic import ValidationError
+
+from diagnoser.learning import rule_registry
+from diagnoser.learning.template_rules import RuleDraft
+from diagnoser.learning.workbench import LINES_COUNTED, LineHit, RuleProposal, Trial
+from diagnoser.model import LearnedRule
+from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults
+from diagnoser.ports import LearnedRuleQuery
+from diagnoser.rules.line_match import LineConditions
+from diagnoser.rules.schema import Rule
+from diagnoser.web.api.workbench import ProposalBody, faults, proposed
+from diagnoser.web.http.access import check_whole_service
+from diagnoser.web.http.authentication import Caller, Provided, may_read
+from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.forms import Pressed, line_of, lines_of
+from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Pages
+
+PATH = "/rules/workbench"
+LISTED = 40
+LEARNED = 500
+HITS = 50
+SHOWN_CHARS, BEFORE_HIT = 400, 80
+"""Characters of a line that are shown, and how many of them stand before what matches."""
+_SURROUNDINGS = ("frames", "near", "not_near")
+"""What a rule may ask beyond one line."""
+
+router = Router(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What stands in the form. case: the diagnosis that the rule is for. rule: what it was loaded from."""
+
+    patterns: tuple[str, ...] = ()
+    anchors: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    title: str = ""
+    mitigation: str = ""
+    case: str = ""
+    rule: str = ""
+
+    @property
+    def conditions(self) -> LineConditions:
+        return LineConditions(self.patterns, self.anchors, self.unless)
+
+    def address(self, **changes: str) -> str:
+        """Of the page with this draft."""
+        values = {
+            "patterns": "\n".join(self.patterns),
+            "anchors": "\n".join(self.anchors),
+            "unless": "\n".join(self.unless),
+            **{name: getattr(self, name) for name in ("title", "mitigation", "case", "rule")},
+        }
+        return f"{PATH}?{urlencode({name: value for name, value in (values | changes).items() if value})}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRule:
+    """A rule to load. standing: where it comes from, or how far a learned one has come."""
+
+    id: str
+    title: str
+    type: str
+    standing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong. checks: those that a saved rule did not pass."""
+
+    text: str = ""
+    checks: Sequence[str] = ()
+
+
+@router.get(PATH, dependencies=[Depends(may_read)])
+async def workbench(request: Request, services: Provided, pages: Drawn, caller: Caller) -> Response:
+    """What is typed decides; else the rule that is named; else what the named case suggests. It reads the cases of
+    all tenants, so it is for none of them."""
+    check_whole_service(caller)
+    given = dict(request.query_params)
+    draft = draft_of(given)
+    if "patterns" not in given:
+        draft = await _loaded(services, draft) if draft.rule else await _suggested(services, draft)
+    return await _draw(services, pages, draft, line_of(given.get("q", "")))
+
+
+@router.post(PATH)
+async def save(form: Pressed, services: Provided, pages: Drawn) -> Response:
+    """Stores the rule, then redirects to it. What is wrong is told on the page, with all that was typed."""
+    check_whole_service(form.caller)
+    draft = draft_of(form.unread())
+    try:
+        rule, checks = await proposed(services, form.caller, await _proposal(services, draft))
+    except RequestValidationError as error:
+        return await _draw(services, pages, draft, "", Fault(_first_fault(error)), 400)
+    except (BadInput, NotFound) as error:
+        return await _draw(services, pages, draft, "", Fault(str(error)), 400)
+    if wrong := faults(checks):
+        return await _draw(services, pages, draft, "", Fault("The rule fails its first tests.", wrong), 400)
+    return RedirectResponse(f"{PATH}?{urlencode({'rule': rule.id})}#rule", status_code=303)
+
+
+async def _draw(
+    services: AppDependencies, pages: Pages, draft: Draft, q: str, fault: Fault = Fault(), status: int = 200
+) -> Response:
+    """A pattern that cannot be tried is told beside it; that is no error of the page, for people are still typing."""
+    trial, untried = Trial(), ""
+    if draft.patterns:
+        try:
+            trial = await services.workbench.trial(draft.conditions)
+        except (BadInput, Overloaded) as error:
+            untried = str(error)
+    learned = await services.store.learned_rule(draft.rule) if draft.rule else None
+    shipped = next((rule for rule in services.workbench.rules if rule.id == draft.rule), None)
+    listed = await _listed(services, q)
+    return pages.draw(
+        "workbench.html",
+        status,
+        draft=draft,
+        q=q,
+        fault=fault,
+        trial=trial,
+        untried=untried,
+        case=await services.store.diagnosis(draft.case) if draft.case else None,
+        learned=learned,
+        shipped=shipped,
+        asks_more=_asks_more(shipped or _parsed(learned)),
+        hits=await services.store.rule_hits(learned.id, HITS) if learned else (),
+        listed=listed[:LISTED],
+        found=len(listed),
+        pieces=pieces,
+        lines_counted=LINES_COUNTED,
+    )
+
+
+def draft_of(given: Mapping[str, str]) -> Draft:
+    """What an address or a form says."""
+    patterns, anchors, unless = (lines_of(given.get(name, "")) for name in ("patterns", "anchors", "unless"))
+    title, mitigation, case, rule = (line_of(given.get(name, "")) for name in ("title", "mitigation", "case", "rule"))
+    return Draft(patterns, anchors, unless, title, mitigation, case, rule)
+
+
+def drafted(rule: Rule, draft: Draft) -> Draft:
+    """The draft with what a rule says."""
+    return replace(
+        draft,
+        patterns=rule.patterns,
+        anchors=rule.anchors,
+        unless=rule.unless,
+        title=rule.title,
+        mitigation=" ".join(rule.mitigation.split()),
+    )
+
+
+def pieces(hit: LineHit) -> Iterator[tuple[str, bool]]:
+    """A line in parts, with what matches told apart; of a long one what is around its first match."""
+    first = hit.spans[0][0] if hit.spans else 0
+    start = max(0, first - BEFORE_HIT) if len(hit.text) > SHOWN_CHARS else 0
+    stop = min(len(hit.text), start + SHOWN_CHARS)
+    if start:
+        yield "…", False
+    at = start
+    for low, high in hit.spans:
+        if low >= stop:
+            break
+        if low > at:
+            yield hit.text[at:low], False
+        yield hit.text[low : min(high, stop)], True
+        at = min(high, stop)
+    yield hit.text[at:stop], False
+    if stop < len(hit.text):
+        yield "…", False
+
+
+async def _loaded(services: AppDependencies, draft: Draft) -> Draft:
+    """Raises NotFound."""
+    shipped = next((rule for rule in services.workbench.rules if rule.id == draft.rule), None)
+    if shipped:
+        return drafted(shipped, draft)
+    learned = await services.store.learned_rule(draft.rule)
+    if learned is None:
+        raise NotFound(f"there is no rule {draft.rule!r}")
+    parsed = _parsed(learned)
+    draft = replace(draft, case=draft.case or learned.source)
+    return drafted(parsed, draft) if parsed else draft
+
+
+async def _suggested(services: AppDependencies, draft: Draft) -> Draft:
+    """From the shape of the line that shows the case's cause; as it is where that tells nothing."""
+    suggestion = await services.workbench.suggestion(draft.case) if draft.case else None
+    if suggestion is None:
+        return draft
+    return replace(
+        draft,
+        patterns=suggestion.patterns,
+        anchors=suggestion.anchors,
+        title=draft.title or suggestion.title,
+        mitigation=draft.mitigation or suggestion.mitigation,
+    )
+
+
+async def _proposal(services: AppDependencies, draft: Draft) -> RuleProposal:
+    """Raises RequestValidationError, BadInput."""
+    if not draft.case:
+        raise BadInput("Choose the case that the rule is for: it gives the rule its type and its example.")
+    learned = await services.store.learned_rule(draft.rule) if draft.rule else None
+    try:
+        body = ProposalBody(
+            patterns=list(draft.patterns),
+            anchors=list(draft.anchors),
+            unless=list(draft.unless),
+            source=draft.case,
+            title=draft.title,
+            mitigation=draft.mitigation,
+            replaces=learned.id if learned and learned.source == draft.case else "",
+        )
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+    lists = tuple(body.anchors), tuple(body.patterns), tuple(body.unless)
+    return RuleProposal(body.source, RuleDraft(body.title, *lists, body.mitigation), body.replaces)
+
+
+_WANTED = {
+    "patterns": "Type a pattern, of at most 1000 characters a line.",
+    "anchors": "Give an anchor: words that every matching line contains, of at most 200 characters.",
+    "title": "Give the rule a title.",
+}
+
+
+def _first_fault(error: RequestValidationError) -> str:
+    places = [str(place) for fault in error.errors() for place in fault["loc"]]
+    return next((_WANTED[place] for place in places if place in _WANTED), "The rule cannot be read.")
+
+
+async def _listed(services: AppDependencies, q: str) -> list[ListedRule]:
+    """Learned rules first, the newest before others, then the site's own; those that have each word of ``q``."""
+    learned = await services.store.learned(LearnedRuleQuery(), "", LEARNED)
+    rules = [(ListedRule(rule.id, "", rule.type, rule.state), rule.text) for rule in learned]
+    for rule in sorted(services.workbench.rules, key=lambda rule: (rule.type, rule.id)):
+        said = " ".join((rule.title, *rule.anchors, *rule.patterns))
+        rules.append((ListedRule(rule.id, rule.title, rule.type, "shipped"), said))
+    words = q.casefold().split()
+    return [listed for listed, said in rules if _has(words, listed, said)]
+
+
+def _has(words: Sequence[str], listed: ListedRule, said: str) -> bool:
+    text = f"{listed.id} {listed.type} {listed.standing} {said}".casefold()
+    return all(word in text or word in text.replace("_", " ") for word in words)
+
+
+def _parsed(learned: LearnedRule | None) -> Rule | None:
+    """None where there is no text yet, or none that this version reads."""
+    if learned is None or not learned.text:
+        return None
+    try:
+        return rule_registry.parse(learned.text).rules[0]
+    except RuleFaults:
+        return None
+
+
+def _asks_more(rule: Rule | None) -> bool:
+    return rule is not None and any(getattr(rule, name) for name in _SURROUNDINGS)

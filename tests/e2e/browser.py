@@ -1,0 +1,59 @@
+"""One real browser for all tests of pages: each has contexts of its own, with nothing of the others in them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, async_playwright, expect
+
+from tests.conftest import NOWHERE
+
+CHROMIUM = Path("/usr/bin/chromium")
+SHARES_BROWSER = [
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium"),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("shared_browser"),
+]
+"""``pytestmark`` of tests that call ``browser``: it belongs to an event loop, and a start takes three CPU-seconds."""
+_running: dict[asyncio.AbstractEventLoop, Browser] = {}
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """A browser without any context, which keeps nothing: the one of this event loop, or else one that is started."""
+    shared = _running.get(asyncio.get_running_loop())
+    if shared is None:
+        async with _started() as own:
+            yield own
+        return
+    try:
+        yield shared
+    finally:
+        for context in shared.contexts:
+            await context.close()
+
+
+@asynccontextmanager
+async def sharing() -> AsyncIterator[None]:
+    """One browser for all that call ``browser`` in this event loop meanwhile."""
+    loop = asyncio.get_running_loop()
+    async with _started() as chromium:
+        _running[loop] = chromium
+        try:
+            yield
+        finally:
+            del _running[loop]
+
+
+@asynccontextmanager
+async def _started() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        flags = ["--no-sandbox", f"--proxy-server={NOWHERE}"]  # loopback is reached without the proxy
+        expect.set_options(timeout=60_000)  # a busy machine
+        chromium = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=flags)
+        try:
+            yield chromium
+        finally:
+            await chromium.close()

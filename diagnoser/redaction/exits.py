@@ -19,14 +19,14 @@ EXITS = (
     Exit("Slack", ("adapters.slack",), "planning.planner", ("alert",)),
     Exit("Alertmanager", ("adapters.alertmanager",), "planning.planner", ("alert",)),
     Exit("Apprise", ("adapters.apprise",), "planning.planner", ("alert",)),
-    Exit("answer in Slack", ("web.slack_actions",), "web.slack_actions", ("slack",)),
+    Exit("answer in Slack", ("web.api.slack_actions",), "web.api.slack_actions", ("slack",)),
     Exit("language model", ("adapters.openai", "adapters.openai_transport"), "adapters.openai"),
     Exit("embeddings", ("adapters.embeddings",), "adapters.embeddings"),
     Exit("assistant", ("integrations.mcp_server",), "integrations.assistant_text"),
     Exit("traces", ("adapters.otlp",), "adapters.otlp"),
     Exit("own log", ("observability.logging",), "observability.logging"),
     Exit("downloaded lists", ("web.api.exports",), "web.api.exports"),
-    Exit("error answers", ("web.problems",), "web.problems"),
+    Exit("error answers", ("web.http.problems",), "web.http.problems"),
 )
 
 NO_EXIT: Mapping[str, str] = {
@@ -41,7 +41,8 @@ NO_EXIT: Mapping[str, str] = {
     "commands": "run by a person of the site, who may read the logs",
     "trials": "runs evaluations on the site's own nodes",
     "config": "builds adapters from the settings",
-    "app": "makes the listening socket and the clients that adapters send with",
+    "app": "makes the clients that adapters send with",
+    "processes": "makes the listening socket",
     "observability.processes": "the sockets of this machine's processes",
     "supervisor": "the processes of this machine",
     "web": "answers who may read the log of the job, as it was printed",

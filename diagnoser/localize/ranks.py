@@ -292,7 +292,7 @@ _NODE_SOURCES: tuple[_NodeSource, ...] = (_node_in, _listed_in, _node_near)
 """The surest first, as for ranks."""
 
 
-def _said_by_agent(report: _Report) -> _Spot | None:
+def _stated_by_agent(report: _Report) -> _Spot | None:
     """A child that torchelastic's agent calls failed: its entry in the table of failures names rank and host; without
     one the local rank is the rank, where the numbers are known to be the same."""
     child = _FAILED_CHILD.search(report.line.body)
@@ -307,7 +307,7 @@ def _said_by_agent(report: _Report) -> _Spot | None:
     return None
 
 
-def _said_by_srun(report: _Report) -> _Spot | None:
+def _stated_by_srun(report: _Report) -> _Spot | None:
     """A task that srun or the step's daemon calls failed: it ran on the node that the line names. The daemon knows no
     ranks: a number near its line is somebody else's."""
     text, node = report.line.text, report.node
@@ -317,7 +317,7 @@ def _said_by_srun(report: _Report) -> _Spot | None:
     return _task_on(report.launch, node, report.rank if by_srun else None), node
 
 
-_STATEMENTS: tuple[_Statement, ...] = (_said_by_agent, _said_by_srun)
+_STATEMENTS: tuple[_Statement, ...] = (_stated_by_agent, _stated_by_srun)
 """Reports of launchers about a process, which say where it ran: nothing else counts beside them."""
 
 

@@ -92,10 +92,7 @@ class DiagnosisContext:
     async def node_lines(self, record: DiagnosisRecord) -> list[Line]:
         """The kept lines of the own logs of the node that the root line is from and of those under suspicion, as far as
         the attempt ran there."""
-        verdict, job = record.diagnosis, await self.store.job(record.attempt.job)
-        cause = verdict.root_cause
-        named = [cause.node] if cause and cause.node and cause.source in NODE_SOURCES | {ALERTS} else []
-        named = list(dict.fromkeys([*named, *(suspect.node for suspect in verdict.nodes)]))
+        named, job = _named_nodes(record.diagnosis), await self.store.job(record.attempt.job)
         if not named or job is None:
             return []
         attempts = await self.store.attempts(job.id)
@@ -142,6 +139,14 @@ class DiagnosisContext:
         parts = await self.store.node_parts(ids, node_logs.hour_of(since - node_logs.BEFORE - node_logs.STALL))
         stored = {node: [data for log in sorted(logs) for data in parts.get(log, ())] for node, logs in log_ids.items()}
         return {node: data for node, data in stored.items() if data}
+
+
+def _named_nodes(verdict: Diagnosis) -> list[str]:
+    """The node whose own log, or an alert about it, holds the root line, and those under suspicion."""
+    cause, nodes = verdict.root_cause, [suspect.node for suspect in verdict.nodes]
+    if cause and cause.node and cause.source in NODE_SOURCES | {ALERTS}:
+        nodes.insert(0, cause.node)
+    return list(dict.fromkeys(nodes))
 
 
 def _clean_run(log: AttemptLog, name: str) -> CleanRun | None:

@@ -110,13 +110,12 @@ def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], 
     where the dumps leave no doubt.
     """
     diagnosis = replace(diagnosis, hang=findings(hang, len(files)))
-    if diagnosis.type is _T.UNKNOWN and diagnosis.outcome is Outcome.UNKNOWN and not running and _is_sure(hang):
-        diagnosis = replace(diagnosis, outcome=Outcome.HUNG)
+    if not running:
+        diagnosis = _hung_in_silence(diagnosis, hang)
     stands_still = diagnosis.outcome is Outcome.HUNG or diagnosis.type is not _T.UNKNOWN
     if not hang.suspects or diagnosis.type not in _UNDECIDED or not stands_still:
         return diagnosis
-    vouched = all(file.provenance is Provenance.RUNTIME for file in files)
-    provenance = Provenance.RUNTIME if vouched else Provenance.JOB
+    provenance = _provenance(files)
     first = hang.suspects[0]
     located = replace(
         diagnosis,
@@ -130,6 +129,18 @@ def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], 
     if diagnosis.type is _T.UNKNOWN:
         return _decided(located, _T.NCCL_TIMEOUT_ERROR, WAITING_RANKS, first)
     return located
+
+
+def _hung_in_silence(diagnosis: Diagnosis, hang: HangReport) -> Diagnosis:
+    """A log that just stops is one of a hang where the dumps are sure of who is waited for."""
+    unknown = diagnosis.type is _T.UNKNOWN and diagnosis.outcome is Outcome.UNKNOWN
+    return replace(diagnosis, outcome=Outcome.HUNG) if unknown and _is_sure(hang) else diagnosis
+
+
+def _provenance(files: Iterable[RuntimeFile]) -> Provenance:
+    """The job's where it took any of the dumps itself."""
+    vouched = all(file.provenance is Provenance.RUNTIME for file in files)
+    return Provenance.RUNTIME if vouched else Provenance.JOB
 
 
 def findings(hang: HangReport, files: int) -> HangFindings:

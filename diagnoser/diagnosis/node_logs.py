@@ -162,15 +162,19 @@ def weighed_lines(
     evidence = clock_skew.corrected(evidence)
     newest = max((line.time for line in evidence.lines), default=0.0)
     end = failed[1] or newest
-    zone = round((newest - end) / 900.0) * 900.0 if newest and abs(newest - end) < _ZONES else 0.0
+    zone = _zone_ahead(newest, end)
     steps = _StepTimes(evidence, zone)
-    spans = [(_begin(steps.last, failed[0] or end, end) - BEFORE, end + AFTER)]
+    first = failed[0] or end
+    spans = [_span(steps.last, first, end)]
     if newest and abs(newest - end) >= _ZONES:  # a log of another day that was sent today
-        spans.append((_begin(steps.last + zone, newest, newest) - BEFORE, newest + AFTER))
+        spans.append(_span(steps.last + zone, newest, newest))
     read = _without_year if 0.0 < end < _YEAR else float  # a log without years, whose year nothing else shows
 
     def time_of(line: Line) -> float:
         return read(line.time - offsets.get(line.stream.node, 0.0))
+
+    def is_in_time(line: Line) -> bool:
+        return end <= 0.0 or time_of(line) <= end + STALL  # not what befell the jobs after it
 
     def reason(line: Line) -> SetAsideReason | None:
         time = time_of(line)
@@ -180,8 +184,7 @@ def weighed_lines(
             return SetAsideReason.OTHER_TIME
         return SetAsideReason.OUTLIVED if steps.count_after(time) > _UNDER_WAY else None
 
-    ago = (line for line in lines if end <= 0.0 or time_of(line) <= end + STALL)  # not what befell the jobs after it
-    return [(line, reason(line)) for line in ago]
+    return [(line, reason(line)) for line in lines if is_in_time(line)]
 
 
 class _StepTimes:
@@ -211,6 +214,17 @@ def _without_year(time: float) -> float:
     moment = datetime.fromtimestamp(time, UTC)
     leap = moment.month == 2 and moment.day == 29
     return moment.replace(year=1970, day=28 if leap else moment.day).timestamp()
+
+
+def _zone_ahead(newest: float, end: float) -> float:
+    """Seconds by which the zone of the attempt's own clock is ahead. newest: its newest time, 0.0 without one."""
+    same_day = abs(newest - end) < _ZONES
+    return round((newest - end) / _QUARTER) * _QUARTER if newest and same_day else 0.0
+
+
+def _span(last: float, first: float, end: float) -> tuple[float, float]:
+    """When lines may be of a failure: see ``_begin``."""
+    return _begin(last, first, end) - BEFORE, end + AFTER
 
 
 def _begin(last: float, first: float, end: float) -> float:

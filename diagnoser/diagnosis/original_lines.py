@@ -68,7 +68,7 @@ class OriginalLines:
         ranges = cursor.covered if cursor else ()
         end = ranges[-1][1] if ranges else 0
         last = min(last, end, first + WINDOW_LINES - 1)
-        sent = {number for low, high in ranges for number in range(max(low, first), min(high, last) + 1)}
+        sent = _inside(ranges, first, last)
         # Raw pieces before the archive: lines that are compacted in between are in both then, and never in neither.
         lines = await self._from_pieces(attempt, stream, sent)
         if len(lines) < len(sent) and self.archive:
@@ -145,6 +145,11 @@ def _bounded(lines: Iterable[OriginalLine]) -> Iterator[OriginalLine]:
         size += len(line.text)
         if size >= WINDOW_BYTES:
             return
+
+
+def _inside(ranges: Iterable[tuple[int, int]], first: int, last: int) -> set[int]:
+    """Numbers of closed ranges, as far as they are in first..last."""
+    return {number for low, high in ranges for number in range(max(low, first), min(high, last) + 1)}
 
 
 def _ranges(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:

@@ -162,20 +162,32 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
     if root is None:
         return verdict.Localization(slow=slow)
     alike = _alike(causal)
-    rank, node = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
-    node = root.node if root.blame is Blame.SELF and root.node and not ranks.is_address(root.node) else node
+    rank, node = _place_root(evidence, causal, root, launch, alone=len(alike) <= 1)
+    blamed = suspect_nodes.Blamed(str(root.blame), rank, node, root.why)
+    absent = _absent(evidence, causal, root, launch)
+    absent_nodes: tuple[str | None, ...] = ()
+    if absent:
+        absent_nodes = _nodes_of(absent, launch)
+        blamed = suspect_nodes.Blamed(str(root.blame), None, None, root.why)  # not those who waited
+    if absent and len(absent.ranks) == 1:
+        rank, node = absent.ranks[0], absent_nodes[0] or node
+    if category_of(root.type) in (Category.SCRIPT, Category.NONE):
+        return verdict.Localization(rank, node, (), absent, slow)
+    suspects = suspect_nodes.suspects(evidence, launch.nodes, blamed, absent_nodes, alike)
+    return verdict.Localization(rank, node, suspects, absent, slow)
+
+
+def _place_root(
+    evidence: Evidence, causal: CausalResult, root: Candidate, launch: ranks.LauncherTopology, *, alone: bool
+) -> tuple[int | None, str | None]:
+    """Rank and node of the root. alone: no other rank reports the same failure."""
+    rank, node = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=alone)
+    if root.blame is Blame.SELF and root.node and not ranks.is_address(root.node):
+        node = root.node  # the line names the node that is at fault, wherever it was printed
     if rank is None and root.exit:
         rank = ranks.only_silent(evidence, _lost_peers(causal))
         node = node or launch.nodes.get(-1 if rank is None else rank)
-    absent = _absent(evidence, causal, root, launch)
-    absent_nodes = _nodes_of(absent, launch) if absent else ()
-    if absent and len(absent.ranks) == 1:
-        rank, node = absent.ranks[0], absent_nodes[0] or node
-    blamed = suspect_nodes.Blamed(str(root.blame), None if absent else rank, None if absent else node, root.why)
-    suspects = suspect_nodes.suspects(evidence, launch.nodes, blamed, absent_nodes, alike)
-    if category_of(root.type) in (Category.SCRIPT, Category.NONE):
-        suspects = ()
-    return verdict.Localization(rank, node, suspects, absent, slow)
+    return rank, node
 
 
 def _lost_peers(causal: CausalResult) -> frozenset[int]:
@@ -210,9 +222,9 @@ class _Recovery:
             return False
         if candidate.type in _DEATHS:
             return self._timeline.went_on(line, _BUFFERED)
-        if candidate.logged and self._killed_later(candidate):
-            return True
-        return self._timeline.went_on(line, 0) if candidate.logged else self._timeline.went_on(line)
+        if candidate.logged:
+            return self._killed_later(candidate) or self._timeline.went_on(line, 0)
+        return self._timeline.went_on(line)
 
     def _killed_later(self, candidate: Candidate) -> bool:
         """Whether its process is reported killed from outside: no error that a program catches does that to it."""

@@ -85,9 +85,7 @@ def build_diagnosis(
     hung = quiet is not None and quiet.confirmed
     reported = outcome.reported(facts.events)
     failure, decider = _failure_type(facts, root, reported, hung=hung)
-    score = calibration.bounded(calibration.of(_bin(causal, decider)), decider, root.maturity if root else None)
-    if failure is _T.UNKNOWN or (score < calibration.floor and category_of(failure) is not Category.NONE):
-        failure, score = _T.UNKNOWN, min(score, calibration.floor)
+    failure, score = _with_confidence(causal, failure, decider, calibration)
     completed = any(candidate.type is _T.COMPLETED for candidate, _ in causal.rejected)
     cause = root if root and (failure is root.type or failure is _T.UNKNOWN) else None
     return Diagnosis(
@@ -114,15 +112,42 @@ def _failure_type(
     """Type and decider. The scheduler's report outweighs weak candidates; a failure before a cancel stays a failure."""
     if reported is Outcome.COMPLETED and (root is None or root.type is not _T.LOSS_DIVERGENCE):
         return _T.COMPLETED, "heuristic:exit_event"
-    if root is not None and (reported not in (Outcome.CANCELLED, Outcome.PREEMPTED) or root.role is Role.ROOT):
-        return (_T.UNKNOWN if _says_nothing(root) else root.type), root.by
-    if reported in (Outcome.CANCELLED, Outcome.PREEMPTED):
+    stopped = reported in (Outcome.CANCELLED, Outcome.PREEMPTED)
+    if root is not None and (root.role is Role.ROOT or not stopped):
+        return _shown_type(root), root.by
+    if stopped:
         return FailureType(str(reported)), "heuristic:exit_event"
-    for event in facts.events:
-        signal = event.signal or (event.code - 128 if event.code and event.code > 128 else 0)
-        if event.kind is EventKind.EXIT and signal in SIGNALS:
-            return SIGNALS[signal][0], EXIT_SIGNAL
+    signalled = _type_by_signal(facts)
+    if signalled is not None:
+        return signalled, EXIT_SIGNAL
     return _T.UNKNOWN, "heuristic:no_progress" if hung else "heuristic:no_evidence"
+
+
+def _shown_type(root: Candidate) -> FailureType:
+    return _T.UNKNOWN if _says_nothing(root) else root.type
+
+
+def _type_by_signal(facts: Facts) -> FailureType | None:
+    """What the first reported end by a signal says that is known to say something."""
+    for event in facts.events:
+        signal = event.signal
+        if not signal and event.code:
+            signal = event.code - 128  # as shells report signals
+        if event.kind is EventKind.EXIT and signal in SIGNALS:
+            return SIGNALS[signal][0]
+    return None
+
+
+def _with_confidence(
+    causal: CausalResult, failure: FailureType, decider: str, calibration: Calibration
+) -> tuple[FailureType, float]:
+    """The type and its confidence; a failure that is not sure enough is unknown."""
+    root = causal.root
+    score = calibration.bounded(calibration.of(_bin(causal, decider)), decider, root.maturity if root else None)
+    unsure = score < calibration.floor and category_of(failure) is not Category.NONE
+    if failure is _T.UNKNOWN or unsure:
+        return _T.UNKNOWN, min(score, calibration.floor)
+    return failure, score
 
 
 def _says_nothing(root: Candidate) -> bool:

@@ -54,12 +54,8 @@ def _by_node(stream_offsets: Mapping[Stream, float]) -> dict[str, float]:
 
 def _rank_offsets(evidence: Evidence) -> dict[int, float]:
     """rank -> seconds by which its clock is ahead of the middle of all; only ranks whose clock is clearly off."""
-    steps: dict[int, dict[int, float]] = defaultdict(dict)
-    for point in evidence.progress:
-        if point.step is not None and point.is_dated and point.rank >= 0:
-            steps[point.step][point.rank] = point.time
     differences: dict[int, list[float]] = defaultdict(list)
-    for times in steps.values():
+    for times in _step_times(evidence).values():
         middle = median(times.values())
         for rank, time in times.items() if len(times) > 1 else ():
             differences[rank].append(time - middle)
@@ -70,6 +66,15 @@ def _rank_offsets(evidence: Evidence) -> dict[int, float]:
         if abs(offset) >= _LEAST
         and median(abs(difference - offset) for difference in differences[rank]) <= max(_LEAST, abs(offset)) * _STEADY
     }
+
+
+def _step_times(evidence: Evidence) -> dict[int, dict[int, float]]:
+    """step -> rank -> when it was made, as the rank prints it."""
+    steps: dict[int, dict[int, float]] = defaultdict(dict)
+    for point in evidence.progress:
+        if point.step is not None and point.is_dated and point.rank >= 0:
+            steps[point.step][point.rank] = point.time
+    return steps
 
 
 def _stream_offsets(evidence: Evidence, rank_offsets: Mapping[int, float]) -> dict[Stream, float]:

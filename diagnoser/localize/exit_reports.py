@@ -128,17 +128,19 @@ class ExitTable:
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
-        messages = []
-        for row in self._launchers:
-            for example in row.examples.match:
-                reports = [report for report in self.read(_lines(example.text)) if report.launcher == row.launcher]
-                if [_fields_of(report) for report in reports] != [_expected(example)]:
-                    messages.append(f"{row.launcher}: {example.text!r} is read as {reports}")
-                if not any(text in body for body in example.text.split("\n")[-1:] for text in row.anchors):
-                    messages.append(f"{row.launcher}: {example.text!r} has no anchor in its last line")
-            read = ((text, self.read(_lines(text))) for text in row.examples.no_match)
-            messages += [f"{row.launcher}: {text!r} is a report" for text, reports in read if reports]
-        return [Fault(path, 0, what) for what in messages]
+        return [Fault(path, 0, f"{row.launcher}: {what}") for row in self._launchers for what in self._mistakes(row)]
+
+    def _mistakes(self, row: _Launcher) -> Iterator[str]:
+        for example in row.examples.match:
+            reports = [report for report in self.read(_lines(example.text)) if report.launcher == row.launcher]
+            if [_fields_of(report) for report in reports] != [_expected(example)]:
+                yield f"{example.text!r} is read as {reports}"
+            last = example.text.split("\n")[-1]
+            if not any(text in last for text in row.anchors):
+                yield f"{example.text!r} has no anchor in its last line"
+        for text in row.examples.no_match:
+            if self.read(_lines(text)):
+                yield f"{text!r} is a report"
 
 
 def _lines(text: str) -> tuple[Line, ...]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 
 from diagnoser.localize.progress import ProgressTimeline
-from diagnoser.model import Baseline, Evidence, Progress, Stage
+from diagnoser.model import Baseline, Evidence, Line, Progress, Stage
 
 FIRST_STEP = "first_step"
 """The kind of pause before and between the first steps: kernels are compiled, loaders start. Other kinds are stages."""
@@ -101,31 +101,43 @@ def patience(evidence: Evidence, known: Baseline) -> Patience | None:
 
     In training only steps count, in other stages any line: loading and saving have no common measure.
     """
-    points = _in_order(evidence.progress)
     stage = _stage(evidence)
     if stage is None:
         return None
+    points = _in_order(evidence.progress)
     rhythm = _Rhythm(points)
     own, family = _longest(evidence, rhythm), _of_family(known)
-    train = Stage.TRAIN.value
-    beyond = max(own.get(train, 0.0), family.get(train, 0.0))
-    in_training = max(_SUSPECTED * rhythm.usual, _SUSPECTED_FLOOR, _LIKE_BEFORE * beyond) if rhythm.steady else 0.0
-    if stage is Stage.TRAIN and rhythm.steady:
-        floor = _CONFIRMED_FLOOR if beyond or family else _UNSEEN_FLOOR
-        confirmed = max(_CONFIRMED * rhythm.usual, floor, _AS_BEFORE * beyond)
-        return Patience(stage, _ahead(evidence, points), rhythm.usual, in_training, confirmed, in_training)
+    if not rhythm.steady:
+        return _in_stage(stage, rhythm, own, family, 0.0)
+    beyond = max(own.get(Stage.TRAIN.value, 0.0), family.get(Stage.TRAIN.value, 0.0))
+    in_training = max(_SUSPECTED * rhythm.usual, _SUSPECTED_FLOOR, _LIKE_BEFORE * beyond)
+    if stage is not Stage.TRAIN:
+        return _in_stage(stage, rhythm, own, family, in_training)
+    floor = _CONFIRMED_FLOOR if beyond or family else _UNSEEN_FLOOR
+    confirmed = max(_CONFIRMED * rhythm.usual, floor, _AS_BEFORE * beyond)
+    return Patience(stage, _ahead(evidence, points), rhythm.usual, in_training, confirmed, in_training)
+
+
+def _in_stage(
+    stage: Stage, rhythm: "_Rhythm", own: Mapping[str, float], family: Mapping[str, float], in_training: float
+) -> Patience:
+    """The patience outside of steady training.
+
+    own, family: longest pauses by kind, of this run and of earlier ones.
+    """
     kind = FIRST_STEP if stage is Stage.TRAIN else stage.value
     longest = max(own.get(kind, 0.0), family.get(kind, 0.0))
     again = stage in _REPEATED and rhythm.steady and kind in own
-    confirmed = max(_AS_BEFORE * longest, _UNSEEN_FLOOR if again or kind in family else _PATIENCE[kind])
+    seen = again or kind in family
+    many = stage is Stage.TRAIN and rhythm.many
+    confirmed = max(_AS_BEFORE * longest, _UNSEEN_FLOOR if seen else _PATIENCE[kind])
     late = confirmed * _SUSPECTED / _CONFIRMED
     if again:
         late = max(_SUSPECTED * rhythm.usual, _SUSPECTED_FLOOR)
-    elif stage is Stage.TRAIN and rhythm.many:  # worth a look at the runtime, and no more
+    elif many:  # worth a look at the runtime, and no more
         late = _SUSPECTED_FLOOR
     suspected = max(_LIKE_BEFORE * longest, late)
-    known_length = again or kind in family or (stage is Stage.TRAIN and rhythm.many)
-    return Patience(stage, 0.0, longest, suspected, confirmed, in_training, known_length)
+    return Patience(stage, 0.0, longest, suspected, confirmed, in_training, known=seen or many)
 
 
 def pauses(evidence: Evidence) -> Mapping[str, float]:
@@ -155,11 +167,7 @@ class _Rhythm:
     """
 
     def __init__(self, points: Sequence[Progress]) -> None:
-        steps_by_rank: dict[int, list[Progress]] = defaultdict(list)
-        for point in points:
-            if point.step is not None and point.stage is Stage.TRAIN:
-                steps_by_rank[point.rank].append(point)
-        steps = max(steps_by_rank.values(), key=len, default=[])
+        steps = _most_steps(points)
         self._advances = _advances(steps)
         recent = list(pairwise(self._advances))[-_RECENT:]
         self._stride = median(count for (_, a), (_, b) in recent if (count := _between(a, b))) if recent else 1.0
@@ -183,6 +191,15 @@ class _Rhythm:
             beyond = seconds - self.usual * (max(1.0, _between(a, b) / self._stride) - 1)
             if beyond > max(_NOISE * seconds, 2 * self.usual):
                 yield Stage.TRAIN.value, beyond
+
+
+def _most_steps(points: Iterable[Progress]) -> list[Progress]:
+    """The training steps of the rank that prints most of them."""
+    steps_by_rank: dict[int, list[Progress]] = defaultdict(list)
+    for point in points:
+        if point.step is not None and point.stage is Stage.TRAIN:
+            steps_by_rank[point.rank].append(point)
+    return max(steps_by_rank.values(), key=len, default=[])
 
 
 def _printed_interval(steps: Sequence[Progress]) -> float:
@@ -221,8 +238,7 @@ def _stays(evidence: Evidence) -> Iterator[tuple[str, float]]:
     """Times between two kept lines outside of training: at least as long as the silences there."""
     timeline = ProgressTimeline(evidence)
     stages = sorted(_signs(evidence, timeline), key=lambda sign: sign[0])
-    lines = [line for line in evidence.lines if line.stream.from_job and line.time > 0]
-    ticks = sorted((timeline.place(line), line.received or line.time) for line in lines)
+    ticks = _ticks(evidence, timeline)
     index, stage = 0, None
     for (place, time), (_, later) in pairwise(ticks):
         while index < len(stages) and stages[index][0] <= place:
@@ -230,6 +246,12 @@ def _stays(evidence: Evidence) -> Iterator[tuple[str, float]]:
             index += 1
         if stage is not None and stage is not Stage.TRAIN and later >= time:
             yield stage.value, later - time
+
+
+def _ticks(evidence: Evidence, timeline: ProgressTimeline) -> list[tuple[float, float]]:
+    """Place and time of the job's lines, in order."""
+    lines = [line for line in evidence.lines if line.stream.from_job and line.time > 0]
+    return sorted((timeline.place(line), line.received or line.time) for line in lines)
 
 
 def _stage(evidence: Evidence) -> Stage | None:
@@ -256,7 +278,11 @@ def _ahead(evidence: Evidence, points: Sequence[Progress]) -> float:
     """Seconds from the last step to the newest line: by their arrival, else by what they print."""
     steps = [point for point in points if point.step is not None and point.stage is Stage.TRAIN]
     lines = [line for line in evidence.lines if line.stream.from_job]
-    arrived, newest = (max((seen.received for seen in each), default=0.0) for each in (steps, lines))
+    arrived, newest = _newest_arrival(steps), _newest_arrival(lines)
     if arrived and len({point.received for point in steps[-_POINTS:]}) == _POINTS:
         return max(0.0, newest - arrived)
     return max(0.0, max((line.time for line in lines), default=0.0) - max(point.time for point in steps))
+
+
+def _newest_arrival(printed: Iterable[Progress | Line]) -> float:
+    return max((part.received for part in printed), default=0.0)

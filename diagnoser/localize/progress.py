@@ -258,30 +258,45 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
     losses = [point for point in points if point.loss is not None]
     values = [point.loss for point in losses if point.loss is not None]
     for index in range(1, len(values)):
-        window = [value for value in values[max(0, index - _WINDOW) : index] if math.isfinite(value)]
-        ceiling = _ceiling(window) if len(window) >= _SHORT else math.inf
-        if not all(_out_of_band(value, ceiling) for value in values[index : index + _SPIKES]) or not window:
-            continue
-        finite = math.isfinite(values[index])
-        if _out_of_band(values[-1], ceiling) and (not finite or len(values) - index >= _SPIKES):
-            why = f"above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}" if finite else "not finite"
-            return _break_at(points, losses[index], f"loss {values[index]:.4g} is {why}, and stays so", losses[-1])
+        why = _why_broken(values, index)
+        if why:
+            return _break_at(points, losses[index], why, losses[-1])
     if not any(map(math.isfinite, values)):
         return _norm_break(points)
     return _norm_explosion(points) or _supported_jump(points)
 
 
+def _why_broken(values: Sequence[float], index: int) -> str:
+    """Why the loss at an index has broken, and stays so up to the end; "" where it has not."""
+    window = [value for value in values[max(0, index - _WINDOW) : index] if math.isfinite(value)]
+    if not window:
+        return ""
+    ceiling = _ceiling(window) if len(window) >= _SHORT else math.inf
+    if not all(_out_of_band(value, ceiling) for value in values[index : index + _SPIKES]):
+        return ""  # a spike
+    finite = math.isfinite(values[index])
+    too_short = finite and len(values) - index < _SPIKES
+    if too_short or not _out_of_band(values[-1], ceiling):
+        return ""
+    why = f"above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}" if finite else "not finite"
+    return f"loss {values[index]:.4g} is {why}, and stays so"
+
+
 def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
     """Where the loss jumps in a series too short for statistics, and gradient norms of thousands say that it is real:
     up to the end of the series."""
-    both = [p for p in points if p.loss is not None and p.grad_norm is not None and math.isfinite(p.loss)]
-    losses, norms = [p.loss or 0.0 for p in both], [p.grad_norm or 0.0 for p in both]
+    both = [
+        (p, p.loss, p.grad_norm)
+        for p in points
+        if p.loss is not None and p.grad_norm is not None and math.isfinite(p.loss)
+    ]
+    losses, norms = [loss for _, loss, _ in both], [norm for _, _, norm in both]
     for index in range(1, len(both)) if len(both) >= _SHORT else ():
         usual = max(norms[:index])
         absurd = min(norms[index:]) > max(_ABSURD_NORM, _EXPLODED * usual)
         if absurd and min(losses[index:]) > _JUMP * max(losses[:index]):
             why = f"loss {losses[index]:.4g} jumps with a gradient norm of {norms[index]:.4g} (before {usual:.4g})"
-            return _break_at(points, both[index], f"{why}, and both stay so", both[-1])
+            return _break_at(points, both[index][0], f"{why}, and both stay so", both[-1][0])
     return None
 
 

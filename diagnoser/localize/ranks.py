@@ -1,7 +1,7 @@
 """Ranks and nodes as launchers name them: torchelastic tables, srun task lists, NCCL banners, "rank N on node H"."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.dialects import mentions, node_lists
@@ -69,26 +69,50 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     at: index of the line that reports the failure. If none of the hosts that speak from there on (else, just before)
     is one where ranks were said to run, those placements are about another launch.
     """
-    failures, exits = tuple(exit_reports.failures(evidence)), evidence.exits
+    failures = tuple(exit_reports.failures(evidence))
     agents = any(_AGENT.search(line.body) for line in evidence.lines)
-    nodes: dict[int, str] = {} if agents else _task_nodes(exits)
-    nodes |= {failure.rank: failure.host for failure in failures if failure.host}
     near = evidence if at is None else _speaking(evidence, at)
-    nodes |= evidence.rank_nodes if _is_about(evidence.rank_nodes, near) else {}
-    nodes |= dict(facts.job.rank_nodes)
-    hosts_before = _hosts(replace(evidence, lines=evidence.lines[:at]))
-    if hosts_before and at is not None and _hosts(near) and hosts_before.isdisjoint(_hosts(near)):
-        hosts = {failure.rank: failure.host for failure in exit_reports.failures(near) if failure.host}
-        only = _only_node(near, hosts, [report for report in exits if report.line >= at])
-    else:
-        only = _only_node(evidence, nodes, exits)
+    nodes: dict[int, str] = {} if agents else _task_nodes(evidence.exits)
+    nodes |= _failed_on(failures)
+    if _is_about(evidence.rank_nodes, near):
+        nodes |= evidence.rank_nodes
+    nodes |= facts.job.rank_nodes
+    only = _only_node_since(evidence, near, at, nodes)
     listed = _listed(evidence)
-    only = None if len(listed) > 1 and only in listed else only
-    labelled = not agents and _labelled(evidence)
-    pods = dict(filter(None, (mentions.assigned_pod(line.body) for line in evidence.lines)))
-    children = _children(evidence)
-    processes = _processes(evidence.lines)
-    return LauncherTopology(nodes, failures, exits, agents, children, only, labelled, pods, listed, processes)
+    if len(listed) > 1 and only in listed:
+        only = None  # the others just do not print
+    return LauncherTopology(
+        nodes,
+        failures,
+        evidence.exits,
+        agents,
+        children=_children(evidence),
+        only_node=only,
+        labelled=not agents and _labelled(evidence),
+        pods=dict(filter(None, (mentions.assigned_pod(line.body) for line in evidence.lines))),
+        listed=listed,
+        processes=_processes(evidence.lines),
+    )
+
+
+def _failed_on(failures: Iterable[exit_reports.ElasticFailure]) -> dict[int, str]:
+    """rank -> the host that torchelastic's table names."""
+    return {failure.rank: failure.host for failure in failures if failure.host}
+
+
+def _only_node_since(evidence: Evidence, near: Evidence, at: int | None, nodes: Mapping[int, str]) -> str | None:
+    """The only node that the log names; of a job that was launched anew elsewhere, the only one of the newest launch.
+
+    near: the lines about the failure. nodes: rank -> node, by the whole log.
+    """
+    if at is None:
+        return _only_node(evidence, nodes, evidence.exits)
+    before, since = _hosts(replace(evidence, lines=evidence.lines[:at])), _hosts(near)
+    moved = before and since and before.isdisjoint(since)
+    if not moved:
+        return _only_node(evidence, nodes, evidence.exits)
+    exits = [report for report in evidence.exits if report.line >= at]
+    return _only_node(near, _failed_on(exit_reports.failures(near)), exits)
 
 
 def _processes(lines: Sequence[Line]) -> dict[int, int]:
@@ -141,6 +165,31 @@ def _labelled(evidence: Evidence) -> bool:
     return bool(agreements) and all(agreements)
 
 
+_Spot = tuple[int | None, str | None]
+"""Rank and node; None where not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """A failure that ``lines[at]`` reports. rank, node: as far as they are known."""
+
+    launch: LauncherTopology
+    lines: Sequence[Line]
+    at: int
+    rank: int | None
+    node: str | None
+
+    @property
+    def line(self) -> Line:
+        return self.lines[self.at]
+
+
+_RankSource = Callable[[_Report], int | None]
+_NodeSource = Callable[[_Report], str | None]
+"""A node, or None or "" where the source names none."""
+_Statement = Callable[[_Report], _Spot | None]
+
+
 def place(
     launch: LauncherTopology, lines: Sequence[Line], at: int, rank: int | None, node: str | None, *, alone: bool
 ) -> tuple[int | None, str | None]:
@@ -149,30 +198,141 @@ def place(
     rank, node: what a rule extracted from it. alone: no other rank reports the same failure, so the launcher's
     "first failure" is this one.
     """
-    line = lines[at]
-    rank = line.task if rank is None and launch.labelled and line.task >= 0 else rank
-    rank = _rank_of_process(launch, line) if rank is None else rank
-    rank = _rank_near(lines, at) if rank is None else rank
-    node = node or _node_in(line) or _listed_in(line, launch.listed) or _node_near(lines, at)
-    child = _FAILED_CHILD.search(line.body)
-    if child:
-        failures = [failure for failure in launch.failures if failure.pid == int(child[3])]
-        if failures:
-            return failures[0].rank, failures[0].host
-        if launch.children and all(failure.rank == failure.local for failure in launch.failures):
-            return int(child[2]), node
-    if node and (mentions.STEP_DAEMON.search(line.text) or "srun: error:" in line.text):
-        return _task_on(launch, node, rank if "srun: error:" in line.text else None), node
-    if rank is None and alone:
+    report = _Report(launch, lines, at, rank, node)
+    if rank is None:
+        report = replace(report, rank=_rank_in_message(report))
+    report = replace(report, node=node or _node_in_message(report))
+    for statement in _STATEMENTS:
+        spot = statement(report)
+        if spot is not None:
+            return spot
+    if report.rank is None and alone:
         rank, host = _first_failure(launch)
-        node = node or host
-    if rank is not None:
-        placed = launch.nodes.get(rank)
-        node = node if placed is None or (node and _ADDRESS.match(placed)) else placed
-    node = node or line.node or launch.task_nodes.get(line.task)
-    pod = _pod(line)
-    rank = _rank_of_pod(launch, lines, pod) if rank is None and pod else rank
-    return rank, node or launch.pods.get(pod) or launch.only_node
+        report = replace(report, rank=rank, node=report.node or host)
+    rank = _rank_of_pod(report) if report.rank is None else report.rank
+    return rank, _node_of_rank(report) or _node_of_printer(report)
+
+
+def _rank_in_message(report: _Report) -> int | None:
+    ranks = (source(report) for source in _RANK_SOURCES)
+    return next((rank for rank in ranks if rank is not None), None)
+
+
+def _node_in_message(report: _Report) -> str | None:
+    return next(filter(None, (source(report) for source in _NODE_SOURCES)), None)
+
+
+def _rank_by_label(report: _Report) -> int | None:
+    """The task number in front of the line, where these are the ranks."""
+    task = report.line.task
+    return task if report.launch.labelled and task >= 0 else None
+
+
+def _rank_of_process(report: _Report) -> int | None:
+    """The rank that the line names, else that of the process that printed it, or that it names."""
+    processes = report.launch.processes
+    if not processes:
+        return None
+    named = _rank_in(report.line)
+    if named is not None:
+        return named
+    ids = (_prefix(report.line).pid, *mentions.process_ids(report.line.body))
+    return next((processes[pid] for pid in ids if pid in processes), None)
+
+
+def _rank_near(report: _Report) -> int | None:
+    """The rank that the line names, else the rest of its message, else what led up to it; not lines of other ranks."""
+    lines, at = report.lines, report.at
+    speaker = _speaker(report.line)
+    after, before = range(at, _end_of_message(lines, at)), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
+    for index in (*after, *before):
+        if _speaker(lines[index]) != speaker:
+            continue
+        if index != at and mentions.process_rank(lines[index].body):
+            continue  # a list of processes names every rank
+        rank = _rank_in(lines[index])
+        if rank is not None:
+            return rank
+    copied = _copied_from(lines, at)
+    return _raised_next(lines, at) if copied is None else copied
+
+
+_RANK_SOURCES: tuple[_RankSource, ...] = (_rank_by_label, _rank_of_process, _rank_near)
+"""The surest first; a later one is asked where all before know no rank."""
+
+
+def _node_in(report: _Report) -> str | None:
+    """The node that the line itself names."""
+    text = report.line.text
+    if match := mentions.STEP_DAEMON.search(text):
+        return match["node"]
+    return next((node for node in mentions.named(Tells.NODE, text) if not mentions.is_device(node)), None)
+
+
+def _listed_in(report: _Report) -> str | None:
+    """The one node of the job's list that a line names which no process of the job printed."""
+    line, listed = report.line, report.launch.listed
+    if not listed or line.rank >= 0 or line.task >= 0 or line.node:
+        return None
+    nodes = listed.intersection(_WORD.findall(line.body))
+    return min(nodes) if len(nodes) == 1 else None
+
+
+def _node_near(report: _Report) -> str | None:
+    """The host in the shell prompt, job mail or message around the line; else the prefix of a parallel shell, provided
+    that lines around it carry other prefixes."""
+    window = report.lines[max(0, report.at - _MESSAGE) : report.at + 3]
+    hosts = (host for line in window for host in mentions.named(Tells.HOST, line.text))
+    prefix = mentions.PARALLEL_SHELL.match(report.line.text)
+    prefixes = {match[1] for line in window if (match := mentions.PARALLEL_SHELL.match(line.text))}
+    return next(hosts, prefix[1] if prefix and len(prefixes) > 1 else None)
+
+
+_NODE_SOURCES: tuple[_NodeSource, ...] = (_node_in, _listed_in, _node_near)
+"""The surest first, as for ranks."""
+
+
+def _stated_by_agent(report: _Report) -> _Spot | None:
+    """A child that torchelastic's agent calls failed: its entry in the table of failures names rank and host; without
+    one the local rank is the rank, where the numbers are known to be the same."""
+    child = _FAILED_CHILD.search(report.line.body)
+    if not child:
+        return None
+    launch, pid = report.launch, int(child[3])
+    entry = next((failure for failure in launch.failures if failure.pid == pid), None)
+    if entry:
+        return entry.rank, entry.host
+    if launch.children and all(failure.rank == failure.local for failure in launch.failures):
+        return int(child[2]), report.node
+    return None
+
+
+def _stated_by_srun(report: _Report) -> _Spot | None:
+    """A task that srun or the step's daemon calls failed: it ran on the node that the line names. The daemon knows no
+    ranks: a number near its line is somebody else's."""
+    text, node = report.line.text, report.node
+    by_srun = "srun: error:" in text
+    if not node or not (by_srun or mentions.STEP_DAEMON.search(text)):
+        return None
+    return _task_on(report.launch, node, report.rank if by_srun else None), node
+
+
+_STATEMENTS: tuple[_Statement, ...] = (_stated_by_agent, _stated_by_srun)
+"""Reports of launchers about a process, which say where it ran: nothing else counts beside them."""
+
+
+def _node_of_rank(report: _Report) -> str | None:
+    """The node where the rank is known to run; one that the line names is better than an address."""
+    placed = None if report.rank is None else report.launch.nodes.get(report.rank)
+    if placed is None or (report.node and _ADDRESS.match(placed)):
+        return report.node
+    return placed
+
+
+def _node_of_printer(report: _Report) -> str | None:
+    """Where neither message nor rank tells the node: whoever printed the line ran on it."""
+    launch, line = report.launch, report.line
+    return line.node or launch.task_nodes.get(line.task) or launch.pods.get(_pod(line)) or launch.only_node
 
 
 def _prefix(line: Line) -> Prefix:
@@ -183,15 +343,6 @@ def _pod(line: Line) -> str:
     return _prefix(line).pod
 
 
-def _rank_of_process(launch: LauncherTopology, line: Line) -> int | None:
-    """The rank that the line names, else that of the process that printed it, or that it names."""
-    if not launch.processes:
-        return None
-    named = _rank_in(line)
-    ids = (_prefix(line).pid, *mentions.process_ids(line.body))
-    return next((launch.processes[pid] for pid in ids if pid in launch.processes), None) if named is None else named
-
-
 def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
     """The one rank of a job of known size that did not complain of its peer, where all others did."""
     sizes = {int(match[1]) for line in evidence.lines if (match := _WORLD_SIZE.search(line.body))}
@@ -199,29 +350,44 @@ def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
     return silent.pop() if len(silent) == 1 and complained and len(sizes) == 1 else None
 
 
-def _rank_of_pod(launch: LauncherTopology, lines: Sequence[Line], pod: str) -> int | None:
+def _rank_of_pod(report: _Report) -> int | None:
     """The rank of a pod that runs one process, as its number among the job's pods tells: nothing in the log may count
     more ranks than pods."""
+    pod, lines = _pod(report.line), report.lines
+    if not pod:
+        return None
     ranks_by_pod = pod_ranks({name for line in lines if (name := _pod(line))})
     sizes = {int(match[1]) for line in lines if (match := _WORLD_SIZE.search(line.body))}
     ranks = {line.rank for line in lines} - {-1}
-    if launch.agents or not ranks.issubset(ranks_by_pod.values()) or sizes - {len(ranks_by_pod)}:
+    if report.launch.agents or not ranks.issubset(ranks_by_pod.values()) or sizes - {len(ranks_by_pod)}:
         return None
     return ranks_by_pod.get(pod)
 
 
-def _first_failure(launch: LauncherTopology) -> tuple[int | None, str | None]:
+def _first_failure(launch: LauncherTopology) -> _Spot:
     """What failed first according to the launcher: torchelastic's own mark, else the first task that srun reports."""
+    return _marked_first(launch) or _first_child(launch) or _first_task(launch) or (None, None)
+
+
+def _marked_first(launch: LauncherTopology) -> _Spot | None:
+    """The failure that torchelastic's table calls the first, else the one that it dates first."""
     failures = [failure for failure in launch.failures if failure.by_itself]
-    if failures:
-        first = min(failures, key=lambda failure: (not failure.first, failure.time or "~"))
-        return first.rank, first.host or None
-    if launch.children and not launch.failures:
-        return launch.children[0], None
-    exits = [report for report in launch.exits if report.failed and report.ranks]
-    if exits and not launch.agents and len(exits[0].ranks) == 1:
-        return exits[0].ranks[0], exits[0].node or None
-    return None, None
+    if not failures:
+        return None
+    first = min(failures, key=lambda failure: (not failure.first, failure.time or "~"))  # "~" sorts behind all times
+    return first.rank, first.host or None
+
+
+def _first_child(launch: LauncherTopology) -> _Spot | None:
+    return (launch.children[0], None) if launch.children and not launch.failures else None
+
+
+def _first_task(launch: LauncherTopology) -> _Spot | None:
+    """The first report of ended tasks, where it is about a single one, and tasks are ranks."""
+    report = next((report for report in launch.exits if report.failed and report.ranks), None)
+    if report is None or launch.agents or len(report.ranks) > 1:
+        return None
+    return report.ranks[0], report.node or None
 
 
 def _task_on(launch: LauncherTopology, node: str, rank: int | None) -> int | None:
@@ -235,23 +401,9 @@ def _task_on(launch: LauncherTopology, node: str, rank: int | None) -> int | Non
     return exits[0].ranks[0] if exits else None
 
 
-def _node_in(line: Line) -> str | None:
-    if match := mentions.STEP_DAEMON.search(line.text):
-        return match["node"]
-    return next((node for node in mentions.named(Tells.NODE, line.text) if not mentions.is_device(node)), None)
-
-
 def _listed(evidence: Evidence) -> frozenset[str]:
     texts = (line.body for line in evidence.lines if "=" in line.body or ":" in line.body)
     return frozenset(node for text in texts for node in node_lists.listed_nodes(text))
-
-
-def _listed_in(line: Line, listed: frozenset[str]) -> str | None:
-    """The one node of the job's list that a line names which no process of the job printed."""
-    if not listed or line.rank >= 0 or line.task >= 0 or line.node:
-        return None
-    nodes = listed.intersection(_WORD.findall(line.body))
-    return min(nodes) if len(nodes) == 1 else None
 
 
 def is_address(name: str) -> bool:
@@ -260,29 +412,6 @@ def is_address(name: str) -> bool:
 
 def _rank_in(line: Line) -> int | None:
     return next(map(int, mentions.named(Tells.RANK, line.text)), None)
-
-
-def _node_near(lines: Sequence[Line], at: int) -> str | None:
-    """The host in the shell prompt, job mail or message around the line; else the prefix of a parallel shell, provided
-    that lines around it carry other prefixes."""
-    window = lines[max(0, at - _MESSAGE) : at + 3]
-    hosts = (host for line in window for host in mentions.named(Tells.HOST, line.text))
-    prefix = mentions.PARALLEL_SHELL.match(lines[at].text)
-    prefixes = {match[1] for line in window if (match := mentions.PARALLEL_SHELL.match(line.text))}
-    return next(hosts, prefix[1] if prefix and len(prefixes) > 1 else None)
-
-
-def _rank_near(lines: Sequence[Line], at: int) -> int | None:
-    """The rank that the line names, else the rest of its message, else what led up to it; not lines of other ranks."""
-    line = lines[at]
-    after, before = range(at, _end_of_message(lines, at)), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
-    for index in (*after, *before):
-        if _speaker(lines[index]) == _speaker(line) and (index == at or not mentions.process_rank(lines[index].body)):
-            rank = _rank_in(lines[index])
-            if rank is not None:
-                return rank
-    copied = _copied_from(lines, at)
-    return _raised_next(lines, at) if copied is None else copied
 
 
 def _speaker(line: Line) -> tuple[Stream, int, int, str]:

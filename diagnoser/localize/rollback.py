@@ -97,11 +97,16 @@ def _loadable(
     own: Sequence[Checkpoint], way: Sequence[Checkpoint], named: _Named, end: int | None
 ) -> Iterator[tuple[int, str]]:
     """Checkpoints of this attempt from before the break that are written out, without proof that they can be read."""
-    there = {(one.step, one.path) for one in way}
-    for one in own:
-        if not one.is_loadable or one.step is None or end is None or one.step >= end:
+    if end is None:
+        return
+    there = {(checkpoint.step, checkpoint.path) for checkpoint in way}
+    loadable = ((checkpoint.step, checkpoint) for checkpoint in own if checkpoint.is_loadable)
+    for step, checkpoint in loadable:
+        if step is None or step >= end:
             continue
-        if one.phase is None and named.holds(None, one.path):
-            continue
-        if one.phase is None or (one.step, one.path) in there:
-            yield one.step, one.path
+        if checkpoint.phase is not None:
+            listed = (step, checkpoint.path) in there
+        else:  # of a line of the log, which the job's own word outweighs
+            listed = not named.holds(None, checkpoint.path)
+        if listed:
+            yield step, checkpoint.path

@@ -129,12 +129,18 @@ def _slow(samples: Iterable[_Sample]) -> Iterator[tuple[int, float]]:
     for values, waits in _rounds(samples):
         middle = median(values.values()) if len(values) >= _RANKS else 0.0
         for rank, value in values.items() if middle > 0 else ():
-            waited = middle / max(value, 1.0) if middle - value >= _WAITED else 1.0
-            ratios[rank].append(waited if waits else value / middle)
+            ratios[rank].append(_times_slower(value, middle, waits=waits))
     for rank, slower in ratios.items():
         recent = slower[-_WINDOW:]
         if len(recent) >= _ROUNDS and sum(ratio > _TIMES for ratio in recent) >= _MOST * len(recent):
             yield rank, median(recent)
+
+
+def _times_slower(value: float, middle: float, *, waits: bool) -> float:
+    """How many times as long as the median rank a rank takes; of a collective the slow one waits least."""
+    if not waits:
+        return value / middle
+    return middle / max(value, 1.0) if middle - value >= _WAITED else 1.0
 
 
 def _rounds(samples: Iterable[_Sample]) -> list[tuple[dict[int, float], bool]]:

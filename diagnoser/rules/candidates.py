@@ -1,10 +1,10 @@
 """Everything in a log that could be the cause: rule hits, and what exceptions say where no rule knows them."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.model import Evidence, ExitReport, Stream, Traceback
+from diagnoser.model import Evidence, ExitReport, Line, Stream, Traceback
 from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.rules.clean_end import CleanEnd, EndTable
 from diagnoser.rules.engine import Hit
@@ -43,11 +43,13 @@ SIGNALS = {
 """What the signal that ended a process says: who aborts or is killed may have been told to by something else."""
 _VANISHED = FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM
 """What the end of a process says that nobody can tell a code of: usually it was killed."""
-_UNCAUGHT = 1
-"""What Python exits with after an exception that nobody caught. A process that lost its peer and raised ends so: where
-another code is reported, another process ended itself."""
-_TIMED_OUT = 124
-"""What ``timeout`` exits with when it ended the program."""
+_CODES = {
+    1: (FailureType.RUNTIME_ERROR, Role.WRAPPER),
+    124: (FailureType.TIME_LIMIT, Role.SYMPTOM),
+}
+"""What exit codes say. Python exits with 1 after an exception that nobody caught. A process that lost its peer and
+raised ends so: where another code is reported, another process ended itself. ``timeout`` exits with 124 when it ended
+the program."""
 EXIT_CODE, EXIT_SIGNAL = "heuristic:exit_code", "heuristic:exit_signal"
 """Deciders that read the code or the signal of an ended process."""
 _DOWNSTREAM = frozenset(
@@ -125,6 +127,18 @@ class Break:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """A log, and the tables that read it."""
+
+    evidence: Evidence
+    tables: Heuristics
+
+
+_Refinement = Callable[[Candidate, _Log], Candidate]
+"""The candidate as more of the log shows it, or as it was."""
+
+
 def collect(
     evidence: Evidence,
     hits: Sequence[Hit],
@@ -133,40 +147,62 @@ def collect(
     end: CleanEnd | None = None,
 ) -> tuple[Candidate, ...]:
     """At most one candidate per line, in the order of the lines; a benign one where the best rule is benign."""
-    traces = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
-    best: dict[int, Candidate] = {}
-    for hit in hits:
-        if hit.line not in best:
-            best[hit.line] = from_hit(hit, evidence, traces.get(hit.line, -1))
-    best = {line: _demoted_at_exit(c, evidence) for line, c in best.items()}
-    terminations = tuple(_from_terminations(evidence, heuristics))
-    thrown = {reason.line - 1 for reason in terminations}
-    best = {line: replace(c, role=Role.WRAPPER) if line in thrown else c for line, c in best.items()}
+    log = _Log(evidence, heuristics)
+    terminations = tuple(_from_terminations(log))
+    best = _from_rules(hits, log, terminations)
     if loss is not None:
         best.setdefault(loss.line, _from_loss(evidence, loss))
     if end is not None:
         best.setdefault(end.line, _from_end(evidence, end))
     for report in evidence.exits:
-        if (reported := _with_exit(best.get(report.line), report)) is not None:
+        reported = _with_exit(best.get(report.line), report)
+        if reported is not None:
             best[report.line] = reported
-    for candidate in (
-        *_from_traces(evidence, heuristics.exceptions),
-        *terminations,
-        *_from_lines(evidence, heuristics.exceptions),
-    ):
+    for candidate in (*_from_traces(log), *terminations, *_from_lines(log)):
         best.setdefault(candidate.line, candidate)
-    read = (_named_by_context(c, evidence, heuristics.exceptions) for c in best.values())
-    candidates = [_at_assert(_named_by_message(c, evidence, heuristics.keywords), evidence) for c in read]
-    candidates = [_opened(c, candidates, evidence, heuristics) for c in candidates]
-    done = max((c.line for c in candidates if c.type is FailureType.COMPLETED and c.role is Role.ROOT), default=-1)
-    failures = [c for c in candidates if c.line > done and c.role in (Role.ROOT, Role.SYMPTOM)]
-    if all(map(_is_death, failures)):
-        death = min((c.line for c in failures), default=len(evidence.lines))
-        causes = _from_keywords(evidence, set(best), heuristics.keywords)
-        candidates += [c for c in causes if done < c.line < death and not (failures and _is_crash(c))]
-    candidates = [_with_control_flow(c, evidence, heuristics.exceptions) for c in candidates]
-    candidates = [_with_logged(c, evidence) for c in candidates]
+    candidates = [_refined(c, _NAMING, log) for c in best.values()]
+    candidates = [_opened(c, candidates, log) for c in candidates]
+    candidates += _from_last_words(candidates, best.keys(), log)
+    candidates = [_refined(c, _HANDLING, log) for c in candidates]
     return tuple(sorted(candidates, key=lambda c: c.line))
+
+
+def _refined(candidate: Candidate, refinements: Sequence[_Refinement], log: _Log) -> Candidate:
+    for refinement in refinements:
+        candidate = refinement(candidate, log)
+    return candidate
+
+
+def _from_rules(hits: Sequence[Hit], log: _Log, terminations: Sequence[Candidate]) -> dict[int, Candidate]:
+    """The first hit of each line, by line."""
+    traces = {trace.raised: number for number, trace in enumerate(log.evidence.tracebacks)}
+    best: dict[int, Candidate] = {}
+    for hit in hits:
+        if hit.line not in best:
+            candidate = from_hit(hit, log.evidence, traces.get(hit.line, -1))
+            best[hit.line] = _demoted_at_exit(candidate, log.evidence)
+    for termination in terminations:
+        thrown = termination.line - 1  # says no more than that there is an exception; the line below says which
+        if thrown in best:
+            best[thrown] = replace(best[thrown], role=Role.WRAPPER)
+    return best
+
+
+def _from_last_words(candidates: Sequence[Candidate], covered: Collection[int], log: _Log) -> list[Candidate]:
+    """What the words of the last lines say, where since the last clean end nothing tells why a process ended.
+
+    covered: lines that are candidates already.
+    """
+    completed = (c.line for c in candidates if c.type is FailureType.COMPLETED and c.role is Role.ROOT)
+    done = max(completed, default=-1)
+    failures = [c for c in candidates if c.line > done and c.role in (Role.ROOT, Role.SYMPTOM)]
+    if not all(map(_is_death, failures)):
+        return []
+    death = min((c.line for c in failures), default=len(log.evidence.lines))
+    causes = [c for c in _from_keywords(log.evidence, covered, log.tables.keywords) if done < c.line < death]
+    if not failures:
+        return causes
+    return [c for c in causes if not _is_crash(c)]  # words of a crash say no more than the death does
 
 
 def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
@@ -202,41 +238,60 @@ def _asked(rule: Rule, body: str) -> Action | None:
 def _with_exit(candidate: Candidate | None, report: ExitReport) -> Candidate | None:
     """What the report of a process's end makes of its line. A rule that knows the line keeps its type; one that sees a
     mere wrapper there knows less than the code does."""
-    carries = report.signal is not None and candidate is not None and candidate.specificity <= Specificity.CLASS
-    if candidate is not None and candidate.role is not Role.WRAPPER and not carries:
-        rank = report.ranks[0] if len(report.ranks) == 1 else None
-        rank, node = rank if candidate.rank is None else candidate.rank, candidate.node or report.node or None
-        return replace(candidate, rank=rank, node=node, exit=True) if report.failed else candidate
-    return _from_exit(report) if report.failed else candidate
+    if not report.failed:
+        return candidate
+    if candidate is None or _outweighs(report, candidate):
+        return _from_exit(report)
+    rank = _only_rank(report) if candidate.rank is None else candidate.rank
+    return replace(candidate, rank=rank, node=candidate.node or report.node or None, exit=True)
+
+
+def _outweighs(report: ExitReport, candidate: Candidate) -> bool:
+    """Whether the report says more than the candidate of its line."""
+    by_signal = report.signal is not None and candidate.specificity <= Specificity.CLASS
+    return by_signal or candidate.role is Role.WRAPPER
+
+
+def _only_rank(report: ExitReport) -> int | None:
+    return report.ranks[0] if len(report.ranks) == 1 else None
 
 
 def _from_exit(report: ExitReport) -> Candidate:
-    type_, role = (FailureType.RUNTIME_ERROR, Role.SYMPTOM) if report.code else _VANISHED
-    if report.code == _UNCAUGHT:
-        role = Role.WRAPPER
-    if report.code == _TIMED_OUT:
-        type_, role = FailureType.TIME_LIMIT, Role.SYMPTOM
-    how = f"code {report.code}" if report.code else f"signal {report.signal}" if report.signal else "no word of its own"
-    if report.signal is not None:
-        type_, role = SIGNALS.get(report.signal, (FailureType.RUNTIME_ERROR, Role.WRAPPER))
+    kind, role = _meaning(report)
     return Candidate(
         line=report.line,
-        type=type_,
+        type=kind,
         role=role,
         by=EXIT_CODE if report.code else EXIT_SIGNAL,
-        why=f"{report.launcher} reports that the process ended with {how}",
+        why=f"{report.launcher} reports that the process ended with {_how(report)}",
         exit=True,
         specificity=Specificity.CLASS if report.code or report.signal is None else Specificity.FAMILY,
         explains=_DOWNSTREAM,
         blame=Blame.SELF,
-        rank=report.ranks[0] if len(report.ranks) == 1 else None,
+        rank=_only_rank(report),
         node=report.node or None,
         maturity=Maturity.STABLE,
         mitigation="Read what this process printed last; where it printed nothing, the kernel log of its node.",
     )
 
 
-def _with_logged(candidate: Candidate, evidence: Evidence) -> Candidate:
+def _meaning(report: ExitReport) -> tuple[FailureType, Role]:
+    """Type and role that the signal says, else the code."""
+    if report.signal is not None:
+        return SIGNALS.get(report.signal, (FailureType.RUNTIME_ERROR, Role.WRAPPER))
+    if report.code:
+        return _CODES.get(report.code, (FailureType.RUNTIME_ERROR, Role.SYMPTOM))
+    return _VANISHED
+
+
+def _how(report: ExitReport) -> str:
+    if report.code:
+        return f"code {report.code}"
+    return f"signal {report.signal}" if report.signal else "no word of its own"
+
+
+def _with_logged(candidate: Candidate, log: _Log) -> Candidate:
+    evidence = log.evidence
     if candidate.trace >= 0 and is_harmless(evidence, evidence.tracebacks[candidate.trace]):
         return replace(candidate, role=Role.BENIGN)
     failing = category_of(candidate.type) is not Category.NONE and candidate.role in (Role.ROOT, Role.SYMPTOM)
@@ -245,32 +300,45 @@ def _with_logged(candidate: Candidate, evidence: Evidence) -> Candidate:
     return replace(candidate, logged=True, goes_on=goes_on(evidence, candidate.line, candidate.trace))
 
 
-def _with_control_flow(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:
-    if candidate.trace < 0:
+def _with_control_flow(candidate: Candidate, log: _Log) -> Candidate:
+    trace = _trace_of(candidate, log)
+    if trace is None:
         return candidate
-    trace = evidence.tracebacks[candidate.trace]
     tried = candidate.type is FailureType.FILE_NOT_FOUND_ERROR and bool(_TRIES.search(" ".join(trace.frames[-1:])))
-    return replace(candidate, control_flow=True) if tried or table.is_control_flow(trace.exception) else candidate
+    on_purpose = tried or log.tables.exceptions.is_control_flow(trace.exception)
+    return replace(candidate, control_flow=True) if on_purpose else candidate
 
 
-def _named_by_context(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> Candidate:
+def _trace_of(candidate: Candidate, log: _Log) -> Traceback | None:
+    return log.evidence.tracebacks[candidate.trace] if candidate.trace >= 0 else None
+
+
+def _named_by_context(candidate: Candidate, log: _Log) -> Candidate:
     """A rule that knows only the class of an exception, or that of a broken file, knows less than the place does where
     it was raised: a checkpoint that is cut or does not fit is one whatever class carries it."""
     broken_file = candidate.type is FailureType.DATASET_LOADING_ERROR
-    if candidate.role is not Role.ROOT or not (candidate.specificity <= Specificity.CLASS or broken_file):
+    vague = candidate.specificity <= Specificity.CLASS or broken_file
+    trace = _trace_of(candidate, log)
+    shown = trace is not None or candidate.raised
+    if candidate.role is not Role.ROOT or not vague or not shown:
         return candidate
-    trace = evidence.tracebacks[candidate.trace] if candidate.trace >= 0 else None
-    if trace is None and not candidate.raised:
-        return candidate
-    message = f"{trace.exception}: {trace.message}" if trace else evidence.lines[candidate.line].body
-    stated = table.by_status(trace.message) if trace and not broken_file else None
-    kind = table.in_context(stated or candidate.type, message, trace.frames if trace else ()) or stated
-    kind = kind or _named_by_outer(candidate, evidence, table)
+    message = f"{trace.exception}: {trace.message}" if trace else log.evidence.lines[candidate.line].body
+    kind = _kind_in_context(candidate, trace, message, log)
     if kind is None:
         return candidate
     why = "the status, the subject or the place of the exception says more than its class"
     named = _renamed(candidate, kind, "heuristic:exception_context", why)
-    return replace(named, action=table.action(kind, message))
+    return replace(named, action=log.tables.exceptions.action(kind, message))
+
+
+def _kind_in_context(candidate: Candidate, trace: Traceback | None, message: str, log: _Log) -> FailureType | None:
+    """The type by subject and place, else by the status in the message, else by the exceptions raised from this one."""
+    table = log.tables.exceptions
+    stated, frames = None, trace.frames if trace else ()
+    if trace and candidate.type is not FailureType.DATASET_LOADING_ERROR:
+        stated = table.by_status(trace.message)
+    kind = table.in_context(stated or candidate.type, message, frames)
+    return kind or stated or _named_by_outer(candidate, log.evidence, table)
 
 
 def _named_by_outer(candidate: Candidate, evidence: Evidence, table: ExceptionTable) -> FailureType | None:
@@ -284,13 +352,13 @@ def _named_by_outer(candidate: Candidate, evidence: Evidence, table: ExceptionTa
     return kind
 
 
-def _named_by_message(candidate: Candidate, evidence: Evidence, keywords: KeywordClassifier) -> Candidate:
+def _named_by_message(candidate: Candidate, log: _Log) -> Candidate:
     """An exception whose class says nothing gets its type from its message, where keywords recognise that."""
     printed = candidate.raised or candidate.by == "heuristic:exception_line"
     if candidate.type is not FailureType.RUNTIME_ERROR or candidate.specificity > Specificity.CLASS or not printed:
         return candidate
-    trace = evidence.tracebacks[candidate.trace] if candidate.trace >= 0 else None
-    kind = keywords.says(trace.message if trace else evidence.lines[candidate.line].body)
+    trace = _trace_of(candidate, log)
+    kind = log.tables.keywords.says(trace.message if trace else log.evidence.lines[candidate.line].body)
     return _renamed(candidate, kind, "heuristic:words", candidate.why) if kind else candidate
 
 
@@ -299,21 +367,25 @@ def _renamed(candidate: Candidate, kind: FailureType, by: str, why: str) -> Cand
     return replace(candidate, type=kind, by=by, why=why, mitigation="", action=None, maturity=None)
 
 
-def _opened(candidate: Candidate, candidates: Sequence[Candidate], evidence: Evidence, tables: Heuristics) -> Candidate:
+def _opened(candidate: Candidate, candidates: Sequence[Candidate], log: _Log) -> Candidate:
     """An exception that only quotes another: a wrapper where the quoted one was read, else named by what it quotes."""
-    trace = evidence.tracebacks[candidate.trace] if candidate.trace >= 0 else None
-    if (
-        trace is None
-        or candidate.role is not Role.ROOT
-        or not tables.exceptions.is_carrier(trace.exception, trace.message)
-    ):
+    trace = _trace_of(candidate, log)
+    if trace is None or candidate.role is not Role.ROOT:
         return candidate
-    quoted = list(_quoted(evidence, trace))
-    if any(other.raised and other.role is Role.ROOT and other.line in quoted for other in candidates):
+    if not log.tables.exceptions.is_carrier(trace.exception, trace.message):
+        return candidate
+    quoted = list(_quoted(log.evidence, trace))
+    if any(_is_raised_root(other) and other.line in quoted for other in candidates):
         return replace(candidate, role=Role.WRAPPER)
-    kinds = (tables.keywords.says(evidence.lines[index].body) for index in quoted)
-    kind = next((kind for kind in kinds if kind), None) if candidate.specificity <= Specificity.CLASS else None
+    if candidate.specificity > Specificity.CLASS:
+        return candidate
+    kinds = (log.tables.keywords.says(log.evidence.lines[index].body) for index in quoted)
+    kind = next(filter(None, kinds), None)
     return _renamed(candidate, kind, "heuristic:words", candidate.why) if kind else candidate
+
+
+def _is_raised_root(candidate: Candidate) -> bool:
+    return candidate.raised and candidate.role is Role.ROOT
 
 
 def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
@@ -321,8 +393,7 @@ def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
     raised = evidence.lines[trace.raised]
     for index in range(trace.raised + 1, min(len(evidence.lines), trace.raised + _QUOTED)):
         line = evidence.lines[index]
-        same_voice = line.stream == raised.stream and line.rank == raised.rank
-        if same_voice and line.number - raised.number <= _QUOTED and not line.body.startswith("  "):
+        if _same_voice(line, raised) and line.number - raised.number <= _QUOTED and not line.body.startswith("  "):
             yield index
 
 
@@ -335,30 +406,42 @@ def _is_crash(candidate: Candidate) -> bool:
     return candidate.type is FailureType.SEGMENTATION_FAULT
 
 
-def _from_terminations(evidence: Evidence, tables: Heuristics) -> Iterator[Candidate]:
+def _from_terminations(log: _Log) -> Iterator[Candidate]:
     """What an uncaught C++ exception says: it caused the abort that is reported afterwards."""
-    for index, line in enumerate(evidence.lines[:-1]):
+    lines = log.evidence.lines
+    for index, line in enumerate(lines[:-1]):
         thrown = _THROWN.search(line.body)
-        below = evidence.lines[index + 1]
-        what = _WHAT.match(below.body) if thrown and below.stream == line.stream and below.rank == line.rank else None
-        if not thrown or not what:
+        if not thrown:
             continue
-        reading = tables.exceptions.read(thrown["name"], what["message"])
-        kind = tables.keywords.says(what["message"]) if reading.generic else reading.type
-        if kind is None and thrown["name"].endswith(_PROGRAM_ERRORS):
-            continue  # a bug in native code: the abort names it as well as can be
-        yield Candidate(
-            line=index + 1,
-            type=kind or reading.type,
-            role=Role.SYMPTOM,
-            by="heuristic:words" if kind and reading.generic else "heuristic:exception_class",
-            why=f"an uncaught {thrown['name']} ended the process",
-            specificity=Specificity.CLASS if reading.generic else Specificity.FAMILY,
-            explains=_AFTER_ABORT,
-            blame=Blame.SELF,
-            rank=line.rank if line.rank >= 0 else None,
-            raised=True,
-        )
+        below = lines[index + 1]
+        what = _WHAT.match(below.body) if _same_voice(line, below) else None
+        if what:
+            yield from _from_termination(index + 1, line.rank, thrown["name"], what["message"], log.tables)
+
+
+def _same_voice(line: Line, other: Line) -> bool:
+    """Whether one process printed both, as far as can be told."""
+    return line.stream == other.stream and line.rank == other.rank
+
+
+def _from_termination(index: int, rank: int, name: str, message: str, tables: Heuristics) -> Iterator[Candidate]:
+    """One candidate, or none. index: of the line with the message."""
+    reading = tables.exceptions.read(name, message)
+    kind = tables.keywords.says(message) if reading.generic else reading.type
+    if kind is None and name.endswith(_PROGRAM_ERRORS):
+        return  # a bug in native code: the abort names it as well as can be
+    yield Candidate(
+        line=index,
+        type=kind or reading.type,
+        role=Role.SYMPTOM,
+        by="heuristic:words" if kind and reading.generic else "heuristic:exception_class",
+        why=f"an uncaught {name} ended the process",
+        specificity=Specificity.CLASS if reading.generic else Specificity.FAMILY,
+        explains=_AFTER_ABORT,
+        blame=Blame.SELF,
+        rank=rank if rank >= 0 else None,
+        raised=True,
+    )
 
 
 def _from_keywords(evidence: Evidence, covered: Collection[int], keywords: KeywordClassifier) -> list[Candidate]:
@@ -379,13 +462,19 @@ def _from_keywords(evidence: Evidence, covered: Collection[int], keywords: Keywo
     return candidates
 
 
-def _at_assert(candidate: Candidate, evidence: Evidence) -> Candidate:
+def _at_assert(candidate: Candidate, log: _Log) -> Candidate:
     """A bare AssertionError says nothing: point at the line of the assert statement."""
-    trace = evidence.tracebacks[candidate.trace] if candidate.trace >= 0 else None
+    trace = _trace_of(candidate, log)
     if trace is None or trace.exception != "AssertionError" or trace.message.strip():
         return candidate
-    asserts = [index for index in trace.lines if evidence.lines[index].body.lstrip().startswith("assert ")]
+    asserts = [index for index in trace.lines if log.evidence.lines[index].body.lstrip().startswith("assert ")]
     return replace(candidate, line=asserts[-1]) if asserts else candidate
+
+
+_NAMING: tuple[_Refinement, ...] = (_named_by_context, _named_by_message, _at_assert)
+"""What an exception is, and where, by more than its class."""
+_HANDLING: tuple[_Refinement, ...] = (_with_control_flow, _with_logged)
+"""Whether the program handled it."""
 
 
 def _demoted_at_exit(candidate: Candidate, evidence: Evidence) -> Candidate:
@@ -426,7 +515,8 @@ def _from_end(evidence: Evidence, end: CleanEnd) -> Candidate:
     )
 
 
-def _from_traces(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate]:
+def _from_traces(log: _Log) -> Iterator[Candidate]:
+    evidence, table = log.evidence, log.tables.exceptions
     for number, trace in enumerate(evidence.tracebacks):
         reading = table.read(trace.exception, trace.message, trace.frames)
         yield Candidate(
@@ -443,8 +533,9 @@ def _from_traces(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidat
         )
 
 
-def _from_lines(evidence: Evidence, table: ExceptionTable) -> Iterator[Candidate]:
+def _from_lines(log: _Log) -> Iterator[Candidate]:
     """Exception lines outside joined tracebacks: truncated logs, loggers that print only the last line."""
+    evidence, table = log.evidence, log.tables.exceptions
     traced = {index for trace in evidence.tracebacks for index in trace.lines}
     for index, line in enumerate(evidence.lines):
         if index in traced or not any(mark in line.body for mark in _NAMED):

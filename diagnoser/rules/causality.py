@@ -74,14 +74,23 @@ def decide(
 def _dismiss_handled(candidate_set: CandidateSet) -> None:
     """An error that the program logged, saying how it goes on, is not why it fails of something else later."""
     later = [c for c in candidate_set.open if c.role is Role.ROOT and not c.logged]
-    handled = [
-        c for c in candidate_set.open if c.goes_on and any(o.line > c.line and o.type is not c.type for o in later)
-    ]
-    types, last = {c.type for c in handled}, max((c.line for c in handled), default=-1)
+    handled = [c for c in candidate_set.open if c.goes_on and _fails_otherwise(c, later)]
+    if not handled:
+        return
+    types, last = {c.type for c in handled}, max(c.line for c in handled)
     candidate_set.dismiss(
         RejectionReason.RECOVERED,
-        lambda c: c in handled or (c.role is Role.SYMPTOM and c.type in types and c.line <= last + _DETAILS),
+        lambda c: c in handled or (c.type in types and _is_detail(c, last)),
     )
+
+
+def _is_detail(candidate: Candidate, last: int) -> bool:
+    """Whether the line may be one of the details of an error that was logged at ``last``, or earlier."""
+    return candidate.role is Role.SYMPTOM and candidate.line <= last + _DETAILS
+
+
+def _fails_otherwise(candidate: Candidate, later: Sequence[Candidate]) -> bool:
+    return any(other.line > candidate.line and other.type is not candidate.type for other in later)
 
 
 def _dismiss_habits(candidate_set: CandidateSet) -> None:
@@ -222,15 +231,26 @@ def _choose_root(candidate_set: CandidateSet, evidence: Evidence) -> CausalResul
         return CausalResult(None, tuple(candidate_set.dismissed))
     first = candidate_set.open[0]
     nearby = [c for c in candidate_set.open if _same_story(first, c, evidence)]
-    root = max(nearby, key=lambda c: (c.specificity, -c.line))
-    same_type = [c for c in nearby if c.type is root.type and c.specificity >= root.specificity - _AS_EXACT]
-    raised = [c for c in same_type if c.raised and c.specificity > Specificity.CLASS and not _is_none(c)]
-    root = root if root.raised or not raised else max(raised, key=lambda c: (c.specificity, -c.line))
+    root = _most_exact(nearby)
     for candidate in candidate_set.open:
         if candidate is not root:
             candidate_set.dismissed.append((candidate, _why_later(root, candidate)))
     rejected = tuple(sorted(candidate_set.dismissed, key=lambda pair: pair[0].line))
     return CausalResult(_with_rank_of_repetition(root, nearby), rejected)
+
+
+def _most_exact(nearby: Sequence[Candidate]) -> Candidate:
+    """The most specific candidate, else the first; for a log line the raised exception that says nearly as much."""
+    root = max(nearby, key=_exactness)
+    if root.raised:
+        return root
+    same_type = [c for c in nearby if c.type is root.type and c.specificity >= root.specificity - _AS_EXACT]
+    raised = [c for c in same_type if c.raised and c.specificity > Specificity.CLASS and not _is_none(c)]
+    return max(raised, key=_exactness, default=root)
+
+
+def _exactness(candidate: Candidate) -> tuple[int, int]:
+    return candidate.specificity, -candidate.line
 
 
 def _with_rank_of_repetition(root: Candidate, nearby: Sequence[Candidate]) -> Candidate:

@@ -8,8 +8,9 @@ trained. A bare ``done`` may come from the script around it, which prints it aft
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -88,6 +89,10 @@ class EndTable:
             for part in (table.run, table.closing, table.part)
         )
 
+    def says_end(self, body: str, *, closing: bool) -> bool:
+        """Whether the line says that the run is over. closing: it stands where words count that do not say what is."""
+        return self.says_run(body) or (closing and self.says_closing(body))
+
     def says_run(self, body: str) -> bool:
         """Whether the line says that the run is over, and not in failure."""
         return self._says(self._run, body)
@@ -138,30 +143,40 @@ def find(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) 
     """
     steps = [point for point in evidence.progress if point.step is not None]
     trained = max(Counter(point.rank for point in steps).values(), default=0) > _TRAINED
+    traced = frozenset(chain.from_iterable(trace.lines for trace in evidence.tracebacks))
+    for index, left in _last_words(evidence, advanced):
+        if index in traced or _is_quoted(evidence.lines, index):
+            continue
+        body = evidence.lines[index].body
+        if table.says_end(body, closing=trained and left < _CLOSING):
+            return _stated_end(evidence, index, steps)
+    return _at_total(evidence, steps) if trained else None
+
+
+def _last_words(evidence: Evidence, advanced: Callable[[Line], bool]) -> Iterator[tuple[int, int]]:
+    """Lines near the ends of the job's streams with no step after them, the newest first: their indices, and how many
+    lines of their stream follow."""
     last_number = {line.stream: line.number for line in sorted(evidence.lines, key=lambda line: line.number)}
-    voices: set[str] | None = None
-    traced = {index for trace in evidence.tracebacks for index in trace.lines}
     over = set[Stream]()
     for index in range(len(evidence.lines) - 1, -1, -1):
         line = evidence.lines[index]
         left = last_number[line.stream] - line.number
         if not line.stream.from_job or left > _LAST_WORDS or line.stream in over:
             continue
-        if advanced(line) or _is_frame(line.body):
-            if line.is_dated:
-                break
+        if not (advanced(line) or _is_frame(line.body)):
+            yield index, left
+        elif line.is_dated:
+            return
+        else:
             over.add(line.stream)  # what other streams say may have been said later
-            continue
-        if index in traced or _is_quoted(evidence.lines, index):
-            continue
-        run = table.says_run(line.body)
-        if not run and not (trained and left < _CLOSING and table.says_closing(line.body)):
-            continue
-        voices = _voices(evidence, steps) if voices is None else voices
-        own = voice(line.body) in voices or _counts(line.body, steps)
-        why = "the process says so after its last step" if own else "the last words of the log say so"
-        return CleanEnd(index, why, Specificity.FAMILY if own else Specificity.CLASS)
-    return _at_total(evidence, steps) if trained else None
+
+
+def _stated_end(evidence: Evidence, index: int, steps: Sequence[Progress]) -> CleanEnd:
+    """The end that a line states: the process that trained is trusted more than a script around it."""
+    body = evidence.lines[index].body
+    if voice(body) in _voices(evidence, steps) or _counts(body, steps):
+        return CleanEnd(index, "the process says so after its last step", Specificity.FAMILY)
+    return CleanEnd(index, "the last words of the log say so", Specificity.CLASS)
 
 
 def _is_frame(body: str) -> bool:
@@ -215,22 +230,32 @@ def _at_total(evidence: Evidence, steps: Sequence[Progress]) -> CleanEnd | None:
     index = next((i for i, line in enumerate(evidence.lines) if line.number == last.line), None)
     if index is None or last.step is None or end - last.line > _LAST_WORDS:
         return None
-    counted = [(int(match[1]), int(match[2])) for match in _COUNTED.finditer(evidence.lines[index].text)]
-    stated = {
-        int(next(filter(None, match.groups())))
-        for line in evidence.lines[:index]
-        for match in _STATED.finditer(line.body[:_LONGEST])
-    }
     if _raises_after(evidence, index) or _in_earlier_epoch(evidence.lines[: index + 1]):
         return None
-    interval = _interval({point.step for point in steps if point.step is not None})
-    if any(step == total == last.step for step, total in counted):
+    if _counts_to(evidence.lines[index], last.step):
         return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
-    if len(stated) == 1 and last.step <= min(stated) < last.step + max(interval, 2):
-        return CleanEnd(
-            index, f"step {last.step} is the last of the {min(stated)} that were asked for", Specificity.CLASS
-        )
-    return None
+    stated = _stated_totals(evidence.lines[:index])
+    return _at_stated_total(index, last.step, steps, stated.pop()) if len(stated) == 1 else None
+
+
+def _at_stated_total(index: int, last: int, steps: Sequence[Progress], total: int) -> CleanEnd | None:
+    """The last step, if another one that is printed would be beyond the total."""
+    interval = _interval({point.step for point in steps if point.step is not None})
+    if not last <= total < last + max(interval, 2):
+        return None
+    return CleanEnd(index, f"step {last} is the last of the {total} that were asked for", Specificity.CLASS)
+
+
+def _counts_to(line: Line, last: int) -> bool:
+    """Whether the line counts to the last step, as ``300/300`` does."""
+    counted = ((int(match[1]), int(match[2])) for match in _COUNTED.finditer(line.text))
+    return any(step == total == last for step, total in counted)
+
+
+def _stated_totals(lines: Iterable[Line]) -> set[int]:
+    """How many steps the run is to make, as configurations print it."""
+    matches = (match for line in lines for match in _STATED.finditer(line.body[:_LONGEST]))
+    return {int(next(filter(None, match.groups()))) for match in matches}
 
 
 def _raises_after(evidence: Evidence, index: int) -> bool:

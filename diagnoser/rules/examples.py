@@ -37,7 +37,8 @@ def _mismatches(rule: Rule, match: Match, engine: Engine, digest: Digester) -> I
     if not hits:
         anchored = any(anchor in line.body for line in evidence.lines for anchor in rule.anchors)
         yield "the rule does not hit" if anchored else "no line carries any of the rule's anchors"
-    for name in ("rank", "node", "gpu") if hits else ():
+        return
+    for name in ("rank", "node", "gpu"):
         wanted, extracted = getattr(match, name), {_extracted(name, hit, evidence) for hit in hits} - {None}
         if wanted is not None and wanted not in extracted:
             yield f"{name}: expected {wanted!r}, extracted {sorted(map(str, extracted)) or 'nothing'}"

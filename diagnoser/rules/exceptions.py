@@ -101,11 +101,12 @@ class ExceptionTable:
         """exception: dotted class as printed; message: what follows it; frames: of its traceback, outermost first."""
         name = _CLASS_SEPARATOR.split(exception)[-1]
         stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
-        kind = stated or self._types.get(name) or self._by_suffix(name) or self._by_start(name, message)
-        generic = kind is None or (stated is None and name in self._table.uninformative)
-        kind = kind or FailureType.RUNTIME_ERROR
-        by_context = self.in_context(kind, f"{exception}: {message}", frames)
-        return ExceptionReading(by_context or kind, self._role(name, message), generic and by_context is None)
+        kind = stated or self._by_class(name, message)
+        by_context = self.in_context(kind or FailureType.RUNTIME_ERROR, f"{exception}: {message}", frames)
+        if by_context is not None:
+            return ExceptionReading(by_context, self._role(name, message))
+        vague = kind is None or (stated is None and name in self._table.uninformative)
+        return ExceptionReading(kind or FailureType.RUNTIME_ERROR, self._role(name, message), generic=vague)
 
     def in_context(self, kind: FailureType, message: str, frames: Sequence[str]) -> FailureType | None:
         """The type of an exception that reads as ``kind``, where its subject or the place says another; else None.
@@ -152,6 +153,9 @@ class ExceptionTable:
 
     def _by_module(self, exception: str) -> FailureType | None:
         return next((kind for kind, names in self._table.modules.items() if exception.startswith(names)), None)
+
+    def _by_class(self, name: str, message: str) -> FailureType | None:
+        return self._types.get(name) or self._by_suffix(name) or self._by_start(name, message)
 
     def _by_suffix(self, name: str) -> FailureType | None:
         return next((kind for suffix, kind in self._table.suffixes.items() if name.endswith(suffix)), None)

@@ -1,6 +1,6 @@
 """What faults of nodes explain, `rules/node_faults.yaml`: a lost GPU does not explain a shape mismatch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -115,19 +115,23 @@ def _mistakes(table: _NodeFaultFile, ruleset: RuleSet) -> list[_Mistake]:
     seen = set[FailureType]()
     for number, row in enumerate(table.faults):
         where = ("faults", number)
-        for index, kind in enumerate(row.types):
-            if kind in seen:
-                mistakes.append(((*where, "types", index), f"'{kind}' appears twice"))
-            if category_of(kind) not in (Category.INFRASTRUCTURE, Category.FRAMEWORK):
-                mistakes.append(((*where, "types", index), f"'{kind}' is no fault of a node"))
-            seen.add(kind)
+        mistakes += [((*where, "types", index), why) for index, why in _fault_mistakes(row.types, seen)]
         mistakes += [((*where, "explains", index), why) for index, why in _type_mistakes(row.explains, ruleset)]
         single = [name for name in row.deciders if name not in table.deciders]
-        mistakes += [
-            ((*where, "deciders", row.deciders.index(single[index])), why)
-            for index, why in _decider_mistakes(single, known)
-        ]
+        for index, why in _decider_mistakes(single, known):
+            mistakes.append(((*where, "deciders", row.deciders.index(single[index])), why))
     return mistakes
+
+
+def _fault_mistakes(kinds: Iterable[FailureType], seen: set[FailureType]) -> Iterator[tuple[int, str]]:
+    """Indices of types that stand twice, or that no node has. seen: types of the rows before; those of this one are
+    added."""
+    for index, kind in enumerate(kinds):
+        if kind in seen:
+            yield index, f"'{kind}' appears twice"
+        if category_of(kind) not in (Category.INFRASTRUCTURE, Category.FRAMEWORK):
+            yield index, f"'{kind}' is no fault of a node"
+        seen.add(kind)
 
 
 def _type_mistakes(names: Iterable[FailureType | str], ruleset: RuleSet) -> list[tuple[int, str]]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from diagnoser.model import Evidence, Mark
+from diagnoser.model import Evidence, Line, Mark
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.keyword_classifier import KeywordClassifier
@@ -81,14 +81,20 @@ def _from_words(
     if not any(0 < point.time < begin for point in evidence.progress):
         return  # the first collective of all: what is printed at the start of a run is no fault
     for index, line in enumerate(evidence.lines):
-        complains = line.mark is Mark.SEVERITY and not _CALM.search(line.body)
-        if index in covered or not complains or not begin <= line.time <= end:
+        if index in covered or not begin <= line.time <= end:
             continue
-        kind = keywords.says(line.body)
+        kind = _complaint(line, keywords)
         if kind is not None and _is_device(kind):
             why = "its words speak of a fault at the moment from which a collective waited until it timed out"
             rank = line.rank if line.rank >= 0 else None
             yield Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=rank, precursor=True)
+
+
+def _complaint(line: Line, keywords: KeywordClassifier) -> FailureType | None:
+    """What a line complains of; None for one in a calm voice."""
+    if line.mark is not Mark.SEVERITY or _CALM.search(line.body):
+        return None
+    return keywords.says(line.body)
 
 
 def _is_device(kind: FailureType) -> bool:

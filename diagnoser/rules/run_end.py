@@ -67,7 +67,7 @@ def resolve_end(
     first, last = ordered[0], ordered[-1]
     if any(_may_precede(c, first, evidence) and _led_to(c, first) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c in ordered)
-    elif went_on(last) and any(c.line > last.line and _comes_after(c, last) for c in candidate_set.open):
+    elif went_on(last) and _has_later_outcome(candidate_set, last):
         candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= last.line)
     else:
         candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.line > first.line)
@@ -89,22 +89,32 @@ def _resolve_earlier_ends(candidate_set: CandidateSet, begins: Sequence[int]) ->
 def _resolve_completed(
     candidate_set: CandidateSet, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool
 ) -> None:
-    completed = [c for c in candidate_set.open if is_end(c) and c.type is FailureType.COMPLETED]
-    survived = [c.line for c in completed if went_on(c)]
-    if survived and any(c.line > survived[-1] and c.role in (Role.ROOT, Role.SYMPTOM) for c in candidate_set.open):
-        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= survived[-1])
-        completed = [c for c in completed if c.line > survived[-1]]
+    _dismiss_survived_ends(candidate_set, went_on)
+    completed = _completed(candidate_set)
     if not completed:
         return
     last = completed[-1]
     traced = {line for trace in evidence.tracebacks for line in trace.lines}
     if any(_belies(c, last) or _died_apart(c, last, evidence, traced) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.VAGUE_END, lambda c: c.type is FailureType.COMPLETED)
-    elif diverged or any(_contradicts(c, last, evidence, traced, again=went_on(last)) for c in candidate_set.open):
+    elif diverged:
         candidate_set.dismiss(RejectionReason.LATER, lambda c: c.type is FailureType.COMPLETED)
-        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line < last.line and not diverged)
+    elif any(_contradicts(c, last, evidence, traced, again=went_on(last)) for c in candidate_set.open):
+        candidate_set.dismiss(RejectionReason.LATER, lambda c: c.type is FailureType.COMPLETED)
+        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line < last.line)
     else:
         candidate_set.dismiss(RejectionReason.FINISHED, lambda c: not is_end(c))
+
+
+def _completed(candidate_set: CandidateSet) -> list[Candidate]:
+    return [c for c in candidate_set.open if is_end(c) and c.type is FailureType.COMPLETED]
+
+
+def _dismiss_survived_ends(candidate_set: CandidateSet, went_on: Callable[[Candidate], bool]) -> None:
+    """A clean end after which training went on ended another run, where something came of the one that follows."""
+    survived = [c.line for c in _completed(candidate_set) if went_on(c)]
+    if survived and any(c.line > survived[-1] and c.role in (Role.ROOT, Role.SYMPTOM) for c in candidate_set.open):
+        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= survived[-1])
 
 
 def _belies(candidate: Candidate, end: Candidate) -> bool:
@@ -114,10 +124,14 @@ def _belies(candidate: Candidate, end: Candidate) -> bool:
     near = end.line - candidate.line <= SAME_STORY
     if end.by.startswith("rule:"):
         return end.specificity <= Specificity.CLASS and near and is_fault(candidate)
-    if candidate.exit:
-        return True
-    failing = candidate.role in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER)
-    return failing and (end.specificity <= Specificity.CLASS or (near and candidate.raised))
+    return candidate.exit or _belies_words(candidate, end, near=near)
+
+
+def _belies_words(candidate: Candidate, end: Candidate, *, near: bool) -> bool:
+    """The same for an end that no rule knows, and a failure before it that is no reported end of a process."""
+    if candidate.role not in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER):
+        return False
+    return end.specificity <= Specificity.CLASS or (near and candidate.raised)
 
 
 def _died_apart(candidate: Candidate, end: Candidate, evidence: Evidence, traced: Collection[int]) -> bool:
@@ -142,16 +156,28 @@ def _contradicts(
         return False
     if again:
         return True
-    if candidate.exit and "all" in end.explains:
+    if candidate is end or _is_of_leaving_peer(candidate):
         return False
     if candidate.logged and spoke_on(evidence, candidate.line, traced):
         return False
-    if candidate.type is FailureType.CANCELLED and candidate.role is Role.SYMPTOM:
-        return "all" not in end.explains
-    if candidate.type in LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised:
-        return False
-    same_step = min(evidence.lines[candidate.line].task, evidence.lines[end.line].task) >= 0
-    return candidate is not end and not ("all" in end.explains and same_step)
+    verdict_of_step = "all" in end.explains
+    return not (verdict_of_step and _is_of_step(candidate, end, evidence))
+
+
+def _is_of_leaving_peer(candidate: Candidate) -> bool:
+    return candidate.type in LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised
+
+
+def _is_of_step(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
+    """Whether the candidate is about tasks of the step that ``end`` is the verdict on: the end of one, its
+    cancellation, or a line that one printed."""
+    if candidate.exit or (candidate.type is FailureType.CANCELLED and candidate.role is Role.SYMPTOM):
+        return True
+    return min(evidence.lines[candidate.line].task, evidence.lines[end.line].task) >= 0
+
+
+def _has_later_outcome(candidate_set: CandidateSet, end: Candidate) -> bool:
+    return any(c.line > end.line and _comes_after(c, end) for c in candidate_set.open)
 
 
 def _comes_after(candidate: Candidate, end: Candidate) -> bool:

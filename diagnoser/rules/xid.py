@@ -5,7 +5,7 @@ action that NVIDIA's catalogue asks for: by the code, by the registers of NVLink
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Literal
@@ -154,14 +154,19 @@ class XidTable(StrictModel):
             stated = match["stated"].strip()
             return self._guidance(row, self.recovery_actions.get(stated, _RECOVERY), row.investigate, stated)
         if row.immediate == _NVLINK5 and (unit := _UNIT.match(rest)):
-            fatal = replace(plain, asked=_RESET_GPU, action=self.actions[_RESET_GPU])
-            undecoded = fatal if unit["severity"] == "Fatal" else plain
-            known = self._subcodes[row.code] if len(values) > 1 else ()
-            subcode = next((sub for sub in known if sub.decodes(unit["unit"], values[0], values[1])), None)
-            decoded = self._guidance(row, subcode.immediate, subcode.investigate) if subcode else undecoded
-            return replace(decoded, unit=unit["unit"])
+            return replace(self._by_unit(plain, unit, values), unit=unit["unit"])
         if row.immediate == _NVLINK and any(values):
             return self._by_link_bits(plain, values)
+        return plain
+
+    def _by_unit(self, plain: "XidGuidance", unit: re.Match[str], values: Sequence[int]) -> "XidGuidance":
+        """The action of the subcode that unit and registers name, else that of the severity."""
+        known = self._subcodes[plain.row.code] if len(values) > 1 else ()
+        subcode = next((sub for sub in known if sub.decodes(unit["unit"], values[0], values[1])), None)
+        if subcode:
+            return self._guidance(plain.row, subcode.immediate, subcode.investigate)
+        if unit["severity"] == "Fatal":
+            return replace(plain, asked=_RESET_GPU, action=self.actions[_RESET_GPU])
         return plain
 
     def _by_link_bits(self, plain: "XidGuidance", values: Sequence[int]) -> "XidGuidance":
@@ -207,22 +212,50 @@ class XidGuidance:
         return f"{asks} To investigate: {self.advice}." if self.advice else asks
 
 
+_Gpu = tuple[str, str | None]
+"""Node and GPU, as a line names them."""
+
+
 def follow(candidates: Sequence[Candidate], evidence: Evidence, table: XidTable) -> tuple[Candidate, ...]:
     """The candidates with what NVIDIA asks for after their Xids: whom they blame, what is to be done, the advice."""
     guidances = {c.line: guidance for c in candidates if (guidance := _guidance(c, evidence, table))}
-    places = {c.line: (c.node or evidence.lines[c.line].node, c.gpu) for c in candidates if c.line in guidances}
-    recoveries = {places[line]: (line, g) for line, g in sorted(guidances.items()) if g.is_recovery and places[line][1]}
-    followed = set[tuple[str, str | None]]()
+    gpus = {c.line: (c.node or evidence.lines[c.line].node, c.gpu) for c in candidates if c.line in guidances}
+    restated = _restated(guidances, gpus, table)
+    recovered = {gpus[line] for line in restated}
+    explained = {line for line, guidance in guidances.items() if guidance.is_recovery and gpus[line] in recovered}
+    guidances |= restated
+    application = _application(guidances.values())
+    return tuple(_followed(c, guidances.get(c.line), application, explained) for c in candidates)
+
+
+def _followed(
+    candidate: Candidate, guidance: XidGuidance | None, application: XidGuidance | None, explained: Collection[int]
+) -> Candidate:
+    """One candidate. application: the Xid by which the driver blames it. explained: lines that only state how to
+    recover from another Xid."""
+    if guidance is None:
+        return _cleared(candidate, application) if application else candidate
+    guided = _guided(candidate, guidance)
+    return replace(guided, role=Role.SYMPTOM) if guided.line in explained and guided.role is Role.ROOT else guided
+
+
+def _restated(
+    guidances: Mapping[int, XidGuidance], gpus: Mapping[int, _Gpu], table: XidTable
+) -> dict[int, XidGuidance]:
+    """The guidances of Xids for whose GPU a later Xid 154 states the recovery, by line.
+
+    gpus: the GPU that each line is about.
+    """
+    recoveries: dict[_Gpu, tuple[int, XidGuidance]] = {}
+    for line, guidance in sorted(guidances.items()):
+        if guidance.is_recovery and gpus[line][1]:
+            recoveries[gpus[line]] = line, guidance  # the last one counts
+    restated = {}
     for line, guidance in guidances.items():
-        later, recovery = recoveries.get(places[line], (-1, guidance))
+        later, recovery = recoveries.get(gpus[line], (-1, guidance))
         if line < later and guidance.action.cause:
-            guidances[line] = table.stated(guidance, recovery)
-            followed.add(places[line])
-    guided = [_guided(c, guidances[c.line]) if c.line in guidances else c for c in candidates]
-    explained = {line for line, guidance in guidances.items() if guidance.is_recovery and places[line] in followed}
-    guided = [replace(c, role=Role.SYMPTOM) if c.line in explained and c.role is Role.ROOT else c for c in guided]
-    application = _application(list(guidances.values()))
-    return tuple(_cleared(c, application) if application and c.line not in guidances else c for c in guided)
+            restated[line] = table.stated(guidance, recovery)
+    return restated
 
 
 def _guidance(candidate: Candidate, evidence: Evidence, table: XidTable) -> XidGuidance | None:
@@ -270,27 +303,33 @@ def load(path: str, text: str, rules: RuleSet) -> XidTable:
 
 
 def _faults(path: str, text: str, table: XidTable, rules: Mapping[str, Rule]) -> list[Fault]:
-    faults, seen = [], set[int]()
+    mistakes = (*_code_mistakes(table, rules), *_reference_mistakes(table))
+    faults = [Fault(path, yaml_loader.locate(text, *where), message) for where, message in mistakes]
+    needed = {_RECOVERY, _RESET_GPU, _RESTART_APP} - table.actions.keys()
+    return faults + [Fault(path, yaml_loader.locate(text, "actions"), f"no action {name}") for name in sorted(needed)]
+
+
+def _code_mistakes(table: XidTable, rules: Mapping[str, Rule]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Where in the file a code is wrong, and how."""
+    seen = set[int]()
     messages = [(("xid", index), row.code, _xid_faults(table, row, rules)) for index, row in enumerate(table.xid)]
     messages += [(("sxid", index), row.code, _sxid_faults(row, rules)) for index, row in enumerate(table.sxid)]
     for where, code, wrong in messages:
-        wrong = [f"code {code} appears twice", *wrong] if code in seen else wrong
-        faults += [Fault(path, yaml_loader.locate(text, *where), message) for message in wrong]
+        if code in seen:
+            yield where, f"code {code} appears twice"
+        yield from ((where, message) for message in wrong)
         seen.add(code)
+
+
+def _reference_mistakes(table: XidTable) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Where a row other than a code's names an action, or something to investigate, that does not exist."""
     for index, subcode in enumerate(table.subcodes):
-        faults += [
-            Fault(path, yaml_loader.locate(text, "subcodes", index), f"subcode of {subcode.code}: {message}")
-            for message in _name_faults(table, subcode.immediate, subcode.investigate)
-        ]
-    asked = [("recovery_actions", name, asked) for name, asked in table.recovery_actions.items()]
+        for message in _name_faults(table, subcode.immediate, subcode.investigate):
+            yield ("subcodes", index), f"subcode of {subcode.code}: {message}"
+    asked = [("recovery_actions", name, action) for name, action in table.recovery_actions.items()]
     asked += [("link_bits", str(bits.register_number), bits.immediate) for bits in table.link_bits]
-    faults += [
-        Fault(path, yaml_loader.locate(text, part), f"{name}: {message}")
-        for part, name, action in asked
-        for message in _name_faults(table, action, "")
-    ]
-    needed = {_RECOVERY, _RESET_GPU, _RESTART_APP} - table.actions.keys()
-    return faults + [Fault(path, yaml_loader.locate(text, "actions"), f"no action {name}") for name in sorted(needed)]
+    for part, name, action in asked:
+        yield from (((part,), f"{name}: {message}") for message in _name_faults(table, action, ""))
 
 
 def _name_faults(table: XidTable, action: str, investigate: str) -> list[str]:

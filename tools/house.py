@@ -26,7 +26,7 @@ LIMIT = 15
 _BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case, ast.IfExp, ast.comprehension)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_NOT_BAGS = ("model", "config", "ports")
+_NOT_BAGS = ("model", "config", "ports", "compress")
 """Packages whose data classes hold facts or settings, and not the parts that a program is made of."""
 
 
@@ -161,8 +161,9 @@ def _public_methods(node: ast.ClassDef, by_name: dict[str, ast.ClassDef]) -> set
 
 
 def _fields(node: ast.ClassDef) -> int:
-    is_schema = any(ast.unparse(base).endswith("Model") for base in node.bases)
-    return 0 if is_schema else sum(isinstance(part, ast.AnnAssign) for part in node.body)
+    is_data = any(ast.unparse(decorator).startswith("dataclass") for decorator in node.decorator_list)
+    is_settings = any(ast.unparse(base) == "BaseSettings" for base in node.bases)
+    return sum(isinstance(part, ast.AnnAssign) for part in node.body) if is_data or is_settings else 0
 
 
 def measure_starts(runs: int) -> StartCosts:

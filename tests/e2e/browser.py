@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.async_api import Browser, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from tests.conftest import NOWHERE
 
 CHROMIUM = Path("/usr/bin/chromium")
+PATIENCE = 180_000.0
+"""Milliseconds."""
 SHARES_BROWSER = [
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium"),
     pytest.mark.asyncio(loop_scope="session"),
@@ -51,9 +54,27 @@ async def sharing() -> AsyncIterator[None]:
 async def _started() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         flags = ["--no-sandbox", f"--proxy-server={NOWHERE}"]  # loopback is reached without the proxy
-        expect.set_options(timeout=60_000)  # a busy machine
+        expect.set_options(timeout=PATIENCE)
         chromium = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=flags)
+        _make_patient(chromium)
         try:
             yield chromium
         finally:
             await chromium.close()
+
+
+def _make_patient(chromium: Browser) -> None:
+    """Give each page of the browser the time that a busy machine needs: 30 s are the default."""
+    open_page, open_context = chromium.new_page, chromium.new_context
+
+    async def new_page(**options: Any) -> Page:
+        page = await open_page(**options)
+        page.set_default_timeout(PATIENCE)
+        return page
+
+    async def new_context(**options: Any) -> BrowserContext:
+        context = await open_context(**options)
+        context.set_default_timeout(PATIENCE)
+        return context
+
+    chromium.new_page, chromium.new_context = new_page, new_context  # type: ignore[method-assign]

@@ -39,6 +39,14 @@ async def picked(page: Page) -> str:
     return str(await page.locator("#rows > li[aria-current]").get_attribute("id"))
 
 
+async def picked_by(key: str, page: Page) -> str:
+    """The row that is picked once a key has taken the page to another one."""
+    before = await picked(page)
+    await page.keyboard.press(key)
+    await page.locator(f"#rows > li[aria-current]:not(#{before})").wait_for()
+    return await picked(page)
+
+
 async def test_from_the_diagnosis_to_a_correction(tmp_path: Path) -> None:
     """The button leads to the root line, a click on another number offers it as the root, and the form has it."""
     async with served(tmp_path) as (web, address), browser() as chromium:
@@ -107,10 +115,8 @@ async def test_a_search_by_keyboard(tmp_path: Path) -> None:
         await page.keyboard.press("Enter")
         await page.locator("#matches", has_text="16 matches").wait_for()
         first = await picked(page)
-        await page.keyboard.press("n")
-        second = await picked(page)
-        await page.keyboard.press("N")
-        assert first == await picked(page) != second
+        second = await picked_by("n", page)
+        assert first == await picked_by("N", page) != second
         await page.goto(f"{address}{LOG}?q=waiting")
         before = await picked(page)
         await page.goto(f"{address}{LOG}?q=waiting&at=start")

@@ -26,12 +26,14 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_node_without_a_proof_is_refused_by_name() -> None:
-    """Also by a plan of a service that sends no proofs at all."""
-    why = "the plan has no proof that n1, n3 is at fault; nothing was done"
-    refusal = Done(False, why, refused="unproven")
-    assert unproven_nodes({"nodes": ["n1", "n2", "n3"], "proofs": [{"node": "n2"}]}) == refusal
-    assert unproven_nodes({"nodes": ["n1"]}) == Done(False, why.replace("n1, n3", "n1"), refused="unproven")
-    assert unproven_nodes({"nodes": ["n2"], "proofs": [{"node": "n2"}]}) is None
+    """Also by a plan of a service that sends no proofs at all; a proof without a known kind is none."""
+    known, unknown = {"node": "n2", "kind": "node_log"}, {"node": "n1", "kind": "said"}
+    refusal = unproven_nodes({"nodes": ["n1", "n2", "n3"], "proofs": [known, unknown, {"node": "n3"}]})
+    assert refusal is not None
+    assert refusal.refused == "unproven" and "that n1, n3 is at fault; nothing was done" in refusal.detail
+    alone = unproven_nodes({"nodes": ["n1"]})
+    assert alone is not None and "that n1 is at fault" in alone.detail
+    assert unproven_nodes({"nodes": ["n2"], "proofs": [known]}) is None
 
 
 def test_a_foreign_node_is_refused_by_name() -> None:

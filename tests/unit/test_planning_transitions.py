@@ -78,12 +78,12 @@ def test_the_root_line_leaves_redacted() -> None:
     commands = plan_commands(mode=Mode.ACT, webhook=True, redact=lambda text: text.replace("hunter2", "[redacted]"))
     root = ECC.root_cause
     assert root is not None
-    found = replace(ECC, root_cause=replace(root, text="password=hunter2: ECC error"), proofs=node_log("hgx-04"))
+    found = replace(ECC, root_cause=replace(root, text="agent hunter2: ECC error"), proofs=node_log("hgx-04"))
     attempt = Attempt(AttemptKey("j"), NOW, NOW, NOW, NOW, nodes=("hgx-04",))
     decision = commands.planner.decide(Claim(attempt, Job("j", created=NOW), "t", 1), found, NOW)
     assert decision.plan is not None
     sent = commands.planner.announce(replace(decision.plan, state=PlanState.SENT), decision.record)
     assert [orjson.loads(message.body)["data"]["diagnosis"]["root_line"] for message in sent] == [
-        "password=[redacted]: ECC error"
+        "agent [redacted]: ECC error"
     ]
     assert all(b"hunter2" not in message.body for message in (*sent, *decision.messages))

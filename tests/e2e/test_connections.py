@@ -244,3 +244,17 @@ def test_90_000_nodes_are_registered(standing: Service) -> None:
         answer = client.post("/api/v1/jobs", json=job | {"labels": {"partition": partition}})
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["nodes"]) == len(answer.json()["rank_nodes"]) == 90_000
+
+
+@pytest.mark.parametrize("path", ["/api/v1/logs?job=j", "/loki/api/v1/push"])
+def test_a_sender_that_hangs_up_costs_one_line_of_log(guarded: Service, path: str) -> None:
+    """It goes in the middle of its body: that is no failure of the service, and no traceback is worth it."""
+    before = len(guarded.log().splitlines())
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+    head += "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    with connected(guarded, head.encode() + b'{"job": '):
+        time.sleep(0.3)  # it is being read
+    until(lambda: "client_hung_up" in "\n".join(guarded.log().splitlines()[before:]), "the service has seen it go")
+    assert guarded.process is not None and guarded.process.poll() is None
+    said = guarded.log().splitlines()[before:]
+    assert len(said) == 1, said

@@ -40,7 +40,7 @@ from diagnoser.diagnosis.run_status import RunStatuses
 from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.ingest.mapping import FieldMapping
 from diagnoser.ingest.service import RAW_BYTES, IngestService
-from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
 from diagnoser.learning.replay_history import ReplayHistory
@@ -164,7 +164,7 @@ class _Reading:
     registry: RuleRegistry
     logs: AttemptLogs
     mapping: FieldMapping
-    unplaced: UnplacedStreams
+    unplaced: UnattributedStreams
     ingest: IngestService
     context: DiagnosisContext
 
@@ -231,7 +231,7 @@ async def _open_reading(settings: Settings, shared: Shared, world: _World) -> _R
     registry = RuleRegistry(shared.analyzer, store, world.clock, shared=settings.tenants_learn_together)
     await registry.refresh()
     logs, mapping = AttemptLogs(store, registry.compressor), load_mapping(settings)
-    unplaced = UnplacedStreams(store, load_redactor(settings), metrics)
+    unplaced = UnattributedStreams(store, load_redactor(settings), metrics)
     ingest = IngestService(
         store,
         registry.compressor,

@@ -26,10 +26,10 @@ from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_comparison import RunComparison
 from diagnoser.diagnosis.run_status import RunStatuses
 from diagnoser.hang.report import HangReport
-from diagnoser.ingest import Batch, RecordDefaults
-from diagnoser.ingest.bulk import BulkBatch, parse_bulk
+from diagnoser.ingest import Batch, IngestReceipt, RecordDefaults
 from diagnoser.ingest.mapping import DEFAULT
-from diagnoser.ingest.service import IngestReceipt, JobSender
+from diagnoser.ingest.protocols.protocol import BodyFormat
+from diagnoser.ingest.service import JobSender
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
@@ -100,19 +100,13 @@ class FakeIngest:
     error: Exception | None = None
     taken: list[tuple[bytes, str, RecordDefaults, float]] = field(default_factory=list)
 
-    async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
-    ) -> IngestReceipt:
-        self.taken.append((body, format, defaults, received))
-        if self.error:
-            raise self.error
-        return self.receipt
+    async def parse_body(self, body: bytes, format: BodyFormat, defaults: RecordDefaults, received: float) -> Batch:
+        batch = format.parse(body, defaults, received, DEFAULT)
+        self.taken.append((body, format.name, defaults, received))
+        return batch
 
-    async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch:
-        return parse_bulk(body, index, defaults, received, DEFAULT)
-
-    async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
+    async def accept_batch(
+        self, batch: Batch, protocol: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         if self.error:
             raise self.error

@@ -93,7 +93,7 @@ async def _run(
     from diagnoser.ingest.consumer import LogConsumer
     from diagnoser.ingest.messages import MessageReader
     from diagnoser.ingest.service import IngestService
-    from diagnoser.ingest.unplaced import UnplacedStreams
+    from diagnoser.ingest.unattributed import UnattributedStreams
     from diagnoser.learning.rule_registry import RuleRegistry
     from diagnoser.observability.metrics import Metrics
     from diagnoser.observability.tracing import untraced
@@ -119,7 +119,7 @@ async def _run(
             pending_limit=settings.max_buffered_bytes,
             trace=traces.note if traces else untraced,
         )
-        unplaced = UnplacedStreams(store, load_redactor(settings), metrics)
+        unplaced = UnattributedStreams(store, load_redactor(settings), metrics)
         may_not = partial(refused, JobAccess(store, clock), sender)
         consumer = LogConsumer(source, ingest, store, reader, unplaced, may_not, clock, metrics)
         if port:

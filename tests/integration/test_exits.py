@@ -236,7 +236,7 @@ async def _iterated(parts: Any) -> AsyncIterator[str]:
 async def errors() -> str:
     app = FastAPI()
     app.state.services = SimpleNamespace(redact=redact)
-    problems.install(app, lambda request, problem: problems.as_json(problem), {})
+    problems.install(app, lambda request, problem: problems.as_json(problem), lambda _: None)
 
     @app.get("/api/{number}")
     async def fail(number: int) -> None:

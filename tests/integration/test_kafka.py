@@ -25,7 +25,7 @@ from diagnoser.ingest.consumer import LogConsumer
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.messages import MessageReader
 from diagnoser.ingest.service import IngestService
-from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.model import AttemptKey, Job, UnplacedReason
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.observability.metrics import Metrics
@@ -296,7 +296,7 @@ class Consuming:
         self.source = KafkaSource(properties, "logs")
         self.metrics = Metrics(CollectorRegistry())
         self.unplaced = RecentUnplaced()
-        self._streams = UnplacedStreams(self.unplaced, str, self.metrics)
+        self._streams = UnattributedStreams(self.unplaced, str, self.metrics)
         self._refused = refused
         log_store = cast(LogStore, store)
         self.ingest = IngestService(log_store, Compressor, self.metrics, pending_limit=64 << 20)

@@ -63,7 +63,7 @@ async def _take(services: AppDependencies, alerts: list[NodeAlert], now: float, 
     may say was decided by its scope and cluster."""
     named = [replace(alert, cluster="" if alert.cluster == DEFAULT_CLUSTER else alert.cluster) for alert in alerts]
     defaults = RecordDefaults(vouched=True, sender=sender)
-    await services.ingest.take(node_lines(named), "alertmanager", defaults, now)
+    await services.ingest.accept_batch(node_lines(named), "alertmanager", defaults, now)
 
 
 async def _as_known(services: AppDependencies, alerts: list[NodeAlert]) -> list[NodeAlert]:

@@ -7,7 +7,7 @@ from fastapi import Query
 from pydantic import ConfigDict, Field
 
 from diagnoser.client.service import API
-from diagnoser.ingest.remedies import remedy
+from diagnoser.ingest.mapping_hints import mapping_hint
 from diagnoser.model import UnplacedReason
 from diagnoser.ports import UnplacedRecord
 from diagnoser.web.api.params import utc
@@ -73,7 +73,7 @@ async def index(query: Annotated[UnplacedQuery, Query()], services: Provided) ->
 
 def _schema(record: UnplacedRecord) -> UnplacedSchema:
     stream = record.stream
-    proposed = remedy(stream.labels, stream.reason, stream.protocol)
+    proposed = mapping_hint(stream.labels, stream.reason, stream.protocol)
     return UnplacedSchema(
         labels=dict(stream.labels),
         reason=stream.reason,

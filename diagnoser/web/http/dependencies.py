@@ -10,10 +10,10 @@ from diagnoser.diagnosis.log_indexes import LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_comparison import RunComparison
 from diagnoser.hang.report import HangReport
-from diagnoser.ingest import Batch, RecordDefaults
-from diagnoser.ingest.bulk import BulkBatch
+from diagnoser.ingest import Batch, IngestReceipt, RecordDefaults
 from diagnoser.ingest.mapping import DEFAULT, FieldMapping
-from diagnoser.ingest.service import IngestReceipt, JobSender
+from diagnoser.ingest.protocols.protocol import BodyFormat
+from diagnoser.ingest.service import JobSender
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
@@ -43,14 +43,10 @@ HealthCheck = Callable[[], Awaitable[str]]
 class LogIngest(Protocol):
     """``ingest.service.IngestService``."""
 
-    async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
-    ) -> IngestReceipt: ...
+    async def parse_body(self, body: bytes, format: BodyFormat, defaults: RecordDefaults, received: float) -> Batch: ...
 
-    async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch: ...
-
-    async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
+    async def accept_batch(
+        self, batch: Batch, protocol: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt: ...
 
 

@@ -47,6 +47,10 @@ TOKEN_PAGE = "/login/token"  # noqa: S105 - an address
 ErrorAnswer = Callable[[Request, "Problem"], Response]
 
 
+ProtocolErrors = Callable[[str], ErrorAnswer | None]
+"""Path -> how the protocol that is spoken there tells an error, None where it does so as everything else."""
+
+
 class FieldProblem(Schema):
     """One fault of the request."""
 
@@ -76,13 +80,13 @@ def answers(*statuses: int, content: Mapping[str, object] | None = None) -> dict
     }
 
 
-def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer]) -> None:
-    """Registers the error handlers on the app. ``page`` renders an error for a person; protocols: path -> how the
-    protocol of others that is spoken there tells an error."""
+def install(app: FastAPI, page: ErrorAnswer, protocols: ProtocolErrors) -> None:
+    """Registers the error handlers on the app. ``page`` renders an error for a person; protocols: of the
+    paths at which a protocol is spoken."""
 
     def answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
         problem = _masked(problem, app.state.services.redact)
-        if own := protocols.get(request.url.path):
+        if own := protocols(request.url.path):
             response = own(request, problem)
         else:
             response = page(request, problem) if _is_page(request) else as_json(problem)

@@ -24,7 +24,7 @@ VALUE_LENGTH = 256
 SAMPLE_LENGTH = 1000
 
 
-class UnplacedStreams:
+class UnattributedStreams:
     """redact: hides secrets in what is kept. ``run`` must be running; one instance per process."""
 
     def __init__(self, sink: UnplacedSink, redact: Callable[[str], str], metrics: Metrics) -> None:

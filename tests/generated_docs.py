@@ -40,10 +40,11 @@ def documents() -> list[Path]:
 
 def settings() -> str:
     """Every setting with its default and its description, in the order of the class."""
-    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
+    rows = []
     for name, field in Settings.model_fields.items():
-        default = "" if name in SECRETS or field.default in ("", None) else f"`{field.default}`"
-        rows.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+        is_empty = name in SECRETS or field.default in ("", None)
+        default = "" if is_empty else f" (`{field.default}`)"
+        rows.append(f"- `{PREFIX}{name.upper()}`{default}: {field.description}")
     return "\n".join(rows)
 
 
@@ -53,22 +54,20 @@ def metrics() -> str:
     Metrics(registry)
     registry.register(VitalsCollector(Vitals(0.0, leased={"attempt": 0}), PoolUse(0, 0), ""))
     registry.register(ProcessFigures(None))
-    rows = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    rows = []
     for family in sorted(registry.collect(), key=lambda one: one.name):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         own = getattr(registry._names_to_collectors.get(family.name), "_labelnames", ())
         labels = sorted({*own, *(label for sample in family.samples for label in sample.labels)} - {"le"})
-        rows.append(
-            f"| `{name}` | {family.type} | {', '.join(f'`{one}`' for one in labels)} | {family.documentation} |"
-        )
+        shown = f"{{{','.join(labels)}}}" if labels else ""
+        rows.append(f"- `{name}{shown}` ({family.type}): {family.documentation}")
     return "\n".join(rows)
 
 
 @cache
 def routes() -> str:
     """Every route of the OpenAPI document, with the scope that its token needs, by path."""
-    rows = ["| route | token | what it does |", "| --- | --- | --- |"]
-    return "\n".join([*rows, *asyncio.run(_route_rows())])
+    return "\n".join(asyncio.run(_route_rows()))
 
 
 async def _route_rows() -> list[str]:
@@ -80,7 +79,7 @@ async def _route_rows() -> list[str]:
             found = [(path, *entry) for path, methods in sorted(paths.items()) for entry in methods.items()]
             needed = [await _needed(web.client, method, path, tokens) for path, method, _ in found]
     return [
-        f"| `{method.upper()} {path}` | {scope} | {about['summary']} |"
+        f"- `{method.upper()} {path}` ({scope}): {about['summary']}"
         for (path, method, about), scope in zip(found, needed, strict=True)
     ]
 

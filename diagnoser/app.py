@@ -67,14 +67,13 @@ from diagnoser.web.http.dependencies import (
     HealthCheck,
     HealthChecks,
     RequestLimits,
-    SlackAccess,
     WebConfig,
 )
 from diagnoser.web.http.sessions import CookieRules, Sessions
 from diagnoser.web.http.sign_in import PasswordSignIn
 from diagnoser.web.live.diagnosis_feed import NewsFeed
 from diagnoser.web.server import create, create_health
-from diagnoser.worker.alerts import AlertSender
+from diagnoser.worker.alerts import AlertSender, AnswerSender
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
@@ -399,7 +398,6 @@ def make_id(now: float) -> str:
 def _senders(
     settings: Settings, store: AlertThreadStore, clock: Clock, client: "httpx.AsyncClient"
 ) -> dict[MessageKind, Sender]:
-    from diagnoser.adapters.slack import SlackAnswers
     from diagnoser.adapters.webhook import RecoveryWebhook
 
     senders: dict[MessageKind, Sender] = {}
@@ -409,9 +407,9 @@ def _senders(
         senders[MessageKind.RECOVERY] = RecoveryWebhook(
             settings.webhook_url, secret, client, time.time, allow_private=private
         )
-    if channels := alerting.channels(settings, client):
-        senders[MessageKind.ALERT] = AlertSender(channels, store, alerting.load_routing(settings), clock)
-        senders[MessageKind.SLACK] = SlackAnswers(client, time.time, allow_private=private)
+    if receivers := alerting.open_receivers(settings, client):
+        senders[MessageKind.ALERT] = AlertSender(receivers, store, alerting.load_routing(settings), clock)
+        senders[MessageKind.ANSWER] = AnswerSender(alerting.answer_senders(settings, client))
     return senders
 
 
@@ -490,7 +488,7 @@ def _retention(settings: Settings) -> RetentionConfig:
 
 
 def _outbox_config(settings: Settings, poll: float) -> OutboxConfig:
-    rates = {"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit}
+    rates = {**alerting.rates(settings), "webhook": settings.webhook_rate_limit}
     return OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
 
 
@@ -501,7 +499,7 @@ def _web_config(settings: Settings) -> WebConfig:
         limits=RequestLimits(size, size),
         allowed_hosts=allowed_hosts(settings),
         silent_seconds=settings.hang_diagnosis_idle_seconds,
-        slack=SlackAccess(settings.slack_signing_secret.get_secret_value(), alerting.slack_operators(settings)),
+        channel_routes=alerting.routes(settings),
     )
 
 

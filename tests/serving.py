@@ -16,6 +16,7 @@ from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.channels.slack.buttons import SlackAccess, routes
 from diagnoser.compress import Compressor, pack
 from diagnoser.config.alerting import load_table
 from diagnoser.config.loader import site_node_queries
@@ -178,7 +179,10 @@ async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
 
 
 def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDependencies:
-    config = {name: more.pop(name) for name in ("base_url", "limits", "slack") if name in more}
+    config: dict[str, object] = {name: more.pop(name) for name in ("base_url", "limits") if name in more}
+    access = more.pop("slack", SlackAccess())
+    assert isinstance(access, SlackAccess)
+    config["channel_routes"] = routes(access)
     health = {name: more.pop(name) for name in ("required", "optional") if name in more}
     commands, metrics = more.pop("commands", None) or plan_commands(), Metrics(CollectorRegistry())
     assert isinstance(commands, PlanCommands)

@@ -30,7 +30,6 @@ from diagnoser.web.api import (
     outbox,
     plans,
     protocols,
-    slack_actions,
     sse,
     uncordon,
 )
@@ -124,7 +123,6 @@ def create(services: AppDependencies) -> FastAPI:
         hangs,
         log_viewer,
         recovery,
-        slack_actions,
         log_search,
         workbench,
         rules,
@@ -137,6 +135,7 @@ def create(services: AppDependencies) -> FastAPI:
         login,
     ):
         app.router.routes.extend(part.router.routes)
+    app.router.routes.extend(services.config.channel_routes)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
     app.router.routes.extend(client_archive.router.routes)
     return app

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from diagnoser.channels.slack.buttons import SlackAccess
 from diagnoser.ingest.protocols import path_ends
 from diagnoser.model import (
     AttemptKey,
@@ -26,7 +27,6 @@ from diagnoser.model.errors import Unavailable
 from diagnoser.model.people import Role, User
 from diagnoser.ports import AuditFilter, IncidentFilter
 from diagnoser.web.http.auditing import ASKING, MUTATING, is_audited
-from diagnoser.web.http.dependencies import SlackAccess
 from diagnoser.web.server import create
 from tests.serving import ECC, HOSTILE, NOW, WEAK_PASSWORDS, Web, save, serving
 from tests.unit import test_ingest_alerts as firing
@@ -86,7 +86,7 @@ async def waiting(web: Web) -> None:
 async def tripped(web: Web) -> None:
     await plans.planned(web)
     trip = BreakerState("default", True, NOW, "3 nodes would be taken out")
-    letter = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
+    letter = OutboxMessage("letter", MessageKind.ANSWER, "slack", b"{}", NOW, NOW + 60)
     made = TransitionResult
     await web.store.change_plan("plan-j", NOW, lambda plan, _: made(plan, trips=(trip,), messages=(letter,)))
     for due in await web.store.claim_messages(NOW, 60.0, 10):

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from starlette.routing import BaseRoute
+
 from diagnoser.diagnosis.log_indexes import LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_comparison import RunComparison
@@ -92,24 +94,17 @@ class RunStatusQueries(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SlackAccess:
-    """secret: signing secret of the app, "" for none. operators: ids of the users who may press buttons."""
-
-    secret: str = ""
-    operators: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class WebConfig:
     """base_url: how people reach this service, without a slash at the end; "" makes links relative. allowed_hosts: what
-    requests may call this service, in their Host header. slack: who may decide there. silent_seconds: without lines
+    requests may call this service, in their Host header. channel_routes: at which presses of
+    buttons in alerts arrive. silent_seconds: without lines
     after which a run is shown as silent.
     """
 
     base_url: str = ""
     limits: RequestLimits = RequestLimits()
     allowed_hosts: frozenset[str] = frozenset({"*"})
-    slack: SlackAccess = SlackAccess()
+    channel_routes: Sequence[BaseRoute] = ()
     silent_seconds: float = 300.0
 
 

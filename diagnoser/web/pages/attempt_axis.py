@@ -42,7 +42,7 @@ async def attempt_axis(
     more."""
     if index is None or not len(index):
         return None
-    attempts = await services.store.attempts(record.attempt.job)
+    attempts = await services.store.jobs.attempts(record.attempt.job)
     attempt = next((attempt for attempt in attempts if attempt.key == record.attempt), None)
     if attempt is None:
         return None
@@ -67,7 +67,7 @@ async def _node_events(
     cluster = cluster_of(job)
     events: list[NodeEvent] = []
     for suspect in record.diagnosis.nodes[:SUSPECTS]:
-        history = await services.store.node_history(cluster, suspect.node, NODE_EVENTS)
+        history = await services.store.nodes.history(cluster, suspect.node, NODE_EVENTS)
         events += [event for event in history if event.time >= since]
     return events
 

@@ -164,13 +164,13 @@ class UnusableLine(BadInput):
 async def _draw(
     services: AppDependencies, pages: Pages, record: DiagnosisRecord, correction: Correction, status: int = 200
 ) -> Response:
-    verdict, job = record.diagnosis, await services.store.job(record.attempt.job)
+    verdict, job = record.diagnosis, await services.store.jobs.find(record.attempt.job)
     index, is_reading = await log_of(services, record)
     context = await services.logs.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
     facets, endings, nearby = LogFacets(), tuple[LogEnding, ...](), list[Incident]()
-    incident = await services.store.incident_of(record.id)
+    incident = await services.store.incidents.of_diagnosis(record.id)
     if index:
         facets = await asyncio.to_thread(index.facets, LogFilter())
     if verdict.category is Category.UNKNOWN:
@@ -212,7 +212,7 @@ async def _nearby(
     """Other incidents of the cluster with failures within an hour of this one: they may have one cause."""
     cluster = cluster_of(job)
     nearby = []
-    for incident in await services.store.incidents(IncidentFilter(), "", INCIDENTS_LOOKED_AT):
+    for incident in await services.store.incidents.page(IncidentFilter(), "", INCIDENTS_LOOKED_AT):
         is_mine = mine is not None and incident.id == mine.id
         if is_mine or incident.cluster != cluster:
             continue
@@ -319,8 +319,8 @@ _MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
 
 
 async def _lesson(services: AppDependencies, record: DiagnosisRecord) -> Lesson:
-    rules = await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED)
-    return Lesson(known_type(record), await services.store.case_number(record.id), tuple(rules))
+    rules = await services.store.rules.page(LearnedRuleQuery(source=record.id), "", LEARNED)
+    return Lesson(known_type(record), await services.store.cases.number(record.id), tuple(rules))
 
 
 def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:

@@ -54,11 +54,11 @@ class RunRow:
 async def evaluations_page(request: Request, services: Provided, pages: Drawn) -> Response:
     """By default of the suite that ran last."""
     query = page_query(EvaluationsPage, request)
-    runs = await services.store.trial_runs(RUNS)
+    runs = await services.store.trials.runs(RUNS)
     suites = list(dict.fromkeys(run.suite.name for run in runs))
     suite = query.suite or next(iter(suites), "")
     mine = [run for run in runs if run.suite.name == suite]
-    trials = await services.store.trials_of([run.id for run in mine])
+    trials = await services.store.trials.trials_of([run.id for run in mine])
     return pages.draw(
         "evaluations.html",
         suites=suites,
@@ -135,6 +135,6 @@ async def _diagnosed(services: AppDependencies, found: RunProgress) -> dict[tupl
     jobs = {}
     for trial in failed[:_LINKED]:
         job = progress.job_of(found.run, trial.checkpoint, trial.task)
-        if await services.store.job(job) is not None:
+        if await services.store.jobs.find(job) is not None:
             jobs[trial.checkpoint, trial.task] = job
     return jobs

@@ -71,9 +71,9 @@ async def recovery_page(
     """done, late: plans that the last press was about; what became of them is read anew, so that no address can say
     what is not so."""
     store, now = services.store, services.clock()
-    waiting = await store.plans(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
-    breakers, marks = await store.breakers(), await store.node_marks("")
-    plans = await store.plans(PlanFilter(), "", SHOWN)
+    waiting = await store.plans.page(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
+    breakers, marks = await store.nodes.breakers(), await store.nodes.marks("")
+    plans = await store.plans.page(PlanFilter(), "", SHOWN)
     announced = services.plans.commands.is_announced
     return pages.draw(
         "recovery.html",
@@ -85,7 +85,7 @@ async def recovery_page(
         scopes=_scopes(breakers, marks),
         plans=plans,
         undoable={plan.id for plan in plans if not plan_states.settled(plan, now) and not announced(plan)},
-        dead=await store.messages_in("dead", "", SHOWN),
+        dead=await store.outbox.page("dead", "", SHOWN),
     )
 
 
@@ -154,8 +154,8 @@ async def _queue(services: AppDependencies, plans: Sequence[Plan], now: float) -
         by_cluster[plan.cluster].update(touched(plan))
     running = {}
     for cluster, nodes in by_cluster.items():
-        running[cluster] = await services.store.running_on(cluster, nodes, now - HEARD_SECONDS)
-    records = await asyncio.gather(*(services.store.diagnosis(plan.diagnosis) for plan in plans))
+        running[cluster] = await services.store.node_facts.running_on(cluster, nodes, now - HEARD_SECONDS)
+    records = await asyncio.gather(*(services.store.diagnoses.find(plan.diagnosis) for plan in plans))
     entries = []
     for plan, record in zip(plans, records, strict=True):
         entries.append(Waiting(plan, blast_radius(plan, running[plan.cluster]), record, _why(plan)))
@@ -175,7 +175,7 @@ async def _outcomes(
 ) -> list[Outcome]:
     outcomes = []
     for wanted in ids:
-        plan = await services.store.plan(wanted)
+        plan = await services.store.plans.find(wanted)
         if plan is not None:
             outcomes.append(Outcome(plan, _objection(plan, now) if is_late else ""))
     return outcomes

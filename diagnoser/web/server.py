@@ -87,7 +87,7 @@ def create(services: AppDependencies) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = create_health(services)
     app.state.bodies = Bodies(services.config.limits)
-    app.state.agents_seen = AgentsSeen(services.store, services.clock)
+    app.state.agents_seen = AgentsSeen(services.store.vitals, services.clock)
     app.router.routes[:0] = protocols.routes()  # before all others, for each route that is tried costs
     for part in (  # as they are: to include a router makes each of its routes once more, 0.2 s in all
         jobs,
@@ -167,7 +167,7 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.state.services = services
     app.state.views = Views(services)
     app.state.pages = pages = Pages(services.clock)
-    app.state.vitals = VitalsReader(services.store, services.clock)
+    app.state.vitals = VitalsReader(services.store.vitals, services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(AuditedCalls, services=services)
     app.add_middleware(BodyBound, unbounded=path_ends())

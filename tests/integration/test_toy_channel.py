@@ -72,7 +72,7 @@ async def test_an_alert_reaches_the_toy(tmp_path: Path) -> None:
     with patch.object(app, "load_analyzer", lambda _: ANALYZER):
         async with app.running(settings, asyncio.Event()):
             store = await open_store(url)
-            await store.add_message(OutboxMessage("k", MessageKind.ALERT, "toy:corner", encode(alert), 0.0, 1e12))
+            await store.outbox.add(OutboxMessage("k", MessageKind.ALERT, "toy:corner", encode(alert), 0.0, 1e12))
             assert await asyncio.wait_for(TOLD.get(), 60) == "hello gpu_lost corner"
             await store.close()
 

@@ -74,7 +74,7 @@ def routes(access: SlackAccess) -> Sequence[BaseRoute]:
         _check_signature(request, body, access, services.clock)
         interaction = _interaction(body)
         answer = await _decide(services, access, interaction)
-        await services.store.add_message(_answer(interaction, answer, services.clock()))
+        await services.store.outbox.add(_answer(interaction, answer, services.clock()))
         services.plans.outbox.notify()
         return Response()
 
@@ -108,7 +108,7 @@ async def _act(services: AppDependencies, by: Credential, press: _Press) -> str:
         return "Thank you: the verdict counts as confirmed, and similar failures are recognised by it."
     if press.action_id == SILENCE:
         until = services.clock() + SILENCE_SECONDS
-        await services.store.silence_alerts(AlertSilence(press.value, until, by.name))
+        await services.store.alerts.save_silence(AlertSilence(press.value, until, by.name))
         return "Nobody is told of this incident for a day."
     raise NotFound(f"there is no button {press.action_id!r}")
 

@@ -12,8 +12,9 @@ from diagnoser.adapters.sql.tables import incident_attempts, incidents, revision
 from diagnoser.model import AttemptKey, Diagnosis, Incident, IncidentState, Job, RootCause
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.ids import id_of
+from diagnoser.model.queries import UNRESOLVED, IncidentFilter, position_of
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter, position_of
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.incidents import acknowledged, assigned, new_incident, reopened, resolved
 from tests.contract.records import append, claimed, diagnosis, record
 

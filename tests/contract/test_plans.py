@@ -24,7 +24,8 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.errors import Conflict, NotFound
-from diagnoser.ports import PlanFilter, PlanTransition
+from diagnoser.model.plans import PlanTransition
+from diagnoser.model.queries import PlanFilter
 from diagnoser.recovery import plan_states
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import KEY, append, claimed, effect, plan, record, the_claim

@@ -13,8 +13,9 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.model import AttemptKey, Diagnosis, Event, EventKind, FailedRun, Job, PlanState
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import id_of
+from diagnoser.model.logs import Cursor
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import Cursor, DiagnosisFilter
 from tests.contract.records import append, claimed, diagnosis, plan, record, the_claim
 
 EVERYTHING = DiagnosisFilter()

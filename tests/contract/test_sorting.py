@@ -14,18 +14,10 @@ from diagnoser.adapters.sql.migrations import upgrade
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import Diagnosis, Incident, RootCause
 from diagnoser.model.errors import BadInput
+from diagnoser.model.queries import UNRESOLVED, AttemptState, DiagnosisFilter, position_of
+from diagnoser.model.sorting import ATTEMPT_SORTS, DIAGNOSIS_SORTS, INCIDENT_SORTS, Sort
 from diagnoser.model.taxonomy import Category, FailureType
-from diagnoser.ports import (
-    ATTEMPT_SORTS,
-    DIAGNOSIS_SORTS,
-    INCIDENT_SORTS,
-    UNRESOLVED,
-    AttemptState,
-    DiagnosisFilter,
-    DiagnosisRecord,
-    Sort,
-    position_of,
-)
+from diagnoser.model.work import DiagnosisRecord
 from tests.contract.records import diagnosis
 from tests.contract.test_attempt_lists import SILENT_SINCE
 from tests.contract.test_attempt_lists import fill as fill_attempts

@@ -9,7 +9,7 @@ from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import archive_segments
 from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import AttemptKey, Provenance, Stream
-from diagnoser.ports import ArchivedSegment
+from diagnoser.model.logs import ArchivedSegment
 
 
 class ArchiveRepository(Repository):

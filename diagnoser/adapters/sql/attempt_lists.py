@@ -9,8 +9,9 @@ from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import HAS_ENDED, IS_JOB, IS_UNENDED, attempts, diagnoses
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
+from diagnoser.model.queries import FAILURES, AttemptState, AttemptSummary
+from diagnoser.model.sorting import NEWEST, Sort
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import FAILURES, NEWEST, AttemptState, AttemptSummary, Sort
 
 _ORDER = (AttemptState.RUNNING, AttemptState.SILENT, AttemptState.ENDED)
 """Each attempt is in exactly one of these."""

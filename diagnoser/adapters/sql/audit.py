@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import audit_log
 from diagnoser.model.audit import Actor, ActorKind, AuditEntry, AuditResult, changed_fields
-from diagnoser.ports.audit import AuditFilter, current_call
+from diagnoser.model.queries import AuditFilter
+from diagnoser.ports.audit import current_call
 
 UNKNOWN = Actor("", ActorKind.ANONYMOUS)
 

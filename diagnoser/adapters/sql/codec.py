@@ -25,8 +25,10 @@ from diagnoser.model import (
     Provenance,
     Stream,
 )
+from diagnoser.model.logs import Cursor
+from diagnoser.model.outbox import OutboxRecord
 from diagnoser.model.record_json import RecordJson
-from diagnoser.ports import Cursor, DiagnosisRecord, OutboxRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.retry_history import family
 

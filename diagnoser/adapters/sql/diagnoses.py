@@ -44,8 +44,10 @@ from diagnoser.model import AttemptKey, FailedRun, IncidentState, PlanState
 from diagnoser.model.access import Viewer
 from diagnoser.model.errors import BadInput
 from diagnoser.model.ids import first_id
+from diagnoser.model.queries import FAILURES, Attention, DiagnosisFilter, Facets, News
+from diagnoser.model.sorting import NEWEST, Sort
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import FAILURES, NEWEST, Attention, DiagnosisFilter, DiagnosisRecord, Facets, News, Sort
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.downtime import failed_at
 
 _EQUAL = ("job", *FACETS)

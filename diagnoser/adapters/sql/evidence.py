@@ -11,9 +11,8 @@ from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import attempts, evidence_requests, runtime_files
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
+from diagnoser.model.hangs import LIMITS, EvidenceLimits, StoredFile
 from diagnoser.model.record_json import RecordJson
-from diagnoser.ports import EvidenceLimits, StoredFile
-from diagnoser.ports.evidence import LIMITS
 
 _REQUEST = RecordJson(EvidenceRequest)
 _KEY = ("job", "attempt", "kind", "rank", "node", "provenance")

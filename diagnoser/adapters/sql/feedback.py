@@ -14,7 +14,7 @@ from diagnoser.adapters.sql.tables import confirmed_failures, diagnoses, feedbac
 from diagnoser.model import ConfirmedFailure, Feedback, FeedbackVerdict, LearnedRule
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 
 
 class FeedbackRepository(Repository):

@@ -27,7 +27,10 @@ from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_att
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.ids import first_id
-from diagnoser.ports import LAST_SEEN, UNRESOLVED, DiagnosisRecord, IncidentFilter, IncidentTransition, Sort
+from diagnoser.model.incidents import IncidentTransition
+from diagnoser.model.queries import UNRESOLVED, IncidentFilter
+from diagnoser.model.sorting import LAST_SEEN, Sort
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.incidents import SERVICE, joined, new_incident, resolved
 
 UNGROUPED = "~ungrouped-before"

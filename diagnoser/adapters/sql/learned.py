@@ -22,8 +22,8 @@ from diagnoser.model import (
     RuleHit,
 )
 from diagnoser.model.errors import Conflict, NotFound
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.record_json import RecordJson
-from diagnoser.ports import LearnedRuleQuery
 
 _RULE = RecordJson(LearnedRule)
 _NAME = "learned_rules"

@@ -31,7 +31,7 @@ from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream, spoken_job_id
 from diagnoser.model.access import Viewer
 from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OwnerMoved
-from diagnoser.ports import (
+from diagnoser.model.logs import (
     Append,
     ArchivedSegment,
     CompactionClaim,

@@ -12,7 +12,7 @@ from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import effects
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Conflict, NotFound
-from diagnoser.ports import DueMessage, OutboxRecord
+from diagnoser.model.outbox import DueMessage, OutboxRecord
 
 GIVEN_UP = frozenset({"dead", "expired"})
 

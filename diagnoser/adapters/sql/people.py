@@ -11,8 +11,7 @@ from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import sessions, users
 from diagnoser.model.errors import Conflict, Denied, NotFound
-from diagnoser.model.people import MOST_FIRST, Identity, Role, Session, User
-from diagnoser.ports.people import UserChange
+from diagnoser.model.people import MOST_FIRST, Identity, Role, Session, User, UserChange
 
 _USER = tuple(field.name for field in fields(User))
 _SESSION = tuple(field.name for field in fields(Session))

@@ -14,7 +14,8 @@ from diagnoser.adapters.sql.nodes import add_mark, find_marks
 from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
 from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, OutboxMessage, Plan, PlanState, TransitionResult
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import ClaimTransition, PlanFilter, PlanTransition
+from diagnoser.model.plans import ClaimTransition, PlanTransition
+from diagnoser.model.queries import PlanFilter
 from diagnoser.recovery.plan_states import ACTING, RUNNABLE, claimable
 
 DAY = 86_400.0

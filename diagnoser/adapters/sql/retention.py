@@ -1,6 +1,7 @@
 """Drops what is old, and fills in what versions before 0013 did not store: a few rows a commit."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -46,9 +47,18 @@ from diagnoser.adapters.sql.tables import (
     runtime_files,
 )
 from diagnoser.model import PlanState
-from diagnoser.ports import Dropped
 
 _UNDER_WAY = (PlanState.WAITING.value, PlanState.SENT.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What went with some attempts. stored: bytes of their logs and dumps."""
+
+    attempts: int = 0
+    diagnoses: int = 0
+    plans: int = 0
+    stored: int = 0
 
 
 class RetentionRepository(Repository):

@@ -17,8 +17,8 @@ from diagnoser.adapters.sql.tables import (
 )
 from diagnoser.adapters.sql.words import asked_words
 from diagnoser.model import Incident, LearnedRule
+from diagnoser.model.queries import FoundNode
 from diagnoser.model.record_json import RecordJson
-from diagnoser.ports.search import FoundNode
 
 _LOOKED_AT = 2_000
 """Newest rows that are read where no index finds a part of a text."""

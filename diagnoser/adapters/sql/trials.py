@@ -1,4 +1,8 @@
-"""Evaluation runs. The first statement of each change is its compare-and-set: who comes second changes nothing."""
+"""Evaluation runs. The first statement of each change is its compare-and-set: who comes second changes nothing.
+
+Nobody owns a run: the ledger is its whole state, and the id of a batch is the fence. A coordinator that was killed is
+followed by another, and two at once do the work of one.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -16,15 +20,19 @@ from diagnoser.model.errors import Conflict
 from diagnoser.model.record_json import RecordJson
 from diagnoser.model.trials import (
     BatchKind,
+    BatchRecord,
     BatchState,
     Piece,
+    PieceRecord,
     PieceState,
+    RunProgress,
     RunState,
     Runtime,
     Suite,
+    TrialRecord,
+    TrialRun,
     TrialState,
 )
-from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRecord, TrialRun
 
 _SUITE = RecordJson(Suite)
 _AT_ONCE = 500

@@ -8,7 +8,7 @@ from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import saved_views
 from diagnoser.model.errors import BadInput
-from diagnoser.ports.views import ListName, SavedView
+from diagnoser.model.views import ListName, SavedView
 
 
 class ViewRepository(Repository):

@@ -24,7 +24,8 @@ from diagnoser.adapters.sql.tables import (
 )
 from diagnoser.model import AttemptKey, OutboxMessage, Plan, TransitionResult
 from diagnoser.model.errors import Conflict
-from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition, Timing
+from diagnoser.model.plans import PlanTransition
+from diagnoser.model.work import Claim, DiagnosisRecord, Timing
 
 _FORGOTTEN = 86_400.0
 """Seconds without lines after which a run counts as abandoned."""

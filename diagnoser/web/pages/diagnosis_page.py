@@ -15,8 +15,9 @@ from diagnoser.logview.log_columns import stream_key
 from diagnoser.logview.log_index import LogFacets, LogFilter, LogIndex
 from diagnoser.model import Diagnosis, Incident, Job, LearnedRule, LearnedState, Line, Provenance, Stream, Symptom
 from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.queries import IncidentFilter, LearnedRuleQuery
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
-from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback

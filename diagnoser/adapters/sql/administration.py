@@ -17,7 +17,7 @@ from sqlalchemy import Connection, func, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from diagnoser.adapters.sql.database import create_engine, our_errors, parsed_url
-from diagnoser.adapters.sql.migrations import current, head
+from diagnoser.adapters.sql.migrations import current, head, why_too_old
 from diagnoser.adapters.sql.tables import metadata
 from diagnoser.model.errors import BadInput, Unavailable
 
@@ -211,6 +211,8 @@ def _check_backup(file: Path) -> None:
         raise BadInput(f"{file} is no backup of a diagnoser database: {error}") from None
     if fault != "ok":
         raise BadInput(f"{file} is damaged: {fault}")
+    if why := why_too_old(revision):
+        raise BadInput(f"{file} {why}")
     if revision > head():
         raise BadInput(f"{file} has schema {revision}, and this diagnoser knows {head()}: use a newer one")
 

@@ -124,7 +124,7 @@ def diagnosis_row(record: DiagnosisRecord, plan: Plan | None, job: Job | None) -
 
 
 def facets_of(diagnosis: Diagnosis, job: Job | None) -> dict[str, str]:
-    """The columns that people narrow the list by, and that versions before 0013 did not store."""
+    """The columns that people narrow the list by."""
     return {
         "decided_by": _stored(diagnosis.decided_by),
         "cluster": cluster_of(job),

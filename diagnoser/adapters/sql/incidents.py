@@ -12,7 +12,6 @@ from sqlalchemy import (
     exists,
     func,
     literal,
-    null,
     select,
     tuple_,
     update,
@@ -22,21 +21,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.jobs import find_job
-from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans, revisions
+from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job
 from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.model.ids import first_id
 from diagnoser.model.incidents import IncidentTransition
 from diagnoser.model.queries import UNRESOLVED, IncidentFilter
 from diagnoser.model.sorting import LAST_SEEN, Sort
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.incidents import SERVICE, joined, new_incident, resolved
-
-UNGROUPED = "~ungrouped-before"
-"""Mark of the migration that came after incidents: failures from before this time, in milliseconds, may be in none."""
-EARLIER_DAYS, DAY = 7, 86_400.0
-"""Failures of so many days before are still somebody's work."""
+from diagnoser.recovery.incidents import joined, new_incident
 
 
 class IncidentRepository(Repository):
@@ -107,30 +99,6 @@ class IncidentRepository(Repository):
             await note_change(connection, "incident", id, incident, changed)
         return changed
 
-    async def group_earlier(self, now: float, limit: int) -> int:
-        """Put failures that were diagnosed before there were incidents into them, the newest first; how many were
-        looked at. Incidents whose last failure is more than a week old begin as resolved."""
-        mark = select(revisions.c.value).where(revisions.c.name == UNGROUPED)
-        async with self._db.reading() as connection:
-            if (await connection.execute(mark)).first() is None:
-                return 0
-        async with self._db.writing() as connection:
-            before = (await connection.execute(mark.with_for_update())).scalar()
-            if before is None:
-                return 0
-            columns = (diagnoses, null().label("plan_body"))
-            earlier = select(*columns).where(diagnoses.c.current, diagnoses.c.id < first_id(before / 1000))
-            rows = (await connection.execute(earlier.order_by(diagnoses.c.id.desc()).limit(limit))).mappings().all()
-            for record in map(codec.record_of, rows):
-                await _group(connection, record, now)
-            mine = revisions.c.name == UNGROUPED
-            if len(rows) < limit:
-                await connection.execute(delete(revisions).where(mine))
-            else:  # another diagnosis may be of the same millisecond: it is looked at twice rather than never
-                rest = min(before - 1, int(rows[-1]["created"] * 1000) + 1)
-                await connection.execute(update(revisions).where(mine).values(value=rest))
-        return len(rows)
-
     async def _shown(self, query: Select[Any]) -> list[Incident]:
         """As the viewer may see them: each as its own failures tell it (see ``visibility``)."""
         async with self._db.reading() as connection:
@@ -141,23 +109,6 @@ class IncidentRepository(Repository):
             newest = newest.where(diagnoses.c.id.in_([row["body"] for row in rows]))
             by_id = {row["id"]: row for row in (await connection.execute(newest)).mappings()}
         return [_own_part(row, by_id[row["body"]]) for row in rows]
-
-
-async def _group(connection: AsyncConnection, record: DiagnosisRecord, now: float) -> None:
-    """What failed long ago, and not since, is nobody's work any more."""
-    if (await connection.execute(select(exists().where(_is_attempt(record.attempt))))).scalar_one():
-        return
-    job = await find_job(connection, record.attempt.job)
-    facets = codec.facets_of(record.diagnosis, job)
-    failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
-    if failure is None:
-        return
-    is_first = await _find(connection, incidents.c.id == failure.id) is None
-    await join_incident(connection, record, job)
-    if is_first and record.created < now - EARLIER_DAYS * DAY:
-        closed = resolved(failure, SERVICE, "its failures were before incidents were kept", now)
-        values = codec.incident_row(closed)
-        await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
 
 
 async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, job: Job | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
+from diagnoser.adapters.sql.statements import fields_of
 from diagnoser.adapters.sql.words import words_of
 from diagnoser.model import (
     Attempt,
@@ -255,7 +256,7 @@ def confirmed_failure_of(row: RowMapping) -> ConfirmedFailure:
 
 def incident_row(incident: Incident) -> dict[str, Any]:
     """All but the counts, which the database keeps."""
-    row = {name: getattr(incident, name) for name in ("id", "node", "assignee", "last_seen")}
+    row = fields_of(incident, ("id", "node", "assignee", "last_seen"))
     body = _INCIDENT.dump(replace(incident, failures=0, jobs=0))
     return row | {"state": incident.state.value, "body": body}
 

@@ -13,7 +13,6 @@ from sqlalchemy import (
     func,
     literal,
     select,
-    tuple_,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered, pick
 from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job
 from diagnoser.model.errors import BadInput, NotFound
@@ -39,7 +39,7 @@ class IncidentRepository(Repository):
         Raises BadInput for any other text."""
         row = incidents.c
         order = row[sort.by], row.id
-        query = select(incidents).order_by(*(column.desc() if sort.is_descending else column for column in order))
+        query = select(incidents).order_by(*ordered(order, sort))
         query = query.limit(limit)
         if where.states == UNRESOLVED.states:
             query = query.where(IS_UNRESOLVED)
@@ -49,8 +49,7 @@ class IncidentRepository(Repository):
             if getattr(where, name):
                 query = query.where(row[name] == getattr(where, name))
         if after:
-            here, seen = tuple_(*order), tuple_(*map(literal, _place(after, sort)))
-            query = query.where(here < seen if sort.is_descending else here > seen)
+            query = query.where(is_behind(order, _place(after, sort), sort))
         return await self._shown(query)
 
     async def find(self, id: str) -> Incident | None:
@@ -72,8 +71,7 @@ class IncidentRepository(Repository):
         newest = newest.where(row.diagnosis < after) if after else newest
         query = select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
         query = query.where(diagnoses.c.id.in_(newest)).order_by(diagnoses.c.id.desc())
-        async with self._db.reading() as connection:
-            return [codec.record_of(found) for found in (await connection.execute(query)).mappings()]
+        return await self._db.rows(query, codec.record_of)
 
     async def worst_nodes(self, since: float, limit: int) -> list[Incident]:
         """Incidents of nodes that failed more than once, with a failure after ``since``; most failures first."""
@@ -115,7 +113,7 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
     """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
     facets = codec.facets_of(record.diagnosis, job)
     failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
-    is_mine = _is_attempt(record.attempt)
+    is_mine = of_attempt(incident_attempts, record.attempt)
     before = (await connection.execute(select(incident_attempts.c.incident).where(is_mine))).scalar()
     after = failure.id if failure else None
     if failure:
@@ -148,7 +146,7 @@ def _own_part(row: RowMapping, newest: RowMapping) -> Incident:
     part = new_incident(record.id, record.created, record.diagnosis, newest["cluster"], newest["family"])
     if part is None:
         raise ValueError(f"diagnosis {record.id} is of an incident without a fault")
-    counts = {name: row[name] for name in ("failures", "jobs", "first_seen", "last_seen")}
+    counts = pick(row, ("failures", "jobs", "first_seen", "last_seen"))
     return replace(part, id=row["id"], node=row["node"], state=IncidentState(row["state"]), **counts)
 
 
@@ -188,10 +186,6 @@ async def _count(connection: AsyncConnection, id: str) -> None:
         return
     values = codec.incident_row(replace(incident, diagnosis=newest or incident.diagnosis))
     await connection.execute(update(incidents).where(mine).values(values | {"failures": failures, "jobs": jobs}))
-
-
-def _is_attempt(key: AttemptKey) -> ColumnElement[bool]:
-    return and_(incident_attempts.c.job == key.job, incident_attempts.c.attempt == key.number)
 
 
 def _place(after: str, sort: Sort) -> tuple[float | str, str]:

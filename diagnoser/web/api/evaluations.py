@@ -10,8 +10,7 @@ from pydantic import ConfigDict, Field
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model.errors import NotFound
-from diagnoser.model.trials import RunState, TrialState
-from diagnoser.ports import RunProgress, TrialRun
+from diagnoser.model.trials import RunProgress, RunState, TrialRun, TrialState
 from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, samples, samples_stored, trial_fields
 from diagnoser.web.api.params import utc
 from diagnoser.web.http.authentication import READ, Provided

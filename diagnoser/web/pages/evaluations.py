@@ -8,8 +8,7 @@ from fastapi import Depends, Request, Response
 from markupsafe import Markup
 from pydantic import Field
 
-from diagnoser.model.trials import ScoreDrop, TrialState
-from diagnoser.ports import RunProgress, TrialRecord, TrialRun
+from diagnoser.model.trials import RunProgress, ScoreDrop, TrialRecord, TrialRun, TrialState
 from diagnoser.trials import gantt, progress
 from diagnoser.trials.scores import ScoreSeries, drops, series
 from diagnoser.web.api.evaluations import EvaluationId, find

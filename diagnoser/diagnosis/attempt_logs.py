@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from diagnoser.compress import AttemptLog, Compressor, read_pieces
 from diagnoser.diagnosis.garbage import collection_paused
@@ -14,9 +14,6 @@ from diagnoser.ports import LogStore
 class AttemptLogs:
     store: LogStore
     compressor: Callable[[], Compressor]
-
-    def over(self, store: LogStore) -> "AttemptLogs":
-        return replace(self, store=store)
 
     async def load(self, key: AttemptKey) -> AttemptLog:
         """Raises Unavailable."""

@@ -58,9 +58,6 @@ class OriginalLines:
     store: Store
     archive: Archive | None = None
 
-    def over(self, store: Store) -> "OriginalLines":
-        return OriginalLines(store, self.archive)
-
     async def window(self, attempt: AttemptKey, stream: Stream, first: int, last: int) -> LineWindow:
         """Lines first..last (closed); fewer where they are many or long. Raises Unavailable."""
         cursors = await self.store.stream_cursors({attempt: [stream]})

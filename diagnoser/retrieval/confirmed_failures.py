@@ -26,7 +26,7 @@ from diagnoser.model import (
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, Store
+from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
@@ -56,8 +56,6 @@ class LogLoader(Protocol):
     """``diagnosis.attempt_logs.AttemptLogs``."""
 
     async def load(self, key: AttemptKey) -> AttemptLog: ...
-
-    def over(self, store: Store) -> "LogLoader": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +97,6 @@ class ConfirmedFailures:
         self._shared = shared
         self._memory = _Memory(Index(), Index())
         self._turn = asyncio.Lock()
-
-    def over(self, store: Store) -> "ConfirmedFailures":
-        """The same, for who sees only the logs that this store finds."""
-        return self.reading(self._logs.over(store))
 
     def reading(self, logs: LogLoader) -> "ConfirmedFailures":
         """The same, with logs from elsewhere."""

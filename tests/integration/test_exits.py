@@ -139,12 +139,13 @@ async def answer_in_slack() -> str:
     def fail(*given: object) -> None:
         raise BadInput(lines())
 
-    services = SimpleNamespace(config=SimpleNamespace(slack=SimpleNamespace(operators={"U"})), redact=redact)
+    core = SimpleNamespace(config=SimpleNamespace(slack=SimpleNamespace(operators={"U"})), redact=redact)
     user = SimpleNamespace(id="U", username="u")
-    services.store = SimpleNamespace(silence_alerts=fail)
-    services.clock = lambda: NOW
+    core.store = SimpleNamespace(silence_alerts=fail)
+    core.clock = lambda: NOW
     press = SimpleNamespace(action_id=SILENCE, value="i")
-    return await slack_actions._decide(services, SimpleNamespace(user=user, actions=[press]))  # type: ignore[arg-type]
+    interaction: Any = SimpleNamespace(user=user, actions=[press])
+    return await slack_actions._decide(SimpleNamespace(core=core), None, interaction)  # type: ignore[arg-type]
 
 
 async def model() -> str:
@@ -235,7 +236,7 @@ async def _iterated(parts: Any) -> AsyncIterator[str]:
 
 async def errors() -> str:
     app = FastAPI()
-    app.state.services = SimpleNamespace(redact=redact)
+    app.state.services = SimpleNamespace(core=SimpleNamespace(redact=redact))
     problems.install(app, lambda request, problem: problems.as_json(problem), {})
 
     @app.get("/api/{number}")

@@ -18,7 +18,8 @@ from diagnoser.model.errors import BadInput
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.params import JobPath, Search
 from diagnoser.web.api.sse import RETRY_MILLISECONDS, pause
-from diagnoser.web.http.authentication import READ, Caller, Provided
+from diagnoser.web.http.authentication import READ, Caller, People
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -151,17 +152,17 @@ class LogNews(Schema):
 @router.get(
     "/jobs/{id}/attempts/{attempt}/log", responses=answers(400, 401, 404, 503), summary="Read the log of an attempt"
 )
-async def show(id: JobPath, attempt: AttemptPath, query: Annotated[LogQuery, Query()], services: Provided) -> LogPage:
+async def show(id: JobPath, attempt: AttemptPath, query: Annotated[LogQuery, Query()], logs: Logs) -> LogPage:
     """The lines that are stored, in order of time, and templates of those that are only counted."""
-    log = await services.log_indexes.load(AttemptKey(id, attempt))
+    log = await logs.indexes.load(AttemptKey(id, attempt))
     window, facets = await asyncio.to_thread(read, log, query, query.limit)
     return _page(log, window, facets)
 
 
-async def known_attempt(id: JobPath, attempt: AttemptPath, services: Provided) -> AttemptKey:
+async def known_attempt(id: JobPath, attempt: AttemptPath, logs: Logs) -> AttemptKey:
     """Raises NotFound, which a stream that has begun could not answer with."""
     key = AttemptKey(id, attempt)
-    await services.log_indexes.revision(key)
+    await logs.indexes.revision(key)
     return key
 
 
@@ -172,18 +173,18 @@ async def known_attempt(id: JobPath, attempt: AttemptPath, services: Provided) -
     summary="Follow the log of an attempt",
 )
 async def live(
-    key: Annotated[AttemptKey, Depends(known_attempt)], services: Provided, caller: Caller
+    key: Annotated[AttemptKey, Depends(known_attempt)], core: Core, logs: Logs, people: People, caller: Caller
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events, one `log` each time when lines have come, until the token ends. The lines are read with
     `after`."""
-    told = await services.log_indexes.revision(key)
+    told = await logs.indexes.revision(key)
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
-    while not services.stopping.is_set() and await services.authenticator.is_valid(caller):
-        revision = await services.log_indexes.revision(key)
+    while not core.stopping.is_set() and await people.authenticator.is_valid(caller):
+        revision = await logs.indexes.revision(key)
         if revision != told:
             told = revision
             yield ServerSentEvent(event="log", id=str(revision), data=LogNews(revision=revision))
-        await pause(services.stopping)
+        await pause(core.stopping)
 
 
 def read(log: IndexedLog, choice: LogChoice, rows: int) -> tuple[LogWindow, LogFacets]:

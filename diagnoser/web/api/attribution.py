@@ -13,7 +13,8 @@ from diagnoser.integrations.ft_launcher import AnalysisProgress, LogAttribution,
 from diagnoser.model import Diagnosis, cited_place
 from diagnoser.model.errors import LogRefusal, LogRefused, NotFound
 from diagnoser.web.api.params import IS_NUMBER
-from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Attribution
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -96,10 +97,10 @@ class Result(Schema):
 @router.post(
     "/logs", dependencies=READ, response_model=Submitted, responses=ANSWERS, summary="ft_launcher: submit a log file"
 )
-async def submit(body: Submission, services: Provided) -> Submitted | JSONResponse:
+async def submit(body: Submission, attribution: Attribution) -> Submitted | JSONResponse:
     """With `analysis_intent: terminal` the job has failed, and its log is analysed now."""
     try:
-        _of(services.attribution).submit(body.log_path, terminal=body.analysis_intent == "terminal")
+        _of(attribution).submit(body.log_path, terminal=body.analysis_intent == "terminal")
     except LogRefused as refused:
         return _refusal(refused)
     return Submitted(normalized_path=body.log_path)
@@ -112,11 +113,13 @@ async def submit(body: Submission, services: Provided) -> Submitted | JSONRespon
     responses=ANSWERS,
     summary="ft_launcher: whether to restart the job",
 )
-async def result(services: Provided, log_path: Annotated[LogPath, Query()], wait: bool = True) -> Result | JSONResponse:
+async def result(
+    attribution: Attribution, log_path: Annotated[LogPath, Query()], wait: bool = True
+) -> Result | JSONResponse:
     """`recommendation.action`: STOP, RESTART, CONTINUE or UNKNOWN. `wait=false` answers at once; ask again until
     `status` is `completed`."""
     try:
-        progress, diagnosis = await _of(services.attribution).result(log_path, wait=wait)
+        progress, diagnosis = await _of(attribution).result(log_path, wait=wait)
     except LogRefused as refused:
         return _refusal(refused)
     if diagnosis is None:

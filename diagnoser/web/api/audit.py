@@ -11,7 +11,8 @@ from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.ports import AuditFilter, AuditStore
 from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc
-from diagnoser.web.http.authentication import AUDIT, Provided
+from diagnoser.web.http.authentication import AUDIT
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -72,9 +73,9 @@ class AuditPage(Schema):
 @router.get(
     "/audit", dependencies=AUDIT, responses=answers(400, 401, 403, 503), summary="List what people and tokens did"
 )
-async def index(query: Annotated[AuditQuery, Query()], services: Provided) -> AuditPage:
+async def index(query: Annotated[AuditQuery, Query()], core: Core) -> AuditPage:
     """Every call that may change something, refused ones included. Lines of logs are not in it."""
-    entries, after = await list_entries(services.store, query)
+    entries, after = await list_entries(core.store, query)
     return AuditPage(items=list(map(of_entry, entries)), next=after)
 
 

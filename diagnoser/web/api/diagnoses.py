@@ -13,7 +13,8 @@ from diagnoser.ports import DIAGNOSIS_SORTS, NEWEST, DiagnosisFilter, DiagnosisR
 from diagnoser.recovery.policy import case_of
 from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of, sort_field
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
-from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -76,10 +77,10 @@ class DiagnosisQuery(Schema):
 
 
 @router.get("/diagnoses", responses=answers(400, 401, 503), summary="List diagnoses")
-async def index(query: Annotated[DiagnosisQuery, Query()], services: Provided) -> DiagnosisPage:
+async def index(query: Annotated[DiagnosisQuery, Query()], core: Core) -> DiagnosisPage:
     """The newest first, unless `sort` says otherwise; only the current diagnosis of each attempt."""
-    records, after = await page(services.store, query, services.clock())
-    return DiagnosisPage(items=[of_diagnosis(record, services.config.base_url) for record in records], next=after)
+    records, after = await page(core.store, query, core.clock())
+    return DiagnosisPage(items=[of_diagnosis(record, core.config.base_url) for record in records], next=after)
 
 
 class FacetValue(Schema):
@@ -99,10 +100,10 @@ class FacetsShape(Schema):
 
 
 @router.get("/diagnoses/facets", responses=answers(400, 401, 503), summary="Count diagnoses by their facets")
-async def facets(query: Annotated[DiagnosisQuery, Query()], services: Provided) -> FacetsShape:
+async def facets(query: Annotated[DiagnosisQuery, Query()], core: Core) -> FacetsShape:
     """What the diagnoses that match are: outcome, category, type, cluster, family, node, and who decided. `cursor` and
     `limit` mean nothing here."""
-    counted = await services.store.facets(query.where(services.clock()))
+    counted = await core.store.facets(query.where(core.clock()))
     values = {
         name: [FacetValue(value=value, count=count) for value, count in counts]
         for name, counts in sorted(counted.counts.items())
@@ -111,9 +112,9 @@ async def facets(query: Annotated[DiagnosisQuery, Query()], services: Provided) 
 
 
 @router.get("/diagnoses/{id}", responses=answers(400, 401, 404, 503), summary="One diagnosis")
-async def show(id: DiagnosisId, services: Provided) -> DiagnosisShape:
+async def show(id: DiagnosisId, core: Core) -> DiagnosisShape:
     """One diagnosis, even if a later one replaced it."""
-    return of_diagnosis(await find(services.store, id), services.config.base_url)
+    return of_diagnosis(await find(core.store, id), core.config.base_url)
 
 
 class RowVerdict(Schema):
@@ -135,11 +136,11 @@ class PolicyShape(Schema):
 @router.get(
     "/diagnoses/{id}/policy", responses=answers(400, 401, 404, 503), summary="Explain the action of a diagnosis"
 )
-async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
+async def explain(id: DiagnosisId, core: Core, plans: Plans) -> PolicyShape:
     """Which row of the policy table applies to the diagnosis, and why the rows before it do not."""
-    record = await find(services.store, id)
-    job = await services.store.job(record.attempt.job)
-    case, policy = case_of(record.diagnosis, job.labels if job else {}), services.plans.commands.policy
+    record = await find(core.store, id)
+    job = await core.store.job(record.attempt.job)
+    case, policy = case_of(record.diagnosis, job.labels if job else {}), plans.commands.policy
     return PolicyShape(
         rows=[RowVerdict(row=row, why_not=why) for row, why in policy.explain(case)],
         action=policy.advise(case).action,

@@ -13,7 +13,8 @@ from diagnoser.model.trials import RunState, TrialState
 from diagnoser.ports import RunProgress, Store, TrialRun
 from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, samples, samples_stored, trial_fields
 from diagnoser.web.api.params import utc
-from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -65,22 +66,22 @@ class EvaluationDetail(EvaluationShape):
 
 
 @router.get("/evaluations", dependencies=READ, responses=answers(400, 401, 503), summary="List evaluation runs")
-async def list_evaluations(query: Annotated[EvaluationsQuery, Query()], services: Provided) -> list[EvaluationShape]:
+async def list_evaluations(query: Annotated[EvaluationsQuery, Query()], core: Core) -> list[EvaluationShape]:
     """The newest first."""
-    return [EvaluationShape.model_validate(_of_run(run)) for run in await services.store.trial_runs(query.limit)]
+    return [EvaluationShape.model_validate(_of_run(run)) for run in await core.store.trial_runs(query.limit)]
 
 
 @router.get("/evaluations/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One evaluation run")
-async def show_evaluation(id: EvaluationId, services: Provided) -> EvaluationDetail:
+async def show_evaluation(id: EvaluationId, core: Core) -> EvaluationDetail:
     """With the scores of all its trials."""
-    progress = await find(services.store, id)
+    progress = await find(core.store, id)
     return EvaluationDetail.model_validate(
         _of_run(progress.run)
         | {
             "folder": progress.run.folder,
             "samples": samples(progress),
             "samples_inferred": samples_stored(progress),
-            "gpu_seconds": gpu_seconds(progress, services.clock()),
+            "gpu_seconds": gpu_seconds(progress, core.clock()),
             "gpu_seconds_in_line": gpu_seconds_in_line(progress),
             "trials": [
                 trial_fields(trial) | {"job": job_of(progress.run, trial.checkpoint, trial.task)}

@@ -15,7 +15,8 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.params import IS_NUMBER, JobPath, Node
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import own_cluster
-from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller, Provided
+from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
+from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.request_bodies import Bodies
@@ -111,23 +112,24 @@ async def send(
     id: JobPath,
     attempt: AttemptPath,
     query: Annotated[EvidenceQuery, Query()],
-    services: Provided,
+    core: Core,
+    intake: Intake,
     caller: Caller,
 ) -> None:
     """A flight recorder of PyTorch, an answer of NCCL RAS, or stacks. A later one of the same rank and node replaces
     it. Nothing in it is executed. A silent run is judged anew at once, unless ``more`` of them follow: with dumps of
     only a part of its ranks, the others would look absent."""
-    job = await services.job_access.check(caller, id)
+    job = await intake.job_access.check(caller, id)
     bodies: Bodies = request.app.state.bodies
     length = request.headers.get("content-length", "")
     encoding = request.headers.get("content-encoding", "identity")
     async with bodies.read(request.stream(), encoding, int(length) if length.isdecimal() else None) as body:
         provenance = Provenance.RUNTIME if caller.vouches else Provenance.JOB
-        file = RuntimeFile(query.kind, body, query.rank, query.node or "", services.clock(), provenance)
+        file = RuntimeFile(query.kind, body, query.rank, query.node or "", core.clock(), provenance)
         await asyncio.to_thread(report.check, file)
-        await services.store.add_runtime_files(AttemptKey(job, attempt), [file], due=not query.more)
+        await core.store.add_runtime_files(AttemptKey(job, attempt), [file], due=not query.more)
     if not query.more:
-        services.attempts_due.notify()
+        intake.attempts_due.notify()
 
 
 @router.get(
@@ -136,8 +138,8 @@ async def send(
     responses=answers(400, 401, 503),
     summary="List the dumps of an attempt",
 )
-async def index(id: JobPath, attempt: AttemptPath, services: Provided) -> list[EvidenceShape]:
-    files = await services.store.list_runtime_files(AttemptKey(id, attempt))
+async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceShape]:
+    files = await core.store.list_runtime_files(AttemptKey(id, attempt))
     return [
         EvidenceShape(
             kind=file.kind,
@@ -157,9 +159,9 @@ async def index(id: JobPath, attempt: AttemptPath, services: Provided) -> list[E
     responses=answers(400, 401, 404, 503),
     summary="Who waits for whom",
 )
-async def hang(id: JobPath, attempt: AttemptPath, services: Provided) -> dict[str, Any]:
+async def hang(id: JobPath, attempt: AttemptPath, logs: Logs) -> dict[str, Any]:
     """What the dumps of an attempt show, as `diagnoser hang --json` prints it. 404 while there are none."""
-    shown = await services.logs.hang_report(AttemptKey(id, attempt))
+    shown = await logs.context.hang_report(AttemptKey(id, attempt))
     if shown is None:
         raise NotFound(f"attempt {attempt} of {id!r} has sent no dumps")
     return contract(shown)
@@ -171,14 +173,12 @@ async def hang(id: JobPath, attempt: AttemptPath, services: Provided) -> dict[st
     responses=answers(400, 401, 403, 503),
     summary="Claim requests for evidence",
 )
-async def claim(
-    body: EvidenceClaimBody, request: Request, services: Provided, caller: Caller
-) -> list[EvidenceRequestShape]:
+async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: Caller) -> list[EvidenceRequestShape]:
     """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
     async def look() -> list[EvidenceRequest] | None:
-        now, claim = services.clock(), services.store.claim_evidence_requests
+        now, claim = core.clock(), core.store.claim_evidence_requests
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit) or None
 
     claimed = await long_poll(look, body.wait, request, caller)
@@ -195,12 +195,12 @@ async def claim(
 async def finish(
     request_id: Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$")],
     body: EvidenceResultBody,
-    services: Provided,
+    core: Core,
     caller: Caller,
 ) -> None:
     """Ends a request. May be repeated."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
-    if not await services.store.finish_evidence_request(request_id, cluster, services.clock(), body.result):
+    if not await core.store.finish_evidence_request(request_id, cluster, core.clock(), body.result):
         raise NotFound(f"no request for evidence of this cluster is called {request_id!r}")
 
 

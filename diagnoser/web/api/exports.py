@@ -20,7 +20,8 @@ from diagnoser.web.api.diagnoses import page as diagnosis_page
 from diagnoser.web.api.incidents import IncidentQuery, list_incidents
 from diagnoser.web.api.jobs import RunQuery, list_runs
 from diagnoser.web.api.schemas import of_diagnosis, of_incident, of_run
-from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router
 
@@ -93,18 +94,16 @@ def _answers(page: str) -> dict[int | str, dict[str, Any]]:
     responses=_answers("DiagnosisPage"),
     summary="Download diagnoses",
 )
-async def diagnoses(
-    format: ExportFormat, query: Annotated[DiagnosisExport, Query()], services: Provided
-) -> StreamingResponse:
+async def diagnoses(format: ExportFormat, query: Annotated[DiagnosisExport, Query()], core: Core) -> StreamingResponse:
     """What the list of diagnoses shows with the same filters, in the same order."""
-    now, base_url = services.clock(), services.config.base_url
+    now, base_url = core.clock(), core.config.base_url
 
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
         narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
-        records, after = await diagnosis_page(services.store, narrowed, now)
+        records, after = await diagnosis_page(core.store, narrowed, now)
         return [of_diagnosis(record, base_url) for record in records], after
 
-    return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit, services.redact)
+    return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit, core.redact)
 
 
 @router.get(
@@ -113,17 +112,15 @@ async def diagnoses(
     responses=_answers("IncidentPage"),
     summary="Download incidents",
 )
-async def incidents(
-    format: ExportFormat, query: Annotated[IncidentExport, Query()], services: Provided
-) -> StreamingResponse:
+async def incidents(format: ExportFormat, query: Annotated[IncidentExport, Query()], core: Core) -> StreamingResponse:
     """What the list of incidents shows with the same filters, in the same order."""
 
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
         narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
-        found, after = await list_incidents(services.store, narrowed)
-        return [of_incident(incident, services.config.base_url) for incident in found], after
+        found, after = await list_incidents(core.store, narrowed)
+        return [of_incident(incident, core.config.base_url) for incident in found], after
 
-    return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit, services.redact)
+    return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit, core.redact)
 
 
 @router.get(
@@ -132,15 +129,15 @@ async def incidents(
     responses=_answers("RunPage"),
     summary="Download jobs, attempt by attempt",
 )
-async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], services: Provided) -> StreamingResponse:
+async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], core: Core, logs: Logs) -> StreamingResponse:
     """What the list of jobs shows with the same state."""
 
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
-        runs = await list_runs(services, query.model_copy(update={"cursor": cursor, "limit": rows}))
-        base_url = services.config.base_url
+        runs = await list_runs(core, logs, query.model_copy(update={"cursor": cursor, "limit": rows}))
+        base_url = core.config.base_url
         return [of_run(attempt, status, runs.silent_since, base_url) for attempt, status in runs.attempts], runs.next
 
-    return await _file("jobs", format, _RUNS, read, query.cursor, query.limit, services.redact)
+    return await _file("jobs", format, _RUNS, read, query.cursor, query.limit, core.redact)
 
 
 async def _file(

@@ -18,8 +18,8 @@ from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobPath, Node
 from diagnoser.web.api.plans import Comment, Ignored
 from diagnoser.web.api.schemas import DiagnosisShape, of_diagnosis
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Logs, Scoped
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -98,9 +98,9 @@ Words = Annotated[str, Query(min_length=1, max_length=200, description="Words to
     responses=answers(400, 401, 403, 404, 413, 503),
     summary="Confirm or correct a diagnosis",
 )
-async def say(id: DiagnosisId, body: NewFeedback, services: Provided, caller: Caller) -> DiagnosisShape:
+async def say(id: DiagnosisId, body: NewFeedback, scope: Scoped, caller: Caller) -> DiagnosisShape:
     """The newest feedback counts; earlier feedback is kept. The original verdict does not change."""
-    return of_diagnosis(await store_feedback(services, caller, id, body), services.config.base_url)
+    return of_diagnosis(await store_feedback(scope, caller, id, body), scope.core.config.base_url)
 
 
 @router.get(
@@ -110,11 +110,13 @@ async def say(id: DiagnosisId, body: NewFeedback, services: Provided, caller: Ca
     summary="Similar confirmed failures",
 )
 async def similar(
-    id: DiagnosisId, services: Provided, limit: Annotated[int, Query(ge=1, le=SHOWN_LIMIT)] = SHOWN
+    id: DiagnosisId,
+    scope: Scoped,
+    limit: Annotated[int, Query(ge=1, le=SHOWN_LIMIT)] = SHOWN,
 ) -> SimilarList:
     """The most similar failures of other attempts whose cause is confirmed."""
-    confirmed_failures = await services.confirmed_failures.similar(await find(services.store, id), limit)
-    return SimilarList(items=[of_similar(confirmed, services.config.base_url) for confirmed in confirmed_failures])
+    matches = await scope.confirmed_failures.similar(await find(scope.core.store, id), limit)
+    return SimilarList(items=[of_similar(match, scope.core.config.base_url) for match in matches])
 
 
 @router.get(
@@ -127,20 +129,20 @@ async def search(
     id: JobPath,
     number: AttemptPath,
     q: Words,
-    services: Provided,
+    scope: Scoped,
     limit: Annotated[int, Query(ge=1, le=FOUND_LIMIT)] = FOUND,
 ) -> FoundList:
     """Kept lines and templates of routine lines that match the words of ``q``."""
-    return FoundList(items=[of_found(match) for match in await find_lines(services, AttemptKey(id, number), q, limit)])
+    return FoundList(items=[of_found(match) for match in await find_lines(scope, AttemptKey(id, number), q, limit)])
 
 
-async def store_feedback(services: AppDependencies, caller: Credential, id: str, body: NewFeedback) -> DiagnosisRecord:
+async def store_feedback(scope: Scoped, caller: Credential, id: str, body: NewFeedback) -> DiagnosisRecord:
     """The diagnosis with the new feedback. Raises NotFound, BadInput."""
-    record, now = await find(services.store, id), services.clock()
+    record, now = await find(scope.core.store, id), scope.core.clock()
     _check(body, record)
-    number, stream = await _root_of(services, record, body)
+    number, stream = await _root_of(scope.logs, record, body)
     feedback = Feedback(
-        id=services.make_id(now),
+        id=scope.core.make_id(now),
         diagnosis=id,
         created=now,
         by=caller.name,
@@ -149,18 +151,16 @@ async def store_feedback(services: AppDependencies, caller: Credential, id: str,
         root_stream=stream,
         **body.model_dump(include={"verdict", "type", "node", "rank"}),
     )
-    await services.confirmed_failures.learn(record, feedback)
-    return await find(services.store, id)
+    await scope.confirmed_failures.learn(record, feedback)
+    return await find(scope.core.store, id)
 
 
-async def _root_of(
-    services: AppDependencies, record: DiagnosisRecord, body: NewFeedback
-) -> tuple[int | None, Stream | None]:
+async def _root_of(logs: Logs, record: DiagnosisRecord, body: NewFeedback) -> tuple[int | None, Stream | None]:
     """The chosen line: its number, and the stream where that is known. Raises BadInput."""
     if not body.root_line and not body.root_id:
         return None, None
     try:
-        index = (await services.log_indexes.load(record.attempt)).index
+        index = (await logs.indexes.load(record.attempt)).index
     except NotFound:  # the log is not stored any more
         return body.root_line, None
     if body.root_id:
@@ -184,12 +184,12 @@ def likely_stream(index: LogIndex, root: RootCause | None, number: int) -> Strea
     return of_root if of_root in streams else None
 
 
-async def find_lines(services: AppDependencies, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
+async def find_lines(scope: Scoped, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
     """Raises NotFound."""
-    attempts = await services.store.attempts(attempt.job)
+    attempts = await scope.core.store.attempts(attempt.job)
     if attempt not in {stored.key for stored in attempts}:
         raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
-    return await services.confirmed_failures.search(attempt, words, limit)
+    return await scope.confirmed_failures.search(attempt, words, limit)
 
 
 def of_similar(match: Similar, base_url: str) -> SimilarShape:

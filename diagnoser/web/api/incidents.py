@@ -17,8 +17,8 @@ from diagnoser.web.api.params import Name, Node, sort_field
 from diagnoser.web.api.plans import Comment
 from diagnoser.web.api.schemas import IncidentPage, IncidentShape, of_incident
 from diagnoser.web.http.access import check_every_tenant
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -68,16 +68,16 @@ class AssignBody(ActBody):
 
 
 @router.get("/incidents", dependencies=READ, responses=answers(400, 401, 503), summary="List incidents")
-async def index(query: Annotated[IncidentQuery, Query()], services: Provided) -> IncidentPage:
+async def index(query: Annotated[IncidentQuery, Query()], core: Core) -> IncidentPage:
     """Failures of the same fingerprint, or of the same node, grouped across jobs."""
-    shown, after = await list_incidents(services.store, query)
-    return IncidentPage(items=[of_incident(incident, services.config.base_url) for incident in shown], next=after)
+    shown, after = await list_incidents(core.store, query)
+    return IncidentPage(items=[of_incident(incident, core.config.base_url) for incident in shown], next=after)
 
 
 @router.get("/incidents/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One incident")
-async def show(id: IncidentId, services: Provided) -> IncidentShape:
+async def show(id: IncidentId, core: Core) -> IncidentShape:
     """Its failures are the diagnoses of its attempts; the newest one is `diagnosis`."""
-    return of_incident(await find(services.store, id), services.config.base_url)
+    return of_incident(await find(core.store, id), core.config.base_url)
 
 
 @router.post(
@@ -86,9 +86,9 @@ async def show(id: IncidentId, services: Provided) -> IncidentShape:
     responses=answers(400, 401, 403, 404, 503),
     summary="Acknowledge an incident",
 )
-async def acknowledge(id: IncidentId, body: ActBody, services: Provided, caller: Caller) -> IncidentShape:
+async def acknowledge(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
     """Say that somebody has seen it. It becomes the caller's unless it is assigned already."""
-    return _shape(await change(services, caller, id, rules.acknowledged, body.comment), services)
+    return _shape(await change(core, caller, id, rules.acknowledged, body.comment), core)
 
 
 @router.post(
@@ -97,12 +97,10 @@ async def acknowledge(id: IncidentId, body: ActBody, services: Provided, caller:
     responses=answers(400, 401, 403, 404, 503),
     summary="Assign an incident",
 )
-async def assign(id: IncidentId, body: AssignBody, services: Provided, caller: Caller) -> IncidentShape:
+async def assign(id: IncidentId, body: AssignBody, core: Core, caller: Caller) -> IncidentShape:
     """To a login, by default the caller's own."""
     assignee = caller.name if body.assignee is None else body.assignee
-    return _shape(
-        await change(services, caller, id, partial(rules.assigned, assignee=assignee), body.comment), services
-    )
+    return _shape(await change(core, caller, id, partial(rules.assigned, assignee=assignee), body.comment), core)
 
 
 @router.post(
@@ -111,9 +109,9 @@ async def assign(id: IncidentId, body: AssignBody, services: Provided, caller: C
     responses=answers(400, 401, 403, 404, 503),
     summary="Resolve an incident",
 )
-async def resolve(id: IncidentId, body: ActBody, services: Provided, caller: Caller) -> IncidentShape:
+async def resolve(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
     """It leaves the list. The next failure of the same kind opens it again."""
-    return _shape(await change(services, caller, id, rules.resolved, body.comment), services)
+    return _shape(await change(core, caller, id, rules.resolved, body.comment), core)
 
 
 @router.post(
@@ -122,8 +120,8 @@ async def resolve(id: IncidentId, body: ActBody, services: Provided, caller: Cal
     responses=answers(400, 401, 403, 404, 503),
     summary="Reopen an incident",
 )
-async def reopen(id: IncidentId, body: ActBody, services: Provided, caller: Caller) -> IncidentShape:
-    return _shape(await change(services, caller, id, rules.reopened, body.comment), services)
+async def reopen(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
+    return _shape(await change(core, caller, id, rules.reopened, body.comment), core)
 
 
 async def list_incidents(store: Store, query: IncidentQuery) -> tuple[list[Incident], str | None]:
@@ -141,14 +139,14 @@ async def find(store: Store, id: str) -> Incident:
     return incident
 
 
-async def change(services: AppDependencies, caller: Credential, id: str, act: Act, comment: str) -> Incident:
+async def change(core: Core, caller: Credential, id: str, act: Act, comment: str) -> Incident:
     """Raises NotFound, BadInput, and OutOfScope for a credential of one tenant: an incident may be of several."""
-    await find(services.store, id)
+    await find(core.store, id)
     check_every_tenant(caller)
-    now = services.clock()
+    now = core.clock()
     said = comment.replace("\0", "").strip()
-    return await services.store.change_incident(id, lambda stored: act(stored, caller.name, said, now))
+    return await core.store.change_incident(id, lambda stored: act(stored, caller.name, said, now))
 
 
-def _shape(incident: Incident, services: AppDependencies) -> IncidentShape:
-    return of_incident(incident, services.config.base_url)
+def _shape(incident: Incident, core: Core) -> IncidentShape:
+    return of_incident(incident, core.config.base_url)

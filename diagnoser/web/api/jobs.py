@@ -44,8 +44,8 @@ from diagnoser.web.api.schemas import (
     of_run,
 )
 from diagnoser.web.http.access import own_cluster
-from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
+from diagnoser.web.http.dependencies import Core, Intake, Logs, Plans
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -175,13 +175,13 @@ class Noted(Schema):
     responses=answers(400, 401, 403, 413, 503),
     summary="Register a job",
 )
-async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape:
+async def register(body: NewJob, core: Core, intake: Intake, caller: Caller) -> JobShape:
     """Optional: a job also appears with its first log line. May be repeated; given fields replace stored ones."""
     fields = body.model_dump(exclude={"attempt"}) | {"cluster": own_cluster(caller, body.cluster)}
     fields["rank_nodes"] = {int(rank): node for rank, node in body.rank_nodes.items()}
-    await services.job_access.check(caller, body.id)
-    job = await services.store.register(Job(created=services.clock(), registered=True, **fields), body.attempt)
-    return of_job(job, services.config.base_url)
+    await intake.job_access.check(caller, body.id)
+    job = await core.store.register(Job(created=core.clock(), registered=True, **fields), body.attempt)
+    return of_job(job, core.config.base_url)
 
 
 @router.post(
@@ -190,58 +190,58 @@ async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape
     responses=answers(400, 401, 403, 413, 503),
     summary="Report an event of a job",
 )
-async def report(id: JobPath, body: NewEvent, services: Provided, caller: Caller) -> Noted:
+async def report(id: JobPath, body: NewEvent, core: Core, intake: Intake, plans: Plans, caller: Caller) -> Noted:
     """Exit, cancelled and preempted end the attempt; its diagnosis follows shortly after. Of a job whose scheduler has
     an agent, only the agent's do: any other makes the service look at it after a shorter silence."""
-    now = services.clock()
+    now = core.clock()
     event = body.event(now, Provenance.SCHEDULER if caller.vouches else Provenance.JOB)
     try:
-        key, is_new = await _add_event(services, caller, id, body.attempt, event)
+        key, is_new = await _add_event(core, intake, caller, id, body.attempt, event)
     except OwnerMoved:  # an agent registered it a moment ago
-        services.job_access.forget([id])
-        key, is_new = await _add_event(services, caller, id, body.attempt, event)
+        intake.job_access.forget([id])
+        key, is_new = await _add_event(core, intake, caller, id, body.attempt, event)
     if is_new:
-        services.metrics.observe_event(event)
+        core.metrics.observe_event(event)
     if (
         event.phase is CheckpointPhase.BAD or event.finite is False
     ):  # also where it is not new: the first may be cut off
-        await services.plans.check_rollbacks(key.job, now)
-    services.attempts_due.notify()
+        await plans.check_rollbacks(key.job, now)
+    intake.attempts_due.notify()
     if event.kind in ENDS:
-        services.trace(TraceStep.EVENT, key, now, kind=event.kind.value)
+        intake.trace(TraceStep.EVENT, key, now, kind=event.kind.value)
     return Noted(job=key.job, attempt=key.number, event=of_event(event))
 
 
 async def _add_event(
-    services: AppDependencies, caller: Credential, id: str, attempt: int | None, event: Event
+    core: Core, intake: Intake, caller: Credential, id: str, attempt: int | None, event: Event
 ) -> tuple[AttemptKey, bool]:
     """Where it is counted, and whether it is new. Raises BadInput for a launch that no agent has told of, of a job that
     one registered; OwnerMoved."""
-    job = await services.job_access.check(caller, id)
-    number = await services.store.current_attempt(job) if attempt is None else attempt
-    newest = {} if caller.vouches or number == 1 else await services.store.newest_of_registered([job])
+    job = await intake.job_access.check(caller, id)
+    number = await core.store.current_attempt(job) if attempt is None else attempt
+    newest = {} if caller.vouches or number == 1 else await core.store.newest_of_registered([job])
     if number > newest.get(job, number) + 1:
         raise BadInput(f"the job {spoken_job_id(job)!r} has no launch {number} yet")
     key = AttemptKey(job, number)
-    return key, await services.store.add_event(key, event, caller.viewer)
+    return key, await core.store.add_event(key, event, caller.viewer)
 
 
 @router.get("/jobs", dependencies=READ, responses=answers(400, 401, 503), summary="List jobs, attempt by attempt")
-async def index(query: Annotated[RunQuery, Query()], services: Provided) -> RunPage:
+async def index(query: Annotated[RunQuery, Query()], core: Core, logs: Logs) -> RunPage:
     """Where each attempt stands: its stage, step, speed and loss, how long it has been silent, and its verdict."""
-    runs = await list_runs(services, query)
-    items = [of_run(attempt, status, runs.silent_since, services.config.base_url) for attempt, status in runs.attempts]
+    runs = await list_runs(core, logs, query)
+    items = [of_run(attempt, status, runs.silent_since, core.config.base_url) for attempt, status in runs.attempts]
     return RunPage(items=items, next=runs.next)
 
 
 @router.get("/jobs/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One job")
-async def show(id: JobPath, services: Provided) -> JobPage:
+async def show(id: JobPath, core: Core) -> JobPage:
     """The job with its attempts and the current diagnosis of each."""
-    job = await services.store.job(id)
+    job = await core.store.job(id)
     if job is None:
         raise NotFound(f"no job is called {id!r}")
-    attempts = await services.store.attempts(id)
-    return of_job_page(job, attempts, await latest(services.store, id), services.config.base_url)
+    attempts = await core.store.attempts(id)
+    return of_job_page(job, attempts, await latest(core.store, id), core.config.base_url)
 
 
 async def latest(store: Store, job: str) -> dict[int, DiagnosisRecord]:
@@ -260,12 +260,12 @@ class Runs:
     next: str | None
 
 
-async def list_runs(services: AppDependencies, query: RunQuery) -> Runs:
-    silent_since = services.clock() - services.config.silent_seconds
-    summaries = services.store.attempt_summaries
+async def list_runs(core: Core, logs: Logs, query: RunQuery) -> Runs:
+    silent_since = core.clock() - core.config.silent_seconds
+    summaries = core.store.attempt_summaries
     listed = await summaries(query.state, silent_since, query.cursor, query.limit + 1, query.order)
     shown = listed[: query.limit]
     going = {attempt.key: attempt.revision for attempt in shown if attempt.ended is None}
-    statuses = await services.run_statuses.of(going)
+    statuses = await logs.run_statuses.of(going)
     after = shown[-1].position if len(listed) > query.limit else None
     return Runs([(attempt, statuses.get(attempt.key)) for attempt in shown], silent_since, after)

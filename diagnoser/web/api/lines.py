@@ -12,8 +12,8 @@ from diagnoser.model import AttemptKey, Provenance, Stream
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.params import JobPath, Node, Source
-from diagnoser.web.http.authentication import READ, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -106,11 +106,9 @@ class LinesShape(Schema):
     responses=answers(400, 401, 503),
     summary="List the streams of an attempt",
 )
-async def streams(
-    id: JobPath, attempt: AttemptPath, query: Annotated[StreamQuery, Query()], services: Provided
-) -> StreamList:
+async def streams(id: JobPath, attempt: AttemptPath, query: Annotated[StreamQuery, Query()], core: Core) -> StreamList:
     """By source, node and rank; a thousand at most."""
-    named = await services.store.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))
+    named = await core.store.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))
     return StreamList(items=[_of_stream(s) for s in named[:STREAMS_LIMIT]], is_complete=len(named) <= STREAMS_LIMIT)
 
 
@@ -120,20 +118,20 @@ async def streams(
     summary="Show lines as they came",
 )
 async def show(
-    id: JobPath, attempt: AttemptPath, query: Annotated[LineQuery, Query()], services: Provided
+    id: JobPath, attempt: AttemptPath, query: Annotated[LineQuery, Query()], core: Core, logs: Logs
 ) -> LinesShape:
     """The original lines of one stream; 409 where several are called so. They last until they are compressed; where an
     archive is set up (`DIAGNOSER_ARCHIVE`), as long as it keeps them. Lines that are gone are listed as such."""
     key = AttemptKey(id, attempt)
-    stream = await _one_stream(services, key, query)
+    stream = await _one_stream(core, key, query)
     last = query.from_ + query.limit - 1
-    window = await services.lines.window(key, stream, query.from_, last if query.to is None else min(last, query.to))
+    window = await logs.lines.window(key, stream, query.from_, last if query.to is None else min(last, query.to))
     return _of_window(key, window)
 
 
-async def _one_stream(services: AppDependencies, key: AttemptKey, query: LineQuery) -> Stream:
+async def _one_stream(core: Core, key: AttemptKey, query: LineQuery) -> Stream:
     """Raises NotFound when none is called so, Conflict when several are."""
-    named = await services.store.streams(key, STREAMS_TOLD + 1, **_named(query))
+    named = await core.store.streams(key, STREAMS_TOLD + 1, **_named(query))
     if not named:
         raise NotFound(f"attempt {key.number} of {key.job!r} has no such stream: see {key.number}/streams")
     if len(named) > 1:

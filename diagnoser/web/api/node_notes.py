@@ -12,8 +12,8 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import check_whole_service, own_cluster
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -60,17 +60,17 @@ class AlertShape(Schema):
     responses=answers(400, 401, 403, 503),
     summary="Write a note about a node",
 )
-async def add(node: NodePath, body: NoteBody, services: Provided, caller: Caller) -> NoteShape:
+async def add(node: NodePath, body: NoteBody, core: Core, caller: Caller) -> NoteShape:
     """For whoever repairs it, and whoever decides about it next."""
-    return _note(await write_note(services, caller, body.cluster, node, body.text))
+    return _note(await write_note(core, caller, body.cluster, node, body.text))
 
 
 @router.get(
     "/nodes/{node}/notes", dependencies=READ, responses=answers(400, 401, 503), summary="What people noted of a node"
 )
-async def notes(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[NoteShape]:
+async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NoteShape]:
     """The newest first."""
-    return [_note(note) for note in await services.store.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)]
+    return [_note(note) for note in await core.store.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)]
 
 
 @router.get(
@@ -79,21 +79,21 @@ async def notes(node: NodePath, services: Provided, cluster: ClusterField = "") 
     responses=answers(400, 401, 503),
     summary="What monitoring said of a node",
 )
-async def alerts(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[AlertShape]:
+async def alerts(node: NodePath, core: Core, cluster: ClusterField = "") -> list[AlertShape]:
     """The newest first, as Alertmanager told."""
-    return [_alert(alert) for alert in await services.store.node_alerts(cluster or DEFAULT_CLUSTER, node, HISTORY)]
+    return [_alert(alert) for alert in await core.store.node_alerts(cluster or DEFAULT_CLUSTER, node, HISTORY)]
 
 
-async def write_note(services: AppDependencies, caller: Credential, cluster: str, node: str, text: str) -> NodeNote:
+async def write_note(core: Core, caller: Credential, cluster: str, node: str, text: str) -> NodeNote:
     """Raises OutOfScope, and BadInput for an empty one."""
     if caller.tenant:
         check_whole_service(caller)
     said = text.replace("\0", "").strip()
     if not said:
         raise BadInput("the note is empty")
-    cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, services.clock()
-    note = NodeNote(services.make_id(now), cluster, node, now, caller.name, said[:NOTE_LENGTH])
-    await services.store.add_note(note)
+    cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, core.clock()
+    note = NodeNote(core.make_id(now), cluster, node, now, caller.name, said[:NOTE_LENGTH])
+    await core.store.add_note(note)
     return note
 
 

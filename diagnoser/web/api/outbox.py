@@ -12,8 +12,8 @@ from diagnoser.model.access import Credential
 from diagnoser.ports import OutboxRecord
 from diagnoser.web.api.params import utc
 from diagnoser.web.http.access import check_whole_service
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -55,9 +55,9 @@ class MessagePage(Schema):
 
 
 @router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="List outgoing plans and alerts")
-async def index(query: Annotated[MessageQuery, Query()], services: Provided) -> MessagePage:
+async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessagePage:
     """Ordered by key. `state=dead` lists the dead letters."""
-    records = await services.store.messages_in(query.state or "", query.after, query.limit + 1)
+    records = await core.store.messages_in(query.state or "", query.after, query.limit + 1)
     items = records[: query.limit]
     after = items[-1].message.key if len(records) > query.limit else None
     return MessagePage(items=[of_message(record) for record in items], next=after)
@@ -69,17 +69,17 @@ async def index(query: Annotated[MessageQuery, Query()], services: Provided) -> 
     responses=answers(400, 401, 403, 404, 409, 503),
     summary="Send a dead or expired message again",
 )
-async def retry(key: MessageKey, services: Provided, caller: Caller) -> MessageSchema:
+async def retry(key: MessageKey, core: Core, plans: Plans, caller: Caller) -> MessageSchema:
     """Try a dead or expired effect again. 409 for one that is pending or sent."""
-    return of_message(await retry_message(services, caller, key))
+    return of_message(await retry_message(core, plans, caller, key))
 
 
-async def retry_message(services: AppDependencies, caller: Credential, key: str) -> OutboxRecord:
+async def retry_message(core: Core, plans: Plans, caller: Credential, key: str) -> OutboxRecord:
     """Raises NotFound, Conflict, OutOfScope."""
     check_whole_service(caller)
-    now = services.clock()
-    record = await services.store.retry_message(key, now, now + RETRY_LIFE)
-    services.plans.outbox.notify()
+    now = core.clock()
+    record = await core.store.retry_message(key, now, now + RETRY_LIFE)
+    plans.outbox.notify()
     return record
 
 

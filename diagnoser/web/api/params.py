@@ -11,7 +11,8 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from diagnoser.model import JOB_ID, own_job_id, spoken_job_id
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import Sort
-from diagnoser.web.http.authentication import Caller, Provided
+from diagnoser.web.http.authentication import Caller
+from diagnoser.web.http.dependencies import Core
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID)]
 Node = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]{1,253}$")]
@@ -25,11 +26,11 @@ STORED_JOB_ID = JOB_ID.removesuffix("$") + r"(~of~[^/\x00-\x1f\x7f]{1,200})?$"
 async def stored_job(
     id: Annotated[str, StringConstraints(pattern=STORED_JOB_ID), Path(description="Id of the job")],
     caller: Caller,
-    services: Provided,
+    core: Core,
 ) -> str:
     """What the store calls the job of the path: to a tenant, an id is that of its own job, whoever else uses it."""
     spoken = spoken_job_id(id)
-    if not caller.tenant or await services.store.owners([spoken]):
+    if not caller.tenant or await core.store.owners([spoken]):
         return id
     return own_job_id(spoken, caller.tenant)
 

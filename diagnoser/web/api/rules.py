@@ -16,8 +16,8 @@ from diagnoser.ports import LearnedRuleQuery
 from diagnoser.web.api.params import utc
 from diagnoser.web.api.plans import DecisionBody
 from diagnoser.web.http.access import check_whole_service
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -121,19 +121,19 @@ class LearnedPage(Schema):
 
 
 @router.get("/rules", dependencies=READ, responses=answers(400, 401, 503), summary="List learned rules")
-async def index(query: Annotated[RuleQuery, Query()], services: Provided) -> LearnedPage:
+async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage:
     where = LearnedRuleQuery((query.state,) if query.state else ())
-    rules = await services.store.learned(where, query.after, query.limit + 1)
+    rules = await core.store.learned(where, query.after, query.limit + 1)
     items = rules[: query.limit]
     after = items[-1].id if len(rules) > query.limit else None
     return LearnedPage(items=[of_learned(rule) for rule in items], next=after)
 
 
 @router.get("/rules/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One learned rule")
-async def one(id: RuleId, services: Provided) -> LearnedDetail:
+async def one(id: RuleId, core: Core) -> LearnedDetail:
     """The rule with the newest attempts in which it hit."""
-    rule = await find(services, id)
-    hits = [_of_hit(hit) for hit in await services.store.rule_hits(id, HITS)]
+    rule = await find(core, id)
+    hits = [_of_hit(hit) for hit in await core.store.rule_hits(id, HITS)]
     return LearnedDetail(**of_learned(rule).model_dump(), hits=hits)
 
 
@@ -141,36 +141,36 @@ _CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
 
 
 @router.post("/rules/{id}/promote", dependencies=OPERATE, responses=_CHANGE, summary="Promote a rule from shadow")
-async def promote(id: RuleId, body: DecisionBody, services: Provided, caller: Caller) -> LearnedShape:
+async def promote(id: RuleId, body: DecisionBody, core: Core, caller: Caller) -> LearnedShape:
     """It stays in `sandbox`: it names causes for a person and leads to no action."""
-    return of_learned(await changed(services, caller, id, rule_lifecycle.promoted, body.comment))
+    return of_learned(await changed(core, caller, id, rule_lifecycle.promoted, body.comment))
 
 
 @router.post("/rules/{id}/retire", dependencies=OPERATE, responses=_CHANGE, summary="Retire a rule")
-async def retire(id: RuleId, body: DecisionBody, services: Provided, caller: Caller) -> LearnedShape:
+async def retire(id: RuleId, body: DecisionBody, core: Core, caller: Caller) -> LearnedShape:
     """From shadow or from active use. Every replica drops the rule before its next diagnosis."""
-    return of_learned(await changed(services, caller, id, rule_lifecycle.retired, body.comment))
+    return of_learned(await changed(core, caller, id, rule_lifecycle.retired, body.comment))
 
 
 @router.post("/rules/{id}/restore", dependencies=OPERATE, responses=_CHANGE, summary="Restore a retired rule")
-async def restore(id: RuleId, body: DecisionBody, services: Provided, caller: Caller) -> LearnedShape:
+async def restore(id: RuleId, body: DecisionBody, core: Core, caller: Caller) -> LearnedShape:
     """The rule has to pass the tests again and then runs in shadow."""
-    return of_learned(await changed(services, caller, id, rule_lifecycle.restored, body.comment))
+    return of_learned(await changed(core, caller, id, rule_lifecycle.restored, body.comment))
 
 
 Move = Callable[[LearnedRule, str, str, float], LearnedRule]
 """Rule, who, why, when -> the rule in its new state. Raises Conflict."""
 
 
-async def changed(services: AppDependencies, caller: Credential, id: str, move: Move, comment: str) -> LearnedRule:
+async def changed(core: Core, caller: Credential, id: str, move: Move, comment: str) -> LearnedRule:
     """Raises NotFound, Conflict, OutOfScope."""
     check_whole_service(caller)
-    rule = await find(services, id)
-    return await services.store.change_rule(rule, move(rule, caller.name, comment.replace("\0", ""), services.clock()))
+    rule = await find(core, id)
+    return await core.store.change_rule(rule, move(rule, caller.name, comment.replace("\0", ""), core.clock()))
 
 
-async def find(services: AppDependencies, id: str) -> LearnedRule:
-    rule = await services.store.learned_rule(id)
+async def find(core: Core, id: str) -> LearnedRule:
+    rule = await core.store.learned_rule(id)
     if rule is None:
         raise NotFound(f"there is no learned rule {id!r}")
     return rule

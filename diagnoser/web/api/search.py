@@ -17,8 +17,8 @@ from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FoundNode
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.params import Search, utc
 from diagnoser.web.formatting.template_filters import cause, name, visible
-from diagnoser.web.http.authentication import READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import READ, Caller
+from diagnoser.web.http.dependencies import Core, ShippedRules
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -72,18 +72,20 @@ class SearchResult(Schema):
 
 
 @router.get("/search", responses=answers(400, 401, 503), summary="Search everything")
-async def index(query: Annotated[SearchQuery, Query()], services: Provided, caller: Caller) -> SearchResult:
+async def index(
+    query: Annotated[SearchQuery, Query()], core: Core, shipped_rules: ShippedRules, caller: Caller
+) -> SearchResult:
     """Jobs by their id, nodes by their name, incidents by their node, cause, line and assignee, lines of current
     diagnoses by their words, rules by their id and title. The newest come first; each kind is bounded."""
-    return await search(services, caller.viewer, query.q, query.limit)
+    return await search(core, shipped_rules, caller.viewer, query.q, query.limit)
 
 
-async def search(services: AppDependencies, viewer: Viewer, q: str, limit: int) -> SearchResult:
+async def search(core: Core, shipped_rules: ShippedRules, viewer: Viewer, q: str, limit: int) -> SearchResult:
     """Nothing for blanks."""
-    asked, base = q.strip(), services.config.base_url
+    asked, base = q.strip(), core.config.base_url
     if not asked:
         return SearchResult(q=q, groups=[])
-    store = services.store
+    store = core.store
     jobs, nodes, incidents, records, learned = await asyncio.gather(
         store.jobs_like(asked, limit),
         store.nodes_containing(asked, limit),
@@ -94,7 +96,7 @@ async def search(services: AppDependencies, viewer: Viewer, q: str, limit: int) 
     words = asked.casefold().split()
     diagnosed = [record.attempt.job for record in records if _has_all(record.attempt.job, words)]
     all_jobs = list(dict.fromkeys([*jobs, *diagnosed]))
-    shipped = [rule for rule in services.shipped_rules() if _has_all(f"{rule.id} {rule.title} {rule.type}", words)]
+    shipped = [rule for rule in shipped_rules() if _has_all(f"{rule.id} {rule.title} {rule.type}", words)]
     hits = {
         HitKind.JOB: [_of_job(job, base) for job in all_jobs[:limit]],
         HitKind.NODE: [_of_node(node, base) for node in nodes],

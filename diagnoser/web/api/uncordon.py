@@ -14,8 +14,8 @@ from diagnoser.web.api.nodes import NodePath
 from diagnoser.web.api.params import IS_NUMBER
 from diagnoser.web.api.plans import ClusterField, Comment
 from diagnoser.web.http.access import check_whole_service, own_cluster
-from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
@@ -75,10 +75,10 @@ class UncordonResultBody(Schema):
     responses=answers(400, 401, 403, 409, 503),
     summary="Ask for a node to be given back",
 )
-async def ask(node: NodePath, body: UncordonBody, services: Provided, caller: Caller) -> UncordonShape:
+async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) -> UncordonShape:
     """Only for a node that a plan took out. The agent of its cluster looks again, and leaves what somebody else
     cordoned since. 409 for any other node, and while such a request is open."""
-    return _shape(await request_uncordon(services, caller, body.cluster, node, body.comment))
+    return _shape(await request_uncordon(core, caller, body.cluster, node, body.comment))
 
 
 @router.get(
@@ -87,9 +87,9 @@ async def ask(node: NodePath, body: UncordonBody, services: Provided, caller: Ca
     responses=answers(400, 401, 503),
     summary="Requests to give a node back",
 )
-async def index(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[UncordonShape]:
+async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[UncordonShape]:
     """The newest first."""
-    return [_shape(asked) for asked in await services.store.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)]
+    return [_shape(asked) for asked in await core.store.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)]
 
 
 @router.post(
@@ -98,12 +98,12 @@ async def index(node: NodePath, services: Provided, cluster: ClusterField = "") 
     responses=answers(400, 401, 403, 503),
     summary="Claim requests to give nodes back",
 )
-async def claim(body: UncordonClaimBody, request: Request, services: Provided, caller: Caller) -> list[UncordonShape]:
+async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: Caller) -> list[UncordonShape]:
     """Each is handed to one agent at a time, again when its lease of a minute ends."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
     async def look() -> list[UncordonRequest] | None:
-        now, claim = services.clock(), services.store.claim_uncordons
+        now, claim = core.clock(), core.store.claim_uncordons
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE) or None
 
     return [_shape(asked) for asked in await long_poll(look, body.wait, request, caller) or ()]
@@ -119,29 +119,27 @@ async def claim(body: UncordonClaimBody, request: Request, services: Provided, c
 async def finish(
     request_id: Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$")],
     body: UncordonResultBody,
-    services: Provided,
+    core: Core,
     caller: Caller,
 ) -> None:
     """May be repeated: the first result stands. The change of the node itself is reported as any other."""
     cluster, state = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER, UncordonState(body.state)
     result = body.result.replace("\0", "")
-    if not await services.store.finish_uncordon(request_id, cluster, services.clock(), state, result):
+    if not await core.store.finish_uncordon(request_id, cluster, core.clock(), state, result):
         raise NotFound(f"no request of this cluster is called {request_id!r}")
 
 
-async def request_uncordon(
-    services: AppDependencies, caller: Credential, cluster: str, node: str, comment: str
-) -> UncordonRequest:
+async def request_uncordon(core: Core, caller: Credential, cluster: str, node: str, comment: str) -> UncordonRequest:
     """Raises OutOfScope, and Conflict for a node that is not out because of a plan. A node serves all tenants."""
     if caller.tenant:
         check_whole_service(caller)
-    cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, services.clock()
-    last = await services.store.node_history(cluster, node, 1)
+    cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, core.clock()
+    last = await core.store.node_history(cluster, node, 1)
     if refusal := not_ours(node, last[0] if last else None):
         raise Conflict(refusal)
     said = comment.replace("\0", "").strip()
-    request = UncordonRequest(services.make_id(now), cluster, node, caller.name, now, said)
-    if not await services.store.request_uncordon(request, now - OPEN_SECONDS):
+    request = UncordonRequest(core.make_id(now), cluster, node, caller.name, now, said)
+    if not await core.store.request_uncordon(request, now - OPEN_SECONDS):
         raise Conflict(f"somebody has asked already for {node} to be given back")
     return request
 

@@ -11,7 +11,8 @@ from diagnoser.ingest.remedies import remedy
 from diagnoser.model import UnplacedReason
 from diagnoser.ports import UnplacedRecord
 from diagnoser.web.api.params import utc
-from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -64,11 +65,11 @@ class UnplacedPage(Schema):
     responses=answers(400, 401, 503),
     summary="List what came in and belongs to no job",
 )
-async def index(query: Annotated[UnplacedQuery, Query()], services: Provided) -> UnplacedPage:
+async def index(query: Annotated[UnplacedQuery, Query()], core: Core) -> UnplacedPage:
     """The newest first. A stream goes a week after its last line, and the oldest of a sender beyond 200."""
-    now = services.clock()
-    records = await services.store.unplaced(now, query.limit)
-    return UnplacedPage(items=list(map(_schema, records)), total=await services.store.count_unplaced(now))
+    now = core.clock()
+    records = await core.store.unplaced(now, query.limit)
+    return UnplacedPage(items=list(map(_schema, records)), total=await core.store.count_unplaced(now))
 
 
 def _schema(record: UnplacedRecord) -> UnplacedSchema:

@@ -17,8 +17,8 @@ from diagnoser.web.api.incidents import IncidentQuery
 from diagnoser.web.api.jobs import RunQuery
 from diagnoser.web.api.params import utc
 from diagnoser.web.http.access import check_every_tenant
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -71,15 +71,15 @@ class ViewList(Schema):
 
 
 @router.get("/views", dependencies=READ, responses=answers(400, 401, 503), summary="List saved views")
-async def index(listed: Listed, services: Provided) -> ViewList:
-    views = await services.store.views(listed)
-    return ViewList(items=[of_view(view, services.config.base_url) for view in views])
+async def index(listed: Listed, core: Core) -> ViewList:
+    views = await core.store.views(listed)
+    return ViewList(items=[of_view(view, core.config.base_url) for view in views])
 
 
 @router.post("/views", dependencies=OPERATE, responses=answers(400, 401, 403, 413, 503), summary="Save a view")
-async def create(body: NewView, services: Provided, caller: Caller) -> ViewShape:
+async def create(body: NewView, core: Core, caller: Caller) -> ViewShape:
     """One of the same name is replaced. Views are everybody's, so no credential of one tenant makes them."""
-    return of_view(await save_view(services, caller, body), services.config.base_url)
+    return of_view(await save_view(core, caller, body), core.config.base_url)
 
 
 @router.delete(
@@ -89,23 +89,23 @@ async def create(body: NewView, services: Provided, caller: Caller) -> ViewShape
     responses=answers(400, 401, 403, 404, 503),
     summary="Delete a saved view",
 )
-async def delete(listed: Listed, name: Annotated[ViewName, Query()], services: Provided, caller: Caller) -> Response:
-    await delete_view(services, caller, listed, name)
+async def delete(listed: Listed, name: Annotated[ViewName, Query()], core: Core, caller: Caller) -> Response:
+    await delete_view(core, caller, listed, name)
     return Response(status_code=204)
 
 
-async def save_view(services: AppDependencies, caller: Credential, new: NewView) -> SavedView:
+async def save_view(core: Core, caller: Credential, new: NewView) -> SavedView:
     """Raises BadInput, OutOfScope."""
     check_every_tenant(caller)
-    view = SavedView(new.list, new.name, checked_query(new.list, new.query), caller.name, services.clock())
-    await services.store.save_view(view, VIEWS_LIMIT)
+    view = SavedView(new.list, new.name, checked_query(new.list, new.query), caller.name, core.clock())
+    await core.store.save_view(view, VIEWS_LIMIT)
     return view
 
 
-async def delete_view(services: AppDependencies, caller: Credential, listed: ListName, name: str) -> None:
+async def delete_view(core: Core, caller: Credential, listed: ListName, name: str) -> None:
     """Raises NotFound, OutOfScope."""
     check_every_tenant(caller)
-    if not await services.store.delete_view(listed, name):
+    if not await core.store.delete_view(listed, name):
         raise NotFound(f"there is no view {name!r} of the list of {listed}")
 
 

@@ -14,8 +14,8 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.line_match import PATTERN_LENGTH, PATTERNS_MAX, LineConditions
 from diagnoser.web.api.rules import LearnedShape, of_learned
 from diagnoser.web.http.access import check_whole_service
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Workbench
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -115,12 +115,12 @@ class TrialShape(Schema):
     responses=answers(400, 401, 403, 413, 429, 503),
     summary="Try a pattern",
 )
-async def try_pattern(body: TrialBody, services: Provided, caller: Caller) -> TrialShape:
+async def try_pattern(body: TrialBody, bench: Workbench, caller: Caller) -> TrialShape:
     """What it matches in confirmed failures, in the examples of rules and filters, and in completed runs: those of all
     tenants, so it is for none of them."""
     conditions = LineConditions(tuple(body.patterns), tuple(body.anchors), tuple(body.unless))
     check_whole_service(caller)
-    return of_trial(await services.workbench.trial(conditions))
+    return of_trial(await bench.trial(conditions))
 
 
 @router.post(
@@ -129,22 +129,22 @@ async def try_pattern(body: TrialBody, services: Provided, caller: Caller) -> Tr
     responses=answers(400, 401, 403, 404, 413, 503),
     summary="Propose a rule",
 )
-async def propose(body: ProposalBody, services: Provided, caller: Caller) -> LearnedShape:
+async def propose(body: ProposalBody, bench: Workbench, caller: Caller) -> LearnedShape:
     """It is held against stored attempts and then runs in shadow: it is counted, and decides nothing until somebody
     promotes it. The same rule again is the rule that is there."""
     draft = RuleDraft(body.title, tuple(body.anchors), tuple(body.patterns), tuple(body.unless), body.mitigation)
-    rule, checks = await proposed(services, caller, RuleProposal(body.source, draft, body.replaces))
+    rule, checks = await proposed(bench, caller, RuleProposal(body.source, draft, body.replaces))
     if wrong := faults(checks):
         raise BadInput("; ".join(wrong))
     return of_learned(rule)
 
 
 async def proposed(
-    services: AppDependencies, caller: Credential, proposal: RuleProposal
+    bench: Workbench, caller: Credential, proposal: RuleProposal
 ) -> tuple[LearnedRule, tuple[ValidationResult, ...]]:
     """As ``RuleWorkbench.propose``. Raises OutOfScope for a credential of one cluster or tenant."""
     check_whole_service(caller)
-    return await services.workbench.propose(proposal, caller.name)
+    return await bench.propose(proposal, caller.name)
 
 
 def faults(checks: tuple[ValidationResult, ...]) -> list[str]:

@@ -81,7 +81,7 @@ def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer
     protocol of others that is spoken there tells an error."""
 
     def answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
-        problem = _masked(problem, app.state.services.redact)
+        problem = _masked(problem, app.state.services.core.redact)
         if own := protocols.get(request.url.path):
             response = own(request, problem)
         else:
@@ -92,12 +92,12 @@ def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer
     async def on_own(request: Request, error: Exception) -> Response:
         assert isinstance(error, DiagnoserError)
         if call := current_call():
-            call.fault = app.state.services.redact(str(error))
+            call.fault = app.state.services.core.redact(str(error))
         if isinstance(error, Denied):
-            app.state.services.metrics.refused_requests.labels(str(error.status)).inc()
+            app.state.services.core.metrics.refused_requests.labels(str(error.status)).inc()
         is_visit = request.method == "GET" and _is_page(request) and request.url.path != TOKEN_PAGE
         is_unknown = error.status == HTTPStatus.UNAUTHORIZED
-        if is_unknown and is_visit and await app.state.services.authenticator.has_people():
+        if is_unknown and is_visit and await app.state.services.people.authenticator.has_people():
             page = urlencode({"next": request.url.path + (f"?{request.url.query}" if request.url.query else "")})
             return RedirectResponse(f"/login?{page}", HTTPStatus.SEE_OTHER)
         problem = Problem(title=error.title, status=error.status, detail=str(error))

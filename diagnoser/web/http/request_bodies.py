@@ -14,7 +14,7 @@ import cramjam
 import zstandard
 
 from diagnoser.model.errors import TooLarge, Unavailable, Undecodable, Unsupported
-from diagnoser.web.http.dependencies import RequestLimits
+from diagnoser.web.http.services import RequestLimits
 
 INLINE_BYTES = 256 << 10
 """Smaller bodies are decompressed on the event loop: a thread would cost more."""

@@ -27,10 +27,6 @@ class NewsFeed:
         self._looked = -LOOK_SECONDS
         self._looking = asyncio.Lock()
 
-    def over(self, store: ReadStore) -> "NewsFeed":
-        """What is new in this store."""
-        return NewsFeed(store, self._clock)
-
     async def position(self) -> int:
         """Where a reader begins who wants what comes from now on."""
         await self._look()

@@ -214,20 +214,19 @@ async def services(store: SqlStore, stack: AsyncExitStack, /, **parts: object) -
 
 def replaced(made: WebServices, parts: dict[str, object]) -> WebServices:
     """The services with these parts, each in the group that has a field of its name."""
-    left = dict(parts)
+    used = set[str]()
 
     def within(group: Any) -> Any:
         names = {field.name for field in fields(group)}
         changed = {name: within(getattr(group, name)) for name in names if isinstance(getattr(group, name), GROUPS)}
-        for name in names & left.keys():
-            used.add(name)
-            changed[name] = left[name]
-        return replace(group, **changed)
+        changed = {name: value for name, value in changed.items() if value is not getattr(group, name)}
+        changed |= {name: parts[name] for name in names & parts.keys()}
+        used.update(names & parts.keys())
+        return replace(group, **changed) if changed else group
 
-    used: set[str] = set()
     scopes = ViewerScopes(made.core.store, lambda store: within(made.scopes.open_scope(store)))
     result: WebServices = within(replace(made, scopes=scopes))
-    assert used == left.keys(), f"no group has {sorted(left.keys() - used)}"
+    assert used == parts.keys(), f"no group has {sorted(parts.keys() - used)}"
     return result
 
 

@@ -39,7 +39,7 @@ from diagnoser.ports import AlertChannel, DiagnosisRecord, ModelRequest
 from diagnoser.redaction.exits import EXITS, NO_EXIT
 from diagnoser.redaction.redact import Redactor, redact
 from diagnoser.web.api import exports, slack_actions
-from diagnoser.web.api.schemas import of_diagnosis
+from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http import problems
 from tests.contract.records import plan
 from tests.receiver import Receiver, running
@@ -217,7 +217,7 @@ async def own_log() -> str:
 
 
 async def downloads() -> str:
-    rows = [of_diagnosis(record(secret.text), "") for secret in SECRETS]
+    rows = [DiagnosisShape.from_record(record(secret.text), "") for secret in SECRETS]
 
     async def read(cursor: str, limit: int) -> tuple[Sequence[Any], None]:
         return rows, None

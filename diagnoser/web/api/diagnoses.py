@@ -12,7 +12,7 @@ from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.ports import DIAGNOSIS_SORTS, NEWEST, DiagnosisFilter, DiagnosisRecord, Sort, Store
 from diagnoser.recovery.policy import case_of
 from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of, sort_field
-from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
+from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import answers
@@ -80,7 +80,9 @@ class DiagnosisQuery(Schema):
 async def index(query: Annotated[DiagnosisQuery, Query()], core: Core) -> DiagnosisPage:
     """The newest first, unless `sort` says otherwise; only the current diagnosis of each attempt."""
     records, after = await page(core.store, query, core.clock())
-    return DiagnosisPage(items=[of_diagnosis(record, core.config.base_url) for record in records], next=after)
+    return DiagnosisPage(
+        items=[DiagnosisShape.from_record(record, core.config.base_url) for record in records], next=after
+    )
 
 
 class FacetValue(Schema):
@@ -114,7 +116,7 @@ async def facets(query: Annotated[DiagnosisQuery, Query()], core: Core) -> Facet
 @router.get("/diagnoses/{id}", responses=answers(400, 401, 404, 503), summary="One diagnosis")
 async def show(id: DiagnosisId, core: Core) -> DiagnosisShape:
     """One diagnosis, even if a later one replaced it."""
-    return of_diagnosis(await find(core.store, id), core.config.base_url)
+    return DiagnosisShape.from_record(await find(core.store, id), core.config.base_url)
 
 
 class RowVerdict(Schema):
@@ -145,7 +147,7 @@ async def explain(id: DiagnosisId, core: Core, plans: Plans) -> PolicyShape:
         rows=[RowVerdict(row=row, why_not=why) for row, why in policy.explain(case)],
         action=policy.advise(case).action,
         advice=record.diagnosis.recovery,
-        plan=of_plan(record.plan) if record.plan else None,
+        plan=PlanShape.from_plan(record.plan) if record.plan else None,
     )
 
 

@@ -19,7 +19,7 @@ from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.diagnoses import page as diagnosis_page
 from diagnoser.web.api.incidents import IncidentQuery, list_incidents
 from diagnoser.web.api.jobs import RunQuery, list_runs
-from diagnoser.web.api.schemas import of_diagnosis, of_incident, of_run
+from diagnoser.web.api.schemas import DiagnosisShape, IncidentShape, RunShape
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import answers
@@ -101,7 +101,7 @@ async def diagnoses(format: ExportFormat, query: Annotated[DiagnosisExport, Quer
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
         narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
         records, after = await diagnosis_page(core.store, narrowed, now)
-        return [of_diagnosis(record, base_url) for record in records], after
+        return [DiagnosisShape.from_record(record, base_url) for record in records], after
 
     return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit, core.redact)
 
@@ -118,7 +118,7 @@ async def incidents(format: ExportFormat, query: Annotated[IncidentExport, Query
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
         narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
         found, after = await list_incidents(core.store, narrowed)
-        return [of_incident(incident, core.config.base_url) for incident in found], after
+        return [IncidentShape.from_incident(incident, core.config.base_url) for incident in found], after
 
     return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit, core.redact)
 
@@ -135,7 +135,9 @@ async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], core:
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
         runs = await list_runs(core, logs, query.model_copy(update={"cursor": cursor, "limit": rows}))
         base_url = core.config.base_url
-        return [of_run(attempt, status, runs.silent_since, base_url) for attempt, status in runs.attempts], runs.next
+        return [
+            RunShape.from_attempt(attempt, status, runs.silent_since, base_url) for attempt, status in runs.attempts
+        ], runs.next
 
     return await _file("jobs", format, _RUNS, read, query.cursor, query.limit, core.redact)
 

@@ -17,7 +17,7 @@ from diagnoser.web.api.attempt_log import LineName
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobPath, Node
 from diagnoser.web.api.plans import Comment, Ignored
-from diagnoser.web.api.schemas import DiagnosisShape, of_diagnosis
+from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Logs, Scoped
 from diagnoser.web.http.problems import answers
@@ -100,7 +100,7 @@ Words = Annotated[str, Query(min_length=1, max_length=200, description="Words to
 )
 async def say(id: DiagnosisId, body: NewFeedback, scope: Scoped, caller: Caller) -> DiagnosisShape:
     """The newest feedback counts; earlier feedback is kept. The original verdict does not change."""
-    return of_diagnosis(await store_feedback(scope, caller, id, body), scope.core.config.base_url)
+    return DiagnosisShape.from_record(await store_feedback(scope, caller, id, body), scope.core.config.base_url)
 
 
 @router.get(

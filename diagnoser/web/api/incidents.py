@@ -15,7 +15,7 @@ from diagnoser.ports import INCIDENT_SORTS, LAST_SEEN, UNRESOLVED, IncidentFilte
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.params import Name, Node, sort_field
 from diagnoser.web.api.plans import Comment
-from diagnoser.web.api.schemas import IncidentPage, IncidentShape, of_incident
+from diagnoser.web.api.schemas import IncidentPage, IncidentShape
 from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
@@ -71,13 +71,15 @@ class AssignBody(ActBody):
 async def index(query: Annotated[IncidentQuery, Query()], core: Core) -> IncidentPage:
     """Failures of the same fingerprint, or of the same node, grouped across jobs."""
     shown, after = await list_incidents(core.store, query)
-    return IncidentPage(items=[of_incident(incident, core.config.base_url) for incident in shown], next=after)
+    return IncidentPage(
+        items=[IncidentShape.from_incident(incident, core.config.base_url) for incident in shown], next=after
+    )
 
 
 @router.get("/incidents/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One incident")
 async def show(id: IncidentId, core: Core) -> IncidentShape:
     """Its failures are the diagnoses of its attempts; the newest one is `diagnosis`."""
-    return of_incident(await find(core.store, id), core.config.base_url)
+    return IncidentShape.from_incident(await find(core.store, id), core.config.base_url)
 
 
 @router.post(
@@ -149,4 +151,4 @@ async def change(core: Core, caller: Credential, id: str, act: Act, comment: str
 
 
 def _shape(incident: Incident, core: Core) -> IncidentShape:
-    return of_incident(incident, core.config.base_url)
+    return IncidentShape.from_incident(incident, core.config.base_url)

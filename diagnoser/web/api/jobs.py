@@ -33,16 +33,7 @@ from diagnoser.ports import (
     Store,
 )
 from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment, sort_field
-from diagnoser.web.api.schemas import (
-    EventShape,
-    JobPage,
-    JobShape,
-    RunPage,
-    of_event,
-    of_job,
-    of_job_page,
-    of_run,
-)
+from diagnoser.web.api.schemas import EventShape, JobPage, JobShape, RunPage, RunShape
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs, Plans
@@ -181,7 +172,7 @@ async def register(body: NewJob, core: Core, intake: Intake, caller: Caller) -> 
     fields["rank_nodes"] = {int(rank): node for rank, node in body.rank_nodes.items()}
     await intake.job_access.check(caller, body.id)
     job = await core.store.register(Job(created=core.clock(), registered=True, **fields), body.attempt)
-    return of_job(job, core.config.base_url)
+    return JobShape.from_job(job, core.config.base_url)
 
 
 @router.post(
@@ -209,7 +200,7 @@ async def report(id: JobPath, body: NewEvent, core: Core, intake: Intake, plans:
     intake.attempts_due.notify()
     if event.kind in ENDS:
         intake.trace(TraceStep.EVENT, key, now, kind=event.kind.value)
-    return Noted(job=key.job, attempt=key.number, event=of_event(event))
+    return Noted(job=key.job, attempt=key.number, event=EventShape.model_validate(event))
 
 
 async def _add_event(
@@ -230,7 +221,10 @@ async def _add_event(
 async def index(query: Annotated[RunQuery, Query()], core: Core, logs: Logs) -> RunPage:
     """Where each attempt stands: its stage, step, speed and loss, how long it has been silent, and its verdict."""
     runs = await list_runs(core, logs, query)
-    items = [of_run(attempt, status, runs.silent_since, core.config.base_url) for attempt, status in runs.attempts]
+    items = [
+        RunShape.from_attempt(attempt, status, runs.silent_since, core.config.base_url)
+        for attempt, status in runs.attempts
+    ]
     return RunPage(items=items, next=runs.next)
 
 
@@ -241,7 +235,7 @@ async def show(id: JobPath, core: Core) -> JobPage:
     if job is None:
         raise NotFound(f"no job is called {id!r}")
     attempts = await core.store.attempts(id)
-    return of_job_page(job, attempts, await latest(core.store, id), core.config.base_url)
+    return JobPage.from_attempts(job, attempts, await latest(core.store, id), core.config.base_url)
 
 
 async def latest(store: Store, job: str) -> dict[int, DiagnosisRecord]:

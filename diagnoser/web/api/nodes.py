@@ -15,7 +15,7 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_order import sorted_marks
 from diagnoser.web.api.params import Node, TimeField, moment, sort_field
 from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
-from diagnoser.web.api.schemas import BreakerShape, NodeShape, of_breaker, of_node
+from diagnoser.web.api.schemas import BreakerShape, NodeShape
 from diagnoser.web.http.access import check_breaker, own_cluster
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
@@ -79,13 +79,13 @@ async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, c
     stored = await core.store.note_node(mark)
     if mark.by is NodeActor.PERSON and mark.kind is not NodeEventKind.DOWN:
         await _hold_plans(core, plans, mark, now)
-    return of_node(stored)
+    return NodeShape.model_validate(stored)
 
 
 @router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="List nodes with their last event")
 async def index(query: Annotated[NodeQuery, Query()], core: Core) -> list[NodeShape]:
     marks = await core.store.node_marks(query.cluster)
-    return [of_node(mark) for mark in sorted_marks(marks, Sort.parse(query.sort))]
+    return [NodeShape.model_validate(mark) for mark in sorted_marks(marks, Sort.parse(query.sort))]
 
 
 @router.get(
@@ -94,13 +94,13 @@ async def index(query: Annotated[NodeQuery, Query()], core: Core) -> list[NodeSh
 async def history(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NodeShape]:
     """The newest first, as far as events are kept."""
     events = await core.store.node_history(cluster or DEFAULT_CLUSTER, node, HISTORY)
-    return [of_node(event) for event in events]
+    return [NodeShape.model_validate(event) for event in events]
 
 
 @router.get("/breakers", dependencies=READ, responses=answers(400, 401, 503), summary="List breakers")
 async def breakers(core: Core) -> list[BreakerShape]:
     """While a breaker is tripped, plans that cordon nodes need approval."""
-    return [of_breaker(state) for state in await core.store.breakers()]
+    return [BreakerShape.model_validate(state) for state in await core.store.breakers()]
 
 
 @router.post(
@@ -111,7 +111,7 @@ async def breakers(core: Core) -> list[BreakerShape]:
 )
 async def reset(cluster: ClusterPath, body: ResetBody, core: Core, caller: Caller) -> BreakerShape:
     """Let plans that cordon nodes act without approval again. Needs a comment."""
-    return of_breaker(await reset_breaker(core, caller, cluster, body.comment))
+    return BreakerShape.model_validate(await reset_breaker(core, caller, cluster, body.comment))
 
 
 @router.post(
@@ -123,7 +123,7 @@ async def reset(cluster: ClusterPath, body: ResetBody, core: Core, caller: Calle
 async def trip(cluster: ClusterPath, body: ResetBody, core: Core, caller: Caller) -> BreakerShape:
     """From now on plans that cordon nodes of this cluster or partition need approval, until it is reset. Needs a
     comment."""
-    return of_breaker(await trip_breaker(core, caller, cluster, body.comment))
+    return BreakerShape.model_validate(await trip_breaker(core, caller, cluster, body.comment))
 
 
 async def _hold_plans(core: Core, plans: Plans, mark: NodeEvent, now: float) -> None:

@@ -15,7 +15,7 @@ from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
 from diagnoser.web.api.params import IS_NUMBER, JobId, Node
-from diagnoser.web.api.schemas import PlanShape, of_plan
+from diagnoser.web.api.schemas import PlanShape
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
@@ -192,12 +192,12 @@ async def index(query: Annotated[PlanQuery, Query()], core: Core) -> PlanPage:
     plans = await core.store.plans(where, query.after, query.limit + 1)
     items = plans[: query.limit]
     after = items[-1].id if len(plans) > query.limit else None
-    return PlanPage(items=[of_plan(plan) for plan in items], next=after)
+    return PlanPage(items=[PlanShape.from_plan(plan) for plan in items], next=after)
 
 
 @router.get("/plans/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One plan")
 async def show(id: PlanId, core: Core) -> PlanShape:
-    return of_plan(await find(core, id))
+    return PlanShape.from_plan(await find(core, id))
 
 
 @router.post(
@@ -208,7 +208,7 @@ async def show(id: PlanId, core: Core) -> PlanShape:
 )
 async def approve(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Lets a waiting plan act. 409 when the plan is not waiting."""
-    return of_plan(await approve_plan(core, plans, caller, id, body.comment))
+    return PlanShape.from_plan(await approve_plan(core, plans, caller, id, body.comment))
 
 
 @router.post(
@@ -219,7 +219,7 @@ async def approve(id: PlanId, body: DecisionBody, core: Core, plans: Plans, call
 )
 async def refuse(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Ends a waiting plan without acting. 409 when the plan is not waiting."""
-    return of_plan(await refuse_plan(core, plans, caller, id, body.comment))
+    return PlanShape.from_plan(await refuse_plan(core, plans, caller, id, body.comment))
 
 
 @router.post(
@@ -231,7 +231,7 @@ async def refuse(id: PlanId, body: DecisionBody, core: Core, plans: Plans, calle
 async def take_back(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Lets an approved plan that nobody has claimed yet, or a refused one, wait for a decision again. 409 when it is
     too late, and for an approved plan also where the webhook tells of plans."""
-    return of_plan(await take_plan_back(core, plans, caller, id, body.comment))
+    return PlanShape.from_plan(await take_plan_back(core, plans, caller, id, body.comment))
 
 
 @router.post(
@@ -253,7 +253,7 @@ async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, 
     plan = await long_poll(look, body.wait, request, caller)
     if plan is None or plan.lease is None:
         return Response(status_code=204)
-    return Claimed(plan=of_plan(plan), token=plan.lease.token, lease_seconds=lease)
+    return Claimed(plan=PlanShape.from_plan(plan), token=plan.lease.token, lease_seconds=lease)
 
 
 @router.post(
@@ -266,7 +266,7 @@ async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans, caller:
     """Progress renews the lease; `reached` and `not_reached` end the plan. A repeated report changes nothing."""
     await find(core, id)
     now = core.clock()
-    return of_plan(await plans.change(id, now, plans.commands.report(body.report(), now)))
+    return PlanShape.from_plan(await plans.change(id, now, plans.commands.report(body.report(), now)))
 
 
 @router.post(

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import Depends, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from diagnoser.client.service import API
 from diagnoser.diagnosis.log_indexes import IndexedLog
@@ -16,12 +16,12 @@ from diagnoser.logview.log_index import Direction, LogCursor, LogFacets, LogFilt
 from diagnoser.model import AttemptKey, Provenance
 from diagnoser.model.errors import BadInput
 from diagnoser.web.api.evidence import AttemptPath
-from diagnoser.web.api.params import JobPath, Search
+from diagnoser.web.api.params import JobPath, KnownRank, Search, TextIfAny
 from diagnoser.web.api.sse import RETRY_MILLISECONDS, pause
 from diagnoser.web.http.authentication import READ, Caller, People
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 ROWS, ROWS_LIMIT = 200, 1_000
 FACET_VALUES = 200
@@ -83,24 +83,24 @@ class LogQuery(LogChoice):
     limit: int = Field(ROWS, ge=1, le=ROWS_LIMIT)
 
 
-class TemplateShape(Schema):
+class TemplateShape(Answer):
     """The lines that look like the row, which is the first of them. samples: a few, as they came."""
 
     text: str
     count: int
-    last: int
-    ranks: list[int]
+    last: int = Field(validation_alias=AliasPath("last", 1))
+    ranks: Annotated[list[int], BeforeValidator(sorted)]
     samples: list[str]
 
 
-class LogRowShape(Schema):
+class LogRowShape(Answer):
     """id: names the line for good. gap: lines of its stream just before it that are not shown. hits: where ``q``
     matches, as [start, end) in the text. A ``routine`` row is a template; its lines are only counted."""
 
     id: str
     source: str
-    node: str | None
-    rank: int | None
+    node: TextIfAny
+    rank: KnownRank
     line: int
     time: float | None
     level: LogLevel
@@ -110,6 +110,11 @@ class LogRowShape(Schema):
     template: TemplateShape | None
     hits: list[list[int]]
 
+    @classmethod
+    def from_row(cls, row: LogRow) -> Self:
+        stream, time = row.stream, row.time or None
+        return cls.filled_from(row, source=stream.source, line=row.number, time=time, provenance=stream.provenance)
+
 
 class FacetCount(Schema):
     """A value, and the rows that it would show. value: null for rows of no rank."""
@@ -118,7 +123,7 @@ class FacetCount(Schema):
     count: int
 
 
-class LogPage(Schema):
+class LogPage(Answer):
     """A window. lines: that came; rows that fit the filter: total, and before and after the window.
 
     target: id of the row that ``at`` led to; is_exact: whether it is the line that was asked for, and not the nearest
@@ -132,13 +137,13 @@ class LogPage(Schema):
     before: int
     after: int
     rows: list[LogRowShape]
-    target: str | None
+    target: TextIfAny
     is_exact: bool
     matches: int
     previous: str | None
     next: str | None
-    previous_match: str | None
-    next_match: str | None
+    previous_match: TextIfAny
+    next_match: TextIfAny
     facets: dict[str, list[FacetCount]]
     revision: int
 
@@ -208,20 +213,13 @@ def ranks_of(text: str) -> frozenset[int]:
 
 
 def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:
-    rows = [_row(row) for row in window.rows]
-    return LogPage(
+    rows = [LogRowShape.from_row(row) for row in window.rows]
+    return LogPage.filled_from(
+        window,
         lines=log.index.lines,
-        total=window.total,
-        before=window.before,
-        after=window.after,
         rows=rows,
-        target=window.target or None,
-        is_exact=window.is_exact,
-        matches=window.matches,
         previous=rows[0].id if window.before and rows else None,
         next=rows[-1].id if window.after and rows else None,
-        previous_match=window.previous_match or None,
-        next_match=window.next_match or None,
         facets={
             "ranks": _counts((_known_rank(rank), count) for rank, count in facets.ranks),
             "node": _counts(facets.nodes),
@@ -229,30 +227,6 @@ def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:
             "level": _counts(facets.levels),
         },
         revision=log.revision,
-    )
-
-
-def _row(row: LogRow) -> LogRowShape:
-    template = row.template and TemplateShape(
-        text=row.template.text,
-        count=row.template.count,
-        last=row.template.last[1],
-        ranks=sorted(row.template.ranks),
-        samples=list(row.template.samples),
-    )
-    return LogRowShape(
-        id=row.id,
-        source=row.stream.source,
-        node=row.node or None,
-        rank=row.rank if row.rank >= 0 else None,
-        line=row.number,
-        time=row.time or None,
-        level=row.level,
-        provenance=row.stream.provenance,
-        text=row.text,
-        gap=row.gap,
-        template=template,
-        hits=[list(hit) for hit in row.hits],
     )
 
 

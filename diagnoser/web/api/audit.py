@@ -1,20 +1,19 @@
 """The route of the audit log: who did what, from where, and what was before and after."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import ConfigDict, Field
+from pydantic import AliasPath, ConfigDict, Field
 
 from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.ports import AuditFilter, AuditStore
-from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc
+from diagnoser.web.api.params import LARGEST, Moment, Name, Search, TimeField, seconds_of
 from diagnoser.web.http.authentication import AUDIT
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 100, 500
 
@@ -45,15 +44,15 @@ class AuditQuery(Schema):
         )
 
 
-class AuditShape(Schema):
+class AuditShape(Answer):
     """actor_kind: whether a person, an agent's or another token, a command of the service, or a button in Slack.
     action: method and route, or the command. before, after: the fields that differ."""
 
     id: int
-    time: datetime
-    actor: str
-    actor_kind: ActorKind
-    address: str
+    time: Moment
+    actor: str = Field(validation_alias=AliasPath("actor", "name"))
+    actor_kind: ActorKind = Field(validation_alias=AliasPath("actor", "kind"))
+    address: str = Field(validation_alias=AliasPath("actor", "address"))
     action: str
     object_kind: str
     object_id: str
@@ -76,7 +75,7 @@ class AuditPage(Schema):
 async def index(query: Annotated[AuditQuery, Query()], core: Core) -> AuditPage:
     """Every call that may change something, refused ones included. Lines of logs are not in it."""
     entries, after = await list_entries(core.store, query)
-    return AuditPage(items=list(map(of_entry, entries)), next=after)
+    return AuditPage(items=[AuditShape.model_validate(entry) for entry in entries], next=after)
 
 
 async def list_entries(store: AuditStore, query: AuditQuery) -> tuple[list[AuditEntry], int | None]:
@@ -84,14 +83,3 @@ async def list_entries(store: AuditStore, query: AuditQuery) -> tuple[list[Audit
     entries = await store.audit(query.where(), query.before, query.limit + 1)
     shown = entries[: query.limit]
     return shown, shown[-1].id if len(entries) > query.limit else None
-
-
-def of_entry(entry: AuditEntry) -> AuditShape:
-    names = ("id", "action", "object_kind", "object_id", "result", "detail", "before", "after")
-    return AuditShape(
-        time=utc(entry.time),
-        actor=entry.actor.name,
-        actor_kind=entry.actor.kind,
-        address=entry.actor.address,
-        **{name: getattr(entry, name) for name in names},
-    )

@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
-from pydantic import ConfigDict, Field
+from pydantic import AliasPath, ConfigDict, Field
 
 from diagnoser.client.service import API
 from diagnoser.hang import report
@@ -12,7 +12,7 @@ from diagnoser.hang.contract import contract
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.api.params import IS_NUMBER, JobPath, Node
+from diagnoser.web.api.params import IS_NUMBER, JobPath, KnownRank, Node, TextIfAny
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
@@ -20,7 +20,7 @@ from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.request_bodies import Bodies
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 LEASE_SECONDS = 120.0
 """How long an agent may work on a request before another one gets it."""
@@ -53,12 +53,12 @@ class EvidenceQuery(Schema):
     )
 
 
-class EvidenceShape(Schema):
+class EvidenceShape(Answer):
     """A dump that is stored. bytes: as it was sent."""
 
     kind: EvidenceKind
-    rank: int | None
-    node: str | None
+    rank: KnownRank
+    node: TextIfAny
     received: float
     provenance: Provenance
     bytes: int
@@ -76,15 +76,15 @@ class EvidenceClaimBody(Schema):
     )
 
 
-class EvidenceRequestShape(Schema):
+class EvidenceRequestShape(Answer):
     """What an agent is asked to collect. since: files that are older are of an earlier silence or launch.
 
     nodes: of the attempt; ranks: rank -> node, as far as known: hints, beside what the scheduler itself shows.
     """
 
     id: str
-    job: str
-    attempt: int
+    job: str = Field(validation_alias=AliasPath("attempt", "job"))
+    attempt: int = Field(validation_alias=AliasPath("attempt", "number"))
     reason: RequestReason
     since: float
     nodes: list[str]
@@ -140,17 +140,7 @@ async def send(
 )
 async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceShape]:
     files = await core.store.list_runtime_files(AttemptKey(id, attempt))
-    return [
-        EvidenceShape(
-            kind=file.kind,
-            rank=None if file.rank < 0 else file.rank,
-            node=file.node or None,
-            received=file.received,
-            provenance=file.provenance,
-            bytes=file.bytes,
-        )
-        for file in files
-    ]
+    return [EvidenceShape.model_validate(file) for file in files]
 
 
 @router.get(
@@ -182,7 +172,7 @@ async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: C
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit) or None
 
     claimed = await long_poll(look, body.wait, request, caller)
-    return [_of_request(asked) for asked in claimed or ()]
+    return [EvidenceRequestShape.model_validate(asked) for asked in claimed or ()]
 
 
 @router.post(
@@ -202,15 +192,3 @@ async def finish(
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
     if not await core.store.finish_evidence_request(request_id, cluster, core.clock(), body.result):
         raise NotFound(f"no request for evidence of this cluster is called {request_id!r}")
-
-
-def _of_request(asked: EvidenceRequest) -> EvidenceRequestShape:
-    return EvidenceRequestShape(
-        id=asked.id,
-        job=asked.attempt.job,
-        attempt=asked.attempt.number,
-        reason=asked.reason,
-        since=asked.since,
-        nodes=list(asked.nodes),
-        ranks=dict(asked.ranks),
-    )

@@ -1,9 +1,9 @@
 """Routes for feedback on a diagnosis, similar confirmed failures, and search in the log of an attempt."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, Field
+from pydantic import AliasPath, ConfigDict, Field
 
 from diagnoser.client.service import API
 from diagnoser.logview.log_index import LogIndex
@@ -15,13 +15,13 @@ from diagnoser.ports import DiagnosisRecord
 from diagnoser.retrieval.search import SearchResult
 from diagnoser.web.api.attempt_log import LineName
 from diagnoser.web.api.diagnoses import DiagnosisId, find
-from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobPath, Node
+from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobPath, KnownRank, Node
 from diagnoser.web.api.plans import Comment, Ignored
 from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Logs, Scoped
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 SHOWN, SHOWN_LIMIT = 5, 50
 FOUND, FOUND_LIMIT = 20, 200
@@ -46,7 +46,7 @@ class NewFeedback(Schema):
     by: Ignored = None
 
 
-class SimilarShape(Schema):
+class SimilarShape(Answer):
     """A confirmed failure. score: 1 is the same. done: what was done about it, as far as the service knows."""
 
     id: str
@@ -62,6 +62,19 @@ class SimilarShape(Schema):
     done: str
     comment: str
 
+    @classmethod
+    def from_match(cls, match: Similar, base_url: str) -> Self:
+        confirmed = match.confirmed
+        return cls.filled_from(
+            confirmed,
+            id=confirmed.diagnosis,
+            url=f"{base_url}/diagnoses/{confirmed.diagnosis}",
+            job=confirmed.attempt.job,
+            attempt=confirmed.attempt.number,
+            score=match.score,
+            category=category_of(confirmed.type),
+        )
+
 
 class SimilarList(Schema):
     """The most similar first."""
@@ -69,12 +82,12 @@ class SimilarList(Schema):
     items: list[SimilarShape]
 
 
-class FoundShape(Schema):
+class FoundShape(Answer):
     """A kept line, or (count > 1) a template of routine lines with its first occurrence. score: 0 to 1."""
 
-    source: str
-    node: str
-    rank: int | None
+    source: str = Field(validation_alias=AliasPath("stream", "source"))
+    node: str = Field(validation_alias=AliasPath("stream", "node"))
+    rank: KnownRank
     line: int
     text: str
     count: int
@@ -116,7 +129,7 @@ async def similar(
 ) -> SimilarList:
     """The most similar failures of other attempts whose cause is confirmed."""
     matches = await scope.confirmed_failures.similar(await find(scope.core.store, id), limit)
-    return SimilarList(items=[of_similar(match, scope.core.config.base_url) for match in matches])
+    return SimilarList(items=[SimilarShape.from_match(match, scope.core.config.base_url) for match in matches])
 
 
 @router.get(
@@ -133,7 +146,9 @@ async def search(
     limit: Annotated[int, Query(ge=1, le=FOUND_LIMIT)] = FOUND,
 ) -> FoundList:
     """Kept lines and templates of routine lines that match the words of ``q``."""
-    return FoundList(items=[of_found(match) for match in await find_lines(scope, AttemptKey(id, number), q, limit)])
+    return FoundList(
+        items=[FoundShape.model_validate(match) for match in await find_lines(scope, AttemptKey(id, number), q, limit)]
+    )
 
 
 async def store_feedback(scope: Scoped, caller: Credential, id: str, body: NewFeedback) -> DiagnosisRecord:
@@ -190,29 +205,6 @@ async def find_lines(scope: Scoped, attempt: AttemptKey, words: str, limit: int)
     if attempt not in {stored.key for stored in attempts}:
         raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
     return await scope.confirmed_failures.search(attempt, words, limit)
-
-
-def of_similar(match: Similar, base_url: str) -> SimilarShape:
-    confirmed = match.confirmed
-    return SimilarShape(
-        id=confirmed.diagnosis,
-        url=f"{base_url}/diagnoses/{confirmed.diagnosis}",
-        job=confirmed.attempt.job,
-        attempt=confirmed.attempt.number,
-        score=match.score,
-        category=category_of(confirmed.type),
-        **{name: getattr(confirmed, name) for name in ("type", "verdict", "by", "line", "done", "comment")},
-    )
-
-
-def of_found(match: SearchResult) -> FoundShape:
-    names = ("line", "text", "count", "is_template", "score")
-    return FoundShape(
-        source=match.stream.source,
-        node=match.stream.node,
-        rank=match.rank if match.rank >= 0 else None,
-        **{name: getattr(match, name) for name in names},
-    )
 
 
 def _check(body: NewFeedback, record: DiagnosisRecord) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from diagnoser.client.service import API
-from diagnoser.model import NodeAlert, NodeNote
+from diagnoser.model import NodeNote
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
@@ -15,7 +15,7 @@ from diagnoser.web.http.access import check_whole_service, own_cluster
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 NOTE_LENGTH = 2000
 
@@ -31,7 +31,7 @@ class NoteBody(Schema):
     text: Annotated[str, Field(max_length=NOTE_LENGTH, pattern=r"\S")]
 
 
-class NoteShape(Schema):
+class NoteShape(Answer):
     id: str
     cluster: str
     node: str
@@ -40,7 +40,7 @@ class NoteShape(Schema):
     text: str
 
 
-class AlertShape(Schema):
+class AlertShape(Answer):
     """ended: null while it fires. Times are seconds since the epoch."""
 
     cluster: str
@@ -62,7 +62,7 @@ class AlertShape(Schema):
 )
 async def add(node: NodePath, body: NoteBody, core: Core, caller: Caller) -> NoteShape:
     """For whoever repairs it, and whoever decides about it next."""
-    return _note(await write_note(core, caller, body.cluster, node, body.text))
+    return NoteShape.model_validate(await write_note(core, caller, body.cluster, node, body.text))
 
 
 @router.get(
@@ -70,7 +70,9 @@ async def add(node: NodePath, body: NoteBody, core: Core, caller: Caller) -> Not
 )
 async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NoteShape]:
     """The newest first."""
-    return [_note(note) for note in await core.store.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)]
+    return [
+        NoteShape.model_validate(note) for note in await core.store.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)
+    ]
 
 
 @router.get(
@@ -81,7 +83,10 @@ async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[
 )
 async def alerts(node: NodePath, core: Core, cluster: ClusterField = "") -> list[AlertShape]:
     """The newest first, as Alertmanager told."""
-    return [_alert(alert) for alert in await core.store.node_alerts(cluster or DEFAULT_CLUSTER, node, HISTORY)]
+    return [
+        AlertShape.model_validate(alert)
+        for alert in await core.store.node_alerts(cluster or DEFAULT_CLUSTER, node, HISTORY)
+    ]
 
 
 async def write_note(core: Core, caller: Credential, cluster: str, node: str, text: str) -> NodeNote:
@@ -95,11 +100,3 @@ async def write_note(core: Core, caller: Credential, cluster: str, node: str, te
     note = NodeNote(core.make_id(now), cluster, node, now, caller.name, said[:NOTE_LENGTH])
     await core.store.add_note(note)
     return note
-
-
-def _note(note: NodeNote) -> NoteShape:
-    return NoteShape.model_validate(note, from_attributes=True)
-
-
-def _alert(alert: NodeAlert) -> AlertShape:
-    return AlertShape.model_validate(alert, from_attributes=True)

@@ -1,7 +1,6 @@
 """Routes of the outbox: what was sent, and what could not be."""
 
-from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field
@@ -10,12 +9,12 @@ from diagnoser.client.service import API
 from diagnoser.model import MessageKind
 from diagnoser.model.access import Credential
 from diagnoser.ports import OutboxRecord
-from diagnoser.web.api.params import utc
+from diagnoser.web.api.params import Moment
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
 RETRY_LIFE = 3600.0
@@ -34,7 +33,7 @@ class MessageQuery(Schema):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
-class MessageSchema(Schema):
+class MessageSchema(Answer):
     """state: pending, sent, dead (given up: the receiver refused it), expired, withheld (an alert that is not sent, on
     purpose: `error` says why). due: the next try."""
 
@@ -43,10 +42,15 @@ class MessageSchema(Schema):
     target: str
     state: str
     tries: int
-    due: datetime
-    created: datetime
-    expires: datetime
+    due: Moment
+    created: Moment
+    expires: Moment
     error: str
+
+    @classmethod
+    def from_record(cls, record: OutboxRecord) -> Self:
+        fields = {name: getattr(record, name) for name in ("state", "tries", "due", "error")}
+        return cls.filled_from(record.message, **fields)
 
 
 class MessagePage(Schema):
@@ -60,7 +64,7 @@ async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessageP
     records = await core.store.messages_in(query.state or "", query.after, query.limit + 1)
     items = records[: query.limit]
     after = items[-1].message.key if len(records) > query.limit else None
-    return MessagePage(items=[of_message(record) for record in items], next=after)
+    return MessagePage(items=[MessageSchema.from_record(record) for record in items], next=after)
 
 
 @router.post(
@@ -71,7 +75,7 @@ async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessageP
 )
 async def retry(key: MessageKey, core: Core, plans: Plans, caller: Caller) -> MessageSchema:
     """Try a dead or expired effect again. 409 for one that is pending or sent."""
-    return of_message(await retry_message(core, plans, caller, key))
+    return MessageSchema.from_record(await retry_message(core, plans, caller, key))
 
 
 async def retry_message(core: Core, plans: Plans, caller: Credential, key: str) -> OutboxRecord:
@@ -81,18 +85,3 @@ async def retry_message(core: Core, plans: Plans, caller: Credential, key: str) 
     record = await core.store.retry_message(key, now, now + RETRY_LIFE)
     plans.outbox.notify()
     return record
-
-
-def of_message(record: OutboxRecord) -> MessageSchema:
-    effect = record.message
-    return MessageSchema(
-        key=effect.key,
-        kind=effect.kind,
-        target=effect.target,
-        state=record.state,
-        tries=record.tries,
-        due=utc(record.due),
-        created=utc(effect.created),
-        expires=utc(effect.expires),
-        error=record.error,
-    )

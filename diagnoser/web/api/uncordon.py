@@ -18,7 +18,7 @@ from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 LEASE_SECONDS = 60.0
 OPEN_SECONDS = 600.0
@@ -38,7 +38,7 @@ class UncordonBody(Schema):
     comment: Comment = ""
 
 
-class UncordonShape(Schema):
+class UncordonShape(Answer):
     """result: what the agent said; empty while the request is open. Times are seconds since the epoch."""
 
     id: str
@@ -78,7 +78,7 @@ class UncordonResultBody(Schema):
 async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) -> UncordonShape:
     """Only for a node that a plan took out. The agent of its cluster looks again, and leaves what somebody else
     cordoned since. 409 for any other node, and while such a request is open."""
-    return _shape(await request_uncordon(core, caller, body.cluster, node, body.comment))
+    return UncordonShape.model_validate(await request_uncordon(core, caller, body.cluster, node, body.comment))
 
 
 @router.get(
@@ -89,7 +89,10 @@ async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) ->
 )
 async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[UncordonShape]:
     """The newest first."""
-    return [_shape(asked) for asked in await core.store.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)]
+    return [
+        UncordonShape.model_validate(asked)
+        for asked in await core.store.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)
+    ]
 
 
 @router.post(
@@ -106,7 +109,7 @@ async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: C
         now, claim = core.clock(), core.store.claim_uncordons
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE) or None
 
-    return [_shape(asked) for asked in await long_poll(look, body.wait, request, caller) or ()]
+    return [UncordonShape.model_validate(asked) for asked in await long_poll(look, body.wait, request, caller) or ()]
 
 
 @router.post(
@@ -151,7 +154,3 @@ def not_ours(node: str, last: NodeEvent | None) -> str:
     if last.by is not NodeActor.DIAGNOSER:
         return f"a person took {node} out of service, and gives it back"
     return ""
-
-
-def _shape(asked: UncordonRequest) -> UncordonShape:
-    return UncordonShape.model_validate(asked, from_attributes=True)

@@ -1,8 +1,7 @@
 """Saved views: the filters of a list under a name, shared by everybody."""
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Query, Response
@@ -15,12 +14,12 @@ from diagnoser.ports import ListName, SavedView
 from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.incidents import IncidentQuery
 from diagnoser.web.api.jobs import RunQuery
-from diagnoser.web.api.params import utc
+from diagnoser.web.api.params import Moment
 from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 VIEWS_LIMIT = 100
 """Of one list: they stand on its page."""
@@ -53,15 +52,19 @@ class NewView(Schema):
     query: Annotated[str, StringConstraints(max_length=QUERY_LENGTH)]
 
 
-class ViewShape(Schema):
+class ViewShape(Answer):
     """by: whoever saved it last. url: the page that shows it."""
 
     list: ListName
     name: str
     query: str
     by: str
-    created: datetime
+    created: Moment
     url: str
+
+    @classmethod
+    def from_view(cls, view: SavedView, base_url: str) -> Self:
+        return cls.filled_from(view, list=view.listed, url=base_url + view_url(view))
 
 
 class ViewList(Schema):
@@ -73,13 +76,13 @@ class ViewList(Schema):
 @router.get("/views", dependencies=READ, responses=answers(400, 401, 503), summary="List saved views")
 async def index(listed: Listed, core: Core) -> ViewList:
     views = await core.store.views(listed)
-    return ViewList(items=[of_view(view, core.config.base_url) for view in views])
+    return ViewList(items=[ViewShape.from_view(view, core.config.base_url) for view in views])
 
 
 @router.post("/views", dependencies=OPERATE, responses=answers(400, 401, 403, 413, 503), summary="Save a view")
 async def create(body: NewView, core: Core, caller: Caller) -> ViewShape:
     """One of the same name is replaced. Views are everybody's, so no credential of one tenant makes them."""
-    return of_view(await save_view(core, caller, body), core.config.base_url)
+    return ViewShape.from_view(await save_view(core, caller, body), core.config.base_url)
 
 
 @router.delete(
@@ -132,14 +135,3 @@ def checked_query(listed: ListName, query: str) -> str:
 
 def view_url(view: SavedView) -> str:
     return f"{PATHS[view.listed]}?{view.query}"
-
-
-def of_view(view: SavedView, base_url: str) -> ViewShape:
-    return ViewShape(
-        list=view.listed,
-        name=view.name,
-        query=view.query,
-        by=view.by,
-        created=utc(view.created),
-        url=base_url + view_url(view),
-    )

@@ -1,23 +1,23 @@
 """Routes of the rule workbench: try a pattern, and propose the rule that becomes of it."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 
 from diagnoser.client.service import API
 from diagnoser.learning.template_rules import RuleDraft
-from diagnoser.learning.workbench import AttemptHit, ExampleHit, LineHit, RuleProposal, Trial
+from diagnoser.learning.workbench import RuleProposal, Trial
 from diagnoser.model import LearnedRule, ValidationResult
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.line_match import PATTERN_LENGTH, PATTERNS_MAX, LineConditions
-from diagnoser.web.api.rules import LearnedShape, of_learned
+from diagnoser.web.api.rules import LearnedShape
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Workbench
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 router = Router(prefix=API, tags=["learned rules"])
 
@@ -52,19 +52,19 @@ class ProposalBody(TrialBody):
     )
 
 
-class MatchedLine(Schema):
+class MatchedLine(Answer):
     """spans: what matches, as offsets of characters: from, to."""
 
     text: str
     spans: list[tuple[int, int]]
 
 
-class MatchedAttempt(Schema):
+class MatchedAttempt(Answer):
     """The root line of an attempt where it matches, else the first line that does. lines: how many different ones,
     10 for so many or more."""
 
-    job: str
-    attempt: int
+    job: str = Field(validation_alias=AliasPath("attempt", "job"))
+    attempt: int = Field(validation_alias=AliasPath("attempt", "number"))
     diagnosis: str
     type: FailureType
     is_root: bool
@@ -72,7 +72,7 @@ class MatchedAttempt(Schema):
     line: MatchedLine
 
 
-class MatchedExample(Schema):
+class MatchedExample(Answer):
     """owner: a rule, or ``<family>/<id>`` of a filter of routine lines. is_counter: must not match."""
 
     owner: str
@@ -96,7 +96,7 @@ class ExampleMatches(Schema):
     items: list[MatchedExample]
 
 
-class TrialShape(Schema):
+class TrialShape(Answer):
     """cases: failures whose cause is confirmed. types: those that match, by cause. healthy: completed runs.
 
     is_complete is false where logs are still being read or the time was over: the same request searches more.
@@ -107,6 +107,19 @@ class TrialShape(Schema):
     examples: ExampleMatches
     healthy: AttemptMatches
     is_complete: bool
+
+    @classmethod
+    def from_trial(cls, trial: Trial) -> Self:
+        cases = {"matched": trial.cases_matched, "searched": trial.cases_searched, "known": trial.cases_known}
+        examples = {"matched": trial.examples_matched, "searched": trial.examples_searched}
+        healthy = {"matched": trial.healthy_matched, "searched": trial.healthy_searched, "known": trial.healthy_known}
+        return cls.filled_from(
+            trial,
+            types=dict(trial.types),
+            cases=cases | {"items": trial.cases},
+            examples=examples | {"items": trial.examples},
+            healthy=healthy | {"items": trial.healthy},
+        )
 
 
 @router.post(
@@ -120,7 +133,7 @@ async def try_pattern(body: TrialBody, bench: Workbench, caller: Caller) -> Tria
     tenants, so it is for none of them."""
     conditions = LineConditions(tuple(body.patterns), tuple(body.anchors), tuple(body.unless))
     check_whole_service(caller)
-    return of_trial(await bench.trial(conditions))
+    return TrialShape.from_trial(await bench.trial(conditions))
 
 
 @router.post(
@@ -136,7 +149,7 @@ async def propose(body: ProposalBody, bench: Workbench, caller: Caller) -> Learn
     rule, checks = await proposed(bench, caller, RuleProposal(body.source, draft, body.replaces))
     if wrong := faults(checks):
         raise BadInput("; ".join(wrong))
-    return of_learned(rule)
+    return LearnedShape.from_rule(rule)
 
 
 async def proposed(
@@ -150,46 +163,3 @@ async def proposed(
 def faults(checks: tuple[ValidationResult, ...]) -> list[str]:
     """What the checks that failed say."""
     return [f"{check.name.replace('_', ' ')}: {check.reason}" for check in checks if not check.passed]
-
-
-def of_trial(trial: Trial) -> TrialShape:
-    return TrialShape(
-        cases=AttemptMatches(
-            matched=trial.cases_matched,
-            searched=trial.cases_searched,
-            known=trial.cases_known,
-            items=[_attempt(hit) for hit in trial.cases],
-        ),
-        types=dict(trial.types),
-        examples=ExampleMatches(
-            matched=trial.examples_matched,
-            searched=trial.examples_searched,
-            items=[_example(hit) for hit in trial.examples],
-        ),
-        healthy=AttemptMatches(
-            matched=trial.healthy_matched,
-            searched=trial.healthy_searched,
-            known=trial.healthy_known,
-            items=[_attempt(hit) for hit in trial.healthy],
-        ),
-        is_complete=trial.is_complete,
-    )
-
-
-def _line(hit: LineHit) -> MatchedLine:
-    return MatchedLine(text=hit.text, spans=list(hit.spans))
-
-
-def _attempt(hit: AttemptHit) -> MatchedAttempt:
-    return MatchedAttempt(
-        job=hit.attempt.job,
-        attempt=hit.attempt.number,
-        line=_line(hit.line),
-        **{name: getattr(hit, name) for name in ("diagnosis", "type", "is_root", "lines")},
-    )
-
-
-def _example(hit: ExampleHit) -> MatchedExample:
-    return MatchedExample(
-        line=_line(hit.line), **{name: getattr(hit, name) for name in ("owner", "type", "is_counter")}
-    )

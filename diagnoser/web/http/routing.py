@@ -23,7 +23,7 @@ class Answer(Schema, from_attributes=True):
     """The body of an answer; fields are the attributes of the object that it shows."""
 
     @classmethod
-    def filled_from(cls, source: object, **values: object) -> Self:
+    def filled_from(cls, source: object, /, **values: object) -> Self:
         """As ``model_validate``, with values of fields that the source has under another name, or not at all."""
         names = cls.model_fields.keys() - values.keys()
         return cls.model_validate({name: getattr(source, name) for name in names} | values)

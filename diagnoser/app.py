@@ -20,6 +20,7 @@ from diagnoser.adapters.clock import SteadyClock
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
+from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
 from diagnoser.config.allowed_hosts import allowed_hosts
@@ -57,7 +58,7 @@ from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import AlertThreadStore, Archive, Clock, Sender, Store, Timing, WakeSignal
+from diagnoser.ports import Archive, Clock, Sender, Timing, WakeSignal
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.http.access import JobAccess
@@ -209,7 +210,7 @@ async def compose(
         scopes=ViewerScopes(world.store, _scope_opener(settings, world, reading, deciding, stopping)),
         intake=IntakeServices(
             ingest=reading.ingest,
-            job_access=JobAccess(world.store, world.clock),
+            job_access=JobAccess(world.store.jobs, world.clock),
             mapping=reading.mapping,
             attempts_due=world.wakes.attempts,
             trace=world.trace,
@@ -246,7 +247,9 @@ async def open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) 
         stack.push_async_callback(traces.close)
     store = await open_store(settings.database_url)
     stack.push_async_callback(store.close)
-    authentication.check_bind_address(settings, stored=bool(await store.tokens()) or await store.has_users())
+    authentication.check_bind_address(
+        settings, stored=bool(await store.tokens.list_all()) or await store.users.has_users()
+    )
     archive = open_archive(settings)
     if archive:
         stack.push_async_callback(archive.close)
@@ -255,7 +258,7 @@ async def open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) 
     return World(
         store=store,
         archive=archive,
-        senders=_senders(settings, store, clock, client) if client else {},
+        senders=_senders(settings, store.alerts, clock, client) if client else {},
         endpoint=endpoint,
         model=llm_factory.guarded(settings, endpoint, metrics) if endpoint else None,
         wakes=_wake_signals(settings, shared, stack),
@@ -267,12 +270,12 @@ async def open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) 
 
 async def _open_reading(settings: Settings, shared: Shared, world: World) -> Reading:
     store, metrics = world.store, world.metrics
-    registry = RuleRegistry(shared.analyzer, store, world.clock, shared=settings.tenants_learn_together)
+    registry = RuleRegistry(shared.analyzer, store.rules, world.clock, shared=settings.tenants_learn_together)
     await registry.refresh()
     logs, mapping = AttemptLogs(store, registry.compressor), load_mapping(settings)
-    unplaced = UnplacedStreams(store, load_redactor(settings), metrics)
+    unplaced = UnplacedStreams(store.unplaced, load_redactor(settings), metrics)
     ingest = IngestService(
-        store,
+        store.logs,
         registry.compressor,
         metrics,
         pending_limit=settings.max_buffered_bytes,
@@ -295,7 +298,9 @@ def _open_deciding(
     return Deciding(
         planner=planner,
         plans=PlanService(store, commands, world.metrics, world.wakes.outbox, world.trace),
-        confirmed_failures=llm_factory.confirmed_failures(settings, store, reading.logs, policy, world.metrics, stack),
+        confirmed_failures=llm_factory.confirmed_failures(
+            settings, store.feedback, reading.logs, policy, world.metrics, stack
+        ),
         history=history,
         lifecycle=llm_factory.rule_lifecycle(settings, history, reading.registry, world.model, world.metrics),
     )
@@ -303,7 +308,10 @@ def _open_deciding(
 
 def _open_people(settings: Settings, world: World) -> PeopleServices:
     store, clock = world.store, world.clock
-    sessions, provider = Sessions(store, clock, identity.session_limits(settings)), identity.open_provider(settings)
+    sessions, provider = (
+        Sessions(store.users, clock, identity.session_limits(settings)),
+        identity.open_provider(settings),
+    )
     authenticator = Authenticator(
         store,
         authentication.tokens(settings),
@@ -323,13 +331,13 @@ def _open_people(settings: Settings, world: World) -> PeopleServices:
 
 def _scope_opener(
     settings: Settings, world: World, reading: Reading, deciding: Deciding, stopping: asyncio.Event
-) -> Callable[[Store], ScopedServices]:
+) -> Callable[[SqlStore], ScopedServices]:
     """Makes the parts that read over a store, which may be narrowed to a viewer. They share the indexes of logs and
     the memory of confirmed failures."""
     clock, compressor, config = world.clock, reading.registry.compressor, _web_config(settings)
     all_indexes, redact = LogIndexes(world.store, reading.logs, time.monotonic), load_redactor(settings)
 
-    def open_scope(store: Store) -> ScopedServices:
+    def open_scope(store: SqlStore) -> ScopedServices:
         indexes = all_indexes.with_store(store)
         logs = LogServices(
             context=replace(reading.context, store=store, logs=AttemptLogs(store, compressor)),
@@ -348,19 +356,19 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
     """What runs behind the requests: diagnosis, delivery, compaction, learning, and the watch for blind spots."""
     world, deciding, registry = service.world, service.deciding, service.reading.registry
     store, clock, metrics, wakes = world.store, world.clock, world.metrics, world.wakes
-    is_watched = await store.change_mark() is not None
+    is_watched = await store.db.change_mark() is not None
     poll = WATCHED_POLL_SECONDS if is_watched else POLL_SECONDS
     jitter = Random()  # noqa: S311 - not a secret
     config = _outbox_config(settings, poll)
-    outbox = Outbox(store, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
+    outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
     replayer = CaseReplayer(deciding.history, registry, clock, CaseReplayConfig(version("diagnoser")))
     loops = [
-        Compaction(store, registry.compressor, clock, metrics, world.archive).run(),
+        Compaction(store.logs, registry.compressor, clock, metrics, world.archive).run(),
         _worker(settings, shared, service, poll).run(),
         outbox.run(),
         deciding.lifecycle.run(),
         replayer.run(),
-        BlindSpotWatch(store, VitalsReader(store, clock), deciding.planner, clock, wakes.outbox).run(),
+        BlindSpotWatch(store.vitals, VitalsReader(store.vitals, clock), deciding.planner, clock, wakes.outbox).run(),
         ScoreWatch(store, deciding.planner, clock, wakes.outbox).run(),
     ]
     if is_watched:
@@ -374,7 +382,7 @@ def _worker(settings: Settings, shared: Shared, service: Service, poll: float) -
     failures, plans, knowledge = deciding.confirmed_failures, deciding.plans, shared.analyzer.knowledge
     retention = Retention(store, clock, ages(settings), metrics, world.archive)
     return Worker(
-        store=store,
+        store=store.work,
         logs=service.reading.logs,
         context=service.reading.context,
         analysis=registry,
@@ -389,7 +397,7 @@ def _worker(settings: Settings, shared: Shared, service: Service, poll: float) -
         outbox=world.wakes.outbox,
         metrics=metrics,
         config=_worker_config(settings, poll),
-        evidence=EvidenceCollection(store, clock, make_id),
+        evidence=EvidenceCollection(store.evidence, clock, make_id),
         trace=world.trace,
     )
 
@@ -428,7 +436,7 @@ def make_id(now: float) -> str:
 
 
 def _senders(
-    settings: Settings, store: AlertThreadStore, clock: Clock, client: "httpx.AsyncClient"
+    settings: Settings, store: AlertRepository, clock: Clock, client: "httpx.AsyncClient"
 ) -> dict[MessageKind, Sender]:
     from diagnoser.adapters.slack import SlackAnswers
     from diagnoser.adapters.webhook import RecoveryWebhook
@@ -488,7 +496,7 @@ async def _watch(store: SqlStore, attempts_due: WakeSignal) -> None:
     seen = None
     while True:
         with suppress(Unavailable):
-            mark = await store.change_mark()
+            mark = await store.db.change_mark()
             if mark != seen:
                 attempts_due.notify()
             seen = mark
@@ -546,7 +554,7 @@ async def _check_access(authenticator: Authenticator) -> str:
 def _write_check(store: SqlStore, ingest: IngestService, clock: Clock, stack: AsyncExitStack) -> HealthCheck:
     async def check() -> str:
         ingest.check_commits(clock())
-        await store.check_write(clock())
+        await store.db.check_write(clock())
         return "work"
 
     cached = CachedHealthCheck(check, time.monotonic)

@@ -52,10 +52,10 @@ async def receive(
     now, bound = core.clock(), own_cluster(caller, cluster)
     told, left_out = node_alerts(body, intake.mapping, cluster=bound, by=caller.name, received=now)
     alerts = await _as_known(core, told)
-    new = await core.store.unknown_alerts(alerts)
+    new = await core.store.node_facts.unknown_alerts(alerts)
     if new:
         await _take(intake, new, now, caller.name)  # first: what is not durable is told again
-    await core.store.record_alerts(alerts)
+    await core.store.node_facts.record_alerts(alerts)
     return Receipt(alerts=len(alerts), new=len(new), left_out=left_out)
 
 
@@ -74,7 +74,7 @@ async def _as_known(core: Core, alerts: list[NodeAlert]) -> list[NodeAlert]:
         by_cluster[alert.cluster or DEFAULT_CLUSTER].add(alert.node)
     names: dict[tuple[str, str], str] = {}
     for cluster, nodes in by_cluster.items():
-        allocated = await core.store.nodes_like(cluster, nodes)
+        allocated = await core.store.node_facts.nodes_like(cluster, nodes)
         names |= {(cluster, node): as_allocated((node,), allocated)[0] for node in nodes}
     clusters = [alert.cluster or DEFAULT_CLUSTER for alert in alerts]
     return [

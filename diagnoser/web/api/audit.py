@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import AliasPath, ConfigDict, Field
 
+from diagnoser.adapters.sql.audit import AuditRepository
 from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
-from diagnoser.ports import AuditFilter, AuditStore
+from diagnoser.ports import AuditFilter
 from diagnoser.web.api.params import LARGEST, Moment, Name, Search, TimeField, seconds_of
 from diagnoser.web.http.authentication import AUDIT
 from diagnoser.web.http.dependencies import Core
@@ -74,12 +75,12 @@ class AuditPage(Schema):
 )
 async def index(query: Annotated[AuditQuery, Query()], core: Core) -> AuditPage:
     """Every call that may change something, refused ones included. Lines of logs are not in it."""
-    entries, after = await list_entries(core.store, query)
+    entries, after = await list_entries(core.store.audit, query)
     return AuditPage(items=[AuditShape.model_validate(entry) for entry in entries], next=after)
 
 
-async def list_entries(store: AuditStore, query: AuditQuery) -> tuple[list[AuditEntry], int | None]:
+async def list_entries(store: AuditRepository, query: AuditQuery) -> tuple[list[AuditEntry], int | None]:
     """One page, and where the next one begins, None on the last one."""
-    entries = await store.audit(query.where(), query.before, query.limit + 1)
+    entries = await store.page(query.where(), query.before, query.limit + 1)
     shown = entries[: query.limit]
     return shown, shown[-1].id if len(entries) > query.limit else None

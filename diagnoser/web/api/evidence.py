@@ -127,7 +127,7 @@ async def send(
         provenance = Provenance.RUNTIME if caller.vouches else Provenance.JOB
         file = RuntimeFile(query.kind, body, query.rank, query.node or "", core.clock(), provenance)
         await asyncio.to_thread(report.check, file)
-        await core.store.add_runtime_files(AttemptKey(job, attempt), [file], due=not query.more)
+        await core.store.evidence.add_runtime_files(AttemptKey(job, attempt), [file], due=not query.more)
     if not query.more:
         intake.attempts_due.notify()
 
@@ -139,7 +139,7 @@ async def send(
     summary="List the dumps of an attempt",
 )
 async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceShape]:
-    files = await core.store.list_runtime_files(AttemptKey(id, attempt))
+    files = await core.store.evidence.list_runtime_files(AttemptKey(id, attempt))
     return [EvidenceShape.model_validate(file) for file in files]
 
 
@@ -168,7 +168,7 @@ async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: C
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
     async def look() -> list[EvidenceRequest] | None:
-        now, claim = core.clock(), core.store.claim_evidence_requests
+        now, claim = core.clock(), core.store.evidence.claim_requests
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit) or None
 
     claimed = await long_poll(look, body.wait, request, caller)
@@ -190,5 +190,5 @@ async def finish(
 ) -> None:
     """Ends a request. May be repeated."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
-    if not await core.store.finish_evidence_request(request_id, cluster, core.clock(), body.result):
+    if not await core.store.evidence.finish_request(request_id, cluster, core.clock(), body.result):
         raise NotFound(f"no request for evidence of this cluster is called {request_id!r}")

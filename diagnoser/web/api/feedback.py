@@ -201,7 +201,7 @@ def likely_stream(index: LogIndex, root: RootCause | None, number: int) -> Strea
 
 async def find_lines(scope: Scoped, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
     """Raises NotFound."""
-    attempts = await scope.core.store.attempts(attempt.job)
+    attempts = await scope.core.store.jobs.attempts(attempt.job)
     if attempt not in {stored.key for stored in attempts}:
         raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
     return await scope.confirmed_failures.search(attempt, words, limit)

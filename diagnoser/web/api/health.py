@@ -63,7 +63,7 @@ async def metrics(request: Request, core: UnscopedCore, caller: Caller) -> Respo
         vitals = await request.app.state.vitals.vitals()
     except Unavailable:
         vitals = None
-    collector = VitalsCollector(vitals, core.store.pool_use(), request.app.version)
+    collector = VitalsCollector(vitals, core.store.vitals.pool_use(), request.app.version)
     return Response(core.metrics.exposition(collector), media_type=CONTENT_TYPE_LATEST)
 
 

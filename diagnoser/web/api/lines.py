@@ -120,7 +120,7 @@ class LinesShape(Answer):
 )
 async def streams(id: JobPath, attempt: AttemptPath, query: Annotated[StreamQuery, Query()], core: Core) -> StreamList:
     """By source, node and rank; a thousand at most."""
-    named = await core.store.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))
+    named = await core.store.archive.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))
     return StreamList.model_validate({"items": named[:STREAMS_LIMIT], "is_complete": len(named) <= STREAMS_LIMIT})
 
 
@@ -143,7 +143,7 @@ async def show(
 
 async def _one_stream(core: Core, key: AttemptKey, query: LineQuery) -> Stream:
     """Raises NotFound when none is called so, Conflict when several are."""
-    named = await core.store.streams(key, STREAMS_TOLD + 1, **_named(query))
+    named = await core.store.archive.streams(key, STREAMS_TOLD + 1, **_named(query))
     if not named:
         raise NotFound(f"attempt {key.number} of {key.job!r} has no such stream: see {key.number}/streams")
     if len(named) > 1:

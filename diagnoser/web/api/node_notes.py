@@ -71,7 +71,8 @@ async def add(node: NodePath, body: NoteBody, core: Core, caller: Caller) -> Not
 async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NoteShape]:
     """The newest first."""
     return [
-        NoteShape.model_validate(note) for note in await core.store.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)
+        NoteShape.model_validate(note)
+        for note in await core.store.node_facts.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)
     ]
 
 
@@ -85,7 +86,7 @@ async def alerts(node: NodePath, core: Core, cluster: ClusterField = "") -> list
     """The newest first, as Alertmanager told."""
     return [
         AlertShape.model_validate(alert)
-        for alert in await core.store.node_alerts(cluster or DEFAULT_CLUSTER, node, HISTORY)
+        for alert in await core.store.node_facts.alerts(cluster or DEFAULT_CLUSTER, node, HISTORY)
     ]
 
 
@@ -98,5 +99,5 @@ async def write_note(core: Core, caller: Credential, cluster: str, node: str, te
         raise BadInput("the note is empty")
     cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, core.clock()
     note = NodeNote(core.make_id(now), cluster, node, now, caller.name, said[:NOTE_LENGTH])
-    await core.store.add_note(note)
+    await core.store.node_facts.add_note(note)
     return note

@@ -76,7 +76,7 @@ async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, c
         moment(body.time, now),
         body.reason.replace("\0", ""),
     )
-    stored = await core.store.note_node(mark)
+    stored = await core.store.nodes.add_event(mark)
     if mark.by is NodeActor.PERSON and mark.kind is not NodeEventKind.DOWN:
         await _hold_plans(core, plans, mark, now)
     return NodeShape.model_validate(stored)
@@ -84,7 +84,7 @@ async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, c
 
 @router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="List nodes with their last event")
 async def index(query: Annotated[NodeQuery, Query()], core: Core) -> list[NodeShape]:
-    marks = await core.store.node_marks(query.cluster)
+    marks = await core.store.nodes.marks(query.cluster)
     return [NodeShape.model_validate(mark) for mark in sorted_marks(marks, Sort.parse(query.sort))]
 
 
@@ -93,14 +93,14 @@ async def index(query: Annotated[NodeQuery, Query()], core: Core) -> list[NodeSh
 )
 async def history(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NodeShape]:
     """The newest first, as far as events are kept."""
-    events = await core.store.node_history(cluster or DEFAULT_CLUSTER, node, HISTORY)
+    events = await core.store.nodes.history(cluster or DEFAULT_CLUSTER, node, HISTORY)
     return [NodeShape.model_validate(event) for event in events]
 
 
 @router.get("/breakers", dependencies=READ, responses=answers(400, 401, 503), summary="List breakers")
 async def breakers(core: Core) -> list[BreakerShape]:
     """While a breaker is tripped, plans that cordon nodes need approval."""
-    return [BreakerShape.model_validate(state) for state in await core.store.breakers()]
+    return [BreakerShape.model_validate(state) for state in await core.store.nodes.breakers()]
 
 
 @router.post(
@@ -129,7 +129,7 @@ async def trip(cluster: ClusterPath, body: ResetBody, core: Core, caller: Caller
 async def _hold_plans(core: Core, plans: Plans, mark: NodeEvent, now: float) -> None:
     """Plans that were decided before the person acted, and have not begun."""
     for state in (PlanState.SENT, PlanState.WAITING):
-        for plan in await core.store.plans(PlanFilter(state.value), "", OPEN_PLANS):
+        for plan in await core.store.plans.page(PlanFilter(state.value), "", OPEN_PLANS):
             if plan.cluster == mark.cluster and mark.node in plan.nodes:
                 await plans.change(plan.id, now, plans.commands.hold_for_operator(mark, now))
     plans.outbox.notify()
@@ -141,7 +141,7 @@ async def reset_breaker(core: Core, caller: Credential, scope: str, comment: str
     if not comment.strip():
         raise BadInput("resetting a breaker needs a comment that says why it is safe")
     state = BreakerState(scope, False, core.clock(), comment, caller.name)
-    return await core.store.reset_breaker(state)
+    return await core.store.nodes.reset_breaker(state)
 
 
 async def trip_breaker(core: Core, caller: Credential, scope: str, comment: str) -> BreakerState:
@@ -151,4 +151,4 @@ async def trip_breaker(core: Core, caller: Credential, scope: str, comment: str)
     check_breaker(caller, scope)
     if not comment.strip():
         raise BadInput("tripping a breaker needs a comment that says why")
-    return await core.store.trip_breaker(BreakerState(scope, True, core.clock(), comment, caller.name))
+    return await core.store.nodes.trip_breaker(BreakerState(scope, True, core.clock(), comment, caller.name))

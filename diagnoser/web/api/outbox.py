@@ -61,7 +61,7 @@ class MessagePage(Schema):
 @router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="List outgoing plans and alerts")
 async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessagePage:
     """Ordered by key. `state=dead` lists the dead letters."""
-    records = await core.store.messages_in(query.state or "", query.after, query.limit + 1)
+    records = await core.store.outbox.page(query.state or "", query.after, query.limit + 1)
     items = records[: query.limit]
     after = items[-1].message.key if len(records) > query.limit else None
     return MessagePage(items=[MessageSchema.from_record(record) for record in items], next=after)
@@ -82,6 +82,6 @@ async def retry_message(core: Core, plans: Plans, caller: Credential, key: str) 
     """Raises NotFound, Conflict, OutOfScope."""
     check_whole_service(caller)
     now = core.clock()
-    record = await core.store.retry_message(key, now, now + RETRY_LIFE)
+    record = await core.store.outbox.retry(key, now, now + RETRY_LIFE)
     plans.outbox.notify()
     return record

@@ -189,7 +189,7 @@ class CheckRound(Schema):
 @router.get("/plans", dependencies=READ, responses=answers(400, 401, 503), summary="List plans")
 async def index(query: Annotated[PlanQuery, Query()], core: Core) -> PlanPage:
     where = PlanFilter(query.state.value if query.state else "", query.job or "")
-    plans = await core.store.plans(where, query.after, query.limit + 1)
+    plans = await core.store.plans.page(where, query.after, query.limit + 1)
     items = plans[: query.limit]
     after = items[-1].id if len(plans) > query.limit else None
     return PlanPage(items=[PlanShape.from_plan(plan) for plan in items], next=after)
@@ -280,7 +280,7 @@ async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans, call
     """Starts the check if needed. Repeating the request returns the same answer. 409 when the plan waits for a person
     (again)."""
     plan, now = await find(core, id), core.clock()
-    record, job = await core.store.diagnosis(plan.diagnosis), await core.store.job(plan.job)
+    record, job = await core.store.diagnoses.find(plan.diagnosis), await core.store.jobs.find(plan.job)
     outside = set(body.nodes).difference(plan.allocation) if plan.allocation else ()
     if outside:
         raise BadInput(f"not nodes of attempt {plan.attempt}: {', '.join(sorted(outside)[:5])}")
@@ -320,7 +320,7 @@ async def approve_plan(core: Core, plans: Plans, caller: Credential, id: str, co
     """Raises NotFound, Conflict."""
     now = core.clock()
     plan = await plans.check_rollback(await find(core, id), now)
-    record = await core.store.diagnosis(plan.diagnosis)
+    record = await core.store.diagnoses.find(plan.diagnosis)
     return await plans.change(id, now, plans.commands.approve(record, caller.name, comment, now))
 
 
@@ -340,7 +340,7 @@ async def take_plan_back(core: Core, plans: Plans, caller: Credential, id: str, 
 
 async def find(core: Core, id: str) -> Plan:
     """Raises NotFound."""
-    plan = await core.store.plan(id)
+    plan = await core.store.plans.find(id)
     if plan is None:
         raise NotFound(f"there is no plan {id!r}")
     return plan
@@ -353,7 +353,7 @@ def _nodes_of(job: Job | None) -> tuple[str, ...]:
 async def _since(plan: Plan, core: Core) -> float:
     """What is older in the log of a node has nothing to do with this failure: it begins some minutes before the failure
     was seen, and never before the attempt."""
-    attempts = await core.store.attempts(plan.job)
+    attempts = await core.store.jobs.attempts(plan.job)
     attempt = next((attempt for attempt in attempts if attempt.key.number == plan.attempt), None)
     if attempt is None:
         return plan.created - LOOKBACK_SECONDS

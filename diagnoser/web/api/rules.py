@@ -127,7 +127,7 @@ class LearnedPage(Schema):
 @router.get("/rules", dependencies=READ, responses=answers(400, 401, 503), summary="List learned rules")
 async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage:
     where = LearnedRuleQuery((query.state,) if query.state else ())
-    rules = await core.store.learned(where, query.after, query.limit + 1)
+    rules = await core.store.rules.page(where, query.after, query.limit + 1)
     items = rules[: query.limit]
     after = items[-1].id if len(rules) > query.limit else None
     return LearnedPage(items=[LearnedShape.from_rule(rule) for rule in items], next=after)
@@ -137,7 +137,7 @@ async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage
 async def one(id: RuleId, core: Core) -> LearnedDetail:
     """The rule with the newest attempts in which it hit."""
     rule = await find(core, id)
-    return LearnedDetail.from_rule(rule, hits=await core.store.rule_hits(id, HITS))
+    return LearnedDetail.from_rule(rule, hits=await core.store.rules.hits(id, HITS))
 
 
 _CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
@@ -169,11 +169,11 @@ async def changed(core: Core, caller: Credential, id: str, move: Move, comment: 
     """Raises NotFound, Conflict, OutOfScope."""
     check_whole_service(caller)
     rule = await find(core, id)
-    return await core.store.change_rule(rule, move(rule, caller.name, comment.replace("\0", ""), core.clock()))
+    return await core.store.rules.change(rule, move(rule, caller.name, comment.replace("\0", ""), core.clock()))
 
 
 async def find(core: Core, id: str) -> LearnedRule:
-    rule = await core.store.learned_rule(id)
+    rule = await core.store.rules.find(id)
     if rule is None:
         raise NotFound(f"there is no learned rule {id!r}")
     return rule

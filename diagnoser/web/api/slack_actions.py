@@ -60,7 +60,7 @@ async def press(request: Request, scope: Unscoped, plans: Plans) -> Response:
     body = await request.body()
     _check_signature(request, body, scope.core)
     interaction = _interaction(body)
-    await scope.core.store.add_message(
+    await scope.core.store.outbox.add(
         _answer(interaction, await _decide(scope, plans, interaction), scope.core.clock())
     )
     plans.outbox.notify()
@@ -94,7 +94,7 @@ async def _act(scope: ScopedServices, plans: Plans, by: Credential, press: _Pres
         return "Thank you: the verdict counts as confirmed, and similar failures are recognised by it."
     if press.action_id == SILENCE:
         until = scope.core.clock() + SILENCE_SECONDS
-        await scope.core.store.silence_alerts(AlertSilence(press.value, until, by.name))
+        await scope.core.store.alerts.save_silence(AlertSilence(press.value, until, by.name))
         return "Nobody is told of this incident for a day."
     raise NotFound(f"there is no button {press.action_id!r}")
 

@@ -56,7 +56,7 @@ async def live(
     feed, base_url = live.news, core.config.base_url
     position = await feed.position()
     told = last_event_id or since
-    missed = await core.store.news(told, NEWS_LIMIT) if told else []
+    missed = await core.store.diagnoses.news(told, NEWS_LIMIT) if told else []
     for news in missed:
         yield _event(news, base_url)
     sent = {news.id for news in missed}

@@ -91,7 +91,7 @@ async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[
     """The newest first."""
     return [
         UncordonShape.model_validate(asked)
-        for asked in await core.store.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)
+        for asked in await core.store.node_facts.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)
     ]
 
 
@@ -106,7 +106,7 @@ async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: C
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
     async def look() -> list[UncordonRequest] | None:
-        now, claim = core.clock(), core.store.claim_uncordons
+        now, claim = core.clock(), core.store.node_facts.claim_uncordons
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE) or None
 
     return [UncordonShape.model_validate(asked) for asked in await long_poll(look, body.wait, request, caller) or ()]
@@ -128,7 +128,7 @@ async def finish(
     """May be repeated: the first result stands. The change of the node itself is reported as any other."""
     cluster, state = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER, UncordonState(body.state)
     result = body.result.replace("\0", "")
-    if not await core.store.finish_uncordon(request_id, cluster, core.clock(), state, result):
+    if not await core.store.node_facts.finish_uncordon(request_id, cluster, core.clock(), state, result):
         raise NotFound(f"no request of this cluster is called {request_id!r}")
 
 
@@ -137,12 +137,12 @@ async def request_uncordon(core: Core, caller: Credential, cluster: str, node: s
     if caller.tenant:
         check_whole_service(caller)
     cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, core.clock()
-    last = await core.store.node_history(cluster, node, 1)
+    last = await core.store.nodes.history(cluster, node, 1)
     if refusal := not_ours(node, last[0] if last else None):
         raise Conflict(refusal)
     said = comment.replace("\0", "").strip()
     request = UncordonRequest(core.make_id(now), cluster, node, caller.name, now, said)
-    if not await core.store.request_uncordon(request, now - OPEN_SECONDS):
+    if not await core.store.node_facts.request_uncordon(request, now - OPEN_SECONDS):
         raise Conflict(f"somebody has asked already for {node} to be given back")
     return request
 

@@ -78,6 +78,6 @@ class UnplacedPage(Schema):
 async def index(query: Annotated[UnplacedQuery, Query()], core: Core) -> UnplacedPage:
     """The newest first. A stream goes a week after its last line, and the oldest of a sender beyond 200."""
     now = core.clock()
-    records = await core.store.unplaced(now, query.limit)
+    records = await core.store.unplaced.page(now, query.limit)
     items = [UnplacedSchema.from_record(record) for record in records]
-    return UnplacedPage(items=items, total=await core.store.count_unplaced(now))
+    return UnplacedPage(items=items, total=await core.store.unplaced.count(now))

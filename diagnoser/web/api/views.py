@@ -75,7 +75,7 @@ class ViewList(Schema):
 
 @router.get("/views", dependencies=READ, responses=answers(400, 401, 503), summary="List saved views")
 async def index(listed: Listed, core: Core) -> ViewList:
-    views = await core.store.views(listed)
+    views = await core.store.views.of_list(listed)
     return ViewList(items=[ViewShape.from_view(view, core.config.base_url) for view in views])
 
 
@@ -101,14 +101,14 @@ async def save_view(core: Core, caller: Credential, new: NewView) -> SavedView:
     """Raises BadInput, OutOfScope."""
     check_every_tenant(caller)
     view = SavedView(new.list, new.name, checked_query(new.list, new.query), caller.name, core.clock())
-    await core.store.save_view(view, VIEWS_LIMIT)
+    await core.store.views.save(view, VIEWS_LIMIT)
     return view
 
 
 async def delete_view(core: Core, caller: Credential, listed: ListName, name: str) -> None:
     """Raises NotFound, OutOfScope."""
     check_every_tenant(caller)
-    if not await core.store.delete_view(listed, name):
+    if not await core.store.views.delete(listed, name):
         raise NotFound(f"there is no view {name!r} of the list of {listed}")
 
 

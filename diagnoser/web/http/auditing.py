@@ -92,4 +92,4 @@ class AuditedCalls:
         if call.actor is None:
             return
         object_id = "/".join(str(value) for value in scope.get("path_params", {}).values())
-        await self._core.store.add_audit(AuditEntry(call.time, call.actor, call.action, "", object_id, result, detail))
+        await self._core.store.audit.add(AuditEntry(call.time, call.actor, call.action, "", object_id, result, detail))

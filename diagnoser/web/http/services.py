@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.log_indexes import LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
@@ -17,7 +18,7 @@ from diagnoser.model.access import Viewer
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Clock, IdentityProvider, Store, WakeSignal
+from diagnoser.ports import Clock, IdentityProvider, WakeSignal
 from diagnoser.redaction.redact import Redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.schema import Rule
@@ -92,7 +93,7 @@ class CoreServices:
     stopping: set when the process begins to stop, which ends live streams.
     """
 
-    store: Store
+    store: SqlStore
     clock: Clock
     config: WebConfig
     metrics: Metrics
@@ -127,12 +128,12 @@ class LiveServices:
     unplaced_count: UnplacedCount
 
     @classmethod
-    def of_store(cls, store: Store, clock: Clock) -> "LiveServices":
+    def of_store(cls, store: SqlStore, clock: Clock) -> "LiveServices":
         return cls(
-            NewsFeed(store, clock),
-            AttentionCount(store, clock),
+            NewsFeed(store.diagnoses, clock),
+            AttentionCount(store.diagnoses, clock),
             FailureTrends(store, clock),
-            UnplacedCount(store, clock),
+            UnplacedCount(store.unplaced, clock),
         )
 
 
@@ -152,7 +153,7 @@ class ViewerScopes:
     open_scope: makes them over a store that finds only what the viewer may see.
     """
 
-    def __init__(self, store: Store, open_scope: Callable[[Store], ScopedServices]) -> None:
+    def __init__(self, store: SqlStore, open_scope: Callable[[SqlStore], ScopedServices]) -> None:
         self.open_scope = open_scope
         self._scopes: OrderedDict[Viewer, ScopedServices] = OrderedDict()
         self.whole = open_scope(store)

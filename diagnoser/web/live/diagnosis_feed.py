@@ -3,9 +3,10 @@
 import asyncio
 from collections import deque
 
+from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import first_id
-from diagnoser.ports import Clock, News, ReadStore
+from diagnoser.ports import Clock, News
 
 LOOK_SECONDS = 1.0
 """Age up to which what the last look saw is used."""
@@ -17,7 +18,7 @@ KEPT = 2_000
 class NewsFeed:
     """Looks only when a page asks. The cost of a look is that of what is new, not of what is stored."""
 
-    def __init__(self, store: ReadStore, clock: Clock) -> None:
+    def __init__(self, store: DiagnosisRepository, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._news: deque[News] = deque(maxlen=KEPT)

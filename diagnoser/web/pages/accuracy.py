@@ -29,18 +29,18 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 @router.get("/accuracy")
 async def accuracy_page(core: Core, pages: Drawn) -> Response:
-    replays = await core.store.replays(REPLAYS)
+    replays = await core.store.cases.replays(REPLAYS)
     latest = replays[0] if replays else None
     now = core.clock()
     since = judged.week_of(now) - (WEEKS - 1) * judged.WEEK
-    judgements = await core.store.judgements(since, JUDGEMENTS)
+    judgements = await core.store.cases.judgements(since, JUDGEMENTS)
     weeks = judged.by_week(judgements, now, WEEKS)
     wrong = [outcome for outcome in reversed(latest.outcomes) if not outcome.is_right] if latest else []
     return pages.draw(
         "accuracy.html",
         replays=replays,
         latest=latest,
-        mark=await core.store.case_mark(),
+        mark=await core.store.cases.mark(),
         wrong=wrong[:WRONG],
         spoiled=sum(outcome.was_right for outcome in wrong),
         drawable=bool(_curves(replays)),
@@ -57,7 +57,7 @@ async def accuracy_page(core: Core, pages: Drawn) -> Response:
 @router.get("/accuracy/series.svg")
 async def series(core: Core) -> Response:
     """An SVG image; empty as long as there is too little to draw."""
-    drawn = charts.svg(_curves(await core.store.replays(REPLAYS)))
+    drawn = charts.svg(_curves(await core.store.cases.replays(REPLAYS)))
     return Response(drawn, media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
 
 

@@ -43,7 +43,7 @@ async def audit_page(request: Request, core: Core, pages: Drawn) -> Response:
     query, within = page_query(AuditQuery, request), request.query_params.get("within", "")
     if within in WITHIN and query.since is None:
         query = query.model_copy(update={"since": core.clock() - WITHIN[within]})
-    entries, after = await list_entries(core.store, query)
+    entries, after = await list_entries(core.store.audit, query)
     chosen = {
         name: value
         for name, value in request.query_params.items()

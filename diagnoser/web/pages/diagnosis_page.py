@@ -159,14 +159,14 @@ async def _draw(
     correction: Correction,
     status: int = 200,
 ) -> Response:
-    verdict, job = record.diagnosis, await scope.core.store.job(record.attempt.job)
+    verdict, job = record.diagnosis, await scope.core.store.jobs.find(record.attempt.job)
     index, is_reading = await log_of(scope.logs, record)
     context = await scope.logs.context.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
     facets = await asyncio.to_thread(index.facets, LogFilter()) if index else LogFacets()
     is_unknown = verdict.category is Category.UNKNOWN
-    incident = await scope.core.store.incident_of(record.id)
+    incident = await scope.core.store.incidents.of_diagnosis(record.id)
     return pages.draw(
         "diagnosis.html",
         status,
@@ -199,7 +199,7 @@ async def _draw(
 async def _nearby(core: Core, record: DiagnosisRecord, job: Job | None, mine: Incident | None) -> list[Incident]:
     """Other incidents of the cluster with failures within an hour of this one: they may have one cause."""
     cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
-    newest = await core.store.incidents(IncidentFilter(), "", INCIDENTS_LOOKED_AT)
+    newest = await core.store.incidents.page(IncidentFilter(), "", INCIDENTS_LOOKED_AT)
     return [
         incident
         for incident in newest
@@ -291,8 +291,8 @@ _MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
 
 
 async def _lesson(core: Core, record: DiagnosisRecord) -> Lesson:
-    rules = await core.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED)
-    return Lesson(known_type(record), await core.store.case_number(record.id), tuple(rules))
+    rules = await core.store.rules.page(LearnedRuleQuery(source=record.id), "", LEARNED)
+    return Lesson(known_type(record), await core.store.cases.number(record.id), tuple(rules))
 
 
 def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:

@@ -25,7 +25,7 @@ async def jobs_page(request: Request, core: Core, logs: Logs, pages: Drawn) -> R
         runs=runs,
         states=list(AttemptState),
         chosen=query.state,
-        running=await core.store.count_running(runs.silent_since),
+        running=await core.store.attempts.count_running(runs.silent_since),
         is_first=not query.cursor,
         order=order,
         next_url=order.page(runs.next),

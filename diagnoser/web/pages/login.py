@@ -72,7 +72,7 @@ async def sign_out(request: Request, core: UnscopedCore, people: People) -> Resp
     person = await people.authenticator.resume(request.cookies.get(people.cookies.name(request), ""))
     if person:
         _act_as(person.name, request)
-        await core.store.end_sessions(person.name, core.clock(), person.session)
+        await core.store.users.end_sessions(person.name, core.clock(), person.session)
     answer = _to("/login")
     people.cookies.clear(answer, request)
     return answer
@@ -84,7 +84,7 @@ async def sign_out_everywhere(request: Request, caller: Caller, core: UnscopedCo
     check_origin(request)
     if not isinstance(caller, Person):
         raise BadInput("only who has signed in can sign out: a token is revoked with `diagnoser token revoke`")
-    await core.store.end_sessions(caller.name, core.clock())
+    await core.store.users.end_sessions(caller.name, core.clock())
     answer = _to("/login")
     people.cookies.clear(answer, request)
     return answer
@@ -95,8 +95,8 @@ async def account(caller: Caller, core: UnscopedCore, people: People, pages: Dra
     if not isinstance(caller, Person):
         raise NotFound("this page is of people who have signed in")
     now, limits = core.clock(), people.sessions.limits
-    sessions = await core.store.user_sessions(caller.name)
-    found = await core.store.user_password(caller.name)
+    sessions = await core.store.users.sessions(caller.name)
+    found = await core.store.users.find_with_password(caller.name)
     return pages.draw(
         "account.html",
         user=found[0] if found else None,
@@ -148,7 +148,7 @@ async def from_provider(
     try:
         identity = await provider.identity(code, attempt.nonce, attempt.verifier, iss)
         _act_as(identity.name, request)
-        user = await core.store.sign_in_identity(identity, core.clock())
+        user = await core.store.users.sign_in_identity(identity, core.clock())
     except (Denied, Conflict, BadInput) as refusal:
         return await _refused(request, core, people, str(refusal))
     answer = await _begin(request, core, people, user, attempt.next)
@@ -161,7 +161,7 @@ async def _begin(request: Request, core: Core, people: People, user: User, page:
     address, browser = network_of(client_address(request)), request.headers.get("user-agent", "")
     before = await people.authenticator.resume(request.cookies.get(people.cookies.name(request), ""))
     if before:
-        await core.store.end_sessions(before.name, core.clock(), before.session)
+        await core.store.users.end_sessions(before.name, core.clock(), before.session)
     cookie = await people.sessions.begin(user, address, browser)
     answer = _to(safe_page(page))
     people.cookies.set(answer, request, cookie, people.sessions.limits.life)
@@ -191,7 +191,7 @@ async def _draw(
         next=safe_page(page),
         query=urlencode({"next": safe_page(page)}),
         provider=people.provider.name if people.provider else "",
-        has_users=await core.store.has_users(),
+        has_users=await core.store.users.has_users(),
         is_open=await people.authenticator.is_open(),
     )
     answer.headers.update(retry_after(fault) if fault else {})

@@ -90,7 +90,7 @@ async def now_page(request: Request, core: Core, live: Live, health: Health, pag
 @router.get("/incidents/{id}", dependencies=[Depends(may_read)])
 async def incident_page(id: IncidentId, core: Core, logs: Logs, pages: Drawn, after: str = "") -> Response:
     incident = await find(core.store, id)
-    records = await core.store.incident_failures(id, after, FAILURES + 1)
+    records = await core.store.incidents.failures(id, after, FAILURES + 1)
     shown = records[:FAILURES]
     newest = shown[0] if shown and not after else None
     axis, is_reading = await _axis(core, logs, newest) if newest else (None, False)
@@ -137,7 +137,7 @@ async def decide(id: IncidentId, form: Pressed, core: Core) -> Response:
 async def _axis(core: Core, logs: Logs, record: DiagnosisRecord) -> tuple[TimeAxis | None, bool]:
     """Also whether there is none yet because the log is large and being read."""
     (index, is_reading), job, node_lines = await asyncio.gather(
-        log_of(logs, record), core.store.job(record.attempt.job), logs.context.node_lines(record)
+        log_of(logs, record), core.store.jobs.find(record.attempt.job), logs.context.node_lines(record)
     )
     return await attempt_axis(core, record, job, index, node_lines), is_reading
 
@@ -147,12 +147,14 @@ async def _situation(core: Core, health: Health) -> Situation:
     last_day = DiagnosisFilter(since=now - DAY)
     silent_since = now - core.config.silent_seconds
     counts, running, silent = await asyncio.gather(
-        store.count_incidents(), store.count_running(silent_since), store.count_silent(now - DAY, silent_since)
+        store.incidents.count_unresolved(),
+        store.attempts.count_running(silent_since),
+        store.attempts.count_silent(now - DAY, silent_since),
     )
     waiting, breakers, facets, readiness = await asyncio.gather(
-        store.plans(PlanFilter(PlanState.WAITING.value), "", COUNTED),
-        store.breakers(),
-        store.facets(last_day),
+        store.plans.page(PlanFilter(PlanState.WAITING.value), "", COUNTED),
+        store.nodes.breakers(),
+        store.diagnoses.facets(last_day),
         check_health(core, health),
     )
     return Situation(

@@ -60,7 +60,7 @@ async def index(request: Request, core: Core, pages: Drawn) -> Response:
         params.pop("sort", None)
     query = _query(params, now)
     records, after = await page(core.store, query, now)
-    facets = await core.store.facets(query.where(now))
+    facets = await core.store.diagnoses.facets(query.where(now))
     filters = {name: params[name] for name in FILTERS if name in params}
     order = ColumnOrder("/diagnoses", filters, query.order, NEWEST, is_fixed=bool(query.q))
     return pages.draw(

@@ -74,9 +74,9 @@ async def recovery_page(
     """done, late: plans that the last press was about; what became of them is read anew, so that no address can say
     what is not so."""
     store, now = core.store, core.clock()
-    waiting = await store.plans(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
-    breakers, marks = await store.breakers(), await store.node_marks("")
-    shown, announced = await store.plans(PlanFilter(), "", SHOWN), plans.commands.is_announced
+    waiting = await store.plans.page(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
+    breakers, marks = await store.nodes.breakers(), await store.nodes.marks("")
+    shown, announced = await store.plans.page(PlanFilter(), "", SHOWN), plans.commands.is_announced
     return pages.draw(
         "recovery.html",
         waiting=await _queue(core, waiting[:QUEUE], now),
@@ -87,7 +87,7 @@ async def recovery_page(
         scopes=_scopes(breakers, marks),
         plans=shown,
         undoable={plan.id for plan in shown if not plan_states.settled(plan, now) and not announced(plan)},
-        dead=await store.messages_in("dead", "", SHOWN),
+        dead=await store.outbox.page("dead", "", SHOWN),
     )
 
 
@@ -152,10 +152,10 @@ async def _queue(core: Core, plans: Sequence[Plan], now: float) -> list[Waiting]
     for plan in plans:
         by_cluster[plan.cluster].update(touched(plan))
     running = {
-        cluster: await core.store.running_on(cluster, nodes, now - HEARD_SECONDS)
+        cluster: await core.store.node_facts.running_on(cluster, nodes, now - HEARD_SECONDS)
         for cluster, nodes in by_cluster.items()
     }
-    records = await asyncio.gather(*(core.store.diagnosis(plan.diagnosis) for plan in plans))
+    records = await asyncio.gather(*(core.store.diagnoses.find(plan.diagnosis) for plan in plans))
     entries = [
         Waiting(plan, blast_radius(plan, running[plan.cluster]), record, _why(plan))
         for plan, record in zip(plans, records, strict=True)
@@ -174,7 +174,7 @@ def _why(plan: Plan) -> str:
 
 
 async def _outcomes(core: Core, ids: Iterable[str], now: float, *, is_late: bool = False) -> list[Outcome]:
-    plans = [plan for wanted in ids if (plan := await core.store.plan(wanted))]
+    plans = [plan for wanted in ids if (plan := await core.store.plans.find(wanted))]
     return [Outcome(plan, _objection(plan, now) if is_late else "") for plan in plans]
 
 

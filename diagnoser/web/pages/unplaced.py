@@ -17,6 +17,6 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 @router.get("/unplaced")
 async def unplaced_page(core: Core, pages: Drawn) -> Response:
     now = core.clock()
-    records = await core.store.unplaced(now, SHOWN)
+    records = await core.store.unplaced.page(now, SHOWN)
     streams = [(r, remedy(r.stream.labels, r.stream.reason, r.stream.protocol)) for r in records]
-    return pages.draw("unplaced.html", streams=streams, total=await core.store.count_unplaced(now))
+    return pages.draw("unplaced.html", streams=streams, total=await core.store.unplaced.count(now))

@@ -121,7 +121,7 @@ async def _draw(
             trial = await bench.trial(draft.conditions)
         except (BadInput, Overloaded) as error:
             untried = str(error)
-    learned = await core.store.learned_rule(draft.rule) if draft.rule else None
+    learned = await core.store.rules.find(draft.rule) if draft.rule else None
     shipped = next((rule for rule in bench.rules if rule.id == draft.rule), None)
     listed = await _listed(core, bench, q)
     return pages.draw(
@@ -132,11 +132,11 @@ async def _draw(
         fault=fault,
         trial=trial,
         untried=untried,
-        case=await core.store.diagnosis(draft.case) if draft.case else None,
+        case=await core.store.diagnoses.find(draft.case) if draft.case else None,
         learned=learned,
         shipped=shipped,
         asks_more=_asks_more(shipped or _parsed(learned)),
-        hits=await core.store.rule_hits(learned.id, HITS) if learned else (),
+        hits=await core.store.rules.hits(learned.id, HITS) if learned else (),
         listed=listed[:LISTED],
         found=len(listed),
         pieces=pieces,
@@ -188,7 +188,7 @@ async def _loaded(core: Core, bench: Workbench, draft: Draft) -> Draft:
     shipped = next((rule for rule in bench.rules if rule.id == draft.rule), None)
     if shipped:
         return drafted(shipped, draft)
-    learned = await core.store.learned_rule(draft.rule)
+    learned = await core.store.rules.find(draft.rule)
     if learned is None:
         raise NotFound(f"there is no rule {draft.rule!r}")
     parsed = _parsed(learned)
@@ -214,7 +214,7 @@ async def _proposal(core: Core, draft: Draft) -> RuleProposal:
     """Raises RequestValidationError, BadInput."""
     if not draft.case:
         raise BadInput("Choose the case that the rule is for: it gives the rule its type and its example.")
-    learned = await core.store.learned_rule(draft.rule) if draft.rule else None
+    learned = await core.store.rules.find(draft.rule) if draft.rule else None
     try:
         body = ProposalBody(
             patterns=list(draft.patterns),
@@ -245,7 +245,7 @@ def _first_fault(error: RequestValidationError) -> str:
 
 async def _listed(core: Core, bench: Workbench, q: str) -> list[ListedRule]:
     """Learned rules first, the newest before others, then the site's own; those that have each word of ``q``."""
-    learned = await core.store.learned(LearnedRuleQuery(), "", LEARNED)
+    learned = await core.store.rules.page(LearnedRuleQuery(), "", LEARNED)
     rules = [(ListedRule(rule.id, "", rule.type, rule.state), rule.text) for rule in learned]
     for rule in sorted(bench.rules, key=lambda rule: (rule.type, rule.id)):
         said = " ".join((rule.title, *rule.anchors, *rule.patterns))

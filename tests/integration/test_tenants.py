@@ -245,8 +245,8 @@ async def test_lines_under_another_tenants_id_are_of_ones_own_job(web: Web) -> N
     for caller, viewer in ((ours, red), (theirs, blue)):
         names = (await access.names(caller, ids)).values()
         assert await access.refused(caller, list(names)) == {}
-        assert {job for job in names if await web.store.seen_by(viewer).jobs.find(job)} == set(names)
-    assert await web.store.seen_by(red).jobs.find("of-nobody") is None
+        assert {job for job in names if await web.store.scoped_to(viewer).jobs.find(job)} == set(names)
+    assert await web.store.scoped_to(red).jobs.find("of-nobody") is None
 
 
 async def test_the_news_are_the_tenants_own(web: Web, tenants: tuple[Stored, Stored]) -> None:
@@ -269,7 +269,7 @@ async def test_an_incident_of_both_shows_each_its_own_part(web: Web, tenants: tu
     whole = await web.store.incidents.find(shared)
     assert whole is not None and (whole.failures, whole.jobs, whole.node) == (2, 2, SHARED_NODE)
     for stored in tenants:
-        view = web.store.seen_by(Viewer(tenant=stored.word))
+        view = web.store.scoped_to(Viewer(tenant=stored.word))
         part = await view.incidents.find(shared)
         assert part is not None and (part.failures, part.jobs, part.node) == (1, 1, SHARED_NODE)
         assert stored.word in part.line and part.diagnosis in stored.ids["diagnosis"]

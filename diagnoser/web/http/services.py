@@ -163,7 +163,7 @@ class ViewerScopes:
             return self.whole
         scope = self._scopes.get(viewer)
         if scope is None:
-            scope = self._scopes[viewer] = self.open_scope(self.whole.core.store.seen_by(viewer))
+            scope = self._scopes[viewer] = self.open_scope(self.whole.core.store.scoped_to(viewer))
         self._scopes.move_to_end(viewer)
         if len(self._scopes) > SCOPES_KEPT:
             self._scopes.popitem(last=False)

@@ -72,7 +72,8 @@ class AuditedCalls:
             if not call.entries and scope["path"] not in POLLING:
                 await self._add(call, scope, AuditResult.DONE, "")
         elif self._is_news(call, status):
-            await self._add(call, scope, AuditResult.REFUSED, f"{status}: {call.fault or HTTPStatus(status).phrase}")
+            why = call.fault or HTTPStatus(status).phrase
+            await self._add(call, scope, AuditResult.REFUSED, f"{status}: {why}")
 
     def _is_news(self, call: AuditedCall, status: int) -> bool:
         """Not for what was refused unseen: who is throttled may not fill the log instead."""

@@ -111,7 +111,9 @@ def _secret(header: str) -> str:
     if scheme.lower() == "bearer":
         return value.strip()
     # An API key of Elasticsearch is an id and a secret, written as Basic writes a user and a password.
-    return _password(value) if scheme.lower() in ("basic", "apikey") else ""
+    if scheme.lower() in ("basic", "apikey"):
+        return _password(value)
+    return ""
 
 
 def _password(encoded: str) -> str:

@@ -214,12 +214,17 @@ def ranks_of(text: str) -> frozenset[int]:
 
 def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:
     rows = [LogRowShape.from_row(row) for row in window.rows]
+    previous = following = None
+    if rows and window.before:
+        previous = rows[0].id
+    if rows and window.after:
+        following = rows[-1].id
     return LogPage.filled_from(
         window,
         lines=log.index.lines,
         rows=rows,
-        previous=rows[0].id if window.before and rows else None,
-        next=rows[-1].id if window.after and rows else None,
+        previous=previous,
+        next=following,
         facets={
             "ranks": _counts((_known_rank(rank), count) for rank, count in facets.ranks),
             "node": _counts(facets.nodes),

@@ -166,11 +166,9 @@ def _result(diagnosis: Diagnosis) -> Result:
 
 def _why(diagnosis: Diagnosis) -> str:
     root = diagnosis.root_cause
-    return (
-        f"{diagnosis.type}: {cited_place(root.source, root.line)}: {root.text[:500]}"
-        if root
-        else f"the run {diagnosis.outcome}"
-    )
+    if root is None:
+        return f"the run {diagnosis.outcome}"
+    return f"{diagnosis.type}: {cited_place(root.source, root.line)}: {root.text[:500]}"
 
 
 def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -182,9 +180,9 @@ def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
         "type": diagnosis.type,
         "confidence": diagnosis.confidence,
         "decided_by": diagnosis.decided_by,
-        "line": root.line if root else None,
-        "rank": root.rank if root else None,
-        "node": root.node if root else None,
+        "line": getattr(root, "line", None),
+        "rank": getattr(root, "rank", None),
+        "node": getattr(root, "node", None),
         "action": diagnosis.recovery.action,
         "notes": list(diagnosis.notes),
     }

@@ -1,6 +1,7 @@
 """The route of the audit log: who did what, from where, and what was before and after."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -10,7 +11,7 @@ from diagnoser.adapters.sql.audit import AuditRepository
 from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.ports import AuditFilter
-from diagnoser.web.api.params import LARGEST, Moment, Name, Search, TimeField, seconds_of
+from diagnoser.web.api.params import LARGEST, Moment, Name, Search, TimeField, first_page, optional_seconds
 from diagnoser.web.http.authentication import AUDIT
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import answers
@@ -38,8 +39,7 @@ class AuditQuery(Schema):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
     def where(self) -> AuditFilter:
-        since = None if self.since is None else seconds_of(self.since)
-        until = None if self.until is None else seconds_of(self.until)
+        since, until = optional_seconds(self.since), optional_seconds(self.until)
         return AuditFilter(
             self.actor, self.kind, self.action, self.object_kind, self.object_id, self.result, since, until
         )
@@ -79,8 +79,7 @@ async def index(query: Annotated[AuditQuery, Query()], core: Core) -> AuditPage:
     return AuditPage(items=[AuditShape.model_validate(entry) for entry in entries], next=after)
 
 
-async def list_entries(store: AuditRepository, query: AuditQuery) -> tuple[list[AuditEntry], int | None]:
+async def list_entries(store: AuditRepository, query: AuditQuery) -> tuple[Sequence[AuditEntry], int | None]:
     """One page, and where the next one begins, None on the last one."""
     entries = await store.page(query.where(), query.before, query.limit + 1)
-    shown = entries[: query.limit]
-    return shown, shown[-1].id if len(entries) > query.limit else None
+    return first_page(entries, query.limit, attrgetter("id"))

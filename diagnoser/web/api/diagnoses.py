@@ -1,5 +1,7 @@
 """Routes that list and show diagnoses."""
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -12,7 +14,7 @@ from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.ports import DIAGNOSIS_SORTS, NEWEST, DiagnosisFilter, DiagnosisRecord, Sort
 from diagnoser.recovery.policy import case_of
-from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of, sort_field
+from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, first_page, seconds_of, sort_field
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Plans
@@ -62,19 +64,11 @@ class DiagnosisQuery(Schema):
         return Sort.parse(self.sort)
 
     def where(self, now: float) -> DiagnosisFilter:
-        return DiagnosisFilter(
-            job=self.job or "",
-            category=self.category or "",
-            type=self.type or "",
-            outcome=self.outcome or "",
-            node=self.node or "",
-            cluster=self.cluster,
-            family=self.family,
-            decided_by=self.decided_by,
-            newer=self.since_id,
-            since=0.0 if self.since is None else seconds_of(self.since),
-            text=self.q,
-        )
+        same = {"category", "type", "outcome", "job", "node", "cluster", "family", "decided_by"}
+        given = self.model_dump(include=same, exclude_none=True)
+        if self.since is not None:
+            given["since"] = seconds_of(self.since)
+        return DiagnosisFilter(newer=self.since_id, text=self.q, **given)
 
 
 @router.get("/diagnoses", responses=answers(400, 401, 503), summary="List diagnoses")
@@ -152,11 +146,10 @@ async def explain(id: DiagnosisId, core: Core, plans: Plans) -> PolicyShape:
     )
 
 
-async def page(store: SqlStore, query: DiagnosisQuery, now: float) -> tuple[list[DiagnosisRecord], str | None]:
+async def page(store: SqlStore, query: DiagnosisQuery, now: float) -> tuple[Sequence[DiagnosisRecord], str | None]:
     """One page and the cursor of the next one, None on the last page."""
     records = await store.diagnoses.page(query.where(now), query.cursor, query.limit + 1, query.order)
-    items = records[: query.limit]
-    return items, items[-1].id if len(records) > query.limit else None
+    return first_page(records, query.limit, attrgetter("id"))
 
 
 async def find(store: SqlStore, id: str) -> DiagnosisRecord:

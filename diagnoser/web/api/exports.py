@@ -59,15 +59,31 @@ def _fields(*names: str) -> Columns:
     return {name: attrgetter(name) for name in names}
 
 
+def _within(part: str, name: str) -> Callable[[Any], object]:
+    """A column of a part of the row; empty in rows without it."""
+
+    def value(row: Any) -> object:
+        return getattr(getattr(row, part), name, None)
+
+    return value
+
+
+def _said(row: Any) -> object:
+    """The verdict of the newest feedback."""
+    if not row.feedback:
+        return None
+    return row.feedback[0].verdict
+
+
 _DIAGNOSES: Columns = {
     **_fields("created", "id", "job", "attempt", "outcome", "category", "type", "confidence", "decided_by"),
-    "node": lambda row: row.root_cause.node if row.root_cause else "",
-    "rank": lambda row: row.root_cause.rank if row.root_cause else None,
-    "line": lambda row: row.root_cause.text if row.root_cause else "",
+    "node": _within("root_cause", "node"),
+    "rank": _within("root_cause", "rank"),
+    "line": _within("root_cause", "text"),
     "suspects": lambda row: " ".join(suspect.node for suspect in row.nodes),
-    "action": lambda row: row.recovery.action,
-    "said": lambda row: row.feedback[0].verdict if row.feedback else "",
-    "url": lambda row: row.url,
+    "action": _within("recovery", "action"),
+    "said": _said,
+    **_fields("url"),
 }
 _INCIDENTS = _fields(
     *("last_seen", "first_seen", "id", "state", "assignee", "cluster", "node", "category", "type"),
@@ -75,9 +91,9 @@ _INCIDENTS = _fields(
 )
 _RUNS: Columns = {
     **_fields("job", "attempt", "state", "opened", "heard", "ended", "stage", "step", "total_steps", "loss"),
-    "verdict": lambda row: row.verdict.type if row.verdict else "",
-    "category": lambda row: row.verdict.category if row.verdict else "",
-    "url": lambda row: row.url,
+    "verdict": _within("verdict", "type"),
+    "category": _within("verdict", "category"),
+    **_fields("url"),
 }
 
 
@@ -147,10 +163,12 @@ async def _file(
 ) -> StreamingResponse:
     """The first page is read before the answer begins, so that an error is told as one."""
     pages = _pages(await read(cursor, min(limit, _PAGE)), read, limit)
-    is_csv = format is ExportFormat.CSV
+    content, media_type = _json(pages, redact), "application/json"
+    if format is ExportFormat.CSV:
+        content, media_type = _csv(columns, pages, redact), "text/csv; charset=utf-8"
     return StreamingResponse(
-        _csv(columns, pages, redact) if is_csv else _json(pages, redact),
-        media_type="text/csv; charset=utf-8" if is_csv else "application/json",
+        content,
+        media_type=media_type,
         headers={"Content-Disposition": f'attachment; filename="{name}.{format}"', "Cache-Control": "no-store"},
     )
 

@@ -194,8 +194,12 @@ def likely_stream(index: LogIndex, root: RootCause | None, number: int) -> Strea
     streams = index.streams_with(number)
     if len(streams) == 1:
         return streams[0]
-    position = index.position(root.source, root.line, root.text) if root else -1
-    of_root = index.row(position).stream if position >= 0 else None
+    if root is None:
+        return None
+    position = index.position(root.source, root.line, root.text)
+    if position < 0:
+        return None
+    of_root = index.row(position).stream
     return of_root if of_root in streams else None
 
 

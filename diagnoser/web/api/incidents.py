@@ -1,6 +1,6 @@
 """Incidents: list them, acknowledge, assign, resolve and reopen them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import INCIDENT_SORTS, LAST_SEEN, UNRESOLVED, IncidentFilter, Sort, position_of
 from diagnoser.recovery import incidents as rules
-from diagnoser.web.api.params import Name, Node, sort_field
+from diagnoser.web.api.params import Name, Node, first_page, sort_field
 from diagnoser.web.api.plans import Comment
 from diagnoser.web.api.schemas import IncidentPage, IncidentShape
 from diagnoser.web.http.access import check_every_tenant
@@ -127,11 +127,10 @@ async def reopen(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> I
     return _shape(await change(core, caller, id, rules.reopened, body.comment), core)
 
 
-async def list_incidents(store: SqlStore, query: IncidentQuery) -> tuple[list[Incident], str | None]:
+async def list_incidents(store: SqlStore, query: IncidentQuery) -> tuple[Sequence[Incident], str | None]:
     """One page and the cursor of the next one, None on the last page."""
     incidents = await store.incidents.page(query.where(), query.cursor, query.limit + 1, query.order)
-    shown = incidents[: query.limit]
-    return shown, position_of(shown[-1], query.order) if len(incidents) > query.limit else None
+    return first_page(incidents, query.limit, partial(position_of, sort=query.order))
 
 
 async def find(store: SqlStore, id: str) -> Incident:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import Query
@@ -24,7 +25,7 @@ from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound, OwnerMoved
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.ports import ATTEMPT_SORTS, NEWEST, AttemptState, AttemptSummary, DiagnosisFilter, DiagnosisRecord, Sort
-from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment, sort_field
+from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, first_page, moment, sort_field
 from diagnoser.web.api.schemas import EventShape, JobPage, JobShape, RunPage, RunShape
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
@@ -123,8 +124,9 @@ class NewEvent(Schema):
         checkpoint is the job's word, whoever sends it: it proves nothing about a node."""
         fields = self.model_dump(exclude={"attempt", "time", "node", "why", "just_in_time"})
         fields |= {"reason": self.why or self.reason, "just_in_time": bool(self.just_in_time)}
-        whose = Provenance.JOB if self.kind is EventKind.CHECKPOINT else provenance
-        return Event(time=moment(self.time, now), node=self.node or "", provenance=whose, **fields)
+        if self.kind is EventKind.CHECKPOINT:
+            provenance = Provenance.JOB
+        return Event(time=moment(self.time, now), node=self.node or "", provenance=provenance, **fields)
 
 
 class RunQuery(Schema):
@@ -250,8 +252,7 @@ async def list_runs(core: Core, logs: Logs, query: RunQuery) -> Runs:
     silent_since = core.clock() - core.config.silent_seconds
     summaries = core.store.attempts.page
     listed = await summaries(query.state, silent_since, query.cursor, query.limit + 1, query.order)
-    shown = listed[: query.limit]
+    shown, after = first_page(listed, query.limit, attrgetter("position"))
     going = {attempt.key: attempt.revision for attempt in shown if attempt.ended is None}
     statuses = await logs.run_statuses.of(going)
-    after = shown[-1].position if len(listed) > query.limit else None
     return Runs([(attempt, statuses.get(attempt.key)) for attempt in shown], silent_since, after)

@@ -1,5 +1,6 @@
 """Routes of the outbox: what was sent, and what could not be."""
 
+from operator import attrgetter
 from typing import Annotated, Literal, Self
 
 from fastapi import Path, Query
@@ -9,7 +10,7 @@ from diagnoser.client.service import API
 from diagnoser.model import MessageKind
 from diagnoser.model.access import Credential
 from diagnoser.ports import OutboxRecord
-from diagnoser.web.api.params import Moment
+from diagnoser.web.api.params import Moment, first_page
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
@@ -62,9 +63,8 @@ class MessagePage(Schema):
 async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessagePage:
     """Ordered by key. `state=dead` lists the dead letters."""
     records = await core.store.outbox.page(query.state or "", query.after, query.limit + 1)
-    items = records[: query.limit]
-    after = items[-1].message.key if len(records) > query.limit else None
-    return MessagePage(items=[MessageSchema.from_record(record) for record in items], next=after)
+    shown, after = first_page(records, query.limit, attrgetter("message.key"))
+    return MessagePage(items=[MessageSchema.from_record(record) for record in shown], next=after)
 
 
 @router.post(

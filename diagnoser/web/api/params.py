@@ -1,9 +1,9 @@
 """Types of request fields, with their bounds."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path
 from pydantic import BeforeValidator, Field, StringConstraints
@@ -63,6 +63,9 @@ def _iso(value: object) -> object:
     return value
 
 
+T = TypeVar("T")
+P = TypeVar("P")
+
 TimeField = (
     Annotated[float, Field(ge=EARLIEST, le=LATEST)]
     | Annotated[datetime, BeforeValidator(_iso), Field(json_schema_extra={"pattern": "^2[0-9]{3}-"})]
@@ -92,6 +95,21 @@ def moment(given: TimeField | None, now: float) -> float:
     if seconds > now + AHEAD:
         raise BadInput(f"time: {given} is yet to come")
     return min(seconds, now)
+
+
+def optional_seconds(time: TimeField | None) -> float | None:
+    return None if time is None else seconds_of(time)
+
+
+def first_page(rows: Sequence[T], limit: int, position: Callable[[T], P]) -> tuple[Sequence[T], P | None]:
+    """The first rows, and the position of the last one of them; None where no rows follow.
+
+    rows: one more than the limit where there are more.
+    """
+    if len(rows) <= limit:
+        return rows, None
+    shown = rows[:limit]
+    return shown, position(shown[-1])
 
 
 def utc(seconds: float) -> datetime:

@@ -1,5 +1,6 @@
 """Recovery plans: people read, approve and refuse them; executors claim them, report, and run node checks."""
 
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
@@ -14,7 +15,7 @@ from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
-from diagnoser.web.api.params import IS_NUMBER, JobId, Node
+from diagnoser.web.api.params import IS_NUMBER, JobId, Node, first_page
 from diagnoser.web.api.schemas import PlanShape
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
@@ -190,9 +191,8 @@ class CheckRound(Schema):
 async def index(query: Annotated[PlanQuery, Query()], core: Core) -> PlanPage:
     where = PlanFilter(query.state.value if query.state else "", query.job or "")
     plans = await core.store.plans.page(where, query.after, query.limit + 1)
-    items = plans[: query.limit]
-    after = items[-1].id if len(plans) > query.limit else None
-    return PlanPage(items=[PlanShape.from_plan(plan) for plan in items], next=after)
+    shown, after = first_page(plans, query.limit, attrgetter("id"))
+    return PlanPage(items=[PlanShape.from_plan(plan) for plan in shown], next=after)
 
 
 @router.get("/plans/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One plan")

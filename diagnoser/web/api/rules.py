@@ -1,6 +1,7 @@
 """Routes of learned rules: people read, promote, retire and restore them."""
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Annotated, Self
 
 from fastapi import Path, Query
@@ -12,7 +13,7 @@ from diagnoser.model import HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
 from diagnoser.ports import LearnedRuleQuery
-from diagnoser.web.api.params import Moment
+from diagnoser.web.api.params import Moment, first_page
 from diagnoser.web.api.plans import DecisionBody
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
@@ -128,9 +129,8 @@ class LearnedPage(Schema):
 async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage:
     where = LearnedRuleQuery((query.state,) if query.state else ())
     rules = await core.store.rules.page(where, query.after, query.limit + 1)
-    items = rules[: query.limit]
-    after = items[-1].id if len(rules) > query.limit else None
-    return LearnedPage(items=[LearnedShape.from_rule(rule) for rule in items], next=after)
+    shown, after = first_page(rules, query.limit, attrgetter("id"))
+    return LearnedPage(items=[LearnedShape.from_rule(rule) for rule in shown], next=after)
 
 
 @router.get("/rules/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One learned rule")

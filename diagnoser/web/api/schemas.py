@@ -27,6 +27,7 @@ from diagnoser.model import (
     Plan,
     PlanState,
     ProofKind,
+    QueryResult,
     QueryState,
     Rejected,
     RootCause,
@@ -122,11 +123,13 @@ class PlanShape(Answer):
 
     @classmethod
     def from_plan(cls, plan: Plan) -> Self:
-        return cls.filled_from(
-            plan,
-            executor=plan.lease.executor if plan.lease else "",
-            queries=plan.check.queries if plan.check else (),
-        )
+        executor = ""
+        queries: tuple[QueryResult, ...] = ()
+        if plan.lease:
+            executor = plan.lease.executor
+        if plan.check:
+            queries = plan.check.queries
+        return cls.filled_from(plan, executor=executor, queries=queries)
 
 
 class NodeShape(Answer):
@@ -214,6 +217,11 @@ class DiagnosisShape(Answer):
     @classmethod
     def from_record(cls, record: DiagnosisRecord, base_url: str) -> Self:
         feedback = record.feedback
+        correction = plan = None
+        if feedback and feedback[0].verdict is FeedbackVerdict.CORRECTED:
+            correction = feedback[0]
+        if record.plan:
+            plan = PlanShape.from_plan(record.plan)
         return cls.filled_from(
             record.diagnosis,
             id=record.id,
@@ -222,9 +230,9 @@ class DiagnosisShape(Answer):
             created=record.created,
             current=record.current,
             url=f"{base_url}/diagnoses/{record.id}",
-            correction=feedback[0] if feedback and feedback[0].verdict is FeedbackVerdict.CORRECTED else None,
+            correction=correction,
             feedback=feedback,
-            plan=PlanShape.from_plan(record.plan) if record.plan else None,
+            plan=plan,
         )
 
 

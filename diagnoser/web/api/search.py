@@ -126,7 +126,9 @@ def _of_node(found: FoundNode, base: str) -> SearchHit:
 
 
 def _of_incident(incident: Incident, base: str) -> SearchHit:
-    title = f"{incident.node}: {cause(incident.type)}" if incident.node else cause(incident.type)
+    title = cause(incident.type)
+    if incident.node:
+        title = f"{incident.node}: {title}"
     count = f"{incident.failures} {'failure' if incident.failures == 1 else 'failures'}"
     return SearchHit(
         title=visible(title),
@@ -165,8 +167,9 @@ def _of_rules(learned: Iterable[LearnedRule], shipped: Iterable[Rule], base: str
     ]
 
     def page(rule: Rule) -> str:
-        query = {"rule": rule.id} if sees_all else {"decided_by": f"rule:{rule.id}"}
-        return f"{base}{'/rules/workbench' if sees_all else '/diagnoses'}?{urlencode(query)}"
+        if sees_all:
+            return f"{base}/rules/workbench?{urlencode({'rule': rule.id})}"
+        return f"{base}/diagnoses?{urlencode({'decided_by': f'rule:{rule.id}'})}"
 
     return own + [
         SearchHit(title=rule.id, detail=f"{rule.title}; {name(rule.type)}", url=page(rule)) for rule in shipped

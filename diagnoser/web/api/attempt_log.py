@@ -20,7 +20,7 @@ from diagnoser.web.api.params import JobPath, KnownRank, Search, TextIfAny
 from diagnoser.web.api.sse import RETRY_MILLISECONDS, pause
 from diagnoser.web.http.authentication import READ, Caller, People
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import READ_ERRORS
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 ROWS, ROWS_LIMIT = 200, 1_000
@@ -154,9 +154,7 @@ class LogNews(Schema):
     revision: int
 
 
-@router.get(
-    "/jobs/{id}/attempts/{attempt}/log", responses=answers(400, 401, 404, 503), summary="Read the log of an attempt"
-)
+@router.get("/jobs/{id}/attempts/{attempt}/log", responses=READ_ERRORS, summary="Read the log of an attempt")
 async def show(id: JobPath, attempt: AttemptPath, query: Annotated[LogQuery, Query()], logs: Logs) -> LogPage:
     """The lines that are stored, in order of time, and templates of those that are only counted."""
     log = await logs.indexes.load(AttemptKey(id, attempt))
@@ -174,7 +172,7 @@ async def known_attempt(id: JobPath, attempt: AttemptPath, logs: Logs) -> Attemp
 @router.get(
     "/jobs/{id}/attempts/{attempt}/log/live",
     response_class=EventSourceResponse,
-    responses=answers(400, 401, 404, 503),
+    responses=READ_ERRORS,
     summary="Follow the log of an attempt",
 )
 async def live(

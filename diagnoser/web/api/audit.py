@@ -14,7 +14,7 @@ from diagnoser.ports import AuditFilter
 from diagnoser.web.api.params import LARGEST, Moment, Name, Search, TimeField, first_page, optional_seconds
 from diagnoser.web.http.authentication import AUDIT
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CLAIM_ERRORS
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 100, 500
@@ -70,9 +70,7 @@ class AuditPage(Schema):
     next: int | None
 
 
-@router.get(
-    "/audit", dependencies=AUDIT, responses=answers(400, 401, 403, 503), summary="List what people and tokens did"
-)
+@router.get("/audit", dependencies=AUDIT, responses=CLAIM_ERRORS, summary="List what people and tokens did")
 async def index(query: Annotated[AuditQuery, Query()], core: Core) -> AuditPage:
     """Every call that may change something, refused ones included. Lines of logs are not in it."""
     entries, after = await list_entries(core.store.audit, query)

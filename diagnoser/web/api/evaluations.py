@@ -15,7 +15,7 @@ from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, 
 from diagnoser.web.api.params import Moment, MomentIfSet
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 router = Router(prefix=API, tags=["evaluations"])
@@ -70,13 +70,13 @@ class EvaluationDetail(EvaluationShape):
     trials: list[TrialShape]
 
 
-@router.get("/evaluations", dependencies=READ, responses=answers(400, 401, 503), summary="List evaluation runs")
+@router.get("/evaluations", dependencies=READ, responses=LIST_ERRORS, summary="List evaluation runs")
 async def list_evaluations(query: Annotated[EvaluationsQuery, Query()], core: Core) -> list[EvaluationShape]:
     """The newest first."""
     return [EvaluationShape.from_run(run) for run in await core.store.trials.runs(query.limit)]
 
 
-@router.get("/evaluations/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One evaluation run")
+@router.get("/evaluations/{id}", dependencies=READ, responses=READ_ERRORS, summary="One evaluation run")
 async def show_evaluation(id: EvaluationId, core: Core) -> EvaluationDetail:
     """With the scores of all its trials."""
     progress = await find(core.store, id)

@@ -18,7 +18,7 @@ from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, READ_ERRORS, answers
 from diagnoser.web.http.request_bodies import Bodies
 from diagnoser.web.http.routing import Answer, Router, Schema
 
@@ -135,7 +135,7 @@ async def send(
 @router.get(
     "/jobs/{id}/attempts/{attempt}/evidence",
     dependencies=READ,
-    responses=answers(400, 401, 503),
+    responses=LIST_ERRORS,
     summary="List the dumps of an attempt",
 )
 async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceShape]:
@@ -146,7 +146,7 @@ async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceS
 @router.get(
     "/jobs/{id}/attempts/{attempt}/hang",
     dependencies=READ,
-    responses=answers(400, 401, 404, 503),
+    responses=READ_ERRORS,
     summary="Who waits for whom",
 )
 async def hang(id: JobPath, attempt: AttemptPath, logs: Logs) -> dict[str, Any]:
@@ -160,7 +160,7 @@ async def hang(id: JobPath, attempt: AttemptPath, logs: Logs) -> dict[str, Any]:
 @router.post(
     "/evidence-requests/claim",
     dependencies=AGENT,
-    responses=answers(400, 401, 403, 503),
+    responses=CLAIM_ERRORS,
     summary="Claim requests for evidence",
 )
 async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: Caller) -> list[EvidenceRequestShape]:
@@ -179,7 +179,7 @@ async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: C
     "/evidence-requests/{request_id}/result",
     status_code=204,
     dependencies=AGENT,
-    responses={204: {"description": "Noted"}, **answers(400, 401, 403, 404, 503)},
+    responses={204: {"description": "Noted"}, **CHANGE_ERRORS},
     summary="Report what was collected",
 )
 async def finish(

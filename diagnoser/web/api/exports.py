@@ -22,7 +22,7 @@ from diagnoser.web.api.jobs import RunQuery, list_runs
 from diagnoser.web.api.schemas import DiagnosisShape, IncidentShape, RunShape
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import Router
 
 ROWS_LIMIT = 10_000
@@ -101,7 +101,7 @@ def _answers(page: str) -> dict[int | str, dict[str, Any]]:
     """page: the schema of a page of the list, which the JSON file is one of."""
     json_file = {"schema": {"$ref": f"#/components/schemas/{page}"}}
     content = {"text/csv": {"schema": {"type": "string"}}, "application/json": json_file}
-    return {200: {"description": "The file", "content": content}, **answers(400, 401, 503)}
+    return {200: {"description": "The file", "content": content}, **LIST_ERRORS}
 
 
 @router.get(

@@ -20,7 +20,7 @@ from diagnoser.web.api.plans import Comment, Ignored
 from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Logs, Scoped
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import READ_ERRORS, answers
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 SHOWN, SHOWN_LIMIT = 5, 50
@@ -116,12 +116,7 @@ async def say(id: DiagnosisId, body: NewFeedback, scope: Scoped, caller: Caller)
     return DiagnosisShape.from_record(await store_feedback(scope, caller, id, body), scope.core.config.base_url)
 
 
-@router.get(
-    "/diagnoses/{id}/similar",
-    dependencies=READ,
-    responses=answers(400, 401, 404, 503),
-    summary="Similar confirmed failures",
-)
+@router.get("/diagnoses/{id}/similar", dependencies=READ, responses=READ_ERRORS, summary="Similar confirmed failures")
 async def similar(
     id: DiagnosisId,
     scope: Scoped,
@@ -135,7 +130,7 @@ async def similar(
 @router.get(
     "/jobs/{id}/attempts/{number}/search",
     dependencies=READ,
-    responses=answers(400, 401, 404, 503),
+    responses=READ_ERRORS,
     summary="Search the log of an attempt",
 )
 async def search(

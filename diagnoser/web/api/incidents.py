@@ -20,7 +20,7 @@ from diagnoser.web.api.schemas import IncidentPage, IncidentShape
 from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, READ_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
@@ -68,7 +68,7 @@ class AssignBody(ActBody):
     )
 
 
-@router.get("/incidents", dependencies=READ, responses=answers(400, 401, 503), summary="List incidents")
+@router.get("/incidents", dependencies=READ, responses=LIST_ERRORS, summary="List incidents")
 async def index(query: Annotated[IncidentQuery, Query()], core: Core) -> IncidentPage:
     """Failures of the same fingerprint, or of the same node, grouped across jobs."""
     shown, after = await list_incidents(core.store, query)
@@ -77,7 +77,7 @@ async def index(query: Annotated[IncidentQuery, Query()], core: Core) -> Inciden
     )
 
 
-@router.get("/incidents/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One incident")
+@router.get("/incidents/{id}", dependencies=READ, responses=READ_ERRORS, summary="One incident")
 async def show(id: IncidentId, core: Core) -> IncidentShape:
     """Its failures are the diagnoses of its attempts; the newest one is `diagnosis`."""
     return IncidentShape.from_incident(await find(core.store, id), core.config.base_url)
@@ -86,7 +86,7 @@ async def show(id: IncidentId, core: Core) -> IncidentShape:
 @router.post(
     "/incidents/{id}/acknowledge",
     dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
+    responses=CHANGE_ERRORS,
     summary="Acknowledge an incident",
 )
 async def acknowledge(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
@@ -94,35 +94,20 @@ async def acknowledge(id: IncidentId, body: ActBody, core: Core, caller: Caller)
     return _shape(await change(core, caller, id, rules.acknowledged, body.comment), core)
 
 
-@router.post(
-    "/incidents/{id}/assign",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
-    summary="Assign an incident",
-)
+@router.post("/incidents/{id}/assign", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Assign an incident")
 async def assign(id: IncidentId, body: AssignBody, core: Core, caller: Caller) -> IncidentShape:
     """To a login, by default the caller's own."""
     assignee = caller.name if body.assignee is None else body.assignee
     return _shape(await change(core, caller, id, partial(rules.assigned, assignee=assignee), body.comment), core)
 
 
-@router.post(
-    "/incidents/{id}/resolve",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
-    summary="Resolve an incident",
-)
+@router.post("/incidents/{id}/resolve", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Resolve an incident")
 async def resolve(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
     """It leaves the list. The next failure of the same kind opens it again."""
     return _shape(await change(core, caller, id, rules.resolved, body.comment), core)
 
 
-@router.post(
-    "/incidents/{id}/reopen",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
-    summary="Reopen an incident",
-)
+@router.post("/incidents/{id}/reopen", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Reopen an incident")
 async def reopen(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
     return _shape(await change(core, caller, id, rules.reopened, body.comment), core)
 

@@ -30,7 +30,7 @@ from diagnoser.web.api.schemas import EventShape, JobPage, JobShape, RunPage, Ru
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs, Plans
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
 from diagnoser.web.http.routing import Router, Schema
 
 NODES_LIMIT = 100_000
@@ -154,12 +154,7 @@ class Noted(Schema):
     event: EventShape
 
 
-@router.post(
-    "/jobs",
-    dependencies=AGENT,
-    responses=answers(400, 401, 403, 413, 503),
-    summary="Register a job",
-)
+@router.post("/jobs", dependencies=AGENT, responses=answers(400, 401, 403, 413, 503), summary="Register a job")
 async def register(body: NewJob, core: Core, intake: Intake, caller: Caller) -> JobShape:
     """Optional: a job also appears with its first log line. May be repeated; given fields replace stored ones."""
     fields = body.model_dump(exclude={"attempt"}) | {"cluster": own_cluster(caller, body.cluster)}
@@ -211,7 +206,7 @@ async def _add_event(
     return key, await core.store.jobs.add_event(key, event, caller.viewer)
 
 
-@router.get("/jobs", dependencies=READ, responses=answers(400, 401, 503), summary="List jobs, attempt by attempt")
+@router.get("/jobs", dependencies=READ, responses=LIST_ERRORS, summary="List jobs, attempt by attempt")
 async def index(query: Annotated[RunQuery, Query()], core: Core, logs: Logs) -> RunPage:
     """Where each attempt stands: its stage, step, speed and loss, how long it has been silent, and its verdict."""
     runs = await list_runs(core, logs, query)
@@ -222,7 +217,7 @@ async def index(query: Annotated[RunQuery, Query()], core: Core, logs: Logs) -> 
     return RunPage(items=items, next=runs.next)
 
 
-@router.get("/jobs/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One job")
+@router.get("/jobs/{id}", dependencies=READ, responses=READ_ERRORS, summary="One job")
 async def show(id: JobPath, core: Core) -> JobPage:
     """The job with its attempts and the current diagnosis of each."""
     job = await core.store.jobs.find(id)

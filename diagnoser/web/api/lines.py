@@ -13,7 +13,7 @@ from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.params import JobPath, KnownRank, Node, Source, TextIfAny
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import LIST_ERRORS, answers
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 WINDOW = 500
@@ -113,11 +113,7 @@ class LinesShape(Answer):
         return cls.filled_from(window, job=key.job, attempt=key.number, next=following)
 
 
-@router.get(
-    "/jobs/{id}/attempts/{attempt}/streams",
-    responses=answers(400, 401, 503),
-    summary="List the streams of an attempt",
-)
+@router.get("/jobs/{id}/attempts/{attempt}/streams", responses=LIST_ERRORS, summary="List the streams of an attempt")
 async def streams(id: JobPath, attempt: AttemptPath, query: Annotated[StreamQuery, Query()], core: Core) -> StreamList:
     """By source, node and rank; a thousand at most."""
     named = await core.store.archive.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))

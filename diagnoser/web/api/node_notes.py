@@ -14,7 +14,7 @@ from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import check_whole_service, own_cluster
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CLAIM_ERRORS, LIST_ERRORS
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 NOTE_LENGTH = 2000
@@ -54,20 +54,13 @@ class AlertShape(Answer):
     by: str
 
 
-@router.post(
-    "/nodes/{node}/notes",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 503),
-    summary="Write a note about a node",
-)
+@router.post("/nodes/{node}/notes", dependencies=OPERATE, responses=CLAIM_ERRORS, summary="Write a note about a node")
 async def add(node: NodePath, body: NoteBody, core: Core, caller: Caller) -> NoteShape:
     """For whoever repairs it, and whoever decides about it next."""
     return NoteShape.model_validate(await write_note(core, caller, body.cluster, node, body.text))
 
 
-@router.get(
-    "/nodes/{node}/notes", dependencies=READ, responses=answers(400, 401, 503), summary="What people noted of a node"
-)
+@router.get("/nodes/{node}/notes", dependencies=READ, responses=LIST_ERRORS, summary="What people noted of a node")
 async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NoteShape]:
     """The newest first."""
     return [
@@ -76,12 +69,7 @@ async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[
     ]
 
 
-@router.get(
-    "/nodes/{node}/alerts",
-    dependencies=READ,
-    responses=answers(400, 401, 503),
-    summary="What monitoring said of a node",
-)
+@router.get("/nodes/{node}/alerts", dependencies=READ, responses=LIST_ERRORS, summary="What monitoring said of a node")
 async def alerts(node: NodePath, core: Core, cluster: ClusterField = "") -> list[AlertShape]:
     """The newest first, as Alertmanager told."""
     return [

@@ -19,7 +19,7 @@ from diagnoser.web.api.schemas import BreakerShape, NodeShape
 from diagnoser.web.http.access import check_breaker, own_cluster
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 HISTORY = 100
@@ -59,12 +59,7 @@ class ResetBody(DecisionBody):
     comment: Annotated[str, Field(max_length=2000, pattern=r"\S")]
 
 
-@router.post(
-    "/nodes/{node}/events",
-    dependencies=AGENT,
-    responses=answers(400, 401, 403, 503),
-    summary="Report an event of a node",
-)
+@router.post("/nodes/{node}/events", dependencies=AGENT, responses=CLAIM_ERRORS, summary="Report an event of a node")
 async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, caller: Caller) -> NodeShape:
     """Acts of people are respected: plans leave such a node alone. They also count as feedback on earlier plans."""
     now = core.clock()
@@ -82,44 +77,32 @@ async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, c
     return NodeShape.model_validate(stored)
 
 
-@router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="List nodes with their last event")
+@router.get("/nodes", dependencies=READ, responses=LIST_ERRORS, summary="List nodes with their last event")
 async def index(query: Annotated[NodeQuery, Query()], core: Core) -> list[NodeShape]:
     marks = await core.store.nodes.marks(query.cluster)
     return [NodeShape.model_validate(mark) for mark in sorted_marks(marks, Sort.parse(query.sort))]
 
 
-@router.get(
-    "/nodes/{node}/events", dependencies=READ, responses=answers(400, 401, 503), summary="What happened to a node"
-)
+@router.get("/nodes/{node}/events", dependencies=READ, responses=LIST_ERRORS, summary="What happened to a node")
 async def history(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NodeShape]:
     """The newest first, as far as events are kept."""
     events = await core.store.nodes.history(cluster or DEFAULT_CLUSTER, node, HISTORY)
     return [NodeShape.model_validate(event) for event in events]
 
 
-@router.get("/breakers", dependencies=READ, responses=answers(400, 401, 503), summary="List breakers")
+@router.get("/breakers", dependencies=READ, responses=LIST_ERRORS, summary="List breakers")
 async def breakers(core: Core) -> list[BreakerShape]:
     """While a breaker is tripped, plans that cordon nodes need approval."""
     return [BreakerShape.model_validate(state) for state in await core.store.nodes.breakers()]
 
 
-@router.post(
-    "/breakers/{cluster}/reset",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
-    summary="Reset a breaker",
-)
+@router.post("/breakers/{cluster}/reset", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Reset a breaker")
 async def reset(cluster: ClusterPath, body: ResetBody, core: Core, caller: Caller) -> BreakerShape:
     """Let plans that cordon nodes act without approval again. Needs a comment."""
     return BreakerShape.model_validate(await reset_breaker(core, caller, cluster, body.comment))
 
 
-@router.post(
-    "/breakers/{cluster}/trip",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 503),
-    summary="Trip a breaker",
-)
+@router.post("/breakers/{cluster}/trip", dependencies=OPERATE, responses=CLAIM_ERRORS, summary="Trip a breaker")
 async def trip(cluster: ClusterPath, body: ResetBody, core: Core, caller: Caller) -> BreakerShape:
     """From now on plans that cordon nodes of this cluster or partition need approval, until it is reset. Needs a
     comment."""

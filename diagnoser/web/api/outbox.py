@@ -14,7 +14,7 @@ from diagnoser.web.api.params import Moment, first_page
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import DECISION_ERRORS, LIST_ERRORS
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
@@ -59,7 +59,7 @@ class MessagePage(Schema):
     next: str | None
 
 
-@router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="List outgoing plans and alerts")
+@router.get("/effects", dependencies=READ, responses=LIST_ERRORS, summary="List outgoing plans and alerts")
 async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessagePage:
     """Ordered by key. `state=dead` lists the dead letters."""
     records = await core.store.outbox.page(query.state or "", query.after, query.limit + 1)
@@ -70,7 +70,7 @@ async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessageP
 @router.post(
     "/effects/{key}/retry",
     dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 503),
+    responses=DECISION_ERRORS,
     summary="Send a dead or expired message again",
 )
 async def retry(key: MessageKey, core: Core, plans: Plans, caller: Caller) -> MessageSchema:

@@ -21,7 +21,7 @@ from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CLAIM_ERRORS, DECISION_ERRORS, LIST_ERRORS, READ_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
@@ -187,7 +187,7 @@ class CheckRound(Schema):
     verdict: CheckVerdictSchema | None = None
 
 
-@router.get("/plans", dependencies=READ, responses=answers(400, 401, 503), summary="List plans")
+@router.get("/plans", dependencies=READ, responses=LIST_ERRORS, summary="List plans")
 async def index(query: Annotated[PlanQuery, Query()], core: Core) -> PlanPage:
     where = PlanFilter(query.state.value if query.state else "", query.job or "")
     plans = await core.store.plans.page(where, query.after, query.limit + 1)
@@ -195,39 +195,24 @@ async def index(query: Annotated[PlanQuery, Query()], core: Core) -> PlanPage:
     return PlanPage(items=[PlanShape.from_plan(plan) for plan in shown], next=after)
 
 
-@router.get("/plans/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One plan")
+@router.get("/plans/{id}", dependencies=READ, responses=READ_ERRORS, summary="One plan")
 async def show(id: PlanId, core: Core) -> PlanShape:
     return PlanShape.from_plan(await find(core, id))
 
 
-@router.post(
-    "/plans/{id}/approve",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 503),
-    summary="Approve a plan",
-)
+@router.post("/plans/{id}/approve", dependencies=OPERATE, responses=DECISION_ERRORS, summary="Approve a plan")
 async def approve(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Lets a waiting plan act. 409 when the plan is not waiting."""
     return PlanShape.from_plan(await approve_plan(core, plans, caller, id, body.comment))
 
 
-@router.post(
-    "/plans/{id}/refuse",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 503),
-    summary="Refuse a plan",
-)
+@router.post("/plans/{id}/refuse", dependencies=OPERATE, responses=DECISION_ERRORS, summary="Refuse a plan")
 async def refuse(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Ends a waiting plan without acting. 409 when the plan is not waiting."""
     return PlanShape.from_plan(await refuse_plan(core, plans, caller, id, body.comment))
 
 
-@router.post(
-    "/plans/{id}/take-back",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 503),
-    summary="Take a decision back",
-)
+@router.post("/plans/{id}/take-back", dependencies=OPERATE, responses=DECISION_ERRORS, summary="Take a decision back")
 async def take_back(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Lets an approved plan that nobody has claimed yet, or a refused one, wait for a decision again. 409 when it is
     too late, and for an approved plan also where the webhook tells of plans."""
@@ -238,7 +223,7 @@ async def take_back(id: PlanId, body: DecisionBody, core: Core, plans: Plans, ca
     "/plans/claim",
     dependencies=AGENT,
     response_model=Claimed,
-    responses={204: {"description": "There is no plan to carry out"}, **answers(400, 401, 403, 503)},
+    responses={204: {"description": "There is no plan to carry out"}, **CLAIM_ERRORS},
     summary="Claim the oldest open plan",
 )
 async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, caller: Caller) -> Claimed | Response:
@@ -259,7 +244,7 @@ async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, 
 @router.post(
     "/plans/{id}/report",
     dependencies=AGENT,
-    responses=answers(400, 401, 403, 404, 409, 503),
+    responses=DECISION_ERRORS,
     summary="Report progress or the end of a plan",
 )
 async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
@@ -273,7 +258,7 @@ async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans, caller:
     "/plans/{id}/check/next",
     dependencies=AGENT,
     response_model_exclude_none=True,
-    responses=answers(400, 401, 403, 404, 409, 503),
+    responses=DECISION_ERRORS,
     summary="Get the next round of the node check",
 )
 async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans, caller: Caller) -> CheckRound:
@@ -300,7 +285,7 @@ async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans, call
     "/plans/{id}/check/results",
     dependencies=AGENT,
     response_model_exclude_none=True,
-    responses=answers(400, 401, 403, 404, 409, 503),
+    responses=DECISION_ERRORS,
     summary="Send results of a round of the node check",
 )
 async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans, caller: Caller) -> CheckRound:

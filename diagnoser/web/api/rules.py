@@ -18,7 +18,7 @@ from diagnoser.web.api.plans import DecisionBody
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 500
@@ -125,7 +125,7 @@ class LearnedPage(Schema):
     next: str | None
 
 
-@router.get("/rules", dependencies=READ, responses=answers(400, 401, 503), summary="List learned rules")
+@router.get("/rules", dependencies=READ, responses=LIST_ERRORS, summary="List learned rules")
 async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage:
     where = LearnedRuleQuery((query.state,) if query.state else ())
     rules = await core.store.rules.page(where, query.after, query.limit + 1)
@@ -133,7 +133,7 @@ async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage
     return LearnedPage(items=[LearnedShape.from_rule(rule) for rule in shown], next=after)
 
 
-@router.get("/rules/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One learned rule")
+@router.get("/rules/{id}", dependencies=READ, responses=READ_ERRORS, summary="One learned rule")
 async def one(id: RuleId, core: Core) -> LearnedDetail:
     """The rule with the newest attempts in which it hit."""
     rule = await find(core, id)

@@ -19,7 +19,7 @@ from diagnoser.web.api.params import Search, utc
 from diagnoser.web.formatting.template_filters import cause, name, visible
 from diagnoser.web.http.authentication import READ, Caller
 from diagnoser.web.http.dependencies import Core, ShippedRules
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 SHOWN, MOST = 5, 20
@@ -71,7 +71,7 @@ class SearchResult(Schema):
     groups: list[HitGroup]
 
 
-@router.get("/search", responses=answers(400, 401, 503), summary="Search everything")
+@router.get("/search", responses=LIST_ERRORS, summary="Search everything")
 async def index(
     query: Annotated[SearchQuery, Query()], core: Core, shipped_rules: ShippedRules, caller: Caller
 ) -> SearchResult:

@@ -12,7 +12,7 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import News
 from diagnoser.web.http.authentication import READ, Caller, People
 from diagnoser.web.http.dependencies import Core, Live
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CLAIM_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 from diagnoser.web.live.diagnosis_feed import NEWS_LIMIT
 
@@ -35,12 +35,7 @@ class NewDiagnosis(Schema):
     url: str
 
 
-@router.get(
-    "/live",
-    response_class=EventSourceResponse,
-    responses=answers(400, 401, 403, 503),
-    summary="Stream new diagnoses",
-)
+@router.get("/live", response_class=EventSourceResponse, responses=CLAIM_ERRORS, summary="Stream new diagnoses")
 async def live(
     core: Core,
     live: Live,

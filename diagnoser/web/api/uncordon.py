@@ -17,7 +17,7 @@ from diagnoser.web.http.access import check_whole_service, own_cluster
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, answers
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 LEASE_SECONDS = 60.0
@@ -81,12 +81,7 @@ async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) ->
     return UncordonShape.model_validate(await request_uncordon(core, caller, body.cluster, node, body.comment))
 
 
-@router.get(
-    "/nodes/{node}/uncordons",
-    dependencies=READ,
-    responses=answers(400, 401, 503),
-    summary="Requests to give a node back",
-)
+@router.get("/nodes/{node}/uncordons", dependencies=READ, responses=LIST_ERRORS, summary="Requests to give a node back")
 async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[UncordonShape]:
     """The newest first."""
     return [
@@ -98,7 +93,7 @@ async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[
 @router.post(
     "/uncordons/claim",
     dependencies=AGENT,
-    responses=answers(400, 401, 403, 503),
+    responses=CLAIM_ERRORS,
     summary="Claim requests to give nodes back",
 )
 async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: Caller) -> list[UncordonShape]:
@@ -116,7 +111,7 @@ async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: C
     "/uncordons/{request_id}/result",
     status_code=204,
     dependencies=AGENT,
-    responses={204: {"description": "Noted"}, **answers(400, 401, 403, 404, 503)},
+    responses={204: {"description": "Noted"}, **CHANGE_ERRORS},
     summary="Report how giving a node back went",
 )
 async def finish(

@@ -12,7 +12,7 @@ from diagnoser.ports import UnplacedRecord
 from diagnoser.web.api.params import Moment
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 100, 500
@@ -69,12 +69,7 @@ class UnplacedPage(Schema):
     total: int
 
 
-@router.get(
-    "/unplaced",
-    dependencies=READ,
-    responses=answers(400, 401, 503),
-    summary="List what came in and belongs to no job",
-)
+@router.get("/unplaced", dependencies=READ, responses=LIST_ERRORS, summary="List what came in and belongs to no job")
 async def index(query: Annotated[UnplacedQuery, Query()], core: Core) -> UnplacedPage:
     """The newest first. A stream goes a week after its last line, and the oldest of a sender beyond 200."""
     now = core.clock()

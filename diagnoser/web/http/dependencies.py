@@ -5,7 +5,7 @@ nobody has to sign in for.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
@@ -37,14 +37,6 @@ async def unscoped(services: _Services) -> ScopedServices:
     return services.scopes.whole
 
 
-async def unscoped_core(services: _Services) -> CoreServices:
-    return services.core
-
-
-Unscoped = Annotated[ScopedServices, Depends(unscoped)]
-UnscopedCore = Annotated[CoreServices, Depends(unscoped_core)]
-
-
 async def scope_of(services: _Services, caller: Caller) -> ScopedServices:
     return services.scopes.scoped_to(caller.viewer)
 
@@ -52,36 +44,18 @@ async def scope_of(services: _Services, caller: Caller) -> ScopedServices:
 Scoped = Annotated[ScopedServices, Depends(scope_of)]
 
 
-async def core_of(scope: Scoped) -> CoreServices:
-    return scope.core
+def _of_scope(group: str) -> Any:
+    async def part(scope: Scoped) -> object:
+        return getattr(scope, group)
+
+    return Depends(part)
 
 
-async def logs_of(scope: Scoped) -> LogServices:
-    return scope.logs
+def _of_services(group: str) -> Any:
+    async def part(services: _Services) -> object:
+        return getattr(services, group)
 
-
-async def live_of(scope: Scoped) -> LiveServices:
-    return scope.live
-
-
-async def intake_of(services: _Services) -> IntakeServices:
-    return services.intake
-
-
-async def plans_of(services: _Services) -> PlanService:
-    return services.plans
-
-
-async def workbench_of(services: _Services) -> RuleWorkbench:
-    return services.workbench
-
-
-async def shipped_rules_of(services: _Services) -> Callable[[], Sequence[Rule]]:
-    return services.shipped_rules
-
-
-async def health_of(services: _Services) -> HealthChecks:
-    return services.health
+    return Depends(part)
 
 
 async def attribution_of(services: _Services, caller: Caller) -> LogAttribution | None:
@@ -91,12 +65,14 @@ async def attribution_of(services: _Services, caller: Caller) -> LogAttribution 
     return services.attribution
 
 
-Core = Annotated[CoreServices, Depends(core_of)]
-Logs = Annotated[LogServices, Depends(logs_of)]
-Live = Annotated[LiveServices, Depends(live_of)]
-Intake = Annotated[IntakeServices, Depends(intake_of)]
-Plans = Annotated[PlanService, Depends(plans_of)]
-Workbench = Annotated[RuleWorkbench, Depends(workbench_of)]
-ShippedRules = Annotated[Callable[[], Sequence[Rule]], Depends(shipped_rules_of)]
-Health = Annotated[HealthChecks, Depends(health_of)]
+Unscoped = Annotated[ScopedServices, Depends(unscoped)]
+UnscopedCore = Annotated[CoreServices, _of_services("core")]
+Core = Annotated[CoreServices, _of_scope("core")]
+Logs = Annotated[LogServices, _of_scope("logs")]
+Live = Annotated[LiveServices, _of_scope("live")]
+Intake = Annotated[IntakeServices, _of_services("intake")]
+Plans = Annotated[PlanService, _of_services("plans")]
+Workbench = Annotated[RuleWorkbench, _of_services("workbench")]
+ShippedRules = Annotated[Callable[[], Sequence[Rule]], _of_services("shipped_rules")]
+Health = Annotated[HealthChecks, _of_services("health")]
 Attribution = Annotated[LogAttribution | None, Depends(attribution_of)]

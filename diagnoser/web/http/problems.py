@@ -77,6 +77,13 @@ def answers(*statuses: int, content: Mapping[str, object] | None = None) -> dict
     return {status: {"description": HTTPStatus(status).phrase, "content": told} for status in sorted(described)}
 
 
+LIST_ERRORS = answers(400, 401, 503)
+READ_ERRORS = answers(400, 401, 404, 503)
+CLAIM_ERRORS = answers(400, 401, 403, 503)
+CHANGE_ERRORS = answers(400, 401, 403, 404, 503)
+DECISION_ERRORS = answers(400, 401, 403, 404, 409, 503)
+
+
 def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer]) -> None:
     """Registers the error handlers on the app.
 

@@ -138,9 +138,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _can_answer(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete:
+        if cycle is None:
             return True
-        return self._in_body and not cycle.response_started
+        if self._in_body and not cycle.response_started:
+            return True
+        return cycle.response_complete
 
     def _refuse_size(self) -> None:
         self.refuse(431, f"The head of a request may have {HEAD_BYTES} bytes.")

@@ -18,7 +18,7 @@ from diagnoser.model.access import Viewer
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Clock, IdentityProvider, WakeSignal
+from diagnoser.ports import Attention, Clock, IdentityProvider, WakeSignal
 from diagnoser.redaction.redact import Redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.schema import Rule
@@ -27,9 +27,8 @@ from diagnoser.web.http.authenticator import Authenticator
 from diagnoser.web.http.sessions import CookieRules, Sessions
 from diagnoser.web.http.sign_in import PasswordSignIn
 from diagnoser.web.live.diagnosis_feed import NewsFeed
-from diagnoser.web.live.nav_badges import AttentionCount
+from diagnoser.web.live.nav_badges import ATTENTION_SECONDS, UNPLACED_SECONDS, RememberedCount
 from diagnoser.web.live.trends import FailureTrends
-from diagnoser.web.live.unplaced_count import UnplacedCount
 
 SCOPES_KEPT = 200
 """Viewers whose reading parts are remembered, with what these have read."""
@@ -123,17 +122,17 @@ class LiveServices:
     """Counts and news that all open pages of a viewer share."""
 
     news: NewsFeed
-    attention: AttentionCount
+    attention: RememberedCount[Attention]
     trends: FailureTrends
-    unplaced_count: UnplacedCount
+    unplaced_count: RememberedCount[int]
 
     @classmethod
     def of_store(cls, store: SqlStore, clock: Clock) -> "LiveServices":
         return cls(
             NewsFeed(store.diagnoses, clock),
-            AttentionCount(store.diagnoses, clock),
+            RememberedCount(store.diagnoses.attention, Attention(), clock, ATTENTION_SECONDS),
             FailureTrends(store, clock),
-            UnplacedCount(store.unplaced, clock),
+            RememberedCount(store.unplaced.count, 0, clock, UNPLACED_SECONDS),
         )
 
 

@@ -52,8 +52,9 @@ class NewsFeed:
                 return
             finally:
                 self._looked = asyncio.get_running_loop().time()
-            if self._known is not None:
-                fresh = [news for news in seen if news.id not in self._known]
-                self._news.extend(fresh)
-                self._count += len(fresh)
-            self._known, self._seen = frozenset(news.id for news in seen), now
+            known, self._known = self._known, frozenset(news.id for news in seen)
+            self._seen = now
+            for news in seen:
+                if known is not None and news.id not in known:
+                    self._news.append(news)
+                    self._count += 1

@@ -38,9 +38,12 @@ class PasswordSignIn:
         if wait := await self._store.logins.count(tries, now, WINDOW_SECONDS):
             raise Throttled("Too many wrong passwords: wait before the next try.", wait)
         found = await self._store.users.find_with_password(account)
-        user, stored = found or (None, "")
+        if found is None:
+            await self._verify("", password)  # as slow as for a name that somebody has
+            raise Denied(WRONG)
+        user, stored = found
         is_right = await self._verify(stored, password)
-        if user is None or user.disabled is not None or not is_right:
+        if user.disabled is not None or not is_right:
             raise Denied(WRONG)
         await self._store.logins.uncount(tries, now)
         await self._renew(user, stored, password)

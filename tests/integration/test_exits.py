@@ -141,7 +141,7 @@ async def answer_in_slack() -> str:
 
     core = SimpleNamespace(config=SimpleNamespace(slack=SimpleNamespace(operators={"U"})), redact=redact)
     user = SimpleNamespace(id="U", username="u")
-    core.store = SimpleNamespace(silence_alerts=fail)
+    core.store = SimpleNamespace(alerts=SimpleNamespace(save_silence=fail))
     core.clock = lambda: NOW
     press = SimpleNamespace(action_id=SILENCE, value="i")
     interaction: Any = SimpleNamespace(user=user, actions=[press])

@@ -230,7 +230,7 @@ async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, 
     """One executor at a time holds a plan. When its lease expires it is handed out again, with its steps so far."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
     lease = plans.commands.lease
-    await request.app.state.agents_seen.note(cluster, body.executor)
+    await request.app.state.agents_seen.record(cluster, body.executor)
 
     async def look() -> Plan | None:
         return await plans.claim(body.executor, cluster, core.clock())

@@ -11,9 +11,9 @@ import orjson
 from pydantic import BaseModel, Field
 
 from diagnoser.channels.channel import Channel, OpenReceiver, Transport
-from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.alerts import Alert, AlertKind, AlertThread
 from diagnoser.notifications.text import body
-from diagnoser.ports import AlertChannel, AlertThread, Clock
+from diagnoser.ports import AlertChannel, Clock
 from diagnoser.redaction.exits import Exit
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from functools import partial
 from pydantic import BaseModel, Field, SecretStr
 
 from diagnoser.channels.channel import Channel, OpenReceiver, Transport
-from diagnoser.model.alerts import Alert, Severity
+from diagnoser.model.alerts import Alert, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError
 from diagnoser.notifications import text
-from diagnoser.ports import AlertChannel, AlertThread
+from diagnoser.ports import AlertChannel
 from diagnoser.redaction.exits import Exit
 
 BODY_LENGTH = 3_000

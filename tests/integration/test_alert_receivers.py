@@ -19,9 +19,8 @@ from diagnoser.adapters.http import create_client
 from diagnoser.channels.alertmanager import Alertmanager
 from diagnoser.channels.apprise import AppriseReceiver
 from diagnoser.channels.slack.sending import SlackBot
-from diagnoser.model.alerts import Alert, AlertKind, Severity
+from diagnoser.model.alerts import Alert, AlertKind, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError
-from diagnoser.ports import AlertThread
 from tests.e2e.service import free_port
 from tests.receiver import Receiver, running
 

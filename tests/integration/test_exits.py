@@ -33,17 +33,18 @@ from diagnoser.model import AttemptKey, Diagnosis, Job, MessageKind, OutboxMessa
 from diagnoser.model.alerts import Alert, decode
 from diagnoser.model.errors import BadInput, ModelFailed
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability import logging
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.planning.planner import DecisionPlanner, verdict_alert
-from diagnoser.ports import AlertChannel, DiagnosisRecord, ModelRequest
+from diagnoser.ports import AlertChannel, ModelRequest
 from diagnoser.redaction.exits import EXITS as OTHERS
 from diagnoser.redaction.exits import NO_EXIT
 from diagnoser.redaction.redact import Redactor, redact
 from diagnoser.web.api import exports
-from diagnoser.web.api.schemas import of_diagnosis
+from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http import problems
 from tests.contract.records import plan
 from tests.receiver import Receiver, running
@@ -144,13 +145,13 @@ async def answer_in_slack() -> str:
     def fail(*given: object) -> None:
         raise BadInput(lines())
 
-    services = SimpleNamespace(redact=redact)
+    core = SimpleNamespace(redact=redact)
     user = SimpleNamespace(id="U", username="u")
-    services.store = SimpleNamespace(silence_alerts=fail)
-    services.clock = lambda: NOW
+    core.store = SimpleNamespace(alerts=SimpleNamespace(save_silence=fail))
+    core.clock = lambda: NOW
     press = SimpleNamespace(action_id=SILENCE, value="i")
     access, pressed = SlackAccess("", frozenset({"U"})), SimpleNamespace(user=user, actions=[press])
-    return await buttons._decide(services, access, pressed)  # type: ignore[arg-type]
+    return await buttons._decide(SimpleNamespace(core=core), None, access, pressed)  # type: ignore[arg-type]
 
 
 async def model() -> str:
@@ -222,7 +223,7 @@ async def own_log() -> str:
 
 
 async def downloads() -> str:
-    rows = [of_diagnosis(record(secret.text), "") for secret in SECRETS]
+    rows = [DiagnosisShape.from_record(record(secret.text), "") for secret in SECRETS]
 
     async def read(cursor: str, limit: int) -> tuple[Sequence[Any], None]:
         return rows, None
@@ -241,7 +242,7 @@ async def _iterated(parts: Any) -> AsyncIterator[str]:
 
 async def errors() -> str:
     app = FastAPI()
-    app.state.services = SimpleNamespace(redact=redact)
+    app.state.services = SimpleNamespace(core=SimpleNamespace(redact=redact))
     problems.install(app, lambda request, problem: problems.as_json(problem), lambda _: None)
 
     @app.get("/api/{number}")

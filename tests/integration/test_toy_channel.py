@@ -15,9 +15,9 @@ from diagnoser.adapters.sql.store import open_store
 from diagnoser.channels.channel import Channel, OpenReceiver, Transport
 from diagnoser.config import alerting
 from diagnoser.model import MessageKind, OutboxMessage
-from diagnoser.model.alerts import Alert, AlertKind, encode
+from diagnoser.model.alerts import Alert, AlertKind, AlertThread, encode
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import AlertChannel, AlertThread
+from diagnoser.ports import AlertChannel
 from tests.rule_files import ANALYZER
 
 TOLD = asyncio.Queue[str]()

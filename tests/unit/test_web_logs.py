@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from diagnoser.ingest import IngestReceipt, RecordDefaults
 from diagnoser.model import Stream
 from diagnoser.model.errors import BadInput, Unavailable
-from diagnoser.web.http.dependencies import RequestLimits
+from diagnoser.web.http.services import RequestLimits
 from tests.serving import NOW, serving
 
 LOGS = "/api/v1/logs"

@@ -18,15 +18,16 @@ from starlette.routing import BaseRoute
 from diagnoser.channels.slack.message import APPROVE, CONFIRM, REFUSE, SILENCE, escape
 from diagnoser.model import FeedbackVerdict, MessageKind, OutboxMessage
 from diagnoser.model.access import Credential, Scope
+from diagnoser.model.alerts import AlertSilence
 from diagnoser.model.audit import actor_of
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound
-from diagnoser.ports import AlertSilence, current_call
 from diagnoser.ports import Clock as Now
+from diagnoser.ports import current_call
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.plans import approve_plan, refuse_plan
-from diagnoser.web.http.authentication import Whole
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.dependencies import Plans, Unscoped
 from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.services import ScopedServices
 
 SILENCE_SECONDS = 24 * 3600.0
 ANSWER_SECONDS = 25 * 60.0
@@ -65,23 +66,23 @@ def routes(access: SlackAccess) -> Sequence[BaseRoute]:
     router = Router(include_in_schema=False)
 
     @router.post("/slack/actions")
-    async def press(request: Request, services: Whole) -> Response:
+    async def press(request: Request, scope: Unscoped, plans: Plans) -> Response:
         """Does what the button says. Slack shows no answer of ours: the person is told through the outbox.
 
         Raises Denied for what Slack did not sign, BadInput.
         """
         body = await request.body()
-        _check_signature(request, body, access, services.clock)
+        _check_signature(request, body, access, scope.core.clock)
         interaction = _interaction(body)
-        answer = await _decide(services, access, interaction)
-        await services.store.outbox.add(_answer(interaction, answer, services.clock()))
-        services.plans.outbox.notify()
+        answer = await _decide(scope, plans, access, interaction)
+        await scope.core.store.outbox.add(_answer(interaction, answer, scope.core.clock()))
+        plans.outbox.notify()
         return Response()
 
     return router.routes
 
 
-async def _decide(services: AppDependencies, access: SlackAccess, interaction: _Interaction) -> str:
+async def _decide(scope: ScopedServices, plans: Plans, access: SlackAccess, interaction: _Interaction) -> str:
     """What the person is told."""
     user = interaction.user
     if user.id not in access.operators:
@@ -90,25 +91,25 @@ async def _decide(services: AppDependencies, access: SlackAccess, interaction: _
     if call := current_call():
         call.actor = actor_of(by, call.address)
     try:
-        return " ".join([await _act(services, by, press) for press in interaction.actions])
+        return " ".join([await _act(scope, plans, by, press) for press in interaction.actions])
     except DiagnoserError as error:
-        return services.redact(str(error))
+        return scope.core.redact(str(error))
 
 
-async def _act(services: AppDependencies, by: Credential, press: _Press) -> str:
+async def _act(scope: ScopedServices, plans: Plans, by: Credential, press: _Press) -> str:
     """Raises DiagnoserError."""
     if press.action_id == APPROVE:
-        plan = await approve_plan(services, by, press.value, "approved in Slack")
+        plan = await approve_plan(scope.core, plans, by, press.value, "approved in Slack")
         return f"Approved: the plan for {plan.job} goes to the cluster."
     if press.action_id == REFUSE:
-        plan = await refuse_plan(services, by, press.value, "refused in Slack")
+        plan = await refuse_plan(scope.core, plans, by, press.value, "refused in Slack")
         return f"Refused: nothing is done for {plan.job}."
     if press.action_id == CONFIRM:
-        await store_feedback(services, by, press.value, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))
+        await store_feedback(scope, by, press.value, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))
         return "Thank you: the verdict counts as confirmed, and similar failures are recognised by it."
     if press.action_id == SILENCE:
-        until = services.clock() + SILENCE_SECONDS
-        await services.store.alerts.save_silence(AlertSilence(press.value, until, by.name))
+        until = scope.core.clock() + SILENCE_SECONDS
+        await scope.core.store.alerts.save_silence(AlertSilence(press.value, until, by.name))
         return "Nobody is told of this incident for a day."
     raise NotFound(f"there is no button {press.action_id!r}")
 

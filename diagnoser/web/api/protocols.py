@@ -21,10 +21,10 @@ from diagnoser.model.errors import DiagnoserError
 from diagnoser.web.api.params import JobId, Node, Source
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import identified, may_ingest, may_push
-from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.http.problems import ErrorAnswer, Problem, ProtocolErrors, answers, retry_after
 from diagnoser.web.http.request_bodies import Bodies, declared_length
 from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.services import WebServices
 
 LINE_NUMBER_LIMIT = 1 << 53
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -149,7 +149,7 @@ def _describe(protocol: Protocol, receive: Endpoint, router: Router) -> None:
 
 async def receive_request(request: Request, protocol: Protocol) -> Response:
     """Commit the lines of a request, and answer as its protocol does. Raises DiagnoserError."""
-    services: AppDependencies = request.app.state.services
+    services: WebServices = request.app.state.services
     caller = await _sender(request, protocol)
     defaults = _defaults(request, protocol, caller)
     headers = request.headers
@@ -157,11 +157,11 @@ async def receive_request(request: Request, protocol: Protocol) -> Response:
     body_format, decode = protocol.reading(head)
     bodies: Bodies = request.app.state.bodies
     async with bodies.read(request.stream(), decode, declared_length(request)) as body:
-        received = services.clock()
-        batch = await services.ingest.parse_body(body, body_format, defaults, received)
-        sender = services.job_access.sender(caller)
+        received = services.core.clock()
+        batch = await services.intake.ingest.parse_body(body, body_format, defaults, received)
+        sender = services.intake.job_access.sender(caller)
         try:
-            receipt = await services.ingest.accept_batch(batch, body_format.name, defaults, received, sender)
+            receipt = await services.intake.ingest.accept_batch(batch, body_format.name, defaults, received, sender)
         except DiagnoserError as error:
             answer = protocol.refuse_batch(batch, error) if protocol.refuse_batch else None
             if answer is None:
@@ -172,7 +172,7 @@ async def receive_request(request: Request, protocol: Protocol) -> Response:
 
 async def _sender(request: Request, protocol: Protocol) -> Credential:
     """Raises Denied, OutOfScope."""
-    caller = await identified(request, request.app.state.services)
+    caller = await identified(request, request.app.state.services.people)
     check = may_push if protocol.takes_passwords else may_ingest
     await check(request, caller)
     return caller

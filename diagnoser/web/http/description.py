@@ -104,14 +104,19 @@ def operation_id(summary: str) -> str:
 
 def _add_example(operation: dict[str, Any]) -> None:
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
-    if body is not None and (example := EXAMPLES.get(operation["operationId"])):
+    if body is None:
+        return
+    if example := EXAMPLES.get(operation["operationId"]):
         body["example"] = dict(example)
 
 
 def _add_errors(operation: dict[str, Any]) -> None:
     """Those that any operation of its kind answers: where it needs a token, and where it takes a body."""
-    needed = [401, 403, 429] if operation.get("security") else []
-    needed += [413] if "requestBody" in operation else []
+    needed = list[int]()
+    if operation.get("security"):
+        needed += [401, 403, 429]
+    if "requestBody" in operation:
+        needed.append(413)
     responses = operation["responses"]
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for status in needed:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from diagnoser.ingest.encodings import Decoder, too_large
 from diagnoser.model.errors import Unavailable
-from diagnoser.web.http.dependencies import RequestLimits
+from diagnoser.web.http.services import RequestLimits
 
 INLINE_BYTES = 256 << 10
 """Smaller bodies are decompressed on the event loop: a thread would cost more."""

@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from diagnoser.client import VARIABLES as CLIENT_VARIABLES
 from diagnoser.model.errors import BadInput
@@ -22,10 +21,10 @@ STANDARD_OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Each description is the row of its setting in docs/configuration.md: units first, one fact a sentence."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback needs tokens or users.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8321, description="Port to listen on. 0: any free port.")
@@ -334,18 +333,6 @@ class Settings(BaseSettings):
         "console", description="Format of the service's own log: `console` or `json`."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Reads nothing but the arguments of ``load``, which takes the environment as an argument."""
-        return (init_settings,)
 
 
 SECRETS = frozenset(name for name, field in Settings.model_fields.items() if field.annotation is SecretStr)

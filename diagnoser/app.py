@@ -123,7 +123,7 @@ def load_shared(settings: Settings) -> Shared:
         from diagnoser.adapters.http import create_client  # with its certificates, it loads for a while
 
         client = create_client()
-    return Shared(load_analyzer(settings), site_node_queries(settings), client)
+    return Shared(load_analyzer(settings), site_node_queries(settings, tested=settings.rules_dir is None), client)
 
 
 @asynccontextmanager

@@ -8,7 +8,6 @@ import gc
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,7 +166,9 @@ def serve(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(installed("diagnoser"))
+        from importlib import metadata  # it brings a mail parser
+
+        typer.echo(metadata.version("diagnoser"))
         raise typer.Exit
 
 

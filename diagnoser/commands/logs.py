@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from diagnoser.commands import explain, logfile, render
+from diagnoser.commands import logfile, render
 from diagnoser.commands.consult import consulted
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
 from diagnoser.config.loader import load_analyzer
-from diagnoser.diagnosis import hang_evidence, node_logs
 from diagnoser.model.errors import BadInput
 
 Files = Annotated[list[Path], typer.Argument(help="Log files, also .gz and .zst. - is standard input.")]
@@ -73,6 +72,9 @@ def explain_(
     evidence: Dumps = None,
 ) -> None:
     """Print the full diagnosis of a log: causal chain, lines with context, rejected candidates and why."""
+    from diagnoser.commands import explain
+    from diagnoser.diagnosis import hang_evidence, node_logs
+
     settings, nodes = site(), logfile.node_logs(node_log)
     analyzer = load_analyzer(settings)
     baseline, dumps = logfile.clean_runs(analyzer, clean_logs or ()), logfile.dumps(evidence or ())

@@ -29,13 +29,13 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
     ruleset = schema.load(rules, _lists(folder), tested=tested)
     knowledge = RuleKnowledge(
         Engine(ruleset),
-        _heuristics(folder),
+        _heuristics(folder, tested=tested),
         policy.load("policy.yaml", files.text(folder / "policy.yaml")),
         calibration.load("calibration.yaml", files.text(folder / "calibration.yaml")),
         xid.load("xid.yaml", files.text(folder / "xid.yaml"), ruleset),
         _node_faults(folder, ruleset),
-        exit_reports.load("exit_reports.yaml", files.text(folder / "exit_reports.yaml")),
-        load_node_proofs(folder),
+        exit_reports.load("exit_reports.yaml", files.text(folder / "exit_reports.yaml"), tested=tested),
+        load_node_proofs(folder, tested=tested),
     )
     gate = Prefilter(knowledge.anchors, ruleset.watched)
     return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml"), tested=tested))
@@ -53,11 +53,11 @@ def _node_faults(folder: Path, ruleset: RuleSet) -> NodeFaultTable:
     return node_faults.load(path.name, files.text(path), ruleset) if path.exists() else NodeFaultTable()
 
 
-def _heuristics(folder: Path) -> Heuristics:
+def _heuristics(folder: Path, *, tested: bool) -> Heuristics:
     return Heuristics(
-        exceptions.load("exceptions.yaml", files.text(folder / "exceptions.yaml")),
-        keyword_classifier.load("keywords.yaml", files.text(folder / "keywords.yaml")),
-        clean_end.load("run_end.yaml", files.text(folder / "run_end.yaml")),
+        exceptions.load("exceptions.yaml", files.text(folder / "exceptions.yaml"), tested=tested),
+        keyword_classifier.load("keywords.yaml", files.text(folder / "keywords.yaml"), tested=tested),
+        clean_end.load("run_end.yaml", files.text(folder / "run_end.yaml"), tested=tested),
     )
 
 
@@ -74,16 +74,20 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
     return analyzer.with_rules(ruleset), ruleset
 
 
-def load_node_proofs(folder: Path) -> NodeProofTable:
-    """What proves a node's fault: the table of these rules; the shipped one where they have none. Raises RuleFaults."""
+def load_node_proofs(folder: Path, *, tested: bool = False) -> NodeProofTable:
+    """Read what proves a node's fault: the table of these rules; the shipped one where they have none. Raises
+    RuleFaults. tested: its examples are known to hold."""
     path = folder / NODE_PROOFS
-    path = path if path.exists() else files.bundled("rules") / NODE_PROOFS
-    return node_proofs.load(path.name, files.text(path))
+    if not path.exists():
+        path = files.bundled("rules") / NODE_PROOFS
+    return node_proofs.load(path.name, files.text(path), tested=tested)
 
 
-def site_node_queries(settings: Settings) -> NodeQueryTable:
-    """What suspected nodes of this site can be asked: the shipped table where its rules have none. Raises RuleFaults,
-    BadInput."""
+def site_node_queries(settings: Settings, *, tested: bool = False) -> NodeQueryTable:
+    """Read what suspected nodes of this site can be asked: the shipped table where its rules have none. Raises
+    RuleFaults, BadInput. tested: its examples are known to hold."""
     folder = settings.rules_dir or files.bundled("rules")
-    path = folder / NODE_QUERIES if (folder / NODE_QUERIES).exists() else files.bundled("rules") / NODE_QUERIES
-    return node_query.load(path.name, files.text(path), load_node_proofs(folder))
+    path = folder / NODE_QUERIES
+    if not path.exists():
+        path = files.bundled("rules") / NODE_QUERIES
+    return node_query.load(path.name, files.text(path), load_node_proofs(folder, tested=tested), tested=tested)

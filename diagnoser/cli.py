@@ -41,7 +41,10 @@ class Deferred(TyperCommand):
         return typer.main.get_command(parent)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        return self.load().make_context(info_name, args, parent, **extra)
+        command = self.load()
+        gc.freeze()
+        gc.enable()
+        return command.make_context(info_name, args, parent, **extra)
 
 
 class ClientCommand(Deferred):
@@ -157,7 +160,6 @@ def serve(
     named: dict[str, object] = {"host": host, "port": port, "role": role, "workers": workers}
     named |= {"tls_certificate": tls_certificate, "tls_key": tls_key}
     flags = {name: value for name, value in named.items() if value is not None}
-    gc.disable()  # until the service is made: what loads now stays
     from diagnoser import processes
     from diagnoser.config import settings
 

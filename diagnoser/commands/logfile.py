@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import cast
 
 import zstandard
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from diagnoser.adapters import files
 from diagnoser.commands import render
 from diagnoser.commands.terminal import complain, err
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.hang import flight_recorder, report
-from diagnoser.hang.flight_recorder import BYTES_MAX
 from diagnoser.model import Baseline, Diagnosis, Evidence, Facts, RuntimeFile
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
@@ -99,11 +96,13 @@ def dumps(folders: Sequence[Path]) -> list[RuntimeFile]:
 def _dumps_in(folder: Path) -> list[RuntimeFile]:
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder")
+    from diagnoser.hang import flight_recorder, report
+
     readable = list[RuntimeFile]()
     for name in report.current(path.name for path in folder.iterdir() if path.is_file()):
         path = folder / name
         try:
-            data = files.content(path, BYTES_MAX)
+            data = files.content(path, flight_recorder.BYTES_MAX)
             file = RuntimeFile(report.kind_of(data), data, flight_recorder.rank_of_file(path.name))
             report.check(file)
         except BadInput as error:
@@ -182,6 +181,15 @@ def bar(path: Path, size: int) -> Iterator[render.OnBytes]:
     if size < BIG or not err.is_terminal:
         yield lambda _: None
         return
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

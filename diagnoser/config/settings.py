@@ -353,12 +353,12 @@ def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings,
     values, faults = _values(environment)
     values |= overrides
     try:
-        return Settings(**values), faults  # type: ignore[arg-type]
+        return Settings(**values), faults
     except ValidationError as error:
         wrong = {str(entry["loc"][0]): entry["msg"] for entry in error.errors()}
     faults += [f"{PREFIX}{name.upper()}: {why}" for name, why in wrong.items()]
     sound = {name: value for name, value in values.items() if name not in wrong}
-    return Settings(**sound), faults  # type: ignore[arg-type]
+    return Settings(**sound), faults
 
 
 def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from diagnoser.accuracy import llm_ablation
-from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.adapters import files
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
@@ -38,6 +36,7 @@ from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 
 if TYPE_CHECKING:
+    from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
     from diagnoser.adapters.openai import OpenAIModel
 
 FAILURE_AGENT = "failure_agent/v3"
@@ -172,11 +171,13 @@ def render_rule_prompt(settings: Settings, prompt: Prompt, evidence: Evidence, d
 
 async def run_ablation(
     settings: Settings,
-    cases: Sequence[AblationCase],
+    cases: "Sequence[AblationCase]",
     policy: Policy,
-    before_consultation: Callable[[AblationCase], None] = lambda _: None,
-) -> list[AblationResult]:
+    before_consultation: "Callable[[AblationCase], None]" = lambda _: None,
+) -> "list[AblationResult]":
     """What the configured model adds on labelled cases. Has no budget and no breaker, so that every case is asked."""
+    from diagnoser.accuracy import llm_ablation
+
     model = endpoint(settings)
     agent = failure_agent(settings, model, policy, Metrics(CollectorRegistry()))
     try:

@@ -14,8 +14,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from diagnoser.model.errors import DiagnoserError, RuleFaults
-
 
 class Deferred(TyperCommand):
     """A command, or a group of commands, of a module that is loaded when it is called.
@@ -127,20 +125,32 @@ cli = typer.Typer(
 
 
 def main() -> None:
-    """Prints errors that a person can act on as one line and exits with 1; no traceback."""
+    """Run the command that the arguments name. An error that a person can act on is one line, without a traceback."""
     try:
         cli()
-    except DiagnoserError as error:
-        from diagnoser.commands.terminal import complain
-
-        for fault in error.faults if isinstance(error, RuleFaults) else [f"diagnoser: {error}"]:
-            complain(str(fault))
-        sys.exit(1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except Exception as error:
+        _complain(error)
+        sys.exit(1)
     finally:
         gc.freeze()  # the process ends: looking for garbage among all that was loaded would take half a second
+
+
+def _complain(error: Exception) -> None:
+    """Print the faults of an error that a person can act on; raise any other again."""
+    from diagnoser.commands.terminal import complain
+    from diagnoser.model.errors import DiagnoserError, RuleFaults  # `--help` needs none of the model
+
+    match error:
+        case RuleFaults():
+            for fault in error.faults:
+                complain(str(fault))
+        case DiagnoserError():
+            complain(f"diagnoser: {error}")
+        case _:
+            raise error
 
 
 @cli.command(rich_help_panel=SERVICE)

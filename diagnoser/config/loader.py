@@ -1,6 +1,7 @@
 """Builds the analyzer from the operator's files. Apart from `app.py`, so that the command line starts fast."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diagnoser.adapters import files
 from diagnoser.compress import Prefilter, parse_filters
@@ -8,14 +9,16 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.localize import exit_reports
-from diagnoser.recovery import node_proofs, node_query, policy
+from diagnoser.recovery import node_proofs, policy
 from diagnoser.recovery.node_proofs import NodeProofTable
-from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.rules import calibration, clean_end, exceptions, keyword_classifier, node_faults, schema, xid
 from diagnoser.rules.candidates import Heuristics
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import RuleSet
+
+if TYPE_CHECKING:
+    from diagnoser.recovery.node_query import NodeQueryTable
 
 NODE_QUERIES = "node_queries.yaml"
 NODE_PROOFS = "node_proofs.yaml"
@@ -83,10 +86,12 @@ def load_node_proofs(folder: Path, *, tested: bool = False) -> NodeProofTable:
     return node_proofs.load(path.name, files.text(path), tested=tested)
 
 
-def site_node_queries(settings: Settings, *, tested: bool = False) -> NodeQueryTable:
+def site_node_queries(settings: Settings, *, tested: bool = False) -> "NodeQueryTable":
     """Read what suspected nodes of this site can be asked: the shipped table where its rules have none. Raises
     RuleFaults, BadInput. tested: its examples are known to hold."""
     folder = settings.rules_dir or files.bundled("rules")
+    from diagnoser.recovery import node_query  # no log file is asked about
+
     path = folder / NODE_QUERIES
     if not path.exists():
         path = files.bundled("rules") / NODE_QUERIES

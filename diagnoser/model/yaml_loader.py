@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=BaseModel)
 class StrictModel(BaseModel):
     """The base of everything that is read from a site's files: an unknown name is a fault."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def read(path: str, text: str, shape: type[Model]) -> tuple[Model | None, list[Fault]]:

@@ -50,6 +50,7 @@ from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
 from diagnoser.model.errors import DiagnoserError, Unavailable
+from diagnoser.model.people import SessionLimits
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, untraced
@@ -66,7 +67,6 @@ from diagnoser.web.http.dependencies import (
     AppDependencies,
     HealthCheck,
     HealthChecks,
-    RequestLimits,
     SlackAccess,
     WebConfig,
 )
@@ -93,6 +93,10 @@ WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
 EXIT_GRACE_AFTER_FATAL = 0.3
 """Seconds to wait for late lines where the log holds a fatal line already; later ones revise the diagnosis."""
+BASELINE_DAYS = 30
+"""Days that clean runs of a job family are remembered: one that rests for longer runs other code when it is back."""
+SENDS_PER_SECOND = {"slack": 1.0, "webhook": 20.0}
+"""Slack accepts one message a second; a receiver of plans is a small service of the site's own."""
 NO_TOKENS = (
     "plans may act, and there are neither tokens nor users: everybody who can connect is believed to be an agent and "
     "an operator, also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
@@ -236,13 +240,12 @@ async def _open_reading(settings: Settings, shared: Shared, world: _World) -> _R
         store,
         registry.compressor,
         metrics,
-        pending_limit=settings.max_buffered_bytes,
         mapping=mapping,
         unplaced=unplaced,
         raw_bytes=RAW_BYTES if world.archive is None else sys.maxsize,
         trace=world.trace,
     )
-    context = DiagnosisContext(store, logs, world.clock, settings.baseline_retention_days)
+    context = DiagnosisContext(store, logs, world.clock, BASELINE_DAYS)
     return _Reading(registry, logs, mapping, unplaced, ingest, context)
 
 
@@ -304,7 +307,7 @@ def _worker(
         shadow=ShadowEvaluator(store, registry, failures),
         llm_stage=llm_factory.llm_stage(settings, world.model, knowledge, failures, metrics),
         plans=plans,
-        maintenance=Maintenance(store, plans, clock, _retention(settings), retention),
+        maintenance=Maintenance(store, plans, clock, RetentionConfig(baseline_hours=BASELINE_DAYS * 24), retention),
         clock=clock,
         attempts_due=world.wakes.attempts,
         outbox=world.wakes.outbox,
@@ -326,7 +329,7 @@ async def _open_web(
 ) -> AppDependencies:
     """What the routes need."""
     store, clock, registry = world.store, world.clock, reading.registry
-    sessions, provider = Sessions(store, clock, identity.session_limits(settings)), identity.open_provider(settings)
+    sessions, provider = Sessions(store, clock, SessionLimits()), identity.open_provider(settings)
     authenticator = _authenticator(settings, store, clock, sessions, provider is not None)
     log_indexes = LogIndexes(store, reading.logs, clock)
     if _acts(settings, shared) and settings.role != "worker" and await authenticator.is_open():
@@ -469,7 +472,6 @@ def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
     timing = Timing(
         exit_grace=grace,
         fatal_debounce=settings.fatal_debounce_seconds,
-        fatal_debounce_max=settings.fatal_debounce_max_seconds,
         exit_grace_after_fatal=min(grace, EXIT_GRACE_AFTER_FATAL),
     )
     return WorkerConfig(
@@ -483,22 +485,13 @@ def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
     )
 
 
-def _retention(settings: Settings) -> RetentionConfig:
-    return RetentionConfig(
-        node_log_hours=settings.node_log_retention_hours, baseline_hours=settings.baseline_retention_days * 24
-    )
-
-
 def _outbox_config(settings: Settings, poll: float) -> OutboxConfig:
-    rates = {"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit}
-    return OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
+    return OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=SENDS_PER_SECOND)
 
 
 def _web_config(settings: Settings) -> WebConfig:
-    size = settings.max_request_bytes
     return WebConfig(
         base_url=settings.base_url.rstrip("/"),
-        limits=RequestLimits(size, size),
         allowed_hosts=allowed_hosts(settings),
         silent_seconds=settings.hang_diagnosis_idle_seconds,
         slack=SlackAccess(settings.slack_signing_secret.get_secret_value(), alerting.slack_operators(settings)),

@@ -21,9 +21,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a l
 
 
 def site() -> "Settings":
-    """The settings of the environment. Raises BadInput, which lists every fault."""
-    from diagnoser.config import settings
+    """Read the settings of the environment. Raises BadInput, which lists every fault."""
+    from diagnoser.config import removed_settings, settings
 
+    for warning in removed_settings.warnings(os.environ):
+        complain(f"diagnoser: {warning}")
     return settings.load(os.environ)
 
 

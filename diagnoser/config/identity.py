@@ -1,4 +1,4 @@
-"""Settings of the identity provider, and how long people stay signed in."""
+"""Settings of the identity provider."""
 
 from urllib.parse import urlsplit
 
@@ -6,13 +6,9 @@ from diagnoser.adapters.oidc import OidcConfig, OidcProvider
 from diagnoser.config.authentication import is_loopback
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
-from diagnoser.model.people import Role, RoleMapping, SessionLimits
+from diagnoser.model.people import Role, RoleMapping
 
 CALLBACK = "/login/oidc/callback"
-
-
-def session_limits(settings: Settings) -> SessionLimits:
-    return SessionLimits(settings.session_idle_hours * 3600.0, settings.session_days * 86_400.0)
 
 
 def open_provider(settings: Settings) -> OidcProvider | None:

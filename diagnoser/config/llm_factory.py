@@ -25,7 +25,7 @@ from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
 from diagnoser.llm import prompt
-from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
+from diagnoser.llm.guard import LLMCircuitBreaker, TokenBudget
 from diagnoser.llm.prompt import Prompt
 from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 FAILURE_AGENT = "failure_agent/v3"
 RULE_WRITER = "rule_writer/v1"
+LOG_TOKENS = 6000
+"""Size of the log that the model is shown: with the rest of a question it fits a context of 16k. Fewer where the
+server's is smaller."""
 EMBED_SECONDS = 5.0
 WRITING_SECONDS = 60.0
 """For writing one rule, which no request waits for."""
@@ -93,19 +96,9 @@ def confirmed_failures(
 
 def guarded(settings: Settings, model: LanguageModel, metrics: Metrics) -> GuardedModel:
     """All callers of the server must share this one: it holds their budget and breaker."""
-    breaker = LLMCircuitBreaker(settings.llm_breaker_failures, settings.llm_breaker_seconds)
-    limits = _limits(settings)
-    metrics.model_limits.labels("tokens").set(limits.tokens)
-    metrics.model_limits.labels("cost").set(limits.cost)
-    return GuardedModel(model, TokenBudget(limits), breaker, time.monotonic, metrics.observe_model)
-
-
-def _limits(settings: Settings) -> SpendingLimits:
-    return SpendingLimits(
-        settings.llm_tokens_per_hour,
-        settings.llm_cost_per_hour,
-        settings.llm_price_per_million_input_tokens,
-        settings.llm_price_per_million_output_tokens,
+    metrics.model_limits.labels("tokens").set(settings.llm_tokens_per_hour)
+    return GuardedModel(
+        model, TokenBudget(settings.llm_tokens_per_hour), LLMCircuitBreaker(), time.monotonic, metrics.observe_model
     )
 
 
@@ -133,7 +126,7 @@ def consultation_config(settings: Settings) -> ConsultationConfig:
     return ConsultationConfig(
         load_prompt(settings),
         load_redactor(settings),
-        settings.llm_log_budget_tokens,
+        LOG_TOKENS,
         _token,
         settings.llm_deadline_seconds,
     )
@@ -181,9 +174,7 @@ async def run_ablation(
     model = endpoint(settings)
     agent = failure_agent(settings, model, policy, Metrics(CollectorRegistry()))
     try:
-        return await llm_ablation.run(
-            cases, agent, policy, _limits(settings).cost_of, time.perf_counter, before_consultation
-        )
+        return await llm_ablation.run(cases, agent, policy, time.perf_counter, before_consultation)
     finally:
         await model.close()
 

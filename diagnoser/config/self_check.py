@@ -12,7 +12,7 @@ from diagnoser.adapters.sql import administration, migrations
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.config import alerting, authentication, llm_factory
+from diagnoser.config import alerting, authentication, llm_factory, removed_settings
 from diagnoser.config import settings as reading
 from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.archive import open_archive
@@ -31,17 +31,18 @@ Check = Callable[[Settings], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known of one part: faults, or none and a word about it."""
+    """What is known of one part: faults, or none and a word about it. warnings: of what has no effect."""
 
     part: str
     detail: str = ""
     faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 async def findings(environment: Mapping[str, str], *, reach: bool) -> list[Finding]:
     """Check every part. reach: also ask the database and the servers that are set."""
     settings, faults = reading.read(environment)
-    found = [Finding("settings", "can be read", tuple(faults))]
+    found = [Finding("settings", "can be read", tuple(faults), tuple(removed_settings.warnings(environment)))]
     for part, check in {**_FILES, **(_SERVERS if reach else {})}.items():
         found.append(await _finding(part, check, settings))
     return found

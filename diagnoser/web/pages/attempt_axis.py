@@ -40,7 +40,7 @@ async def attempt_axis(
     more."""
     if index is None or not len(index):
         return None
-    attempts = await services.store.attempts(record.attempt.job)
+    attempts = await services.store.jobs.attempts(record.attempt.job)
     attempt = next((attempt for attempt in attempts if attempt.key == record.attempt), None)
     if attempt is None:
         return None
@@ -65,7 +65,7 @@ async def _node_events(
     cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
     events: list[NodeEvent] = []
     for suspect in record.diagnosis.nodes[:SUSPECTS]:
-        history = await services.store.node_history(cluster, suspect.node, NODE_EVENTS)
+        history = await services.store.nodes.history(cluster, suspect.node, NODE_EVENTS)
         events += [event for event in history if event.time >= since]
     return events
 

@@ -42,7 +42,7 @@ async def audit_page(request: Request, services: Provided, pages: Drawn) -> Resp
     query, within = page_query(AuditQuery, request), request.query_params.get("within", "")
     if within in WITHIN and query.since is None:
         query = query.model_copy(update={"since": services.clock() - WITHIN[within]})
-    entries, after = await list_entries(services.store, query)
+    entries, after = await list_entries(services.store.audit, query)
     chosen = {
         name: value
         for name, value in request.query_params.items()

@@ -153,14 +153,14 @@ class UnusableLine(BadInput):
 async def _draw(
     services: AppDependencies, pages: Pages, record: DiagnosisRecord, correction: Correction, status: int = 200
 ) -> Response:
-    verdict, job = record.diagnosis, await services.store.job(record.attempt.job)
+    verdict, job = record.diagnosis, await services.store.jobs.find(record.attempt.job)
     index, is_reading = await log_of(services, record)
     context = await services.logs.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
     facets = await asyncio.to_thread(index.facets, LogFilter()) if index else LogFacets()
     is_unknown = verdict.category is Category.UNKNOWN
-    incident = await services.store.incident_of(record.id)
+    incident = await services.store.incidents.of_diagnosis(record.id)
     return pages.draw(
         "diagnosis.html",
         status,
@@ -195,7 +195,7 @@ async def _nearby(
 ) -> list[Incident]:
     """Other incidents of the cluster with failures within an hour of this one: they may have one cause."""
     cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
-    newest = await services.store.incidents(IncidentFilter(), "", INCIDENTS_LOOKED_AT)
+    newest = await services.store.incidents.page(IncidentFilter(), "", INCIDENTS_LOOKED_AT)
     return [
         incident
         for incident in newest
@@ -287,8 +287,8 @@ _MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
 
 
 async def _lesson(services: AppDependencies, record: DiagnosisRecord) -> Lesson:
-    rules = await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED)
-    return Lesson(known_type(record), await services.store.case_number(record.id), tuple(rules))
+    rules = await services.store.rules.page(LearnedRuleQuery(source=record.id), "", LEARNED)
+    return Lesson(known_type(record), await services.store.cases.number(record.id), tuple(rules))
 
 
 def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:

@@ -53,11 +53,11 @@ class RunRow:
 async def evaluations_page(request: Request, services: Provided, pages: Drawn) -> Response:
     """By default of the suite that ran last."""
     query = page_query(EvaluationsPage, request)
-    runs = await services.store.trial_runs(RUNS)
+    runs = await services.store.trials.runs(RUNS)
     suites = list(dict.fromkeys(run.suite.name for run in runs))
     suite = query.suite or next(iter(suites), "")
     mine = [run for run in runs if run.suite.name == suite]
-    trials = await services.store.trials_of([run.id for run in mine])
+    trials = await services.store.trials.trials_of([run.id for run in mine])
     return pages.draw(
         "evaluations.html",
         suites=suites,
@@ -127,4 +127,4 @@ async def _diagnosed(services: AppDependencies, found: RunProgress) -> dict[tupl
     named = {
         (trial.checkpoint, trial.task): progress.job_of(found.run, trial.checkpoint, trial.task) for trial in failed
     }
-    return {trial: job for trial, job in named.items() if await services.store.job(job) is not None}
+    return {trial: job for trial, job in named.items() if await services.store.jobs.find(job) is not None}

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ConfigDict, Field
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
     Incident,
     NodeAlert,
@@ -19,7 +20,7 @@ from diagnoser.model import (
     UncordonState,
 )
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import NODE_SORTS, OUT_FIRST, DiagnosisFilter, DiagnosisRecord, IncidentFilter, Sort, Store
+from diagnoser.ports import NODE_SORTS, OUT_FIRST, DiagnosisFilter, DiagnosisRecord, IncidentFilter, Sort
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_notes import write_note
 from diagnoser.web.api.node_order import OUT, place_of, sorted_marks
@@ -94,7 +95,7 @@ async def nodes_page(request: Request, services: Provided, pages: Drawn) -> Resp
     """Those that are out of service first, unless sorted otherwise."""
     query = page_query(NodesQuery, request)
     order = ColumnOrder("/nodes", {}, Sort.parse(query.sort), OUT_FIRST)
-    marks = await services.store.node_marks("")
+    marks = await services.store.nodes.marks("")
     rest = sorted_marks(marks, order.sort, query.cursor)
     shown = rest[:SHOWN]
     return pages.draw(
@@ -112,7 +113,7 @@ async def nodes_page(request: Request, services: Provided, pages: Drawn) -> Resp
 async def node_page(node: NodePath, services: Provided, pages: Drawn, cluster: Name = "") -> Response:
     """Without a cluster the node of that name in each, where events or incidents tell of it."""
     store, now = services.store, services.clock()
-    records = await store.diagnoses(DiagnosisFilter(node=node, cluster=cluster), "", FAILURES)
+    records = await store.diagnoses.page(DiagnosisFilter(node=node, cluster=cluster), "", FAILURES)
     clusters = [cluster] if cluster else await _clusters_of(store, node)
     views = [await _view(store, name, node, records, now) for name in clusters]
     known = [view for view in views if view.is_known]
@@ -135,23 +136,23 @@ async def uncordon(node: NodePath, form: Pressed, services: Provided) -> Respons
     return _to(node, form.text("cluster"))
 
 
-async def _clusters_of(store: Store, node: str) -> list[str]:
+async def _clusters_of(store: SqlStore, node: str) -> list[str]:
     """Where events or incidents tell of it; else that of jobs that name none."""
-    marks = {mark.cluster for mark in await store.node_marks("") if mark.node == node}
-    incidents = await store.incidents(IncidentFilter(node=node), "", 100)
+    marks = {mark.cluster for mark in await store.nodes.marks("") if mark.node == node}
+    incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
     return sorted(marks | {incident.cluster for incident in incidents}) or [DEFAULT_CLUSTER]
 
 
-async def _view(store: Store, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:
-    incidents = await store.incidents(IncidentFilter(node=node), "", 100)
+async def _view(store: SqlStore, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:
+    incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
     events, notes, alerts, asked = await asyncio.gather(
-        store.node_history(cluster, node, HISTORY),
-        store.notes(cluster, node, NOTES),
-        store.node_alerts(cluster, node, ALERTS),
-        store.uncordons(cluster, node, 1),
+        store.nodes.history(cluster, node, HISTORY),
+        store.node_facts.notes(cluster, node, NOTES),
+        store.node_facts.alerts(cluster, node, ALERTS),
+        store.node_facts.uncordons(cluster, node, 1),
     )
     running, ran = await asyncio.gather(
-        store.running_on(cluster, [node], now - HEARD_SECONDS), store.ran_on(cluster, node, RUNS)
+        store.node_facts.running_on(cluster, [node], now - HEARD_SECONDS), store.node_facts.ran_on(cluster, node, RUNS)
     )
     last = events[0] if events else None
     request = asked[0] if asked and asked[0].created >= (last.time if last else 0.0) - OPEN_SECONDS else None

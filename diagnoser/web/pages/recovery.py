@@ -71,9 +71,9 @@ async def recovery_page(
     """done, late: plans that the last press was about; what became of them is read anew, so that no address can say
     what is not so."""
     store, now = services.store, services.clock()
-    waiting = await store.plans(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
-    breakers, marks = await store.breakers(), await store.node_marks("")
-    plans = await store.plans(PlanFilter(), "", SHOWN)
+    waiting = await store.plans.page(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
+    breakers, marks = await store.nodes.breakers(), await store.nodes.marks("")
+    plans = await store.plans.page(PlanFilter(), "", SHOWN)
     announced = services.plans.commands.is_announced
     return pages.draw(
         "recovery.html",
@@ -85,7 +85,7 @@ async def recovery_page(
         scopes=_scopes(breakers, marks),
         plans=plans,
         undoable={plan.id for plan in plans if not plan_states.settled(plan, now) and not announced(plan)},
-        dead=await store.messages_in("dead", "", SHOWN),
+        dead=await store.outbox.page("dead", "", SHOWN),
     )
 
 
@@ -150,10 +150,10 @@ async def _queue(services: AppDependencies, plans: Sequence[Plan], now: float) -
     for plan in plans:
         by_cluster[plan.cluster].update(touched(plan))
     running = {
-        cluster: await services.store.running_on(cluster, nodes, now - HEARD_SECONDS)
+        cluster: await services.store.node_facts.running_on(cluster, nodes, now - HEARD_SECONDS)
         for cluster, nodes in by_cluster.items()
     }
-    records = await asyncio.gather(*(services.store.diagnosis(plan.diagnosis) for plan in plans))
+    records = await asyncio.gather(*(services.store.diagnoses.find(plan.diagnosis) for plan in plans))
     entries = [
         Waiting(plan, blast_radius(plan, running[plan.cluster]), record, _why(plan))
         for plan, record in zip(plans, records, strict=True)
@@ -174,7 +174,7 @@ def _why(plan: Plan) -> str:
 async def _outcomes(
     services: AppDependencies, ids: Iterable[str], now: float, *, is_late: bool = False
 ) -> list[Outcome]:
-    plans = [plan for wanted in ids if (plan := await services.store.plan(wanted))]
+    plans = [plan for wanted in ids if (plan := await services.store.plans.find(wanted))]
     return [Outcome(plan, _objection(plan, now) if is_late else "") for plan in plans]
 
 

@@ -121,7 +121,7 @@ async def _draw(
             trial = await services.workbench.trial(draft.conditions)
         except (BadInput, Overloaded) as error:
             untried = str(error)
-    learned = await services.store.learned_rule(draft.rule) if draft.rule else None
+    learned = await services.store.rules.find(draft.rule) if draft.rule else None
     shipped = next((rule for rule in services.workbench.rules if rule.id == draft.rule), None)
     listed = await _listed(services, q)
     return pages.draw(
@@ -132,11 +132,11 @@ async def _draw(
         fault=fault,
         trial=trial,
         untried=untried,
-        case=await services.store.diagnosis(draft.case) if draft.case else None,
+        case=await services.store.diagnoses.find(draft.case) if draft.case else None,
         learned=learned,
         shipped=shipped,
         asks_more=_asks_more(shipped or _parsed(learned)),
-        hits=await services.store.rule_hits(learned.id, HITS) if learned else (),
+        hits=await services.store.rules.hits(learned.id, HITS) if learned else (),
         listed=listed[:LISTED],
         found=len(listed),
         pieces=pieces,
@@ -188,7 +188,7 @@ async def _loaded(services: AppDependencies, draft: Draft) -> Draft:
     shipped = next((rule for rule in services.workbench.rules if rule.id == draft.rule), None)
     if shipped:
         return drafted(shipped, draft)
-    learned = await services.store.learned_rule(draft.rule)
+    learned = await services.store.rules.find(draft.rule)
     if learned is None:
         raise NotFound(f"there is no rule {draft.rule!r}")
     parsed = _parsed(learned)
@@ -214,7 +214,7 @@ async def _proposal(services: AppDependencies, draft: Draft) -> RuleProposal:
     """Raises RequestValidationError, BadInput."""
     if not draft.case:
         raise BadInput("Choose the case that the rule is for: it gives the rule its type and its example.")
-    learned = await services.store.learned_rule(draft.rule) if draft.rule else None
+    learned = await services.store.rules.find(draft.rule) if draft.rule else None
     try:
         body = ProposalBody(
             patterns=list(draft.patterns),
@@ -245,7 +245,7 @@ def _first_fault(error: RequestValidationError) -> str:
 
 async def _listed(services: AppDependencies, q: str) -> list[ListedRule]:
     """Learned rules first, the newest before others, then the site's own; those that have each word of ``q``."""
-    learned = await services.store.learned(LearnedRuleQuery(), "", LEARNED)
+    learned = await services.store.rules.page(LearnedRuleQuery(), "", LEARNED)
     rules = [(ListedRule(rule.id, "", rule.type, rule.state), rule.text) for rule in learned]
     for rule in sorted(services.workbench.rules, key=lambda rule: (rule.type, rule.id)):
         said = " ".join((rule.title, *rule.anchors, *rule.patterns))

@@ -81,7 +81,7 @@ from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.retention import Retention
-from diagnoser.worker.scores import ScoreWatch
+from diagnoser.worker.score_alerts import ScoreWatch
 from diagnoser.worker.worker import Worker, WorkerConfig
 
 if TYPE_CHECKING:

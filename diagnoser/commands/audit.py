@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.commands.stored import with_store
+from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, out, print_json
 from diagnoser.commands.tokens import iso, seconds
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult

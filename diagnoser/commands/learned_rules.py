@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from diagnoser.commands.service import fetched
+from diagnoser.commands.http_client import fetch_json
 from diagnoser.commands.terminal import out, site
 from diagnoser.model import LearnedState
 from diagnoser.model.errors import BadInput
@@ -38,7 +38,7 @@ def _served(url: str, token: str, state: LearnedState) -> Iterator[tuple[str, st
     after = ""
     while True:
         query = f"state={state}&limit={_PAGE}&after={after}"
-        page: dict[str, Any] = fetched(f"{url.rstrip('/')}/api/v1/rules?{query}", token)
+        page: dict[str, Any] = fetch_json(f"{url.rstrip('/')}/api/v1/rules?{query}", token)
         yield from ((str(rule["path"]), str(rule["text"])) for rule in page["items"] if rule["text"])
         after = page["next"] or ""
         if not after:

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from diagnoser.commands.service import fetched
+from diagnoser.commands.http_client import fetch_json
 from diagnoser.commands.terminal import AsJson, complain, print_json, site
 from diagnoser.model.errors import BadInput
 
@@ -39,7 +39,7 @@ def logs(
     following: int | None = first
     while following is not None and (last is None or following <= last):
         query = urlencode(given | {"from": following})
-        window = fetched(f"{place}/attempts/{attempt}/lines?{query}", token)
+        window = fetch_json(f"{place}/attempts/{attempt}/lines?{query}", token)
         if as_json:
             print_json(window)
         else:
@@ -49,7 +49,7 @@ def logs(
 
 def _latest_attempt(job: str, place: str, token: str) -> int:
     """Ask the service. Raises BadInput where the job has none. place: address of the job."""
-    numbers: list[int] = [attempt["number"] for attempt in fetched(place, token)["attempts"]]
+    numbers: list[int] = [attempt["number"] for attempt in fetch_json(place, token)["attempts"]]
     if not numbers:
         raise BadInput(f"{job} has no attempt yet")
     return max(numbers)

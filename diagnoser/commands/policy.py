@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from diagnoser.commands import logfile
-from diagnoser.commands.service import fetched
+from diagnoser.commands.http_client import fetch_json
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.recovery.policy import case_of
@@ -28,7 +28,7 @@ def policy_explain(
 ) -> None:
     """Say which row of the policy table applies, and why the rows before it do not."""
     if url:
-        answer = fetched(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
+        answer = fetch_json(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
         rows = [(str(row["row"]), str(row["why_not"])) for row in answer["rows"]]
         action, plan = str(answer["action"]), answer["plan"]
     else:

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.commands.service import fetched
+from diagnoser.commands.http_client import fetch_json
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -45,7 +45,7 @@ def rules_try(
         found["logs"] = [_in_log(matcher, analyzer, path) for path in logs]
     if url:
         body = {name: list(getattr(conditions, name)) for name in ("patterns", "anchors", "unless")}
-        found["service"] = fetched(f"{url.rstrip('/')}/api/v1/rules/try", token, body)
+        found["service"] = fetch_json(f"{url.rstrip('/')}/api/v1/rules/try", token, body)
     if as_json:
         print_json(found)
     else:

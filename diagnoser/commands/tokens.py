@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.commands.stored import with_store
+from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json
 from diagnoser.model.access import TOKEN_PREFIX, Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import BadInput, NotFound

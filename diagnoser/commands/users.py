@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.commands.stored import read_password, with_store
+from diagnoser.commands.open_store import read_password, with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json
 from diagnoser.commands.tokens import NAME, iso
 from diagnoser.model.errors import BadInput

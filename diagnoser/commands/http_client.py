@@ -5,7 +5,7 @@ from typing import Any
 from diagnoser.model.errors import BadInput
 
 
-def fetched(address: str, token: str, sent: object = None) -> dict[str, Any]:
+def fetch_json(address: str, token: str, sent: object = None) -> dict[str, Any]:
     """The JSON object at an address of the API; where there is something to send, its answer to that.
 
     Raises BadInput with the error of the service.

@@ -330,7 +330,7 @@ class Away:
         return await self.blind_spots()
 
 
-@pytest.mark.parametrize("module", [blind_spots, scores])
+@pytest.mark.parametrize("module", [blind_spots, score_alerts])
 async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     """It looks once a period, says that it could not, and looks again."""
     store, pauses = Away(), list[float]()

@@ -15,7 +15,7 @@ from diagnoser.model import AttemptKey, MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import DueMessage
-from diagnoser.worker import blind_spots
+from diagnoser.worker import blind_spots, score_alerts
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig, RateLimiter, subject
 from diagnoser.worker.retention import Retention, RetentionAges

@@ -18,8 +18,9 @@ def properties(settings: Settings, *, brokers: str, group: str) -> dict[str, str
 
     brokers: may be empty where the file names them.
     """
-    of_file = _read(settings.kafka_properties) if settings.kafka_properties else {}
-    merged: dict[str, str | int] = {**of_file}
+    merged: dict[str, str | int] = {}
+    if settings.kafka_properties:
+        merged.update(_read(settings.kafka_properties))
     if brokers:
         merged["bootstrap.servers"] = brokers
     if group:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters import files
 from diagnoser.adapters.sql.feedback import FeedbackRepository
+from diagnoser.config.folders import prompts_folder
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -52,7 +53,7 @@ WRITING_SECONDS = 60.0
 
 def load_prompt(settings: Settings, name: str = FAILURE_AGENT) -> Prompt:
     """name: ``<name>/v<N>``. Raises RuleFaults, BadInput."""
-    return prompt.load(name, files.texts((settings.prompts_dir or files.bundled("prompts")) / name, "*"))
+    return prompt.load(name, files.texts(prompts_folder(settings) / name, "*"))
 
 
 def endpoint(settings: Settings) -> "OpenAIModel":
@@ -146,7 +147,9 @@ def rule_lifecycle(
     metrics: Metrics,
 ) -> RuleLifecycle:
     """Learns rules; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
-    llm_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
+    llm_writer = None
+    if model:
+        llm_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS)
     lease = 50 * settings.claim_lease_seconds  # not renewed: a step takes as long as a model writes
     config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits, lease)
     return RuleLifecycle(history, registry, time.time, config, metrics, llm_writer)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from diagnoser.adapters import files
 from diagnoser.compress import Prefilter, parse_filters
+from diagnoser.config.folders import rules_folder, site_or_shipped
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
@@ -26,7 +27,7 @@ NODE_PROOFS = "node_proofs.yaml"
 
 def load_analyzer(settings: Settings) -> LogAnalyzer:
     """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
-    folder = settings.rules_dir or files.bundled("rules")
+    folder = rules_folder(settings)
     rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
     tested = settings.rules_dir is None  # tests compile those that are shipped, and try their examples
     ruleset = schema.load(rules, _lists(folder), tested=tested)
@@ -47,13 +48,17 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
 def _lists(folder: Path) -> schema.Lists:
     """Read the file of lists; empty where the site has none: its rules then name each type."""
     path = folder / "explains.yaml"
-    return schema.load_lists(path.name, files.text(path)) if path.exists() else {}
+    if not path.exists():
+        return {}
+    return schema.load_lists(path.name, files.text(path))
 
 
 def _node_faults(folder: Path, ruleset: RuleSet) -> NodeFaultTable:
     """Read the table of node faults; empty where the site has none: no node's log then changes a verdict."""
     path = folder / "node_faults.yaml"
-    return node_faults.load(path.name, files.text(path), ruleset) if path.exists() else NodeFaultTable()
+    if not path.exists():
+        return NodeFaultTable()
+    return node_faults.load(path.name, files.text(path), ruleset)
 
 
 def _heuristics(folder: Path, *, tested: bool) -> Heuristics:
@@ -80,19 +85,15 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
 def load_node_proofs(folder: Path, *, tested: bool = False) -> NodeProofTable:
     """Read what proves a node's fault: the table of these rules; the shipped one where they have none. Raises
     RuleFaults. tested: its examples are known to hold."""
-    path = folder / NODE_PROOFS
-    if not path.exists():
-        path = files.bundled("rules") / NODE_PROOFS
+    path = site_or_shipped(folder, NODE_PROOFS)
     return node_proofs.load(path.name, files.text(path), tested=tested)
 
 
 def site_node_queries(settings: Settings, *, tested: bool = False) -> "NodeQueryTable":
     """Read what suspected nodes of this site can be asked: the shipped table where its rules have none. Raises
     RuleFaults, BadInput. tested: its examples are known to hold."""
-    folder = settings.rules_dir or files.bundled("rules")
     from diagnoser.recovery import node_query  # no log file is asked about
 
-    path = folder / NODE_QUERIES
-    if not path.exists():
-        path = files.bundled("rules") / NODE_QUERIES
+    folder = rules_folder(settings)
+    path = site_or_shipped(folder, NODE_QUERIES)
     return node_query.load(path.name, files.text(path), load_node_proofs(folder, tested=tested), tested=tested)

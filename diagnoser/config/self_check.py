@@ -88,7 +88,9 @@ async def _tokens(settings: Settings) -> str:
 
 async def _hosts(settings: Settings) -> str:
     names = allowed_hosts(settings)
-    return "any name" if "*" in names else ", ".join(sorted(names))
+    if "*" in names:
+        return "any name"
+    return ", ".join(sorted(names))
 
 
 async def _proxies(settings: Settings) -> str:
@@ -97,7 +99,9 @@ async def _proxies(settings: Settings) -> str:
 
 async def _certificate(settings: Settings) -> str:
     check_certificate(settings)
-    return f"{settings.tls_certificate}, with its key" if settings.tls_certificate else "none"
+    if settings.tls_certificate is None:
+        return "none"
+    return f"{settings.tls_certificate}, with its key"
 
 
 async def _identity_provider(settings: Settings) -> str:
@@ -184,10 +188,19 @@ async def _schema(settings: Settings) -> str:
     if found == needed:
         store = SqlStore(Database(create_engine(url)))
         try:
-            _check_bind_address(settings, stored=bool(await store.tokens.list_all()) or await store.users.has_users())
+            _check_bind_address(settings, stored=await _knows_callers(store))
         finally:
             await store.close()
-    return f"schema {found or 'none'}" + (f", the start brings it to {needed}" if found < needed else "")
+    state = f"schema {found or 'none'}"
+    if found < needed:
+        return f"{state}, the start brings it to {needed}"
+    return state
+
+
+async def _knows_callers(store: SqlStore) -> bool:
+    if await store.tokens.list_all():
+        return True
+    return await store.users.has_users()
 
 
 def _check_bind_address(settings: Settings, *, stored: bool) -> None:

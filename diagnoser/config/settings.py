@@ -271,6 +271,14 @@ class Settings(BaseModel):
 SECRETS = frozenset(name for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
 FROM_FILES = SECRETS | {"database_url"}
 """Settings that may be read from a file: the URL of a database has its password in it."""
+_FILE_SETTINGS = {f"{name}{FILE.lower()}": name for name in FROM_FILES}
+_NOT_OURS = {*CLIENT_VARIABLES, *REMOVED}
+"""Variables with our prefix that set nothing here."""
+
+
+def listed(text: str) -> list[str]:
+    """Split a setting that names several things: without blanks around them, and without empty ones."""
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
 def load(environment: Mapping[str, str], **overrides: object) -> Settings:
@@ -299,12 +307,12 @@ def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str
     values: dict[str, object] = {"otlp_endpoint": environment.get(STANDARD_OTLP_ENDPOINT, "")}
     faults: list[str] = []
     for name, value in sorted(environment.items()):
-        if not name.startswith(PREFIX) or name in CLIENT_VARIABLES or name in REMOVED:
+        if not name.startswith(PREFIX) or name in _NOT_OURS:
             continue
         field = name.removeprefix(PREFIX).lower()
-        if field.endswith(FILE.lower()) and field.removesuffix(FILE.lower()) in FROM_FILES:
+        if field in _FILE_SETTINGS:
             try:
-                values[field.removesuffix(FILE.lower())] = Path(value).read_text("utf-8").strip()
+                values[_FILE_SETTINGS[field]] = Path(value).read_text("utf-8").strip()
             except OSError as error:
                 faults.append(f"{name}: {error}")
         elif field in Settings.model_fields:
@@ -315,5 +323,6 @@ def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str
 
 
 def _nearest(field: str) -> str:
-    close = get_close_matches(field, Settings.model_fields, 1)
-    return f"; did you mean {PREFIX}{close[0].upper()}?" if close else ""
+    for close in get_close_matches(field, Settings.model_fields, 1):
+        return f"; did you mean {PREFIX}{close.upper()}?"
+    return ""

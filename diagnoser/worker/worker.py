@@ -398,7 +398,9 @@ class Worker:
         if now < self._next_hang_check:
             return []
         claims = await self._store.claim_silent(now, config.hang_check_idle, config.lease, config.claims_max)
-        self._next_hang_check = now if len(claims) == config.claims_max else now + config.hang_check_interval
+        self._next_hang_check = now
+        if len(claims) < config.claims_max:
+            self._next_hang_check += config.hang_check_interval
         return claims
 
     def _next_look(self, claim: Claim, limit: Patience | None) -> float:
@@ -407,7 +409,9 @@ class Worker:
         attempt, now = claim.attempt, self._clock()
         quiet = now - attempt.last_line
         wait = min(max(self._config.hang_diagnosis_idle, quiet), limit.next_look(quiet) if limit else inf)
-        return 0.0 if attempt.fatal is not None else now + wait
+        if attempt.fatal is not None:
+            return 0.0
+        return now + wait
 
     def _log_result(self, key: AttemptKey, result: ClaimResult, error: Exception | None = None) -> None:
         fields = {"job": key.job, "attempt": key.number, "reason": result.value}

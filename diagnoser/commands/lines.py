@@ -34,10 +34,12 @@ def logs(
     place = f"{service}/api/v1/jobs/{quote(job, safe='')}"
     if attempt is None:
         attempt = _latest_attempt(job, place, token)
-    options = {"source": source or None, "node": node or None, "rank": rank, "to": last, "limit": _WINDOW}
-    given = {name: value for name, value in options.items() if value is not None}
+    options: dict[str, object] = {"source": source, "node": node, "rank": rank, "to": last, "limit": _WINDOW}
+    given = {name: value for name, value in options.items() if value not in (None, "")}
     following: int | None = first
-    while following is not None and (last is None or following <= last):
+    while following is not None:
+        if last is not None and following > last:
+            break
         query = urlencode(given | {"from": following})
         window = fetch_json(f"{place}/attempts/{attempt}/lines?{query}", token)
         if as_json:
@@ -61,6 +63,8 @@ def _print(window: dict[str, Any]) -> None:
     for gap in window["never_sent"]:
         complain(f"lines {gap['first']:,} to {gap['last']:,} never arrived")
     for line in window["lines"]:
-        cut = f" ...<{line['cut']} bytes cut>" if line["cut"] else ""
-        sys.stdout.write(f"{line['text']}{cut}\n")
+        sys.stdout.write(line["text"])
+        if line["cut"]:
+            sys.stdout.write(f" ...<{line['cut']} bytes cut>")
+        sys.stdout.write("\n")
     sys.stdout.flush()

@@ -40,7 +40,10 @@ def policy_explain(
         return
     table = Table("row", "", box=None, header_style="bold")
     for row, why in rows:
-        table.add_row(row, f"[bold green]applies[/]: {action}" if not why else f"no: {escape(why)}")
+        if why:
+            table.add_row(row, f"no: {escape(why)}")
+        else:
+            table.add_row(row, f"[bold green]applies[/]: {action}")
     out.print(table)
     if plan:
         out.print(f"plan {plan['id']} is {plan['state']} ({plan['reason']})", markup=False, highlight=False)

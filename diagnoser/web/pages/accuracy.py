@@ -29,12 +29,14 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 @router.get("/accuracy")
 async def accuracy_page(services: Provided, pages: Drawn) -> Response:
     replays = await services.store.cases.replays(REPLAYS)
-    latest = replays[0] if replays else None
+    latest = next(iter(replays), None)
     now = services.clock()
     since = judged.week_of(now) - (WEEKS - 1) * judged.WEEK
     judgements = await services.store.cases.judgements(since, JUDGEMENTS)
     weeks = judged.by_week(judgements, now, WEEKS)
-    wrong = [outcome for outcome in reversed(latest.outcomes) if not outcome.is_right] if latest else []
+    wrong = []
+    if latest:
+        wrong = [outcome for outcome in reversed(latest.outcomes) if not outcome.is_right]
     return pages.draw(
         "accuracy.html",
         replays=replays,
@@ -89,4 +91,6 @@ def _rolling(outcomes: Sequence[bool]) -> list[float]:
 
 def share(right: int, of: int) -> float:
     """In percent; 0 of nothing."""
-    return 100 * right / of if of else 0.0
+    if not of:
+        return 0.0
+    return 100 * right / of

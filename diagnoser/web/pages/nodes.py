@@ -1,6 +1,7 @@
 """The pages of nodes: which are out of service and why, and what is known of one of them."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -154,31 +155,46 @@ async def _view(store: SqlStore, cluster: str, node: str, failures: list[Diagnos
     running, ran = await asyncio.gather(
         store.node_facts.running_on(cluster, [node], now - HEARD_SECONDS), store.node_facts.ran_on(cluster, node, RUNS)
     )
-    last = events[0] if events else None
-    request = asked[0] if asked and asked[0].created >= (last.time if last else 0.0) - OPEN_SECONDS else None
-    is_open = request is not None and request.state is UncordonState.OPEN and request.created > now - OPEN_SECONDS
+    last = next(iter(events), None)
+    request = _request_since(last, asked)
+    checks = [_check(record, cluster, node) for record in failures]
     return NodeView(
         cluster=cluster,
         node=node,
         events=events,
         incidents=[incident for incident in incidents if incident.cluster == cluster],
-        checks=[view for record in failures if (view := _check(record, cluster, node))],
+        checks=[view for view in checks if view],
         notes=notes,
         alerts=alerts,
         running=running,
         ran=ran,
         uncordon=not not_ours(node, last),
         asked=request,
-        is_asked=is_open,
+        is_asked=request is not None and _is_open(request, now),
     )
 
 
+def _request_since(last: NodeEvent | None, requests: Sequence[UncordonRequest]) -> UncordonRequest | None:
+    """The newest request to give the node back, unless something has happened to the node since."""
+    for request in requests:
+        if last is None or request.created >= last.time - OPEN_SECONDS:
+            return request
+    return None
+
+
+def _is_open(request: UncordonRequest, now: float) -> bool:
+    return request.state is UncordonState.OPEN and request.created > now - OPEN_SECONDS
+
+
 def _check(record: DiagnosisRecord, cluster: str, node: str) -> CheckView | None:
-    check = record.plan.check if record.plan and record.plan.cluster in ("", cluster) else None
-    if check is None:
+    plan = record.plan
+    if plan is None or plan.check is None or plan.cluster not in ("", cluster):
         return None
-    answers, matrix = [answer for answer in check.queries if answer.node == node], pair_matrix(check, node)
-    return CheckView(record, answers, matrix) if answers or matrix else None
+    answers = [answer for answer in plan.check.queries if answer.node == node]
+    matrix = pair_matrix(plan.check, node)
+    if not answers and matrix is None:
+        return None
+    return CheckView(record, answers, matrix)
 
 
 def _to(node: str, cluster: str) -> Response:

@@ -92,8 +92,10 @@ async def incident_page(id: IncidentId, services: Provided, pages: Drawn, after:
     incident = await find(services.store, id)
     records = await services.store.incidents.failures(id, after, FAILURES + 1)
     shown = records[:FAILURES]
-    newest = shown[0] if shown and not after else None
-    axis, is_reading = await _axis(services, newest) if newest else (None, False)
+    newest, axis, is_reading = None, None, False
+    if shown and not after:
+        newest = shown[0]
+        axis, is_reading = await _axis(services, newest)
     return pages.draw(
         "incident.html",
         incident=incident,

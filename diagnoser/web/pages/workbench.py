@@ -22,7 +22,7 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import Caller, Provided, may_read
 from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.forms import Pressed, line_of, lines_of
+from diagnoser.web.pages.forms import Pressed, line_of, lines_of, places_of
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.rendering import Pages
 
@@ -165,8 +165,9 @@ def drafted(rule: Rule, draft: Draft) -> Draft:
 
 def pieces(hit: LineHit) -> Iterator[tuple[str, bool]]:
     """A line in parts, with what matches told apart; of a long one what is around its first match."""
-    first = hit.spans[0][0] if hit.spans else 0
-    start = max(0, first - BEFORE_HIT) if len(hit.text) > SHOWN_CHARS else 0
+    start = 0
+    if hit.spans and len(hit.text) > SHOWN_CHARS:
+        start = max(0, hit.spans[0][0] - BEFORE_HIT)
     stop = min(len(hit.text), start + SHOWN_CHARS)
     if start:
         yield "…", False
@@ -193,12 +194,16 @@ async def _loaded(services: AppDependencies, draft: Draft) -> Draft:
         raise NotFound(f"there is no rule {draft.rule!r}")
     parsed = _parsed(learned)
     draft = replace(draft, case=draft.case or learned.source)
-    return drafted(parsed, draft) if parsed else draft
+    if parsed is None:
+        return draft
+    return drafted(parsed, draft)
 
 
 async def _suggested(services: AppDependencies, draft: Draft) -> Draft:
     """From the shape of the line that shows the case's cause; as it is where that tells nothing."""
-    suggestion = await services.workbench.suggestion(draft.case) if draft.case else None
+    if not draft.case:
+        return draft
+    suggestion = await services.workbench.suggestion(draft.case)
     if suggestion is None:
         return draft
     return replace(
@@ -239,8 +244,10 @@ _WANTED = {
 
 
 def _first_fault(error: RequestValidationError) -> str:
-    places = [str(place) for fault in error.errors() for place in fault["loc"]]
-    return next((_WANTED[place] for place in places if place in _WANTED), "The rule cannot be read.")
+    for place in places_of(error):
+        if place in _WANTED:
+            return _WANTED[place]
+    return "The rule cannot be read."
 
 
 async def _listed(services: AppDependencies, q: str) -> list[ListedRule]:

@@ -10,7 +10,7 @@ from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, iso, print_json, print_rows, printable
 from diagnoser.commands.tokens import seconds
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
-from diagnoser.ports import AuditFilter
+from diagnoser.model.queries import AuditFilter
 
 PAGE = 500
 WIDTH = 200

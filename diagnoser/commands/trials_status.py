@@ -10,8 +10,7 @@ from rich.text import Text
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, iso, out, print_json
 from diagnoser.model.errors import NotFound
-from diagnoser.model.trials import BatchState, PieceState
-from diagnoser.ports import RunProgress, TrialRun
+from diagnoser.model.trials import BatchState, PieceState, RunProgress, TrialRun
 from diagnoser.trials.progress import gpu_seconds, samples, samples_stored, trial_fields
 
 if TYPE_CHECKING:

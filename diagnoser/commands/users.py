@@ -10,8 +10,7 @@ from diagnoser.commands.open_store import read_password, with_store
 from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_json, print_rows
 from diagnoser.commands.tokens import NAME
 from diagnoser.model.errors import BadInput
-from diagnoser.model.people import RESERVED_NAMES, Role, User, password_fault, prepared_password
-from diagnoser.ports import UserChange
+from diagnoser.model.people import RESERVED_NAMES, Role, User, UserChange, password_fault, prepared_password
 
 users_cli = typer.Typer(no_args_is_help=True, help="Manage the people who may sign in at the pages.")
 

@@ -125,7 +125,7 @@ async def test_time_and_rest_of_the_model_are_counted(tmp_path: Path) -> None:
             TokenBudget(),
             LLMCircuitBreaker(1, 60.0),
             lambda: float(next(now)),
-            web.services.metrics.observe_model,
+            web.services.core.metrics.observe_model,
         )
         question = ModelRequest("s", "u", {}, 10, 0.0)
         await guarded.ask(question)

@@ -11,8 +11,8 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, EventKind, Facts, TransitionResult
+from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.tracing import TraceStep
-from diagnoser.ports import Claim, DiagnosisRecord
 from diagnoser.worker.worker import failure_visible_at, is_sound
 from tests.contract.records import KEY, diagnosis, the_claim
 from tests.databases import sqlite_store
@@ -73,7 +73,7 @@ async def test_a_second_verdict_of_an_attempt_is_no_second_attempt(store: SqlSto
     ("times", "expected"),
     [({"fatal": 7.0, "ended": 9.0}, 7.0), ({"fatal": None, "ended": 9.0}, 9.0), ({"fatal": None, "ended": None}, 5.0)],
 )
-def test_the_first_sign_of_an_end(times: dict[str, float | None], expected: float) -> None:
+def test_the_failure_visible_at_of_an_end(times: dict[str, float | None], expected: float) -> None:
     """A fatal line, else the end, else the last line of a run that hangs."""
     assert failure_visible_at(replace(Attempt(KEY, 1.0, 5.0), **times)) == expected  # type: ignore[arg-type]
 

@@ -40,9 +40,13 @@ class TokenBudget:
         while self._entries and self._entries[0].time <= now - HOUR:
             self._entries.popleft()
         entry = Entry(now, tokens_in + tokens_out, self._limits.cost_of(tokens_in, tokens_out))
-        tokens = sum(earlier.tokens for earlier in self._entries) + entry.tokens
-        cost = sum(earlier.cost for earlier in self._entries) + entry.cost
-        if 0 < self._limits.tokens < tokens or 0 < self._limits.cost < cost:
+        tokens, cost = entry.tokens, entry.cost
+        for earlier in self._entries:
+            tokens += earlier.tokens
+            cost += earlier.cost
+        if 0 < self._limits.tokens < tokens:
+            return None
+        if 0 < self._limits.cost < cost:
             return None
         self._entries.append(entry)
         return entry

@@ -127,9 +127,9 @@ class ConfirmedFailures:
         evidence = await self.evidence(record.attempt)
         sign = signature.signature_of(evidence, record.diagnosis)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
-        embedding = await self._embedded(sign)
-        if self._embedder and embedding is not None and not isinstance(embedding, ModelFailure):
-            vectors[self._embedder.name] = hashing.packed(embedding)
+        embedding, _ = await self._embedded(sign)
+        if embedding is not None:
+            vectors[self._embedder_name] = hashing.packed(embedding)
         return replace(confirmed(record, feedback, evidence), signature=sign, vectors=vectors)
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
@@ -143,15 +143,15 @@ class ConfirmedFailures:
             return [], None
         sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
         tenant, count = await self._tenant_of(record.attempt), limit + RIVALS
-        by_id: dict[str, Similar] = {}
+        nearest = list[Similar]()
         failure = None
         if len(self._memory.embedded):
-            embedding = await self._embedded(sign)
-            failure = embedding if isinstance(embedding, ModelFailure) else None
-            if embedding is not None and not isinstance(embedding, ModelFailure):
-                alike = self._memory.embedded.nearest(embedding, count, tenant)
-                by_id = {near.confirmed.diagnosis: near for near in alike}
-        for near in await self._nearest(sign, count, tenant):
+            embedding, failure = await self._embedded(sign)
+            if embedding is not None:
+                nearest += self._memory.embedded.nearest(embedding, count, tenant)
+        nearest += await self._nearest(sign, count, tenant)
+        by_id: dict[str, Similar] = {}
+        for near in nearest:
             by_id.setdefault(near.confirmed.diagnosis, near)
         others = [near for near in by_id.values() if near.confirmed.attempt != record.attempt and near.score >= ALIKE]
         return sorted(others, key=lambda near: (-near.score, near.confirmed.diagnosis))[:limit], failure
@@ -163,8 +163,15 @@ class ConfirmedFailures:
         except DiagnoserError as error:
             structlog.get_logger().warning("confirmed_failures_away", error=str(error))
             return SimilarFailures()
-        notes = (f"similar failures were looked for by hashed words: the embedding server failed ({failure})",)
-        return SimilarFailures(tuple(map(describe, near)), notes if failure else ())
+        described = tuple(map(describe, near))
+        if failure is None:
+            return SimilarFailures(described)
+        note = f"similar failures were looked for by hashed words: the embedding server failed ({failure})"
+        return SimilarFailures(described, (note,))
+
+    @property
+    def _embedder_name(self) -> str:
+        return self._embedder.name if self._embedder else ""
 
     async def match_confirmed_failure(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
         """The verdict of a confirmed failure where this failure is the same and no rule decided; else as it was."""
@@ -209,25 +216,27 @@ class ConfirmedFailures:
     def _remember(self, confirmed: ConfirmedFailure) -> None:
         memory = self._memory
         memory.newest = max(memory.newest, confirmed.changed)
-        names = (hashing.NAME, self._embedder.name if self._embedder else "")
-        for index, name in zip((memory.index, memory.embedded), names, strict=True):
+        for index, name in ((memory.index, hashing.NAME), (memory.embedded, self._embedder_name)):
             if confirmed.type is FailureType.UNKNOWN or name not in confirmed.vectors:
                 index.drop(confirmed.diagnosis)
             else:
                 index.put(confirmed, hashing.unpacked(confirmed.vectors[name]))
 
-    async def _embedded(self, sign: Signature) -> hashing.Vector | ModelFailure | None:
-        """Embed by the configured model; None where there is none. When it fails, callers fall back on hashed words."""
+    async def _embedded(self, sign: Signature) -> tuple[hashing.Vector | None, ModelFailure | None]:
+        """Embed by the configured model, or say why it failed; neither where there is none.
+
+        Without a vector, callers fall back on hashed words.
+        """
         if self._embedder is None or not sign.text:
-            return None
+            return None, None
         try:
             (embedding,) = await self._embedder.embed([sign.text])
         except (ModelFailed, ValueError) as error:
             structlog.get_logger().warning("embedding_failed", error=str(error), instead=hashing.NAME)
             reason = error.reason if isinstance(error, ModelFailed) else ModelFailure.MALFORMED
             self._metrics.observe_embedding_failure(reason)
-            return reason
-        return hashing.unpacked(hashing.packed(embedding))
+            return None, reason
+        return hashing.unpacked(hashing.packed(embedding)), None
 
 
 def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -> ConfirmedFailure:
@@ -264,8 +273,12 @@ def adopt_confirmed_failure(
 
     least: lowest likeness at which a confirmed failure is considered.
     """
-    near = [similar for similar in nearest if similar.score >= least and similar.confirmed.attempt != attempt]
-    same = [similar for similar in near if signature.is_same(sign, similar.confirmed.signature)]
+    same = list[Similar]()
+    for similar in nearest:
+        if similar.score < least or similar.confirmed.attempt == attempt:
+            continue
+        if signature.is_same(sign, similar.confirmed.signature):
+            same.append(similar)
     if not same or not signature.is_telling(sign):
         return diagnosis
     best, types = same[0], {similar.confirmed.type for similar in same}
@@ -281,7 +294,7 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
     """The policy table chooses the action, as for any verdict that no stable rule made."""
     confirmed, category = best.confirmed, category_of(best.confirmed.type)
     known_outcome = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
-    node_named = category is Category.INFRASTRUCTURE and suspect_nodes.named(diagnosis.nodes)
+    nodes = diagnosis.nodes if category is Category.INFRASTRUCTURE else ()
     decided = replace(
         diagnosis,
         outcome=outcome.decide_outcome(known_outcome, confirmed.type, hung=False, completed=False),
@@ -289,9 +302,9 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
         type=confirmed.type,
         confidence=round(SURE * best.score, 3),
         decided_by=f"incident:{confirmed.diagnosis}",
-        nodes=diagnosis.nodes if category is Category.INFRASTRUCTURE else (),
+        nodes=nodes,
         mitigation=confirmed.comment or diagnosis.mitigation,
-        grounds=DecisionBasis(node_named=node_named),
+        grounds=DecisionBasis(node_named=suspect_nodes.named(nodes)),
     )
     decided = replace(decided, recovery=policy.advise(case_of(decided)))
     how = "confirmed" if confirmed.verdict is FeedbackVerdict.CONFIRMED else "named"
@@ -301,15 +314,20 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
 
 def describe(similar: Similar) -> str:
     confirmed = similar.confirmed
-    parts = [
+    parts = (
         f"a person said {confirmed.type} (alike {similar.score:.2f})",
         hashing.normalised(confirmed.signature.message)[:_CHARS],
-    ]
-    parts += [hashing.normalised(confirmed.comment)[:_CHARS]]
-    return "; ".join(part for part in parts if part)
+        hashing.normalised(confirmed.comment)[:_CHARS],
+    )
+    return "; ".join(filter(None, parts))
 
 
 def _done(record: DiagnosisRecord) -> str:
     """Tell what was done about it, as far as the service knows."""
-    advised = str(record.diagnosis.recovery.action).replace("_", " ")
-    return f"{str(record.plan.action).replace('_', ' ')}: {record.plan.state}" if record.plan else f"advised: {advised}"
+    if record.plan is None:
+        return f"advised: {_words(record.diagnosis.recovery.action)}"
+    return f"{_words(record.plan.action)}: {record.plan.state}"
+
+
+def _words(action: str) -> str:
+    return action.replace("_", " ")

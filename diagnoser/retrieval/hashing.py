@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from zlib import crc32
 
 import numpy as np
@@ -62,8 +62,8 @@ def features(text: str) -> Counter[str]:
     """Words, pairs of neighbours and letter groups of a text -> how often."""
     tokens = words(text)
     counted = Counter(tokens)
-    counted.update(f"{first} {second}" for first, second in pairwise(tokens))
-    counted.update(group for word in tokens for group in groups(word))
+    counted.update(map(" ".join, pairwise(tokens)))
+    counted.update(chain.from_iterable(map(groups, tokens)))
     return counted
 
 

@@ -82,14 +82,18 @@ class Compressor:
         cleaned = clean(data)
         blurs = blurred(cleaned.text).split(b"\n")
         templates = self._shapes.of(set(blurs))
-        if any(template.kind & FATAL for template in templates.values()):
-            return True
-        watched = {blur for blur, template in templates.items() if template.watch}
-        return bool(watched) and any(
-            flags_and_signature(templates[blur], line)[0] & FATAL
-            for line, blur in zip(cleaned.lines, blurs, strict=True)
-            if blur in watched
-        )
+        watched = set()
+        for blur, template in templates.items():
+            if template.kind & FATAL:
+                return True
+            if template.watch:
+                watched.add(blur)
+        if not watched:
+            return False
+        for line, blur in zip(cleaned.lines, blurs, strict=True):
+            if blur in watched and flags_and_signature(templates[blur], line)[0] & FATAL:
+                return True
+        return False
 
     def _chunk(self, blocks: Sequence[LineBlock]) -> None:
         cut = TokenizedChunk(blocks, self._shapes)
@@ -105,7 +109,7 @@ class Compressor:
         for index, block in enumerate(blocks):
             share = delta.share(block.stream)
             share.covers(block.first, block.first + cut.starts[index + 1] - cut.starts[index] - 1)
-            share.met(cut.templates[shape].id for shape in cut.block_shapes[index])
+            share.add_shapes(cut.templates[shape].id for shape in cut.block_shapes[index])
             policy.keep(index, share, self._lasts)
         if delta.lines - self._looked >= _LOOK:
             self._looked = delta.lines
@@ -206,6 +210,8 @@ def _chunks(data: bytes) -> Iterator[bytes]:
     """Whole lines, about ``CHUNK`` bytes at a time."""
     start = 0
     while start < len(data):
-        end = len(data) if len(data) - start <= CHUNK else data.find(b"\n", start + CHUNK) + 1 or len(data)
+        end = len(data)
+        if end - start > CHUNK:
+            end = data.find(b"\n", start + CHUNK) + 1 or end
         yield data[start:end]
         start = end

@@ -63,7 +63,9 @@ def read_blocks(data: bytes) -> list[LineBlock]:
 def _blocks(heads: Iterable[Sequence[Any]], text: bytes, start: int) -> Iterator[LineBlock]:
     for source, node, rank, provenance, first, size, times, received in heads:
         stream = Stream(source, node, rank, Provenance(provenance))
-        known = tuple(math.nan if time is None else time for time in times) if times else None
+        known = None
+        if times:
+            known = tuple(math.nan if time is None else time for time in times)
         yield LineBlock(stream, text[start : start + size], first, known, received)
         start += size
 
@@ -91,7 +93,7 @@ def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:
         run: list[LineBlock] = []
         next_first = 0
         for block in of_stream:
-            if run and (block.first != next_first or (block.times is None) != (run[0].times is None)):
+            if run and not _continues(block, run[0], next_first):
                 yield _join(run)
                 run = []
             run.append(block)
@@ -99,11 +101,21 @@ def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:
         yield _join(run)
 
 
+def _continues(block: LineBlock, first: LineBlock, next_first: int) -> bool:
+    """Whether a block goes on where the run of ``first`` ends, with times where that has times."""
+    if block.first != next_first:
+        return False
+    return (block.times is None) == (first.times is None)
+
+
 def _join(run: Sequence[LineBlock]) -> LineBlock:
     if len(run) == 1:
         return run[0]
     first, last = run[0], run[-1]
-    data = b"".join(b.data if b.data.endswith(b"\n") else b.data + b"\n" for b in run[:-1]) + (last.data or b"\n")
+    parts = []
+    for block in run[:-1]:
+        parts.append(block.data.removesuffix(b"\n") + b"\n")
+    data = b"".join(parts) + (last.data or b"\n")
     times = None if first.times is None else tuple(time for block in run for time in block.times or ())
     arrivals = tuple((block.first, block.received) for block in run)
     return LineBlock(first.stream, data, first.first, times, first.received, arrivals=arrivals)

@@ -87,8 +87,9 @@ def _parts(block: LineBlock, size: int) -> Iterator[LineBlock]:
         yield block
         return
     while start < len(data):
-        end = len(data) if len(data) - start <= size else data.rfind(b"\n", start, start + size) + 1
-        end = end or data.find(b"\n", start) + 1 or len(data)
+        end = len(data)
+        if end - start > size:
+            end = data.rfind(b"\n", start, start + size) + 1 or data.find(b"\n", start) + 1 or end
         part = replace(block, data=data[start:end], first=first, times=None)
         if block.times:
             part = replace(part, times=block.times[first - block.first :][: part.lines])

@@ -92,8 +92,9 @@ class TokenizedChunk:
         counts = np.bincount(self.shapes, minlength=len(self.templates))
         order = np.arange(len(self.lines))
         if len(self.blocks) > 1:
-            rank_of = {stream: rank for rank, stream in enumerate(sorted({block.stream for block in self.blocks}))}
-            ranks = np.array([rank_of[block.stream] for block in self.blocks])[self.line_blocks]
+            streams = [block.stream for block in self.blocks]
+            rank_of = dict(zip(sorted(set(streams)), count(), strict=False))
+            ranks = np.array(list(map(rank_of.__getitem__, streams)))[self.line_blocks]
             shifts = np.array([block.first for block in self.blocks]) - self.starts[:-1]
             order = np.lexsort((ranks, order + shifts[self.line_blocks]))
         firsts, lasts = np.empty_like(counts), np.empty_like(counts)

@@ -7,6 +7,7 @@ claims side by side.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 from diagnoser.failure_agent.conversation import (
     Conversation,
@@ -121,9 +122,11 @@ class Consultation:
         failures: list[ModelFailed] = []
         samples = 0
         while more := vote.answers_wanted(answers, samples):
-            results = await asyncio.gather(*(self._sample(asked) for _ in range(more)))
-            answers += [result for result in results if isinstance(result, Checked)]
-            failures += [result for result in results if isinstance(result, ModelFailed)]
+            for result in await asyncio.gather(*map(self._sample, repeat(asked, more))):
+                if isinstance(result, Checked):
+                    answers.append(result)
+                else:
+                    failures.append(result)
             samples += more
         if len(answers) < vote.AGREE:
             raise failures[0]
@@ -135,7 +138,9 @@ class Consultation:
     def _contradicts(self, answer: Checked) -> bool:
         """Whether the answer names a cause, and another than the rules."""
         rules = self._subject.diagnosis
-        return evidence.names_cause(answer.answer) and rules.type not in (FailureType.UNKNOWN, answer.answer.type)
+        if not evidence.names_cause(answer.answer):
+            return False
+        return rules.type not in (FailureType.UNKNOWN, answer.answer.type)
 
     async def _second_look(self, asked: "Asked", answers: Sequence[Checked]) -> tuple[Checked, ...]:
         """All answers of the type that is chosen when the claims are shown side by side. Raises ModelFailed."""

@@ -109,7 +109,7 @@ class RuleLifecycle:
             self._announce(old, await self._store.change_rule(old, retired))
 
     def _announce(self, before: LearnedRule, after: LearnedRule) -> None:
-        why = after.history[-1].why if after.state is not before.state else "written"
+        why = "written" if after.state is before.state else after.history[-1].why
         self._log.info("rule_handled", rule=after.id, state=str(after.state), why=why)
         if after.state is not before.state:
             self._metrics.learned.labels(after.state).inc()
@@ -118,9 +118,13 @@ class RuleLifecycle:
         """What a rule for a diagnosis could say, from the shape of the line that shows its cause; None where nothing
         does."""
         record = await self._store.diagnosis(source)
-        case = await self._cases.case_of(record) if record else None
-        root = rule_context.root_of(case) if case else None
-        return template_rules.from_shape(await self._rule_context(case, root)) if case and root else None
+        if record is None:
+            return None
+        case = await self._cases.case_of(record)
+        root = rule_context.root_of(case)
+        if root is None:
+            return None
+        return template_rules.from_shape(await self._rule_context(case, root))
 
     async def propose(
         self, source: str, draft: RuleDraft, by: str, replaces: str
@@ -171,7 +175,9 @@ class RuleLifecycle:
         root = rule_context.root_of(case)
         if root is None:
             return self._refused(rule, "no kept line is known to show the cause: say its number with the feedback")
-        return await (self._test(rule, case, root) if rule.text else self._write(rule, case, root))
+        if rule.text:
+            return await self._test(rule, case, root)
+        return await self._write(rule, case, root)
 
     async def _write(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
         if other := await self._already_known(rule, case, root):
@@ -192,7 +198,9 @@ class RuleLifecycle:
     async def _rule_context(self, case: LabelledCase, root: Line) -> rule_context.RuleContext:
         mask = self._config.mask
         completed = await self._cases.completed(_COMPLETED_READ, case.facts.job.tenant)
-        healthy = [text for healthy_case in completed for text in rule_context.routine(healthy_case, mask)]
+        healthy = list[str]()
+        for healthy_case in completed:
+            healthy += rule_context.routine(healthy_case, mask)
         return rule_context.from_case(case, root, healthy, mask, self._overruled(case))
 
     def _overruled(self, case: LabelledCase) -> Rule | None:
@@ -202,9 +210,11 @@ class RuleLifecycle:
     async def _already_known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
         """The learned rule that recognises this root line as the same type, if one does."""
         for other in await self._store.learned(LearnedRuleQuery(LOADED), "", 1000):
-            rules = rule_registry.read([other]).rules
-            if other.type == rule.type and rules and root.text in validation.hits(rules[0], case.evidence):
-                return other.id
+            if other.type != rule.type:
+                continue
+            for read in rule_registry.read([other]).rules[:1]:
+                if root.text in validation.hits(read, case.evidence):
+                    return other.id
         return ""
 
     async def _test(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
@@ -220,8 +230,9 @@ class RuleLifecycle:
         """A gate refused a model's rule: try one made from the shape of the line."""
         why = next(f"{gate.name}: {gate.reason}" for gate in rule.gates if not gate.passed)
         context = await self._rule_context(case, root)
-        is_of_model = rule.author.name.startswith(rule_writer.MODEL)
-        draft = template_rules.from_shape(context) if is_of_model else None
+        draft = None
+        if rule.author.name.startswith(rule_writer.MODEL):
+            draft = template_rules.from_shape(context)
         if draft is None:
             return self._refused(rule, why)
         author = replace(rule.author, name=rule_writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])
@@ -266,7 +277,7 @@ class RuleLifecycle:
         async for group, other in self._cases.history(case.known_type, case.record.attempt):
             await asyncio.to_thread(collect[group], other)
         if rule.role is not Role.BENIGN and await self._cases.in_clean_runs(case, root):
-            history.against = {validation.ValidationCheck.HEALTHY: "clean runs of this job family print such a line"}
+            history.against[validation.ValidationCheck.HEALTHY] = "clean runs of this job family print such a line"
         return (shipped, *history.gates())
 
     async def _judge(self) -> int:
@@ -293,7 +304,9 @@ class RuleLifecycle:
 
     def _promotion(self, rule: LearnedRule) -> LearnedRule | None:
         counts, enough = rule.counts, self._config.promote_after
-        if not enough or counts.confirmed < enough or counts.wrong:
+        if not enough or counts.wrong:
+            return None
+        if counts.confirmed < enough:
             return None
         why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
         return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
@@ -303,7 +316,9 @@ class RuleLifecycle:
             return None
         since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
         for hit in await self._store.rule_hits(rule.id, _HITS):
-            if hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since:
+            if not hit.active or hit.time < since:
+                continue
+            if hit.verdict is HitVerdict.WRONG:
                 why = f"a person named another cause for {hit.attempt.job}/{hit.attempt.number}"
                 return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self._clock())
         return None

@@ -9,7 +9,7 @@ from diagnoser.llm.evidence import Checked
 from diagnoser.llm.view import LogView, Pseudonymizer, delimited
 from diagnoser.model import ASK_REASONS, Diagnosis, Evidence, Facts, Line, Rejected, RootCause
 from diagnoser.model.taxonomy import Category
-from diagnoser.redaction.redact import keyless
+from diagnoser.redaction.redact import mask_key_blocks
 
 _WEIGHED = 8
 _SIMILAR = 3
@@ -51,12 +51,12 @@ def variables(
     sections = []
     for section in background.sections:
         if section.lines:
-            lines = keyless([text[:_LINE_CHARS] for text in section.lines[:_SECTION_LINES]])
+            lines = mask_key_blocks([text[:_LINE_CHARS] for text in section.lines[:_SECTION_LINES]])
             sections.append({"title": section.title, "lines": quoted(lines)})
     return {
         "marker": marker,
         "facts": pseudonyms.hide(_facts(facts)),
-        "view": delimited("\n".join(map(pseudonyms.hide, keyless(view.text.split("\n")))), marker),
+        "view": delimited("\n".join(map(pseudonyms.hide, mask_key_blocks(view.text.split("\n")))), marker),
         "verdict": _verdict(diagnosis),
         "candidates": _candidates(diagnosis, background.weighed, view),
         "background": sections,

@@ -20,7 +20,7 @@ from diagnoser.model.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import ModelAnswer, ModelRequest
 from diagnoser.redaction.addresses import without_addresses
-from diagnoser.redaction.redact import keyless, load, redact
+from diagnoser.redaction.redact import load, mask_key_blocks, redact
 from tests.in_memory import ScriptedModel
 
 FOLDER = "failure_agent/v3"
@@ -393,10 +393,10 @@ def test_a_key_block_is_masked_line_by_line() -> None:
         "7 r1| -----END PRIVATE KEY-----",
     ]
     after = ["8 r1| step", "9 r1| step 3 loss 2.1"]
-    masked = list(keyless([*block, *after]))
+    masked = list(mask_key_blocks([*block, *after]))
     assert masked[1:3] == ["5 r1| <private key>", "6 r1| <private key>"]
     assert masked[-2:] == after
-    assert list(keyless([*block[:2], after[1], "step"]))[-2:] == [after[1], "step"]
+    assert list(mask_key_blocks([*block[:2], after[1], "step"]))[-2:] == [after[1], "step"]
 
 
 def test_addresses_leave_for_nobody() -> None:

@@ -86,7 +86,7 @@ class CaseReplayer:
     async def step(self) -> CaseReplay | None:
         """A replay where one is due: other software, other rules, or other cases and the last one some time ago."""
         store, config = self._cases.store, self._config
-        mark = await store.case_mark()
+        mark = await store.cases.mark()
         if not mark.count:
             return None
         analyzer, now = self._registry.analyzer, self._clock()
@@ -97,7 +97,7 @@ class CaseReplayer:
             return None
         outcomes = [await asyncio.to_thread(_outcome, case, analyzer) async for case in self._cases.judged()]
         replay = CaseReplay(now, config.version, ruleset, mark, tuple(outcomes))
-        await store.add_replay(replay)
+        await store.cases.add_replay(replay)
         structlog.get_logger().info("cases_replayed", cases=len(outcomes), right=replay.right, ruleset=ruleset)
         return replay
 

@@ -91,7 +91,7 @@ class CaseReplayer:
             return None
         analyzer, now = self._registry.analyzer, self._clock()
         ruleset = analyzer.knowledge.engine.ruleset.hash
-        last = next(iter(await store.replays(1)), None)
+        last = next(iter(await store.cases.replays(1)), None)
         same = last is not None and (last.version, last.ruleset) == (config.version, ruleset)
         if last and same and (last.mark == mark or now - last.time < config.pause):
             return None

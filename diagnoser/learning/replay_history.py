@@ -40,8 +40,8 @@ class ReplayHistory:
 
     async def case_of(self, record: DiagnosisRecord) -> LabelledCase:
         """The case of a diagnosis, without the logs of its nodes."""
-        job = await self.store.job(record.attempt.job) or Job(record.attempt.job)
-        attempts = await self.store.attempts(record.attempt.job)
+        job = await self.store.jobs.find(record.attempt.job) or Job(record.attempt.job)
+        attempts = await self.store.jobs.attempts(record.attempt.job)
         events = {attempt.key: attempt.events for attempt in attempts}
         facts = Facts(job, record.attempt.number, events.get(record.attempt, ()))
         log = await self.logs.load(record.attempt)
@@ -80,9 +80,9 @@ class ReplayHistory:
         """Every attempt whose cause a person named, oldest first; where people spoke twice, by the later diagnosis."""
         latest: dict[AttemptKey, DiagnosisRecord] = {}
         after = ""
-        while page := await self.store.judged(after, _PAGE):
+        while page := await self.store.cases.judged(after, _PAGE):
             for diagnosis in page:
-                judged = await self.store.diagnosis(diagnosis)
+                judged = await self.store.diagnoses.find(diagnosis)
                 if judged and judged.feedback:
                     latest[judged.attempt] = judged
             after = page[-1]

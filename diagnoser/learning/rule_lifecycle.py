@@ -117,7 +117,7 @@ class RuleLifecycle:
     async def suggestion(self, source: str) -> RuleDraft | None:
         """What a rule for a diagnosis could say, from the shape of the line that shows its cause; None where nothing
         does."""
-        record = await self._store.diagnosis(source)
+        record = await self._store.diagnoses.find(source)
         if record is None:
             return None
         case = await self._cases.case_of(record)
@@ -209,7 +209,7 @@ class RuleLifecycle:
 
     async def _already_known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
         """The learned rule that recognises this root line as the same type, if one does."""
-        for other in await self._store.learned(LearnedRuleQuery(LOADED), "", 1000):
+        for other in await self._store.rules.page(LearnedRuleQuery(LOADED), "", 1000):
             if other.type != rule.type:
                 continue
             for read in rule_registry.read([other]).rules[:1]:
@@ -315,7 +315,7 @@ class RuleLifecycle:
         if not rule.counts.wrong:
             return None
         since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
-        for hit in await self._store.rule_hits(rule.id, _HITS):
+        for hit in await self._store.rules.hits(rule.id, _HITS):
             if not hit.active or hit.time < since:
                 continue
             if hit.verdict is HitVerdict.WRONG:

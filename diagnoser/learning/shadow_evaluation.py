@@ -68,8 +68,8 @@ class ShadowEvaluator:
 
     async def _confirm(self, claim: Claim, record: DiagnosisRecord) -> None:
         """A plan that acted on a cause, after which the training came further than before, confirms that cause."""
-        plans = await self.store.plans(PlanFilter(job=record.attempt.job), "", _PLANS)
-        plans += await self.store.plans(PlanFilter(PlanState.REACHED.value), "", _PLANS)
+        plans = await self.store.plans.page(PlanFilter(job=record.attempt.job), "", _PLANS)
+        plans += await self.store.plans.page(PlanFilter(PlanState.REACHED.value), "", _PLANS)
         for plan in plans:
             if is_before(plan, record.attempt):
                 break

@@ -98,7 +98,9 @@ def diff(digest: Digest, known: Baseline) -> Diff:
         line = digest.first_line(shape)
         if _WORD.search(line.body) and (line.number, line.stream) not in inside:
             lines[shape] = line
-    listed = [NewLine(lines[shape], shapes[shape].count, surges.get(shape, 0)) for shape in _ranked(lines, shapes)]
+    listed = []
+    for shape in _ranked(lines, shapes):
+        listed.append(NewLine(lines[shape], shapes[shape].count, surges.get(shape, 0)))
     known_lines = frozenset(place for place, shape in shape_at.items() if shape in known_shapes)
     return Diff(len(known.runs), tuple(listed), known_lines)
 
@@ -167,7 +169,9 @@ def _surge_over(shape: int, delta: Delta, baseline: Baseline) -> int:
         printed = run.counts.get(shape, 0)
         most, rate = max(most, printed), max(rate, printed / max(run.lines, 1))
     usual = max(most, round(rate * delta.lines))
-    return usual if most and count >= max(_SURGE_LINES, _SURGE * usual) else 0
+    if not most or count < max(_SURGE_LINES, _SURGE * usual):
+        return 0
+    return usual
 
 
 def shape_of(text: str) -> int:

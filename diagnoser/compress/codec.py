@@ -66,7 +66,7 @@ def _stream(source: str, node: str, rank: int, provenance: str = Provenance.JOB)
 def _share(share: StreamDelta) -> list[Any]:
     ordered = map(share.rows.__getitem__, sorted(share.rows))
     rows = [(row[0], row[1].decode("utf-8", "replace"), *row[2:]) for row in ordered]
-    points = [_point(row) for _, row in sorted(share.points.items())]
+    points = list(map(_point, map(share.points.__getitem__, sorted(share.points))))
     voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
     return [
         share.ranges,
@@ -80,7 +80,7 @@ def _share(share: StreamDelta) -> list[Any]:
 
 def _shared(fields: list[Any]) -> StreamDelta:
     ranges, rows, points, voices, nodes, least = fields
-    share = StreamDelta(tuple((low, high) for low, high in ranges), least=tuple(least))
+    share = StreamDelta(tuple(map(tuple, ranges)), least=tuple(least))
     if rows:
         numbers, texts, *others = _columns(rows, _ROW)
         columns = zip(numbers, _encoded(texts), *others, strict=True)

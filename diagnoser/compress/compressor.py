@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 from diagnoser.compress.delta import FATAL, Delta, TemplateStats
 from diagnoser.compress.filters import FilterSet
@@ -120,7 +121,7 @@ class Compressor:
 
     def _speakers(self, cut: TokenizedChunk) -> None:
         """Record who printed which shape, and which voices there are."""
-        codes, ids = self._codes, [template.id for template in cut.templates]
+        codes, ids = self._codes, list(map(attrgetter("id"), cut.templates))
         for block, numbers in zip(cut.blocks, cut.block_shapes, strict=True):
             if block.stream.rank >= 0:
                 code = rank_code(block.stream.rank, -1, -1)
@@ -147,7 +148,9 @@ class Compressor:
         for stream, lasts in self._lasts.items():
             rows = self._delta.share(stream).rows
             kept = of_smallest_hash(lasts, self._limits.voices)
-            rows.update((row[0], delta_row(row)) for row in kept if row[0] not in rows)
+            for row in kept:
+                if row[0] not in rows:
+                    rows[row[0]] = delta_row(row)
         self._lasts.clear()
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)

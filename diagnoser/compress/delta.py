@@ -169,7 +169,11 @@ class Delta:
     @property
     def fatal(self) -> bool:
         """Some kept line carries the anchor of a root rule, or is the last line of a traceback."""
-        return any(row.kind & FATAL for share in self.shares.values() for row in share.rows.values())
+        for share in self.shares.values():
+            for row in share.rows.values():
+                if row.kind & FATAL:
+                    return True
+        return False
 
     @property
     def losses(self) -> Losses:

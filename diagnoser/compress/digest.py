@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import product, starmap
+from operator import attrgetter
 
 from diagnoser.compress import templates
 from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, TemplateStats
@@ -69,7 +70,10 @@ class Digest:
     @cached_property
     def _rows(self) -> list[tuple[DeltaRow, Stream, Mark]]:
         chosen = sorted(_choose(self.delta).items(), key=lambda item: (item[0][0], self._order[item[0][1]]))
-        return [(self.delta.shares[stream].rows[number], stream, mark) for (number, stream), mark in chosen]
+        rows = []
+        for (number, stream), mark in chosen:
+            rows.append((self.delta.shares[stream].rows[number], stream, mark))
+        return rows
 
     @cached_property
     def _year(self) -> int:
@@ -106,7 +110,7 @@ class Digest:
         """Streams of which every line, frames and code as well, has the head of another program's logger or shell."""
         carriers = dict[Stream, str]()
         for stream, share in self.delta.shares.items():
-            lines = [row.text for row in share.rows.values() if row.text and not row.text.isspace()]
+            lines = [row.text for row in share.rows.values() if row.text.strip()]
             name = ""
             if b'File "' in b"\n".join(lines):
                 name = min(filter(None, map(carrier_of, lines)), default="")
@@ -237,11 +241,12 @@ class Digest:
             why.append(f"there was more than is held of: {', '.join(others)}")
         return LeftOut(missing, "; ".join(why), tuple(sorted(caps)))
 
-    def _many(self) -> list[tuple[str, int]]:
+    def _many(self) -> Iterator[tuple[str, int]]:
         """Streams whose lines have more shapes than are held of an attempt."""
         most = self.delta.limits.shapes
-        shares = sorted(self.delta.shares.items())
-        return [(_name(stream), share.variety) for stream, share in shares if share.variety > most]
+        for stream, share in sorted(self.delta.shares.items()):
+            if share.variety > most:
+                yield _name(stream), share.variety
 
     @cached_property
     def compression(self) -> Compression:
@@ -358,7 +363,8 @@ def _name(stream: Stream) -> str:
 
 
 def _phase(stage: Stage, stats: list[TemplateStats]) -> Phase:
-    (line, stream), (last, last_stream) = min(stat.first for stat in stats), max(stat.last for stat in stats)
+    line, stream = min(map(attrgetter("first"), stats))
+    last, last_stream = max(map(attrgetter("last"), stats))
     return Phase(stage, stream, line, last_stream, last)
 
 

@@ -5,10 +5,10 @@ a Filter Rule knows as routine needs no words. A filter never hides a line that 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated
+from typing import Annotated, Any
 
 import re2
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -134,9 +134,13 @@ def _faults(path: str, text: str, key: str, number: int, rule: Filter) -> list[F
         except BadInput as error:
             faults.append(Fault(path, line, f"{rule.id}: {error}"))
             continue
-        if key == "progress" and (groups - set(FIELDS) or not groups):
+        if key == "progress" and not set() < groups <= set(FIELDS):
             faults.append(Fault(path, line, f"{rule.id}: name groups among {', '.join(FIELDS)}"))
     return faults or _example_faults(path, text, key, number, rule)
+
+
+def _any_finds(patterns: Iterable[Any], text: str) -> bool:
+    return any(pattern.search(text) for pattern in patterns)
 
 
 def _example_faults(path: str, text: str, key: str, number: int, rule: Filter) -> list[Fault]:
@@ -147,8 +151,7 @@ def _example_faults(path: str, text: str, key: str, number: int, rule: Filter) -
     for kind, examples, wanted in (("match", rule.examples.match, True), ("no_match", rule.examples.no_match, False)):
         for index, example in enumerate(examples):
             blur_text = blurred(example.encode()).decode("utf-8", "replace")
-            matches = any(pattern.search(example) for pattern in exact)
-            if matches != wanted or any(pattern.search(blur_text) for pattern in blurs) != wanted:
+            if {_any_finds(exact, example), _any_finds(blurs, blur_text)} != {wanted}:
                 negation = "" if wanted else "not "
                 message = f"{rule.id}: must {negation}match, whatever its numbers: {example}"
                 faults.append(Fault(path, yaml_loader.locate(text, key, number, "examples", kind, index), message))

@@ -97,7 +97,9 @@ def _opened(record: re.Match[bytes]) -> bytes:
         printed, stream, time = str(fields.get("log", "")), str(fields.get("stream", "")), str(fields.get("time", ""))
     except ValueError:
         return record[0]
-    if stream not in ("stdout", "stderr") or not _RECORD_TIME.fullmatch(time):
+    if stream not in ("stdout", "stderr"):
+        return record[0]
+    if not _RECORD_TIME.fullmatch(time):
         return record[0]
     whole = "F" if printed.endswith("\n") else "P"
     printed = printed.removesuffix("\n").removesuffix("\r").replace("\n", " ")
@@ -145,7 +147,9 @@ def _is_bar(state: bytes) -> bool:
         if not _TITLE.fullmatch(state, end, bar.start()):
             return False
         end = bar.end()
-    return end > 0 and not state[end:].strip()
+    if end == 0:
+        return False
+    return not state[end:].strip()
 
 
 def _has_meter(text: bytes) -> bool:
@@ -223,7 +227,7 @@ def strip_blurred(line: bytes) -> tuple[bool, bytes]:
         if glued:
             body = body[glued.end() :]
             inner = _end(_BLURRED_PREFIX.match(body))
-            prefixed, body = prefixed or inner > 0, body[inner:]
+            prefixed, body = prefixed | (inner > 0), body[inner:]
     return prefixed, body
 
 

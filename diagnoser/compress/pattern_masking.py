@@ -171,12 +171,17 @@ def _atom(text: str) -> tuple[str, int]:
         return _class(text)
     if text[:2] in (r"\p", r"\P", r"\C"):
         return ".", _ANY
-    if text[0] == "\\" and text[1] in _ESCAPES:
+    if _is_escape(text):
         return _ESCAPES[text[1]]
     if text[0] > "\x7f" and set(GAP_BYTES) & set(text.encode()):
         return _WIDE, _BLANK | _OTHER
     kind = _kind(_char(text))
     return _BLURS.get(kind, text), kind
+
+
+def _is_escape(text: str) -> bool:
+    """Whether a token stands for a class of characters."""
+    return text[0] == "\\" and text[1] in _ESCAPES
 
 
 def _is_class(text: str) -> bool:
@@ -213,8 +218,8 @@ def _chars_of(inner: str) -> frozenset[str]:
             chars.update(map(chr, range(128)))
         elif match.group(1):
             chars.update(map(chr, range(ord(_char(match.group(1))), min(ord(_char(match.group(2))), 127) + 1)))
-        elif member[0] == "\\" and member[1] in _ESCAPES:
-            chars.update(char for char in map(chr, range(128)) if re.match(member, char, re.ASCII))
+        elif _is_escape(member):
+            chars.update(re.findall(member, "".join(map(chr, range(128))), re.ASCII))
         else:
             chars.add(_char(member))
     return frozenset(chars)

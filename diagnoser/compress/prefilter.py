@@ -101,7 +101,9 @@ class Prefilter:
             rule = _Rule(patterns, _FATAL if fatal else _ANCHOR)
             for text in texts:
                 owners.setdefault(blurred(text.encode()), []).append(rule)
-        free = {blurred(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
+        free = dict[bytes, int]()
+        for anchor in self._key[0]:
+            free[blurred(anchor.text.encode())] = _FATAL if anchor.fatal else _ANCHOR
         literals = sorted((free.keys() | owners.keys()) - {b""})
         self.unanchored = tuple(unanchored)
         self._anchored = list[tuple[int, list[_Rule]]]()
@@ -115,7 +117,9 @@ class Prefilter:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Prefilter) and other._key == self._key
+        if not isinstance(other, Prefilter):
+            return False
+        return other._key == self._key
 
     def shape(self, blur_of_line: bytes, body: bytes) -> tuple[int, PatternSet | None]:
         """Kind of all lines of a blur, ``body`` being that of the message, and what must be looked for in each."""
@@ -156,4 +160,10 @@ def _literal(text: bytes) -> str:
     """RE2 source of some bytes, which need not be UTF-8."""
     if text.isascii():
         return re2.escape(text.decode())  # type: ignore[no-any-return]
-    return "".join(f"\\x{byte:02x}" if byte > 127 else re2.escape(chr(byte)) for byte in text)
+    return "".join(map(_escaped, text))
+
+
+def _escaped(byte: int) -> str:
+    if byte > 127:
+        return f"\\x{byte:02x}"
+    return str(re2.escape(chr(byte)))

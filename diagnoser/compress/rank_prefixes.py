@@ -45,9 +45,9 @@ class RankResolver:
             return -1
         if voice[0] in "dr":
             return int(voice[1:])
-        if voice[0] == "t" and not (self._nested.get(stream) or self._launcher):
-            return int(voice[1:])
-        return -1
+        if voice[0] != "t" or self._launcher:
+            return -1
+        return -1 if self._nested.get(stream) else int(voice[1:])
 
     def spread(self, stream: Stream, codes: int) -> frozenset[int]:
         """The ranks of a bit set of ``rank_code``."""

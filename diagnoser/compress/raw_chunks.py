@@ -7,6 +7,7 @@ nearly all of them for their context. Later many raw pieces become one delta, as
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -36,7 +37,7 @@ def write_blocks(blocks: Sequence[LineBlock], level: int) -> bytes:
         [b.stream.source, b.stream.node, b.stream.rank, b.stream.provenance, b.first, len(b.data), b.times, b.received]
         for b in blocks
     ]
-    text = b"".join((orjson.dumps(heads), b"\n", *(block.data for block in blocks)))
+    text = b"".join((orjson.dumps(heads), b"\n", *map(attrgetter("data"), blocks)))
     return zstandard.compress(text, level=level)
 
 
@@ -93,7 +94,7 @@ def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:
         run: list[LineBlock] = []
         next_first = 0
         for block in of_stream:
-            if run and not _continues(block, run[0], next_first):
+            if not _continues(block, run, next_first):
                 yield _join(run)
                 run = []
             run.append(block)
@@ -101,11 +102,13 @@ def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:
         yield _join(run)
 
 
-def _continues(block: LineBlock, first: LineBlock, next_first: int) -> bool:
-    """Whether a block goes on where the run of ``first`` ends, with times where that has times."""
+def _continues(block: LineBlock, run: Sequence[LineBlock], next_first: int) -> bool:
+    """Whether a block begins a run, or goes on where it ends, with times where that has times."""
+    if not run:
+        return True
     if block.first != next_first:
         return False
-    return (block.times is None) == (first.times is None)
+    return (block.times is None) == (run[0].times is None)
 
 
 def _join(run: Sequence[LineBlock]) -> LineBlock:

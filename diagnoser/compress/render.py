@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 
 from diagnoser.compress.templates import mask
 from diagnoser.model import NO_DIFF, Compression, Diff, LeftOut, Line, Mark, Progress, Stream, Template
@@ -59,8 +60,7 @@ def _routine(lines: Sequence[Line], templates: Sequence[Template], diff: Diff) -
     """Choose the templates that have words and of which no line is shown verbatim or printed by clean runs."""
     verbatim = set()
     for line in lines:
-        shown = line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT
-        if shown or (line.number, line.stream) in diff.known:
+        if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT or (line.number, line.stream) in diff.known:
             verbatim.add(line.text)
     return [template for template in templates if template.samples[0] not in verbatim and _WORD.search(template.text)]
 
@@ -102,7 +102,7 @@ def numbers(lines: Sequence[Line]) -> Sequence[int]:
     """What each line is called in the view: its number in its stream, or its place where streams share numbers."""
     if len({line.stream for line in lines}) > 1:
         return range(1, len(lines) + 1)
-    return [line.number for line in lines]
+    return list(map(attrgetter("number"), lines))
 
 
 def _fit(texts: Iterable[str], room: int) -> list[str]:
@@ -190,7 +190,7 @@ def _by_worth(lines: Sequence[Line], known: Collection[tuple[int, Stream]]) -> l
 def _numbered(number: int, line: Line) -> str:
     """``12 r3| text``; with several streams ``412 stderr:12 r3| text``, so that every number stands for one line."""
     name, text = str(number), line.text
-    if number != line.number or line.stream.source != "stdout":
+    if (number, line.stream.source) != (line.number, "stdout"):
         name += f" {line.stream.source}:{line.number}"
     if line.rank >= 0:
         name += f" r{line.rank}"

@@ -72,7 +72,7 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[Setting
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             changes.append(SettingChange(name, before.get(name, ""), after.get(name, "")))
-    return sorted(changes, key=lambda change: not (change.before and change.after))
+    return sorted(changes, key=lambda change: "" in (change.before, change.after))
 
 
 def _first_steps(digest: Digest) -> dict[Stream, int]:

@@ -82,7 +82,7 @@ class Chosen:
     def _near(self, numbers: list[int], index: int, kind: int) -> Iterator[int]:
         budget, center = budget_of(kind), numbers[index]
         for near in numbers[max(0, index - budget.before) : index + 1 + budget.after]:
-            if near != center and abs(near - center) <= self._limits.window:
+            if 0 < abs(near - center) <= self._limits.window:
                 yield near
 
 

@@ -7,6 +7,7 @@ lines of a segment stands one line of JSON that says whose they are.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from diagnoser.compress.raw_chunks import read_blocks, write_blocks
@@ -76,7 +77,7 @@ def _segment(blocks: Sequence[LineBlock]) -> Segment:
     return Segment(
         write_blocks(blocks, LEVEL),
         (stream_order(blocks[0].stream), stream_order(blocks[-1].stream)),
-        (min(block.first for block in blocks), max(block.first + block.lines - 1 for block in blocks)),
+        (min(map(attrgetter("first"), blocks)), max(block.first + block.lines - 1 for block in blocks)),
     )
 
 

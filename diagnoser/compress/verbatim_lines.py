@@ -85,11 +85,12 @@ class RetentionPolicy:
 
     def _is_looked_at(self, number: int) -> bool:
         """Whether lines of the block are looked at one by one. Where all are stored anyway, only for their numbers."""
-        hot = [shape for shape in self._cut.block_shapes[number] if self._hot[shape]]
-        if not self._whole:
-            return bool(hot)
-        templates = self._cut.templates
-        return any(templates[shape].kind & _NUMBERS for shape in hot)
+        for shape in self._cut.block_shapes[number]:
+            if not self._hot[shape]:
+                continue
+            if not self._whole or self._cut.templates[shape].kind & _NUMBERS:
+                return True
+        return False
 
     def _read_numbers(self, places: dict[int, Codes]) -> None:
         """Read progress, and the nodes of ranks."""
@@ -203,7 +204,7 @@ class RetentionPolicy:
         """The same of many lines."""
         cut, block, shapes = self._cut, self._block, self._cut.shapes[indices].tolist()
         heads = cut.line_heads[indices].tolist() if cut.heads else []
-        numbers = [self._first + index for index in indices]
+        numbers = list(map(self._first.__add__, indices))
         return zip(
             numbers,
             map(cut.lines.__getitem__, indices),

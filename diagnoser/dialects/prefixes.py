@@ -81,7 +81,9 @@ def _end(match: re.Match[bytes] | None) -> int:
 def carrier_of(line: bytes) -> str:
     """The dialect that carries the stream of this line: it stands in front of a frame, where no program puts its own
     head. "" where there is none."""
-    if b'File "' not in line or _FRAME.match(split_prefix(line)[1]):
+    if b'File "' not in line:
+        return ""
+    if _FRAME.match(split_prefix(line)[1]):
         return ""
     for carrier in CARRIERS:
         _, body = split_prefix(line, carrier.name)
@@ -166,7 +168,9 @@ def _voice(fields: Mapping[str, str], rank: int) -> str:
 
 def with_opening(prefix: Prefix, body: bytes) -> Prefix:
     """The prefix with the node that opens a message, where the prefix names none."""
-    if prefix.node or body[:1] != b"[":
+    if prefix.node:
+        return prefix
+    if body[:1] != b"[":
         return prefix
     for opening in _OPENINGS:
         if match := opening.match(body):

@@ -53,7 +53,9 @@ class SystemRecord(NamedTuple):
         """Whether nothing in the head speaks against the kernel as sender."""
         if self.is_fragment:
             return False
-        return self.sender in ("", KERNEL) and self.facility in (None, KERNEL_FACILITY)
+        if self.sender not in ("", KERNEL):
+            return False
+        return self.facility in (None, KERNEL_FACILITY)
 
 
 def read_record(text: str) -> SystemRecord:

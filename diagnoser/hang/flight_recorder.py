@@ -105,7 +105,9 @@ def rank_of_file(name: str) -> int:
     if match is None or len(match[1]) > _RANK_DIGITS:
         return -1
     rank = int(match[1])
-    return rank if rank < RANKS_MAX else -1
+    if rank >= RANKS_MAX:
+        return -1
+    return rank
 
 
 class DumpReader:

@@ -44,7 +44,9 @@ class RasFinding:
     @property
     def place(self) -> tuple[int, int, str]:
         """Tell findings of one process from those of others: its number counts only where the rank is unknown."""
-        return self.rank, self.process if self.rank < 0 else 0, self.node
+        if self.rank < 0:
+            return self.rank, self.process, self.node
+        return self.rank, 0, self.node
 
 
 @dataclass(frozen=True, slots=True)

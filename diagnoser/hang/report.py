@@ -48,10 +48,14 @@ class HangReport:
 def kind_of(data: bytes) -> EvidenceKind:
     """Tell the kind by the content: names decide nothing."""
     head = data[:4096].lstrip()
-    if data[:1] == _PICKLE or debug_tables.is_table(data):
+    if data[:1] == _PICKLE:
+        return EvidenceKind.FLIGHT_RECORDER
+    if debug_tables.is_table(data):
         return EvidenceKind.FLIGHT_RECORDER
     if head[:1] == b"{":
-        return EvidenceKind.FLIGHT_RECORDER if _RECORDER_KEYS.search(data) else EvidenceKind.RAS
+        if _RECORDER_KEYS.search(data):
+            return EvidenceKind.FLIGHT_RECORDER
+        return EvidenceKind.RAS
     if _THREADS.search(data, 0, 65536):
         return EvidenceKind.STACKS
     if head[:1] == b"[":
@@ -70,7 +74,9 @@ def current(names: Iterable[str]) -> list[str]:
 
 def names_ranks(data: bytes) -> bool:
     """Whether it says itself of which ranks it is."""
-    return debug_tables.is_table(data) or stacks.is_of_all_ranks(data)
+    if debug_tables.is_table(data):
+        return True
+    return stacks.is_of_all_ranks(data)
 
 
 def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] = _OF_NO_FILE) -> RuntimeEvidence:
@@ -155,7 +161,9 @@ def _hosts(reports: Iterable[RasReport]) -> dict[int, str]:
 
 
 def _with_node(suspect: HangSuspect, hosts: Mapping[int, str]) -> HangSuspect:
-    return suspect if suspect.node else replace(suspect, node=hosts.get(suspect.rank, ""))
+    if suspect.node:
+        return suspect
+    return replace(suspect, node=hosts.get(suspect.rank, ""))
 
 
 def _add(suspects: dict[int, HangSuspect], suspect: HangSuspect) -> None:

@@ -95,9 +95,11 @@ class Answer(TolerantAnswer):
 def _category(given: object, kind: str) -> str:
     """Read the category; where it is none, the type tells it."""
     category = _name(given)
-    if kind in set(FailureType) and category not in set(Category):
-        return str(category_of(FailureType(kind)))
-    return category
+    if kind not in set(FailureType):
+        return category
+    if category in set(Category):
+        return category
+    return str(category_of(FailureType(kind)))
 
 
 def parse(text: str, answer_type: type[AnswerT]) -> AnswerT:

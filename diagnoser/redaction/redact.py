@@ -97,7 +97,9 @@ class Redactor:
         masked = self._masks(self._of_this_site(readable) if readable != text else text)
         if self._addresses:
             masked = without_addresses(masked)
-        return text if masked == readable else masked
+        if masked == readable:
+            return text
+        return masked
 
     def _of_this_site(self, text: str) -> str:
         for pattern in self._extra:

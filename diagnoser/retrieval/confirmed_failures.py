@@ -24,6 +24,7 @@ from diagnoser.model import (
     RootCause,
     Signature,
     Similar,
+    Suspect,
 )
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
@@ -173,11 +174,15 @@ class ConfirmedFailures:
 
     @property
     def _embedder_name(self) -> str:
-        return self._embedder.name if self._embedder else ""
+        if self._embedder is None:
+            return ""
+        return self._embedder.name
 
     async def match_confirmed_failure(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
         """The verdict of a confirmed failure where this failure is the same and no rule decided; else as it was."""
-        if diagnosis.category is not Category.UNKNOWN or diagnosis.outcome not in _OPEN:
+        if diagnosis.category is not Category.UNKNOWN:
+            return diagnosis
+        if diagnosis.outcome not in _OPEN:
             return diagnosis
         try:
             await self._refresh()
@@ -200,7 +205,9 @@ class ConfirmedFailures:
 
     async def _tenant_of(self, attempt: AttemptKey) -> str:
         """Whose failures may be told of this attempt; "" for everybody's."""
-        return "" if self._shared else await self._store.tenant_of(attempt.job)
+        if self._shared:
+            return ""
+        return await self._store.tenant_of(attempt.job)
 
     async def _nearest(self, sign: Signature, limit: int, tenant: str) -> list[Similar]:
         async with self._turn:
@@ -248,6 +255,9 @@ def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -
     root: Line | RootCause | None = diagnosis.root_cause
     if feedback.root_line:
         root = signature.line_named(evidence, feedback, diagnosis.root_cause)
+    text = ""
+    if root:
+        text = root.text[:_CHARS]
     return ConfirmedFailure(
         diagnosis=record.id,
         attempt=record.attempt,
@@ -257,7 +267,7 @@ def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -
         verdict=feedback.verdict,
         by=feedback.by,
         signature=Signature(),
-        line=root.text[:_CHARS] if root else "",
+        line=text,
         done=_done(record),
         comment=feedback.comment,
     )
@@ -277,11 +287,15 @@ def adopt_confirmed_failure(
     """
     same = list[Similar]()
     for similar in nearest:
-        if similar.score < least or similar.confirmed.attempt == attempt:
+        if similar.score < least:
+            continue
+        if similar.confirmed.attempt == attempt:
             continue
         if signature.is_same(sign, similar.confirmed.signature):
             same.append(similar)
-    if not same or not signature.is_telling(sign):
+    if not same:
+        return diagnosis
+    if not signature.is_telling(sign):
         return diagnosis
     best, types = same[0], {similar.confirmed.type for similar in same}
     if len(types) > 1:
@@ -296,7 +310,9 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
     """The policy table chooses the action, as for any verdict that no stable rule made."""
     confirmed, category = best.confirmed, category_of(best.confirmed.type)
     known_outcome = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
-    nodes = diagnosis.nodes if category is Category.INFRASTRUCTURE else ()
+    nodes: tuple[Suspect, ...] = ()
+    if category is Category.INFRASTRUCTURE:
+        nodes = diagnosis.nodes
     decided = replace(
         diagnosis,
         outcome=outcome.decide_outcome(known_outcome, confirmed.type, hung=False, completed=False),
@@ -309,7 +325,9 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
         grounds=DecisionBasis(node_named=suspect_nodes.named(nodes)),
     )
     decided = replace(decided, recovery=policy.advise(case_of(decided)))
-    how = "confirmed" if confirmed.verdict is FeedbackVerdict.CONFIRMED else "named"
+    how = "named"
+    if confirmed.verdict is FeedbackVerdict.CONFIRMED:
+        how = "confirmed"
     note = f"the same failure as in {confirmed.attempt.job}, whose cause was {how} by {confirmed.by}"
     return replace(decided, notes=(*decided.notes, note))
 

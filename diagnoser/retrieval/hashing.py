@@ -85,7 +85,9 @@ def vector(parts: Mapping[str, tuple[str, float]]) -> Vector:
 def unit(values: Vector) -> Vector:
     """The same direction at length 1; zeros stay zeros."""
     length = float(np.linalg.norm(values))
-    return values / np.float32(length) if length > 0 else values
+    if length == 0:
+        return values
+    return values / np.float32(length)
 
 
 def packed(values: Vector | Sequence[float]) -> bytes:

@@ -56,7 +56,9 @@ def signature_of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
 def is_same(signature: Signature, other: Signature) -> bool:
     """Whether every line of each message has a counterpart in the other: one line that differs may be the cause."""
     mine, theirs = set(signature.message.split("\n")), set(other.message.split("\n"))
-    return _covered(mine - theirs, theirs) and _covered(theirs - mine, mine)
+    if not _covered(mine - theirs, theirs):
+        return False
+    return _covered(theirs - mine, mine)
 
 
 def _covered(unmatched: set[str], lines: set[str]) -> bool:

@@ -104,7 +104,7 @@ def apply_limits(delta: Delta) -> Delta:
             numbers = numbers_kept[index] | _edges(share, limits.window) | _tails(share, limits)
             share.rows = _only(share.rows, sorted(numbers))
     for share in delta.shares.values():
-        delta.caps |= _settle_series(share, limits)
+        delta.caps |= _bound_series(share, limits)
     return delta
 
 
@@ -130,7 +130,7 @@ def _tails(share: StreamDelta, limits: CompressorLimits) -> set[int]:
     return set(of_smallest_hash(lasts, limits.voices))
 
 
-def _settle_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
+def _bound_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
     """Bring points, voices and nodes under their limits; returns the caps that were reached."""
     series: dict[str, list[int]] = {}
     for number, row in share.points.items():

@@ -6,11 +6,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from diagnoser.dialects import collectors, launchers, runtimes
-from diagnoser.dialects.dialect import HOST, ISO, Dialect, Peeled
+from diagnoser.dialects.dialect import HOST, ISO, Dialect, PrefixStripping
 
 DIALECTS: tuple[Dialect, ...] = (*launchers.DIALECTS, *runtimes.DIALECTS, *collectors.DIALECTS)
-PEELED = tuple(dialect for dialect in DIALECTS if dialect.peeled is Peeled.ALWAYS and not dialect.opens)
-CARRIERS = tuple(dialect for dialect in DIALECTS if dialect.peeled is Peeled.CARRIED)
+PEELED = tuple(dialect for dialect in DIALECTS if dialect.peeled is PrefixStripping.ALWAYS and not dialect.opens)
+CARRIERS = tuple(dialect for dialect in DIALECTS if dialect.peeled is PrefixStripping.CARRIED)
 """What is peeled only from a stream that it carries."""
 
 

@@ -142,7 +142,7 @@ class Consultation:
             return False
         return rules.type not in (FailureType.UNKNOWN, answer.answer.type)
 
-    async def _second_look(self, asked: "Asked", answers: Sequence[Checked]) -> tuple[Checked, ...]:
+    async def _second_look(self, asked: "ConsultationRound", answers: Sequence[Checked]) -> tuple[Checked, ...]:
         """All answers of the type that is chosen when the claims are shown side by side. Raises ModelFailed."""
         result = await self._sample(await asyncio.to_thread(asked.with_claims, answers, self._subject.diagnosis))
         if not isinstance(result, Checked):
@@ -153,7 +153,7 @@ class Consultation:
             return supporting
         raise ModelFailed(ModelFailure.NO_AGREEMENT, vote.split((*answers, result)))
 
-    async def _sample(self, asked: "Asked") -> Checked | ModelFailed:
+    async def _sample(self, asked: "ConsultationRound") -> Checked | ModelFailed:
         check = evidence.check if self._config.switches.check else evidence.accept_unchecked
         try:
             return check(await self._conversation.ask(asked.question), asked.context)
@@ -162,14 +162,14 @@ class Consultation:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ConsultationRound:
     """A question, and what its answer is checked against. marker: stands around all that programs printed."""
 
     question: Question[Answer]
     context: CheckContext
     marker: str
 
-    def with_claims(self, answers: Sequence[Checked], diagnosis: Diagnosis) -> "Asked":
+    def with_claims(self, answers: Sequence[Checked], diagnosis: Diagnosis) -> "ConsultationRound":
         """The question with the claims of the answers and of the rules, and the request to choose."""
         pseudonyms, request = self.context.pseudonyms, self.question.request
 
@@ -181,7 +181,7 @@ class Asked:
         return replace(self, question=replace(self.question, request=replace(request, user=user)))
 
 
-def prepare(subject: ConsultationInput, config: ConsultationConfig, log_tokens: int) -> Asked:
+def prepare(subject: ConsultationInput, config: ConsultationConfig, log_tokens: int) -> ConsultationRound:
     """log_tokens: size of the view."""
     view, facts = subject.view(log_tokens), subject.facts
     nodes, ranks = question.nodes_of(subject.log, facts), question.ranks_of(subject.log, facts)
@@ -193,4 +193,4 @@ def prepare(subject: ConsultationInput, config: ConsultationConfig, log_tokens: 
     asked = build_question(config.prompt, variables, Answer)
     all_nodes = bool(facts.nodes or facts.job.nodes or facts.job.rank_nodes)
     context = CheckContext(view.lines, nodes, ranks, pseudonyms, asked.request.system, all_nodes)
-    return Asked(asked, context, marker)
+    return ConsultationRound(asked, context, marker)

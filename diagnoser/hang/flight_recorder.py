@@ -73,7 +73,7 @@ class Operation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class GroupProgress:
     """Sequence numbers of the last collective of a group that a rank has enqueued, and completed."""
 
     enqueued: int
@@ -90,7 +90,7 @@ class RankDump:
 
     rank: int
     operations: tuple[Operation, ...] = ()
-    progress: Mapping[Group, Progress] = field(default_factory=dict)
+    progress: Mapping[Group, GroupProgress] = field(default_factory=dict)
 
     @property
     def groups(self) -> frozenset[Group]:
@@ -229,7 +229,7 @@ def _progress(
     groups: _Groups,
     entries: Iterable[tuple[Mapping[str, Any], tuple[str, str]]],
     operations: Sequence[Operation],
-) -> dict[Group, Progress]:
+) -> dict[Group, GroupProgress]:
     """Read progress from ``pg_status``, which numbers the rank's groups; then from the operations.
 
     The numbers count up in the order in which the rank made its groups, as do the groups' names.
@@ -258,27 +258,29 @@ def _progress(
     return progress_of(operations, progress)
 
 
-def _status(dump: Mapping[str, Any]) -> dict[int, Progress]:
+def _status(dump: Mapping[str, Any]) -> dict[int, GroupProgress]:
     status = {}
     for number, row in mapping(dump.get("pg_status")).items():
         if type(row) is dict:
             enqueued, completed = row.get("last_enqueued_collective"), row.get("last_completed_collective")
-            status[_number(number)] = Progress(_number(enqueued), _number(completed))
+            status[_number(number)] = GroupProgress(_number(enqueued), _number(completed))
     return status
 
 
-_NOTHING: Mapping[Group, Progress] = {}
+_NOTHING: Mapping[Group, GroupProgress] = {}
 
 
-def progress_of(operations: Iterable[Operation], known: Mapping[Group, Progress] = _NOTHING) -> dict[Group, Progress]:
+def progress_of(
+    operations: Iterable[Operation], known: Mapping[Group, GroupProgress] = _NOTHING
+) -> dict[Group, GroupProgress]:
     """At least ``known``, and what the collectives among the operations say."""
     progress = dict(known)
     for operation in operations:
         if not operation.is_collective:
             continue
-        before = progress.get(operation.group, Progress(-1, -1))
+        before = progress.get(operation.group, GroupProgress(-1, -1))
         completed = max(before.completed, operation.sequence) if operation.done else before.completed
-        progress[operation.group] = Progress(max(before.enqueued, operation.sequence), completed)
+        progress[operation.group] = GroupProgress(max(before.enqueued, operation.sequence), completed)
     return progress
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from diagnoser.hang import debug_tables, flight_recorder, nccl_ras, stacks, wait_graph
 from diagnoser.hang.flight_recorder import RankDump
 from diagnoser.hang.nccl_ras import RasFinding, RasReport
-from diagnoser.hang.stacks import Stack
+from diagnoser.hang.stacks import RankStack
 from diagnoser.hang.wait_graph import WaitGraph
 from diagnoser.model import EvidenceKind, HangSuspect, RuntimeFile, SuspectKind
 from diagnoser.model.errors import BadInput
@@ -30,7 +30,7 @@ class RuntimeEvidence:
 
     dumps: tuple[RankDump, ...] = ()
     ras: tuple[RasReport, ...] = ()
-    stacks: tuple[Stack, ...] = ()
+    stacks: tuple[RankStack, ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()
 
 
@@ -40,7 +40,7 @@ class HangReport:
 
     suspects: tuple[HangSuspect, ...]
     graph: WaitGraph
-    outliers: tuple[Stack, ...] = ()
+    outliers: tuple[RankStack, ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -102,7 +102,7 @@ def check(file: RuntimeFile) -> None:
 
 def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
     reader = flight_recorder.DumpReader()
-    dumps, ras, traces, rejected = list[RankDump](), list[RasReport](), list[Stack](), list[tuple[str, str]]()
+    dumps, ras, traces, rejected = list[RankDump](), list[RasReport](), list[RankStack](), list[tuple[str, str]]()
     for name, data, rank in files:
         try:
             match kind_of(data):
@@ -117,7 +117,7 @@ def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
     return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), tuple(rejected))
 
 
-def _stacks(data: bytes, rank: int) -> list[Stack]:
+def _stacks(data: bytes, rank: int) -> list[RankStack]:
     return stacks.parse_all_stacks(data) or [stacks.parse_stacks(data, _checked(rank))]
 
 
@@ -198,7 +198,7 @@ def _ras_suspect(finding: RasFinding, kind: SuspectKind, score: float) -> HangSu
     return HangSuspect(finding.rank, kind, finding.why, score, finding.node)
 
 
-def _by_stacks(outliers: Iterable[Stack], waiting: int, named: Mapping[int, HangSuspect]) -> list[HangSuspect]:
+def _by_stacks(outliers: Iterable[RankStack], waiting: int, named: Mapping[int, HangSuspect]) -> list[HangSuspect]:
     """Suspect ranks by their stacks. Where recorders name others, a stack alone accuses nobody.
 
     waiting: number of ranks that wait.

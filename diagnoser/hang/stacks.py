@@ -41,7 +41,7 @@ _TOP = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class RankStack:
     """The main thread of one rank. frames: innermost first, as "name (file:line)"."""
 
     rank: int
@@ -56,7 +56,7 @@ class Stack:
         return any(map(_WAITS.search, top))
 
 
-def parse_stacks(data: bytes, rank: int) -> Stack:
+def parse_stacks(data: bytes, rank: int) -> RankStack:
     """rank: whose process it is. Raises BadInput for a text without a frame."""
     threads = list(_threads(_text(data)))
     stacks = [(title, frames) for title, frames in threads if frames]
@@ -67,7 +67,7 @@ def parse_stacks(data: bytes, rank: int) -> Stack:
         if "MainThread" in title:
             main = frames
             break
-    return Stack(rank, _of_python(main))
+    return RankStack(rank, _of_python(main))
 
 
 def is_of_all_ranks(data: bytes) -> bool:
@@ -77,7 +77,7 @@ def is_of_all_ranks(data: bytes) -> bool:
     return _RANKS.search(data) is not None
 
 
-def parse_all_stacks(data: bytes) -> list[Stack]:
+def parse_all_stacks(data: bytes) -> list[RankStack]:
     """Read a file that has a heading for each rank; empty for one that has none. Ranks without a stack are left out."""
     parts: dict[int, list[str]] = {}
     part = list[str]()  # lines before the first heading belong to nobody
@@ -147,7 +147,7 @@ def _of_python(frames: list[str]) -> tuple[str, ...]:
     return tuple((python or frames)[:FRAMES_MAX])
 
 
-def outliers(stacks: Iterable[Stack]) -> tuple[list[Stack], int]:
+def outliers(stacks: Iterable[RankStack]) -> tuple[list[RankStack], int]:
     """Find stacks unlike the one in which most ranks wait, and the number of those; none where no majority waits."""
     by_rank = {stack.rank: stack for stack in stacks}
     others = [stack for stack in by_rank.values() if not stack.waits]
@@ -159,13 +159,13 @@ def outliers(stacks: Iterable[Stack]) -> tuple[list[Stack], int]:
     return _minority(by_rank.values())
 
 
-def _minority(waiting: Collection[Stack]) -> tuple[list[Stack], int]:
+def _minority(waiting: Collection[RankStack]) -> tuple[list[RankStack], int]:
     """Find the few that wait elsewhere than most, where all wait."""
-    alike: dict[tuple[str, ...], list[Stack]] = defaultdict(list)
+    alike: dict[tuple[str, ...], list[RankStack]] = defaultdict(list)
     for stack in waiting:
         alike[tuple(frame.partition(" (")[0] for frame in stack.frames[:_TOP])].append(stack)
     most = max(map(len, alike.values()))
-    few = list[Stack]()
+    few = list[RankStack]()
     for group in alike.values():
         if len(group) < most:
             few += group

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import filterfalse
 from operator import attrgetter
 
-from diagnoser.hang.flight_recorder import DEFAULT, Group, Operation, Progress, RankDump
+from diagnoser.hang.flight_recorder import DEFAULT, Group, GroupProgress, Operation, RankDump
 from diagnoser.model import HangSuspect, SuspectKind
 
 _NAMED = 4
@@ -27,7 +27,7 @@ _SAME_INPUT = re.compile("all_?reduce|broadcast|reduce_scatter|_allgather_base|a
 """Collectives whose input has one size on all ranks."""
 _DEPENDENT = re.compile("all_?reduce|all_?gather|reduce_scatter|all_to_all|barrier")
 """Collectives that no rank can finish before every rank has begun them."""
-_NOT_YET = Progress(-1, -1)
+_NOT_YET = GroupProgress(-1, -1)
 _SOMEBODY = -1
 """In place of ranks without a dump that are too many to be suspected one by one."""
 
@@ -155,7 +155,7 @@ class _World:
         self._awaited: dict[tuple[Group, int], frozenset[int]] = {}
         self.stalled = self._stalled(pending)
 
-    def progress(self, rank: int, group: Group) -> Progress:
+    def progress(self, rank: int, group: Group) -> GroupProgress:
         return self.dumps[rank].progress.get(group, _NOT_YET)
 
     def _furthest(self) -> dict[Group, int]:

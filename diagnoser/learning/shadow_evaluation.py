@@ -56,11 +56,11 @@ class ShadowEvaluator:
         try:
             if hits := await asyncio.to_thread(learned_rule_hits, self.registry.snapshot, record, log, facts):
                 await self.store.rules.record_hits(hits)
-                await self._settle(record)
+                await self._judge_by_feedback(record)
         except Exception as error:
             structlog.get_logger().error("shadow_evaluation_failed", job=record.attempt.job, exc_info=error)
 
-    async def _settle(self, record: DiagnosisRecord) -> None:
+    async def _judge_by_feedback(self, record: DiagnosisRecord) -> None:
         """Feedback may exist already: on an earlier diagnosis of the attempt, or given just now."""
         current = await self.store.diagnoses.find(record.id)
         if current and current.feedback:

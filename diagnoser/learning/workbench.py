@@ -83,7 +83,7 @@ class ExampleHit:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PatternTrial:
     """What a pattern matches. cases, examples, healthy: the first ``SHOWN`` of those that are counted beside. types:
     matched cases by their cause. known: attempts that there are; searched: those of which the lines are held.
     is_complete: nothing was left out for lack of time."""
@@ -166,7 +166,7 @@ class RuleWorkbench:
         """The site's own rules."""
         return self._registry.base.knowledge.engine.ruleset.rules
 
-    async def trial(self, conditions: LineConditions) -> Trial:
+    async def trial(self, conditions: LineConditions) -> PatternTrial:
         """Raises BadInput where the pattern cannot be used, Overloaded while many are being tried."""
         matcher = LineMatcher(conditions)
         if self._waiting >= WAITING_MAX:
@@ -229,7 +229,7 @@ class RuleWorkbench:
         lines = await asyncio.to_thread(texts)
         return AttemptLines(record.attempt, record.id, case.known_type, "".join(root_texts), lines)
 
-    def _search(self, matcher: LineMatcher) -> Trial:
+    def _search(self, matcher: LineMatcher) -> PatternTrial:
         """Search what is held; call it in a thread."""
         until = self._seconds() + self._search_seconds
         found = _Findings(matcher, lambda: self._seconds() > until)
@@ -240,7 +240,7 @@ class RuleWorkbench:
         example_hits = found.examples(examples)
         healthy_hits = found.attempts(healthy)
         known = len(held.cases), len(held.healthy)
-        return Trial(
+        return PatternTrial(
             cases=tuple(case_hits[:SHOWN]),
             types=tuple(Counter(hit.type for hit in case_hits).most_common()),
             cases_known=known[0],

@@ -51,7 +51,7 @@ class TokenBudget:
         self._entries.append(entry)
         return entry
 
-    def settle(self, entry: Entry, tokens_in: int, tokens_out: int) -> None:
+    def charge(self, entry: Entry, tokens_in: int, tokens_out: int) -> None:
         """Replaces the reservation by what the question really cost."""
         entry.tokens, entry.cost = tokens_in + tokens_out, self._limits.cost_of(tokens_in, tokens_out)
 

@@ -197,7 +197,7 @@ class ConfirmedFailures:
 
     async def search(self, attempt: AttemptKey, query: str, limit: int) -> list[SearchResult]:
         """Lines and templates of one attempt, the best first."""
-        return await asyncio.to_thread(search.find, await self.evidence(attempt), query, limit)
+        return await asyncio.to_thread(search.find_lines, await self.evidence(attempt), query, limit)
 
     async def evidence(self, attempt: AttemptKey) -> Evidence:
         log = await self._logs.load(attempt)

@@ -33,7 +33,7 @@ class SearchResult:
     is_template: bool = False
 
 
-def find(evidence: Evidence, query: str, limit: int) -> list[SearchResult]:
+def find_lines(evidence: Evidence, query: str, limit: int) -> list[SearchResult]:
     """The best lines and templates for a query, the best first, then in order of the log."""
     query_features = hashing.features(query)
     texts = list(_texts(evidence))[:_LINES]

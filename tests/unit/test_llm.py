@@ -280,7 +280,7 @@ def test_the_budget_counts_the_last_hour() -> None:
     entry = budget.reserve(0.0, 500, 300)
     assert entry is not None
     assert budget.reserve(1.0, 200, 100) is None
-    budget.settle(entry, 500, 50)
+    budget.charge(entry, 500, 50)
     assert budget.reserve(2.0, 200, 100) is not None
     assert budget.reserve(3599.9, 200, 0) is None
     assert budget.reserve(3600.0, 200, 0) is not None

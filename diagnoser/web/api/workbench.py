@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from diagnoser.client.service import API
 from diagnoser.learning.template_rules import RuleDraft
-from diagnoser.learning.workbench import AttemptHit, ExampleHit, LineHit, RuleProposal, Trial
+from diagnoser.learning.workbench import AttemptHit, ExampleHit, LineHit, PatternTrial, RuleProposal
 from diagnoser.model import LearnedRule, ValidationResult
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
@@ -152,7 +152,7 @@ def faults(checks: tuple[ValidationResult, ...]) -> list[str]:
     return [f"{check.name.replace('_', ' ')}: {check.reason}" for check in checks if not check.passed]
 
 
-def of_trial(trial: Trial) -> TrialShape:
+def of_trial(trial: PatternTrial) -> TrialShape:
     return TrialShape(
         cases=AttemptMatches(
             matched=trial.cases_matched,

@@ -228,3 +228,8 @@ def test_hostile_lists_name_only_so_many_hosts() -> None:
     assert all(line.startswith("nodes=host-[") for line in shown)
     assert shown[-1] == "nodes=host-[]"
     assert len(hosts_in("\n".join(lists))) <= 4096
+
+
+def test_the_name_of_a_header_behind_bearer_is_no_token() -> None:
+    """A header behind the word "bearer" is masked by its value, not by its name."""
+    assert redact("BEARER PRIVATE-TOKEN: a_8IdUoX5OHKHTgGPBU7").startswith("BEARER PRIVATE-TOKEN: <")

@@ -62,9 +62,11 @@ def reasons_to_ask(diagnosis: Diagnosis, when: LLMTrigger) -> tuple[AskReason, .
         return ()
     if diagnosis.doubts and not diagnosis.decided_by.startswith("incident:"):
         return diagnosis.doubts
-    if diagnosis.outcome not in _FAILED or diagnosis.category is Category.NONE:
+    if diagnosis.outcome not in _FAILED:
         return ()
-    return (AskReason.EXPLANATION,) if when is LLMTrigger.ALWAYS_EXPLAIN else ()
+    if diagnosis.category is Category.NONE or when is not LLMTrigger.ALWAYS_EXPLAIN:
+        return ()
+    return (AskReason.EXPLANATION,)
 
 
 class FailureAgent:
@@ -193,7 +195,7 @@ def _is_known_to_have_failed(subject: ConsultationInput) -> bool:
     diagnosis = subject.diagnosis
     if diagnosis.outcome is Outcome.HUNG:
         return True
-    if diagnosis.category is Category.UNKNOWN and diagnosis.outcome is Outcome.FAILED:
+    if (diagnosis.category, diagnosis.outcome) == (Category.UNKNOWN, Outcome.FAILED):
         return True
     return outcome.reported(subject.facts.events) is Outcome.FAILED
 
@@ -218,8 +220,10 @@ def _suspects(diagnosis: Diagnosis, answer: Answer, node: str | None, confidence
     """The rules' suspects; where they have none, the node of the model's root. A fault of the script has none."""
     if answer.category in (Category.SCRIPT, Category.NONE):
         return ()
-    if diagnosis.nodes or not node:
+    if diagnosis.nodes:
         return diagnosis.nodes
+    if not node:
+        return ()
     return (Suspect(node, confidence, "named by the model"),)
 
 
@@ -233,7 +237,9 @@ def _rank_of(answers: Sequence[Checked]) -> int | None:
 
 def _node_of(answers: Sequence[Checked]) -> str | None:
     named = vote.shared(checked.answer.node for checked in answers)
-    return named or vote.shared(checked.lines[0].node or None for checked in answers)
+    if named is not None:
+        return named
+    return vote.shared(checked.lines[0].node or None for checked in answers)
 
 
 def _root_cause(

@@ -149,7 +149,9 @@ class Consultation:
             raise ModelFailed(ModelFailure.NO_AGREEMENT, f"{vote.split(answers)}; and at a second look {result}")
         chosen, rules = result.answer.type, self._subject.diagnosis.type
         supporting = vote.of_type((*answers, result), chosen)
-        if len(supporting) >= vote.AGREE or chosen is rules:
+        if len(supporting) >= vote.AGREE:
+            return supporting
+        if chosen is rules:
             return supporting
         raise ModelFailed(ModelFailure.NO_AGREEMENT, vote.split((*answers, result)))
 

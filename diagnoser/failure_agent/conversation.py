@@ -91,7 +91,9 @@ class Conversation:
             return await _usable(text, question.answer_type, check)
         except ModelFailed as failure:
             complaint = question.prompt.render_repair(str(failure))
-            if not text or not complaint or self._exceeded(request):
+            if not (text and complaint):
+                raise
+            if self._exceeded(request):
                 raise
         repaired = await self._send(replace(request, repair=(text[:_REPAIR_CHARS], complaint)))
         return await _usable(repaired.text, question.answer_type, check)
@@ -167,7 +169,9 @@ async def _usable(text: str, answer_type: type[AnswerT], check: Callable[[Answer
 
 async def _worth_retrying(failure: ModelFailed) -> bool:
     """Whether the same request may get an answer now, after the wait that the server asked for."""
-    if failure.reason is not ModelFailure.RATE_LIMITED or failure.retry_after is None:
+    if failure.reason is not ModelFailure.RATE_LIMITED:
+        return False
+    if failure.retry_after is None:
         return False
     if failure.retry_after > RETRY_AFTER_MAX_SECONDS:
         return False

@@ -92,9 +92,10 @@ class CaseReplayer:
         analyzer, now = self._registry.analyzer, self._clock()
         ruleset = analyzer.knowledge.engine.ruleset.hash
         last = next(iter(await store.cases.replays(1)), None)
-        same = last is not None and (last.version, last.ruleset) == (config.version, ruleset)
-        if last and same and (last.mark == mark or now - last.time < config.pause):
-            return None
+        if last and (last.version, last.ruleset) == (config.version, ruleset):
+            waits = now - last.time < config.pause
+            if waits or last.mark == mark:
+                return None
         outcomes = [await asyncio.to_thread(_outcome, case, analyzer) async for case in self._cases.judged()]
         replay = CaseReplay(now, config.version, ruleset, mark, tuple(outcomes))
         await store.cases.add_replay(replay)

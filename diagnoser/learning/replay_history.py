@@ -63,9 +63,9 @@ class ReplayHistory:
         seen: Counter[FailureType] = Counter()
         async for record in self._recent():
             group = _group_of(record, kind)
-            if record.attempt == own or group is None:
+            if record.attempt == own:
                 continue
-            if not remaining[group]:
+            if group is None or not remaining[group]:
                 continue
             seen[known_type(record)] += 1
             if group is ReplayGroup.OTHER_TYPE and seen[known_type(record)] > _OF_TYPE:
@@ -116,9 +116,11 @@ class ReplayHistory:
 def _group_of(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
     """A verdict of a model or a confirmed failure does not prove that an attempt is of another type."""
     verdict, cause = record.diagnosis, known_type(record)
-    if verdict.outcome is Outcome.COMPLETED and cause is FailureType.COMPLETED:
+    if (verdict.outcome, cause) == (Outcome.COMPLETED, FailureType.COMPLETED):
         return ReplayGroup.COMPLETED
-    if cause is kind or category_of(cause) is Category.UNKNOWN:
+    if cause is kind:
+        return None
+    if category_of(cause) is Category.UNKNOWN:
         return None
     if record.feedback or verdict.decided_by.startswith(("rule:", "heuristic:")):
         return ReplayGroup.OTHER_TYPE

@@ -144,15 +144,20 @@ def routine(case: LabelledCase, redact: Redactor, root: Line | None = None) -> l
     pseudonyms = _pseudonymizer(case, redact)
     lines = []
     for template in case.evidence.templates:
-        if root is None or _was_before(template, root):
+        if _was_before(template, root):
             for sample in template.samples[:1]:
                 lines.append(hidden(sample, pseudonyms))
     return lines
 
 
-def _was_before(template: Template, root: Line) -> bool:
+def _was_before(template: Template, root: Line | None) -> bool:
+    """Whether lines of a template are routine before the root, or may come anywhere where there is none."""
+    if root is None:
+        return True
+    if template.count < _ROUTINE:
+        return False
     stream, last = template.last
-    if template.count < _ROUTINE or stream != root.stream:
+    if stream != root.stream:
         return False
     return last < root.number
 
@@ -169,7 +174,9 @@ def hidden(text: str, pseudonyms: Pseudonymizer) -> str:
 
 
 def _unnamed(word: str, prefix: str) -> str:
-    if word.startswith(prefix) or _VERSION.search(word):
+    if word.startswith(prefix):
+        return word
+    if _VERSION.search(word):
         return word
     return f"{prefix}0"
 
@@ -201,7 +208,7 @@ def _pseudonymizer(case: LabelledCase, redact: Redactor) -> Pseudonymizer:
 def _around(lines: Sequence[Line], root: Line) -> list[Line]:
     around = []
     for line in lines:
-        if line.stream == root.stream and line != root and abs(line.number - root.number) <= 10:
+        if line.stream == root.stream and 0 < abs(line.number - root.number) <= 10:
             around.append(line)
     return around[:20]
 

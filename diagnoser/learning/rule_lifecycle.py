@@ -304,9 +304,9 @@ class RuleLifecycle:
 
     def _promotion(self, rule: LearnedRule) -> LearnedRule | None:
         counts, enough = rule.counts, self._config.promote_after
-        if not enough or counts.wrong:
+        if not enough:
             return None
-        if counts.confirmed < enough:
+        if counts.wrong or counts.confirmed < enough:
             return None
         why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
         return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
@@ -316,9 +316,7 @@ class RuleLifecycle:
             return None
         since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
         for hit in await self._store.rules.hits(rule.id, _HITS):
-            if not hit.active or hit.time < since:
-                continue
-            if hit.verdict is HitVerdict.WRONG:
+            if (hit.active, hit.verdict) == (True, HitVerdict.WRONG) and hit.time >= since:
                 why = f"a person named another cause for {hit.attempt.job}/{hit.attempt.number}"
                 return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self._clock())
         return None
@@ -331,21 +329,32 @@ def promoted(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     """A person lets the rule decide. Raises Conflict unless it is in shadow."""
     if rule.state is not LearnedState.SHADOW:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow can be promoted")
-    return rule.with_state(LearnedState.ACTIVE, by=by, why=why or "promoted by a person", now=now)
+    return _by_person(rule, LearnedState.ACTIVE, by, why, now)
 
 
 def retired(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     """A person withdraws the rule. Raises Conflict unless it is in shadow or in force."""
     if rule.state not in LOADED:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow or in force can be retired")
-    return rule.with_state(LearnedState.RETIRED, by=by, why=why or "retired by a person", now=now)
+    return _by_person(rule, LearnedState.RETIRED, by, why, now)
 
 
 def restored(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     """Undo: the rule must pass the gates again, because history has grown, and is then in shadow. Raises Conflict."""
-    if rule.state is not LearnedState.RETIRED or not rule.text:
+    if (rule.state, bool(rule.text)) != (LearnedState.RETIRED, True):
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule that was retired can be brought back")
-    return rule.with_state(LearnedState.PROPOSED, by=by, why=why or "brought back by a person", now=now)
+    return _by_person(rule, LearnedState.PROPOSED, by, why, now)
+
+
+_UNEXPLAINED = {
+    LearnedState.ACTIVE: "promoted by a person",
+    LearnedState.RETIRED: "retired by a person",
+    LearnedState.PROPOSED: "brought back by a person",
+}
+
+
+def _by_person(rule: LearnedRule, state: LearnedState, by: str, why: str, now: float) -> LearnedRule:
+    return rule.with_state(state, by=by, why=why or _UNEXPLAINED[state], now=now)
 
 
 def file_of(rule: LearnedRule) -> str:

@@ -96,7 +96,9 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
     a machine vouched for the fault of each: what the job alone said, it can also make come true.
     """
     proven = {proof.node for proof in plan.proofs if proof.kind in _PROOFS}
-    if not plan.drained or plan.state not in _ACTED:
+    if not plan.drained:
+        return False
+    if plan.state not in _ACTED:
         return False
     if not proven.issuperset(plan.drained):
         return False
@@ -150,4 +152,6 @@ def _contradicts(verdict: Diagnosis, shadow: Diagnosis) -> bool:
     """Whether a stable rule in force decided for another cause."""
     if verdict.type is shadow.type:
         return False
-    return verdict.grounds.stable and verdict.decided_by.startswith("rule:")
+    if not verdict.grounds.stable:
+        return False
+    return verdict.decided_by.startswith("rule:")

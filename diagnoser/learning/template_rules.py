@@ -83,7 +83,9 @@ def _shape(line: str) -> tuple[str, str, str] | None:
             literals.append(text)
             words, pattern = words + text, pattern + _literal(text)
     anchor = max(map(_anchor, literals), key=worth, default="")
-    if len(anchor) < _LEAST_ANCHOR or not worth(anchor)[0]:
+    if len(anchor) < _LEAST_ANCHOR:
+        return None
+    if not worth(anchor)[0]:
         return None
     if not signature.is_telling(Signature(" ".join(literals))):
         return None
@@ -98,10 +100,12 @@ def _neighbour(context: RuleContext, pattern: str) -> Neighbour | None:
     neighbour, most = None, (-1, -1)
     for text in context.around:
         shape = _shape(text)
-        if shape is None or hashing.normalised(text) in usual:
+        if shape is None:
+            continue
+        if hashing.normalised(text) in usual:
             continue
         _, anchor, beside_pattern = shape
-        if text and worth(anchor) > most:
+        if worth(anchor) > most:
             neighbour, most = Neighbour(text, beside_pattern), worth(anchor)
     return neighbour
 

@@ -175,9 +175,9 @@ def _survived(rule: Rule, evidence: Evidence, root: Line) -> int:
             return evidence.lines[hit.line].number
     for template in evidence.templates:
         stream, number = template.first
-        if stream != root.stream or number >= last:
+        if stream != root.stream:
             continue
-        if _hits(engine, (template.text, *template.samples)):
+        if number < last and _hits(engine, (template.text, *template.samples)):
             return number
     return 0
 
@@ -267,8 +267,8 @@ class RuleHistory:
 
 def _is_right(verdict: Diagnosis, case: LabelledCase) -> bool:
     """A run that did not fail is right where no failure is named."""
-    if case.known_type is FailureType.COMPLETED and category_of(verdict.type) in _NO_FAILURE:
-        return True
+    if case.known_type is FailureType.COMPLETED:
+        return category_of(verdict.type) in _NO_FAILURE
     return verdict.type is case.known_type
 
 

@@ -109,7 +109,7 @@ class TrialShape(Answer):
     is_complete: bool
 
     @classmethod
-    def from_trial(cls, trial: Trial) -> Self:
+    def from_trial(cls, trial: PatternTrial) -> Self:
         cases = {"matched": trial.cases_matched, "searched": trial.cases_searched, "known": trial.cases_known}
         examples = {"matched": trial.examples_matched, "searched": trial.examples_searched}
         healthy = {"matched": trial.healthy_matched, "searched": trial.healthy_searched, "known": trial.healthy_known}

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from diagnoser.model import AskReason, Diagnosis
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Role, Specificity
 

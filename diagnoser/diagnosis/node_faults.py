@@ -30,8 +30,8 @@ from diagnoser.model import (
     node_log_id,
 )
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
-from diagnoser.rules import candidates, causality, xid
-from diagnoser.rules.candidates import Candidate
+from diagnoser.rules import candidate_sources, causality, xid
+from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.node_faults import Failure
@@ -161,7 +161,7 @@ def _blanked(line: Line, knowledge: RuleKnowledge) -> Line:
 def _candidates(evidence: Evidence, knowledge: RuleKnowledge) -> tuple[Candidate, ...]:
     """What the rules say of the lines of one node, one candidate for each line."""
     best = {hit.line: hit for hit in reversed(knowledge.engine.match(evidence))}
-    stated = [candidates.from_hit(hit, evidence) for _, hit in sorted(best.items())]
+    stated = [candidate_sources.from_hit(hit, evidence) for _, hit in sorted(best.items())]
     return xid.follow(stated, evidence, knowledge.codes)
 
 

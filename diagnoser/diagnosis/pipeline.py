@@ -37,8 +37,9 @@ from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, statements, xid
 from diagnoser.rules.calibration import Calibration
+from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidates import Candidate, Heuristics
+from diagnoser.rules.candidate_sources import Heuristics
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Engine, Hit
 from diagnoser.rules.node_faults import NodeFaultTable
@@ -88,7 +89,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     series = replace(evidence, progress=launches.series(evidence, begins))
     loss = verdict.loss_break(series)
     timeline = progress.ProgressTimeline(evidence)
-    end = clean_end.find(evidence, knowledge.heuristics.ends, lambda line: timeline.went_on(line, 0))
+    end = clean_end.find_clean_end(evidence, knowledge.heuristics.ends, lambda line: timeline.went_on(line, 0))
     collected = candidates.collect(evidence, hits, knowledge.heuristics, loss, end)
     collected = precursors.link(collected, evidence, knowledge.heuristics.keywords)
     collected = xid.follow(collected, evidence, knowledge.codes)

@@ -25,8 +25,9 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.rules import outcome
 from diagnoser.rules.calibration import Calibration, verdict_kind
+from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidates import EXIT_SIGNAL, SIGNALS, Break, Candidate
+from diagnoser.rules.candidate_sources import EXIT_SIGNAL, SIGNALS
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Role, Specificity
 
@@ -59,7 +60,7 @@ class Localization:
     slow: tuple[Straggler, ...] = ()
 
 
-def loss_break(evidence: Evidence) -> Break | None:
+def loss_break(evidence: Evidence) -> LossDivergence | None:
     """The place where the loss broke, as a candidate for the cause; None when it did not, or its line was not kept."""
     loss = progress.loss_break(evidence.progress)
     if loss is None:
@@ -68,7 +69,7 @@ def loss_break(evidence: Evidence) -> Break | None:
         if line.number == loss.point.line and line.rank in (loss.point.rank, -1):
             resume = f"; last checkpoint before: {loss.checkpoint}" if loss.checkpoint else ""
             skip = f"; skip the batches of steps {loss.point.step}..{loss.until}" if loss.until is not None else ""
-            return Break(index, f"{loss.why}{resume}{skip}")
+            return LossDivergence(index, f"{loss.why}{resume}{skip}")
     return None
 
 

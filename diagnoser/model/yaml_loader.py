@@ -9,7 +9,7 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from diagnoser.model.errors import Fault
+from diagnoser.model.errors import Fault, RuleFaults
 
 # libyaml reads some hundred rule files several times faster than the loader in Python.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,6 +40,13 @@ def read(path: str, text: str, shape: type[Model]) -> tuple[Model | None, list[F
         return None, duplicates + [
             Fault(path, line_of(tree, entry["loc"]), _message(entry["loc"], entry["msg"])) for entry in error.errors()
         ]
+
+
+def sound(document: Model | None, faults: list[Fault]) -> Model:
+    """The document that ``read`` returned, after further checks. Raises RuleFaults where there are any faults."""
+    if document is None or faults:
+        raise RuleFaults(faults)
+    return document
 
 
 def _parse(text: str) -> tuple[yaml.Node | None, object]:

@@ -15,7 +15,7 @@ import re2
 
 from diagnoser.model import Evidence, Line, expressions
 from diagnoser.rules.schema import Near, Role, Rule, RuleSet
-from diagnoser.rules.statements import advice_at
+from diagnoser.rules.statements import stated_matches
 
 _SET_MEMORY = 64 << 20
 """Most bytes of the anchors' automaton, which RE2 builds only as far as the logs need it."""
@@ -43,10 +43,10 @@ class Engine:
 
     def __init__(self, ruleset: RuleSet) -> None:
         self.ruleset = ruleset
-        anchors: dict[str, list[Rule]] = {}
+        anchors: dict[str, dict[str, Rule]] = {}
         for rule in ruleset.rules:
             for text in rule.anchors:
-                anchors.setdefault(text, []).append(rule)
+                anchors.setdefault(text, {})[rule.id] = rule
         self._owners = list(anchors.values())
         self._set = _literal_set(anchors)
 
@@ -70,9 +70,11 @@ class Engine:
         anchored = self._set.Match(body) if self._owners and body else None
         if not anchored:
             return ()
-        rules = {rule.id: rule for number in anchored for rule in self._owners[number]}
-        hits = [hit for rule in rules.values() if (hit := _hit(rule, body))]
-        return tuple(sorted(hits, key=_preference))
+        rules: dict[str, Rule] = {}
+        for number in anchored:
+            rules |= self._owners[number]
+        hits = (_hit(rule, body) for rule in rules.values())
+        return tuple(sorted(filter(None, hits), key=_preference))
 
 
 def _undisputed(hits: list[Hit]) -> list[Hit]:
@@ -105,21 +107,24 @@ class _Surroundings:
         return index < self._raised.get(index, -1) or body.lstrip().startswith(_SOURCE)
 
     def allows(self, rule: Rule, index: int) -> bool:
-        if rule.frames and not any(_any_matches(rule.frames, frame) for frame in self._frames.get(index, ())):
+        """Whether the surroundings of the line are as the rule wants them."""
+        if rule.frames and not self._has_frame(rule.frames, index):
             return False
         if rule.near and not self._near(rule.near, index):
             return False
         return not (rule.not_near and self._near(rule.not_near, index))
 
+    def _has_frame(self, patterns: Sequence[str], index: int) -> bool:
+        return any(_any_matches(patterns, frame) for frame in self._frames.get(index, ()))
+
     def _near(self, near: Near, index: int) -> bool:
-        here = self._lines[index]
-        for step in (-1, 1):
-            other = index + step
-            while 0 <= other < len(self._lines) and abs(other - index) <= near.lines:
-                line = self._lines[other]
-                if _beside(here, line, near.lines) and _any_matches(near.patterns, line.body[:_LONGEST]):
-                    return True
-                other += step
+        here, lines = self._lines[index], self._lines
+        before = range(index - 1, max(-1, index - near.lines - 1), -1)
+        after = range(index + 1, min(len(lines), index + near.lines + 1))
+        for other in (*before, *after):
+            line = lines[other]
+            if _beside(here, line, near.lines) and _any_matches(near.patterns, line.body[:_LONGEST]):
+                return True
         return False
 
 
@@ -142,16 +147,12 @@ def _any_matches(patterns: Sequence[str], text: str) -> bool:
 
 
 def _hit(rule: Rule, body: str) -> Hit | None:
-    """The rule on this body, with what any of its patterns extracts; None when none matches or one vetoes. What only
-    advice lists is no match."""
-    matches = [match for pattern in rule.patterns if (match := _regex(pattern).search(body))]
-    if matches:
-        advice = advice_at(body)
-        matches = [match for match in matches if match.start() < advice]
+    """The rule on this body, with what any of its patterns extracts; None when none matches or one vetoes."""
+    matches = stated_matches(map(_regex, rule.patterns), body)
     if not matches or _any_matches(rule.unless, body):
         return None
     groups: dict[str, str] = {}
-    for match in matches:
-        groups |= {name: value for name, value in match.groupdict().items() if value and name not in groups}
+    for match in reversed(matches):  # the first one that extracts a name counts
+        groups |= {name: value for name, value in match.groupdict().items() if value}
     rank = groups.get("rank", "")
     return Hit(rule, -1, int(rank) if rank.isdecimal() else None, groups.get("node"), groups.get("gpu"))

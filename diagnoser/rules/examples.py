@@ -39,20 +39,21 @@ def _mismatches(rule: Rule, match: Match, engine: Engine, digest: Digester) -> I
         yield "the rule does not hit" if anchored else "no line carries any of the rule's anchors"
         return
     for name in ("rank", "node", "gpu"):
-        wanted, extracted = getattr(match, name), {_extracted(name, hit, evidence) for hit in hits} - {None}
-        if wanted is not None and wanted not in extracted:
+        wanted = getattr(match, name)
+        if wanted is None:
+            continue
+        extracted = {_extracted(name, hit, evidence) for hit in hits} - {None, ""}
+        if wanted not in extracted:
             yield f"{name}: expected {wanted!r}, extracted {sorted(map(str, extracted)) or 'nothing'}"
 
 
 def _extracted(name: str, hit: Hit, evidence: Evidence) -> str | int | None:
     """The field as the rule extracted it, else as the line's prefix gives it."""
-    line = evidence.lines[hit.line]
     value: str | int | None = getattr(hit, name)
-    if value is None and name == "rank" and line.rank >= 0:
-        return line.rank
-    if value is None and name == "node":
-        return line.node or None
-    return value
+    if value is not None or name == "gpu":
+        return value
+    line = evidence.lines[hit.line]
+    return line.known_rank if name == "rank" else line.node
 
 
 def _hits(rule: Rule, engine: Engine, evidence: Evidence) -> list[Hit]:

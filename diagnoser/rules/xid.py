@@ -16,7 +16,7 @@ from diagnoser.model import Evidence, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.schema import Blame, Role, Rule, RuleSet
 
 _LINE = re.compile(r"\bXid \([^)\n]{0,80}\): (?P<code>\d{1,3})\b")

@@ -8,8 +8,8 @@ from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.doubts import doubts
 from diagnoser.model import ASK_REASONS, AskReason, Diagnosis, Event, EventKind, Facts, Job, RootCause, Suspect
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Role, Specificity
 from tests import accuracy_bars

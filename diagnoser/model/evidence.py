@@ -311,6 +311,11 @@ class Evidence:
     exits: tuple[ExitReport, ...] = ()
 
     @property
+    def steps(self) -> tuple[Progress, ...]:
+        """The points of the progress series that count a step."""
+        return tuple(point for point in self.progress if point.step is not None)
+
+    @property
     def traced(self) -> frozenset[int]:
         """Indices of the lines of tracebacks."""
         return frozenset(chain.from_iterable(trace.lines for trace in self.tracebacks))
@@ -322,6 +327,11 @@ class Evidence:
         for line in self.lines:
             last[line.stream] = max(last.get(line.stream, 0), line.number)
         return last
+
+
+def numbers_of(steps: Iterable[Progress]) -> set[int]:
+    """The numbers of the steps that these points count."""
+    return {point.step for point in steps if point.step is not None}
 
 
 def in_order(evidence: Evidence, lines: Sequence[Line]) -> Evidence:

@@ -54,17 +54,21 @@ class Candidate:
         return self.role in (Role.ROOT, Role.SYMPTOM)
 
     @property
+    def is_root(self) -> bool:
+        return self.role is Role.ROOT
+
+    @property
     def names_no_failure(self) -> bool:
         return category_of(self.type) is Category.NONE
 
     @property
     def is_end(self) -> bool:
         """Whether the line says that the run is complete, or that it was ordered to stop."""
-        return self.role is Role.ROOT and self.names_no_failure
+        return self.is_root and self.names_no_failure
 
     @property
     def is_completed(self) -> bool:
-        return self.role is Role.ROOT and self.type is FailureType.COMPLETED
+        return self.is_root and self.type is FailureType.COMPLETED
 
     @property
     def is_ordered_end(self) -> bool:
@@ -74,7 +78,7 @@ class Candidate:
 
     @property
     def is_fault(self) -> bool:
-        return self.role is Role.ROOT and not self.names_no_failure
+        return self.is_root and not self.names_no_failure
 
     @property
     def is_vague(self) -> bool:

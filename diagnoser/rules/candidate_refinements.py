@@ -66,7 +66,9 @@ def _named_by_outer(candidate: Candidate, log: RuleLog) -> FailureType | None:
 
 def named_by_message(candidate: Candidate, log: RuleLog) -> Candidate:
     """An exception whose class says nothing gets its type from its message, where keywords recognise that."""
-    if candidate.type is not FailureType.RUNTIME_ERROR or not candidate.is_vague:
+    if candidate.type is not FailureType.RUNTIME_ERROR:
+        return candidate
+    if not candidate.is_vague:
         return candidate
     if not candidate.raised and candidate.by != "heuristic:exception_line":
         return candidate
@@ -82,7 +84,11 @@ def _renamed(candidate: Candidate, kind: FailureType, by: str, why: str) -> Cand
 def at_assert(candidate: Candidate, log: RuleLog) -> Candidate:
     """A bare AssertionError says nothing: point at the line of the assert statement."""
     trace = log.trace_of(candidate)
-    if trace is None or trace.exception != "AssertionError" or trace.message.strip():
+    if trace is None:
+        return candidate
+    if trace.exception != "AssertionError":
+        return candidate
+    if trace.message.strip():
         return candidate
     for index in reversed(trace.lines):
         if log.evidence.lines[index].body.lstrip().startswith("assert "):
@@ -96,7 +102,9 @@ def opened(candidate: Candidate, raised: Collection[int], log: RuleLog) -> Candi
     raised: lines of the candidates that are raised exceptions and may be the root.
     """
     trace = log.trace_of(candidate)
-    if trace is None or candidate.role is not Role.ROOT:
+    if trace is None:
+        return candidate
+    if candidate.role is not Role.ROOT:
         return candidate
     if not log.tables.exceptions.is_carrier(trace.exception, trace.message):
         return candidate
@@ -117,7 +125,9 @@ def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
     raised = evidence.lines[trace.raised]
     for index in range(trace.raised + 1, min(len(evidence.lines), trace.raised + _QUOTED)):
         line = evidence.lines[index]
-        if line.voice != raised.voice or line.number - raised.number > _QUOTED:
+        if line.voice != raised.voice:
+            continue
+        if line.number - raised.number > _QUOTED:
             continue
         if not line.body.startswith("  "):
             yield index
@@ -128,14 +138,18 @@ def with_control_flow(candidate: Candidate, log: RuleLog) -> Candidate:
     trace = log.trace_of(candidate)
     if trace is None:
         return candidate
-    if log.tables.exceptions.is_control_flow(trace.exception) or _only_tried(candidate, trace):
+    if log.tables.exceptions.is_control_flow(trace.exception):
+        return replace(candidate, control_flow=True)
+    if _only_tried(candidate, trace):
         return replace(candidate, control_flow=True)
     return candidate
 
 
 def _only_tried(candidate: Candidate, trace: Traceback) -> bool:
     is_missing = candidate.type is FailureType.FILE_NOT_FOUND_ERROR
-    return is_missing and bool(_TRIES.search("".join(trace.frames[-1:])))
+    if not is_missing:
+        return False
+    return bool(_TRIES.search("".join(trace.frames[-1:])))
 
 
 def with_logged(candidate: Candidate, log: RuleLog) -> Candidate:
@@ -143,7 +157,11 @@ def with_logged(candidate: Candidate, log: RuleLog) -> Candidate:
     evidence, trace = log.evidence, log.trace_of(candidate)
     if trace and is_harmless(evidence, trace):
         return replace(candidate, role=Role.BENIGN)
-    if candidate.exit or candidate.names_no_failure or not candidate.is_failing:
+    if candidate.exit:
+        return candidate
+    if candidate.names_no_failure:
+        return candidate
+    if not candidate.is_failing:
         return candidate
     if not is_logged(evidence, candidate.line, candidate.trace):
         return candidate

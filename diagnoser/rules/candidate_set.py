@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from itertools import filterfalse
 
 from diagnoser.rules.candidate import Candidate
 
@@ -39,20 +40,19 @@ class CandidateSet:
 
     def dismiss(self, reason: RejectionReason, test: Test, *, keep_last: bool = False) -> None:
         """Dismiss the candidates that pass the test; with ``keep_last`` none when they are all that is left."""
-        dismissed, left = list[Candidate](), list[Candidate]()
-        for candidate in self.open:
-            (dismissed if test(candidate) else left).append(candidate)
-        if left or not keep_last:
-            self.dismissed += ((candidate, reason) for candidate in dismissed)
-            self.open = left
+        dismissed = self.where(test)
+        if keep_last and len(dismissed) == len(self.open):
+            return
+        self.dismissed += ((candidate, reason) for candidate in dismissed)
+        self.open = list(filterfalse(test, self.open))
 
     def dismiss_before(self, line: int) -> None:
         """Dismiss what belongs to an attempt that was over before a line."""
         self.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda candidate: candidate.line < line)
 
-    def lines_of(self, test: Test) -> list[int]:
-        """The lines of the open candidates that pass the test."""
-        return [candidate.line for candidate in self.open if test(candidate)]
+    def where(self, test: Test) -> list[Candidate]:
+        """The open candidates that pass the test."""
+        return list(filter(test, self.open))
 
     def has(self, test: Test) -> bool:
         """Whether some open candidate passes the test."""

@@ -91,15 +91,13 @@ class RuleLog:
         afterwards."""
         lines, found = self.evidence.lines, dict[int, Candidate]()
         for index, line in enumerate(lines[:-1]):
-            thrown = _THROWN.search(line.body)
-            if not thrown or lines[index + 1].voice != line.voice:
+            thrown, below = _THROWN.search(line.body), lines[index + 1]
+            if not thrown or below.voice != line.voice:
                 continue
-            what = _WHAT.match(lines[index + 1].body)
-            candidate = (
-                _from_termination(index + 1, line, thrown["name"], what["message"], self.tables) if what else None
-            )
-            if candidate:
-                found[candidate.line] = candidate
+            what = _WHAT.match(below.body)
+            if what:
+                candidate = _from_termination(index + 1, line, thrown["name"], what["message"], self.tables)
+                found |= {index + 1: candidate} if candidate else {}
         return found
 
     def trace_of(self, candidate: Candidate) -> Traceback | None:
@@ -158,7 +156,7 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
 
 def _asked(rule: Rule, body: str) -> Action | None:
     """What the rule asks for. Where its line calls a fault outside the job temporary, nobody has to mend it first."""
-    stops = rule.action is Action.NOTIFY_USER and category_of(rule.type) is Category.INFRASTRUCTURE
+    stops = (rule.action, category_of(rule.type)) == (Action.NOTIFY_USER, Category.INFRASTRUCTURE)
     if stops and _TEMPORARY.search(body):
         return None
     return rule.action
@@ -199,7 +197,9 @@ def outweighs(report: ExitReport, candidate: Candidate) -> bool:
     """Whether the report of a process's end says more than the candidate of its line."""
     if candidate.role is Role.WRAPPER:
         return True
-    return report.signal is not None and candidate.is_vague
+    if report.signal is None:
+        return False
+    return candidate.is_vague
 
 
 def only_rank(report: ExitReport) -> int | None:
@@ -262,7 +262,9 @@ def from_traces(log: RuleLog) -> Iterator[Candidate]:
 
 def _is_at_exit(evidence: Evidence, trace: Traceback) -> bool:
     """Whether the exception was raised while the process was shutting down."""
-    return _is_ignored(evidence, trace) or any(map(_HANDLER.search, trace.frames))
+    if _is_ignored(evidence, trace):
+        return True
+    return any(map(_HANDLER.search, trace.frames))
 
 
 def _is_ignored(evidence: Evidence, trace: Traceback) -> bool:
@@ -308,7 +310,9 @@ def from_lines(log: RuleLog) -> Iterator[Candidate]:
     """Exception lines outside joined tracebacks: truncated logs, loggers that print only the last line."""
     traced = log.evidence.traced
     for index, line in enumerate(log.evidence.lines):
-        if index in traced or not any(mark in line.body for mark in _NAMED):
+        if index in traced:
+            continue
+        if not any(mark in line.body for mark in _NAMED):
             continue
         match = _BARE_EXCEPTION.match(line.body)
         if match:
@@ -331,12 +335,15 @@ def from_last_words(candidates: Sequence[Candidate], covered: Collection[int], l
     covered: lines that are candidates already.
     """
     done = max((c.line for c in candidates if c.is_completed), default=-1)
-    failures = [c for c in candidates if c.line > done and c.is_failing]
-    if not all(map(_is_death, failures)):
-        return
-    death = min((c.line for c in failures), default=len(log.evidence.lines))
+    end = death = len(log.evidence.lines)
+    for candidate in candidates:
+        if candidate.line <= done or not candidate.is_failing:
+            continue
+        if not _is_death(candidate):
+            return
+        death = min(death, candidate.line)
     for cause in _from_keywords(covered, log):
-        if failures and _is_crash(cause):
+        if death < end and _is_crash(cause):
             continue  # words of a crash say no more than the death does
         if done < cause.line < death:
             yield cause
@@ -344,7 +351,11 @@ def from_last_words(candidates: Sequence[Candidate], covered: Collection[int], l
 
 def _is_death(candidate: Candidate) -> bool:
     """The line says how a process ended, not why: an abort follows the error that led to it, a code has no words."""
-    return candidate.role is Role.SYMPTOM and (_is_crash(candidate) or candidate.by == EXIT_CODE)
+    if candidate.role is not Role.SYMPTOM:
+        return False
+    if _is_crash(candidate):
+        return True
+    return candidate.by == EXIT_CODE
 
 
 def _is_crash(candidate: Candidate) -> bool:
@@ -356,17 +367,18 @@ def _from_keywords(covered: Collection[int], log: RuleLog) -> Iterator[Candidate
     last_numbers = log.evidence.last_numbers
     for index, line in enumerate(log.evidence.lines):
         left = last_numbers[line.stream] - line.number
-        if index in covered or left > _LAST_WORDS:
+        if index in covered:
             continue
-        still_trying = left < _TRYING and _RETRIES.search(line.body)
-        kind = log.tables.keywords.says(line.body) if still_trying else log.tables.keywords.complains(line.body)
+        if left > _LAST_WORDS:
+            continue
+        reads = log.tables.keywords.complains
+        if left < _TRYING and _RETRIES.search(line.body):
+            reads = log.tables.keywords.says
+        kind = reads(line.body)
         if kind is not None:
-            yield Candidate(
-                line=index,
-                type=kind,
-                role=Role.ROOT,
-                by="heuristic:words",
-                why="no rule knows this line; its words speak of it",
-                specificity=Specificity.WORD,
-                rank=line.known_rank,
-            )
+            yield of_words(index, line, kind, "no rule knows this line; its words speak of it")
+
+
+def of_words(index: int, line: Line, kind: FailureType, why: str) -> Candidate:
+    """The line as its keywords name it."""
+    return Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=line.known_rank)

@@ -6,7 +6,7 @@ The order of the field: role first, then what explains what, then the earliest i
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -68,30 +68,25 @@ def _dismiss_of_earlier_launches(candidate_set: CandidateSet, run: RunTimeline) 
 
 
 def _dismiss_recovered(candidate_set: CandidateSet, run: RunTimeline) -> None:
-    candidate_set.dismiss(RejectionReason.RECOVERED, lambda c: _may_be_survived(c) and run.recovered(c))
-
-
-def _may_be_survived(candidate: Candidate) -> bool:
-    return not candidate.precursor and not candidate.names_no_failure
+    candidate_set.dismiss(RejectionReason.RECOVERED, run.survived)
 
 
 def _dismiss_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """An error that the program logged, saying how it goes on, is not why it fails of something else later."""
-    later = [c for c in candidate_set.open if c.role is Role.ROOT and not c.logged]
-    handled = [c for c in candidate_set.open if c.goes_on and _fails_otherwise(c, later)]
+    handled = candidate_set.where(lambda c: _is_handled(c, candidate_set.open))
     if not handled:
         return
-    types, last = {c.type for c in handled}, max(c.line for c in handled) + _DETAILS
-    candidate_set.dismiss(RejectionReason.RECOVERED, lambda c: c in handled or _is_detail(c, types, last))
+    types, last = {c.type for c in handled}, handled[-1].line + _DETAILS
+    details = candidate_set.where(lambda c: c.role is Role.SYMPTOM and c.type in types and c.line <= last)
+    candidate_set.dismiss(RejectionReason.RECOVERED, [*handled, *details].__contains__)
 
 
-def _is_detail(candidate: Candidate, types: Collection[FailureType], last: int) -> bool:
-    """Whether the line may be one of the details of an error of these types that was logged before."""
-    return candidate.role is Role.SYMPTOM and candidate.type in types and candidate.line <= last
-
-
-def _fails_otherwise(candidate: Candidate, later: Sequence[Candidate]) -> bool:
-    return any(other.line > candidate.line and other.type is not candidate.type for other in later)
+def _is_handled(candidate: Candidate, others: Sequence[Candidate]) -> bool:
+    """Whether the program logged the error, says how it goes on, and fails of something else later."""
+    if not candidate.goes_on:
+        return False
+    later = (other for other in others if other.line > candidate.line)
+    return any(other.is_root and not other.logged and other.type is not candidate.type for other in later)
 
 
 def _dismiss_recurring_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
@@ -101,8 +96,9 @@ def _dismiss_recurring_handled(candidate_set: CandidateSet, _: RunTimeline) -> N
     for candidate, why in candidate_set.dismissed:
         if why is RejectionReason.RECOVERED:
             survived[_kind(candidate)] += 1
-    if all(c.is_vague and survived[_kind(c)] >= _HABIT for c in candidate_set.open):
-        candidate_set.dismiss(RejectionReason.RECOVERED, lambda _: True)
+    if candidate_set.has(lambda c: survived[_kind(c)] < _HABIT or not c.is_vague):
+        return
+    candidate_set.dismiss(RejectionReason.RECOVERED, lambda _: True)
 
 
 def _kind(candidate: Candidate) -> tuple[str, FailureType, Role]:
@@ -116,25 +112,22 @@ def _dismiss_overridden(candidate_set: CandidateSet, _: RunTimeline) -> None:
 
 def _resolve_chains(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
+    by_trace = {candidate.trace: candidate for candidate in candidate_set.open}
     for chain in _chains(run.evidence):
-        links = sorted((c for c in candidate_set.open if c.trace in chain), key=lambda c: chain.index(c.trace))
+        links = list(filter(None, map(by_trace.get, chain)))
         if len(links) < 2:
             continue
-        original = []
-        for link, later in pairwise(links):
-            if not _is_translated(link, later, run.evidence):
-                original.append(link)
-        teller = _most_informative([*original, links[-1]])
-        links.remove(teller)
+        original = [link for link, later in pairwise(links) if not _is_translated(link, later, run.evidence)]
+        links.remove(_most_informative([*original, links[-1]]))
         candidate_set.dismiss(RejectionReason.CHAINED, links.__contains__)
 
 
 def _is_translated(candidate: Candidate, later: Candidate, evidence: Evidence) -> bool:
     """Whether a library caught its own exception and raised another in its place: only the second is for users."""
-    if not candidate.is_vague or candidate.type is later.type:
+    if candidate.type is later.type or not candidate.is_vague:
         return False
     file = _library_file(candidate, evidence)
-    return bool(file) and file == _library_file(later, evidence)
+    return file == _library_file(later, evidence) != ""
 
 
 def _library_file(candidate: Candidate, evidence: Evidence) -> str:
@@ -164,12 +157,11 @@ def _most_informative(members: list[Candidate]) -> Candidate:
     Else the first that says something; an exception that code raises and handles on purpose (KeyError while filling a
     cache) and a mere carrier (a refused connection under a storage client) rank behind it.
     """
-    roots = [c for c in members if c.role is Role.ROOT] or members
-    by_rule = [c for c in roots if _knows_message(c) and c.role is Role.ROOT]
-    roots = by_rule or roots
-    best = max(map(_informativeness, roots))
-    roots = [c for c in roots if _informativeness(c) == best]
-    return roots[-1] if len({c.type for c in roots}) == 1 else roots[0]
+    roots = [c for c in members if c.is_root]
+    known = list(filter(_knows_message, roots)) or roots or members
+    best = max(map(_informativeness, known))
+    known = [c for c in known if _informativeness(c) == best]
+    return known[-1] if len({c.type for c in known}) == 1 else known[0]
 
 
 def _knows_message(candidate: Candidate) -> bool:
@@ -189,9 +181,9 @@ def _informativeness(candidate: Candidate) -> tuple[int, int]:
 
 def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """A launcher that stops the other ranks because one has failed cancels nothing: the failed one is the reason."""
-    failed = candidate_set.lines_of(lambda c: c.exit)
+    failed = candidate_set.where(lambda c: c.exit)
     if failed:
-        candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.is_ordered_end and c.line > failed[0])
+        candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.is_ordered_end and c.line > failed[0].line)
 
 
 def _dismiss_teardown(candidate_set: CandidateSet, _: RunTimeline) -> None:
@@ -206,10 +198,14 @@ def _dismiss_wrappers(candidate_set: CandidateSet, _: RunTimeline) -> None:
 
 def _dismiss_of_handlers(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """Where nothing failed but the code that handles an interrupt, the interrupt is how the run ended."""
-    ends = [c for c in candidate_set.open if c.is_ordered_end]
-    rest = [c for c in candidate_set.open if not c.is_ordered_end]
-    if all(any(end.line < c.line and _covers(end, c) for end in ends) for c in rest):
+    ends = candidate_set.where(lambda c: c.is_ordered_end)
+    rest = candidate_set.where(lambda c: not c.is_ordered_end)
+    if all(_is_of_handler(c, ends) for c in rest):
         candidate_set.dismiss(RejectionReason.EXPLAINED, rest.__contains__)
+
+
+def _is_of_handler(candidate: Candidate, ends: Sequence[Candidate]) -> bool:
+    return any(_covers(end, candidate) for end in ends if end.line < candidate.line)
 
 
 def _dismiss_ordered_ends(candidate_set: CandidateSet, _: RunTimeline) -> None:
@@ -218,7 +214,7 @@ def _dismiss_ordered_ends(candidate_set: CandidateSet, _: RunTimeline) -> None:
 
 def _dismiss_explained(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """Roots explain symptoms; a root also explains the types it lists, a symptom only those after it."""
-    if candidate_set.has(lambda c: c.role is Role.ROOT):
+    if candidate_set.has(lambda c: c.is_root):
         candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.role is Role.SYMPTOM)
     causes = list(candidate_set.open)
     candidate_set.dismiss(
@@ -245,28 +241,34 @@ _STEPS: tuple[_Step, ...] = (
 
 
 def _explains(cause: Candidate, other: Candidate) -> bool:
-    if cause.type is other.type or not _covers(cause, other):
+    if cause.type is other.type:
+        return False
+    if not _covers(cause, other):
         return False
     if _is_of_peer(other, cause):
         return False
-    if cause.role is not Role.ROOT and other.line < cause.line and not _lost_peer(cause, other):
+    if other.line < cause.line and not cause.is_root and not _lost_peer(cause, other):
         return False
     if (cause.line, -cause.specificity) < (other.line, -other.specificity):
         return True
-    return not _covers(other, cause) or _is_of_peer(cause, other)
+    if not _covers(other, cause):
+        return True
+    return _is_of_peer(cause, other)
 
 
 def _lost_peer(cause: Candidate, other: Candidate) -> bool:
     """Peers complain about a dead process before its launcher reports it."""
     if _is_of_peer(cause, other):
         return True
-    return cause.blame is Blame.SELF and other.blame is Blame.PEER and cause.line - other.line <= _REPORTED
+    if (cause.blame, other.blame) != (Blame.SELF, Blame.PEER):
+        return False
+    return cause.line - other.line <= _REPORTED
 
 
 def _is_of_peer(cause: Candidate, other: Candidate) -> bool:
     """Whether ``cause`` is the report of a process's end, which may come when all are stopped, and ``other`` tells of
     the connection to that process, which broke at once."""
-    if not cause.exit or cause.role is Role.WRAPPER:
+    if cause.role is Role.WRAPPER or not cause.exit:
         return False
     return other.role is Role.SYMPTOM and other.type in LEAVING
 
@@ -293,9 +295,10 @@ def _most_exact(nearby: Sequence[Candidate]) -> Candidate:
     root = max(nearby, key=_exactness)
     if root.raised:
         return root
+    if root.names_no_failure:
+        return root
     least = max(root.specificity - _AS_EXACT, Specificity.FAMILY)
-    same_type = (c for c in nearby if c.type is root.type and c.specificity >= least)
-    raised = [c for c in same_type if c.raised and not c.names_no_failure]
+    raised = [c for c in nearby if c.raised and c.type is root.type and c.specificity >= least]
     return max(raised, key=_exactness, default=root)
 
 
@@ -313,9 +316,11 @@ def _with_rank_of_repetition(root: Candidate, nearby: Sequence[Candidate]) -> Ca
 
 def _same_failure_window(first: Candidate, other: Candidate, evidence: Evidence) -> bool:
     here, there = evidence.lines[first.line], evidence.lines[other.line]
-    if here.stream != there.stream or abs(there.number - here.number) > SAME_STORY:
+    if here.stream != there.stream:
         return False
-    return None in (first.rank, other.rank) or first.rank == other.rank
+    if abs(there.number - here.number) > SAME_STORY:
+        return False
+    return first.rank == other.rank or None in (first.rank, other.rank)
 
 
 def _why_later(root: Candidate, other: Candidate) -> RejectionReason:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from diagnoser.model import Evidence, Line, Progress, Stream, expressions, yaml_loader
 from diagnoser.model.errors import Fault
+from diagnoser.model.evidence import numbers_of
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.logged_errors import is_logged
 from diagnoser.rules.schema import (
@@ -23,7 +24,7 @@ from diagnoser.rules.schema import (
     Specificity,
     example_mistakes,
     located_faults,
-    pattern_mistakes,
+    row_mistakes,
 )
 
 _LONGEST = 1024
@@ -100,7 +101,11 @@ class EndTable:
 
         closing: the line stands where words count that do not say what is over.
         """
-        return self.says_run(body) or (closing and self.says_closing(body))
+        if self.says_run(body):
+            return True
+        if not closing:
+            return False
+        return self.says_closing(body)
 
     def says_run(self, body: str) -> bool:
         """Whether the line says that the run is over, and not in failure."""
@@ -115,7 +120,9 @@ class EndTable:
         return bool(self._part.Match(message(body)))
 
     def _says(self, patterns: Any, body: str) -> bool:
-        return bool(patterns.Match(message(body))) and not self.says_part(body)
+        if not bool(patterns.Match(message(body))):
+            return False
+        return not self.says_part(body)
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
@@ -131,9 +138,9 @@ class EndTable:
 def load(path: str, text: str) -> EndTable:
     """Raises RuleFaults with every fault of the file."""
     table, faults = yaml_loader.read(path, text, _EndRows)
-    for name, row in table.rows.items() if table else ():
-        mistakes = pattern_mistakes((), table.expanded(row.patterns)) if table else ()
-        faults += located_faults(path, text, (((name,), why) for _, why in mistakes))
+    if table:
+        for name, row in table.rows.items():
+            faults += located_faults(path, text, row_mistakes((name,), table.expanded(row.patterns)))
     return EndTable(yaml_loader.sound(table, faults))
 
 
@@ -166,7 +173,7 @@ class _Log:
     @cached_property
     def done(self) -> frozenset[int]:
         """The newest steps that were made."""
-        return frozenset(point.step for point in self.steps[-64:] if point.step is not None)
+        return frozenset(numbers_of(self.steps[-64:]))
 
 
 _Source = Callable[[_Log], CleanEnd | None]
@@ -177,7 +184,7 @@ def find_clean_end(evidence: Evidence, table: EndTable, advanced: Callable[[Line
 
     advanced: whether any step was made after a line.
     """
-    log = _Log(evidence, table, advanced, tuple(point for point in evidence.progress if point.step is not None))
+    log = _Log(evidence, table, advanced, evidence.steps)
     for name, source in _SOURCES.items():
         end = source(log)
         if end is not None:
@@ -189,7 +196,9 @@ def _last_words(log: _Log) -> CleanEnd | None:
     """The newest line after the last step that says that the run is over."""
     traced = log.evidence.traced
     for index, left in _last_lines(log):
-        if index in traced or _is_quoted(log.evidence.lines, index):
+        if index in traced:
+            continue
+        if _is_quoted(log.evidence.lines, index):
             continue
         closing = log.trained and left < _CLOSING
         if log.table.says_end(log.evidence.lines[index].body, closing=closing):
@@ -205,7 +214,11 @@ def _last_lines(log: _Log) -> Iterator[tuple[int, int]]:
     for index in range(len(lines) - 1, -1, -1):
         line = lines[index]
         left = last_numbers[line.stream] - line.number
-        if not line.stream.from_job or left > _LAST_WORDS or line.stream in over:
+        if not line.stream.from_job:
+            continue
+        if left > _LAST_WORDS:
+            continue
+        if line.stream in over:
             continue
         if not (log.advanced(line) or _is_frame(line.body)):
             yield index, left
@@ -218,7 +231,9 @@ def _last_lines(log: _Log) -> Iterator[tuple[int, int]]:
 def _stated_end(log: _Log, index: int) -> CleanEnd:
     """The end that a line states: the process that trained is trusted more than a script around it."""
     body = log.evidence.lines[index].body
-    if voice(body) in _voices(log) or _counts(log, body):
+    if voice(body) in _voices(log):
+        return CleanEnd(index, "the process says so after its last step", Specificity.FAMILY)
+    if _counts(log, body):
         return CleanEnd(index, "the process says so after its last step", Specificity.FAMILY)
     return CleanEnd(index, "the last words of the log say so", Specificity.CLASS)
 
@@ -230,7 +245,9 @@ def _is_frame(body: str) -> bool:
 
 def _is_quoted(lines: Sequence[Line], index: int) -> bool:
     """Whether the line is source code that a traceback quotes, even one that was cut."""
-    return index > 0 and lines[index - 1].body.lstrip().startswith('File "')
+    if index <= 0:
+        return False
+    return lines[index - 1].body.lstrip().startswith('File "')
 
 
 def voice(body: str) -> str:
@@ -278,11 +295,15 @@ def _total(log: _Log) -> CleanEnd | None:
         return None
     last, lines = max(log.steps, key=lambda point: point.line), log.evidence.lines
     index = _index_of(lines, last.line)
-    if index is None or last.step is None:
+    if index is None:
+        return None
+    if last.step is None:
         return None
     if max(log.evidence.last_numbers.values()) - last.line > _LAST_WORDS:
         return None
-    if _raises_after(log.evidence, index) or _in_earlier_epoch(lines[: index + 1]):
+    if _raises_after(log.evidence, index):
+        return None
+    if _in_earlier_epoch(lines[: index + 1]):
         return None
     if _counts_to(lines[index], last.step):
         return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
@@ -302,18 +323,14 @@ def _index_of(lines: Sequence[Line], number: int) -> int | None:
 
 def _at_stated_total(log: _Log, index: int, last: int, total: int) -> CleanEnd | None:
     """The last step, if another one that is printed would be beyond the total."""
-    steps = {point.step for point in log.steps if point.step is not None}
-    if not last <= total < last + max(_interval(steps), 2):
+    if not last <= total < last + max(_interval(numbers_of(log.steps)), 2):
         return None
     return CleanEnd(index, f"step {last} is the last of the {total} that were asked for", Specificity.CLASS)
 
 
 def _counts_to(line: Line, last: int) -> bool:
     """Whether the line counts to the last step, as ``300/300`` does."""
-    for match in _COUNTED.finditer(line.text):
-        if int(match[1]) == int(match[2]) == last:
-            return True
-    return False
+    return any(int(step) == int(total) == last for step, total in _COUNTED.findall(line.text))
 
 
 def _stated_totals(lines: Iterable[Line]) -> set[int]:

@@ -80,7 +80,7 @@ class Engine:
 def _undisputed(hits: list[Hit]) -> list[Hit]:
     """The hits on one line without those of rules that another one of them overrides."""
     overridden = {rule_id for hit in hits for rule_id in hit.rule.overrides}
-    return [hit for hit in hits if hit.rule.id not in overridden] if overridden else hits
+    return [hit for hit in hits if hit.rule.id not in overridden]
 
 
 def _preference(hit: Hit) -> tuple[int, bool, str]:
@@ -102,9 +102,13 @@ class _Surroundings:
     def is_source(self, index: int) -> bool:
         """Frames and code of a traceback: a quoted ``raise ValueError("...")`` is a message that nobody printed."""
         body = self._lines[index].body
-        if not body[:1].isspace() or _GLUED.search(body):
+        if not body[:1].isspace():
             return False
-        return index < self._raised.get(index, -1) or body.lstrip().startswith(_SOURCE)
+        if _GLUED.search(body):
+            return False
+        if index < self._raised.get(index, -1):
+            return True
+        return body.lstrip().startswith(_SOURCE)
 
     def allows(self, rule: Rule, index: int) -> bool:
         """Whether the surroundings of the line are as the rule wants them."""
@@ -129,7 +133,9 @@ class _Surroundings:
 
 
 def _beside(here: Line, there: Line, reach: int) -> bool:
-    return there.stream != here.stream or abs(there.number - here.number) <= reach
+    if there.stream != here.stream:
+        return True
+    return abs(there.number - here.number) <= reach
 
 
 def _literal_set(texts: Iterable[str]) -> Any:
@@ -149,7 +155,9 @@ def _any_matches(patterns: Sequence[str], text: str) -> bool:
 def _hit(rule: Rule, body: str) -> Hit | None:
     """The rule on this body, with what any of its patterns extracts; None when none matches or one vetoes."""
     matches = stated_matches(map(_regex, rule.patterns), body)
-    if not matches or _any_matches(rule.unless, body):
+    if not matches:
+        return None
+    if _any_matches(rule.unless, body):
         return None
     groups: dict[str, str] = {}
     for match in reversed(matches):  # the first one that extracts a name counts

@@ -50,7 +50,9 @@ def _mismatches(rule: Rule, match: Match, engine: Engine, digest: Digester) -> I
 def _extracted(name: str, hit: Hit, evidence: Evidence) -> str | int | None:
     """The field as the rule extracted it, else as the line's prefix gives it."""
     value: str | int | None = getattr(hit, name)
-    if value is not None or name == "gpu":
+    if value is not None:
+        return value
+    if name == "gpu":
         return value
     line = evidence.lines[hit.line]
     return line.known_rank if name == "rank" else line.node

@@ -13,7 +13,7 @@ from diagnoser.model import expressions, yaml_loader
 from diagnoser.model.errors import Fault
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.schema import Mistake, PatternText, Role, located_faults, pattern_mistakes
+from diagnoser.rules.schema import Mistake, PatternText, Role, located_faults, row_mistakes
 from diagnoser.rules.statements import without_advice
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\bcode: (\d+), kind:")
@@ -124,7 +124,7 @@ class ExceptionTable:
         """
         message = without_advice(message[:_LONGEST])
         for context in self._contexts:
-            if kind in context.of and context.holds(message, frames):
+            if context.holds(kind, message, frames):
                 return context.type
         return None
 
@@ -136,7 +136,9 @@ class ExceptionTable:
     def action(self, kind: FailureType, message: str) -> Action | None:
         """What the message asks for, as a file that is cut asks for the one before it; None: what the policy says."""
         for row in self._table.actions:
-            if row.type is kind and _any_of(row.message).search(message[:_LONGEST]):
+            if row.type is not kind:
+                continue
+            if _any_of(row.message).search(message[:_LONGEST]):
                 return row.action
         return None
 
@@ -178,7 +180,9 @@ class ExceptionTable:
 
     def _by_start(self, name: str, message: str) -> FailureType | None:
         """The type where the log was truncated within the name of the class, if only one fits."""
-        if len(name) < _MIN_PREFIX or message.strip():
+        if len(name) < _MIN_PREFIX:
+            return None
+        if message.strip():
             return None
         kinds = {kind for full_name, kind in self._types.items() if full_name.startswith(name)}
         if len(kinds) != 1:
@@ -205,11 +209,13 @@ class ExceptionTable:
 
 class _CompiledContext:
     def __init__(self, context: _Context) -> None:
-        self.type, self.of, self._depth = context.type, context.of, context.depth
+        self.type, self._of, self._depth = context.type, context.of, context.depth
         self._frames, self._message = _any_of(context.frames), _any_of(context.message)
         self._unless = _any_of(context.unless)
 
-    def holds(self, message: str, frames: Sequence[str]) -> bool:
+    def holds(self, kind: FailureType, message: str, frames: Sequence[str]) -> bool:
+        if kind not in self._of:
+            return False
         innermost = frames[-self._depth :]
         if not self._message.search(message) and not any(map(self._frames.search, innermost)):
             return False
@@ -251,5 +257,4 @@ def _mistakes(table: ExceptionRows) -> Iterator[Mistake]:
     for number, context in enumerate(table.contexts):
         lists.append((("contexts", number), (*context.frames, *context.message, *context.unless)))
     for where, patterns in lists:
-        for _, why in pattern_mistakes((), patterns):
-            yield where, why
+        yield from row_mistakes(where, patterns)

@@ -17,7 +17,7 @@ from diagnoser.model import expressions, yaml_loader
 from diagnoser.model.errors import Fault
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.schema import Mistake, PatternRow, PatternText, example_mistakes, located_faults, pattern_mistakes
+from diagnoser.rules.schema import Mistake, PatternRow, PatternText, example_mistakes, located_faults, row_mistakes
 from diagnoser.rules.statements import without_advice
 
 _LONGEST = 2048
@@ -51,8 +51,8 @@ class KeywordClassifier:
 
     def says(self, text: str) -> FailureType | None:
         """The type that the words of a failing exception's message name first in the table; None without any."""
-        entry = self._first(text)
-        return None if entry is None else self._table.keywords[entry].type
+        entries = self._entries(text)
+        return self._table.keywords[min(entries)].type if entries else None
 
     def complains(self, text: str) -> FailureType | None:
         """Like ``says``, for a line that need not be about a failure: calm words clear it."""
@@ -66,15 +66,12 @@ class KeywordClassifier:
         for number, entry in enumerate(self._table.keywords):
             where = f"keywords.{number} ({entry.type})"
             for text in entry.examples.match:
-                if self._is_calm(text) or self._first(text) != number:
+                if self._is_calm(text) or min(self._entries(text), default=-1) != number:
                     messages.append(f"{where}: {text!r} is not named by it")
             for text in entry.examples.no_match:
                 if number in self._entries(text):
                     messages.append(f"{where}: {text!r} hits")
         return [Fault(path, 0, what) for what in messages]
-
-    def _first(self, text: str) -> int | None:
-        return min(self._entries(text), default=None)
 
     def _entries(self, text: str) -> set[int]:
         """Numbers of the entries that match."""
@@ -109,8 +106,6 @@ def load(path: str, text: str) -> KeywordClassifier:
 
 def _mistakes(table: KeywordRows) -> Iterator[Mistake]:
     """The patterns that cannot be used, each with the row that it stands in."""
-    for _, why in pattern_mistakes((), table.expanded(table.calm)):
-        yield ("calm",), why
+    yield from row_mistakes(("calm",), table.expanded(table.calm))
     for number, entry in enumerate(table.keywords):
-        for _, why in pattern_mistakes((), table.expanded(entry)):
-            yield ("keywords", number), why
+        yield from row_mistakes(("keywords", number), table.expanded(entry))

@@ -64,12 +64,16 @@ class LineMatcher:
         if not self._is_anchored(line):
             return None
         matches = stated_matches(self._patterns, line)
-        if not matches or any(pattern.search(line) for pattern in self._unless):
+        if not matches:
+            return None
+        if any(pattern.search(line) for pattern in self._unless):
             return None
         return tuple(_apart(sorted(match.span() for match in matches)))
 
     def _is_anchored(self, text: str) -> bool:
-        return not self._anchors or any(anchor in text for anchor in self._anchors)
+        if not self._anchors:
+            return True
+        return any(anchor in text for anchor in self._anchors)
 
     def search(self, texts: LineTexts, is_over: Callable[[], bool]) -> Iterator[tuple[str, tuple[Span, ...]]]:
         """The lines that match. is_over: whether there is no time left, asked between two searches; raises

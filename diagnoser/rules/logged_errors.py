@@ -40,12 +40,16 @@ def is_logged(evidence: Evidence, index: int, trace: int = -1) -> bool:
     trace: index of the traceback that ends in the line, or -1.
     """
     body = _log_line(evidence, index, trace)
-    return bool(body) and not _FATAL.search(body[:_READ])
+    if not bool(body):
+        return False
+    return not _FATAL.search(body[:_READ])
 
 
 def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
     """Whether the program, where it logs the error of line ``index``, says how it goes on."""
-    return is_logged(evidence, index, trace) and bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
+    if not is_logged(evidence, index, trace):
+        return False
+    return bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
 
 
 def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
@@ -54,7 +58,9 @@ def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
     voice = evidence.lines[index].voice
     for later in range(index + 1, len(evidence.lines)):
         line = evidence.lines[later]
-        if later in traced or line.voice != voice:
+        if later in traced:
+            continue
+        if line.voice != voice:
             continue
         if line.body.strip() and not _is_logger_line(line.body):
             return True
@@ -81,14 +87,17 @@ def _is_logger_line(body: str) -> bool:
 
 def _introduction(evidence: Evidence, trace: Traceback) -> str:
     """The line in front of the first traceback of a chain, by the same rank; "" where there is none."""
-    seen = 0
-    while trace.cause >= 0 and seen < len(evidence.tracebacks):
-        trace, seen = evidence.tracebacks[trace.cause], seen + 1
+    for _ in evidence.tracebacks:
+        if trace.cause < 0:
+            break
+        trace = evidence.tracebacks[trace.cause]
     first = evidence.lines[trace.start]
     if _is_logger_line(first.body):
         return first.body
     for line in reversed(evidence.lines[max(0, trace.start - 4) : trace.start]):
-        if line.voice != first.voice or line.number < first.number - 3:
+        if line.voice != first.voice:
+            continue
+        if line.number < first.number - 3:
             continue
         if line.body.strip():
             return line.body

@@ -67,21 +67,29 @@ class NodeFaultTable:
     def explains(self, fault: FailureType, node: str, failure: Failure) -> bool:
         """Whether a fault of this type on ``node`` can be the cause of the failure."""
         explained = self.faults.get(fault)
-        if explained is None or not _covers(explained, failure):
+        if explained is None:
+            return False
+        if not _covers(explained, failure):
             return False
         if failure.node in (None, node):
             return True
-        return failure.type in self.elsewhere and failure.blame is not Blame.SELF
+        if failure.type not in self.elsewhere:
+            return False
+        return failure.blame is not Blame.SELF
 
     def proves(self, fault: FailureType) -> bool:
         """Whether a fault of this type justifies taking its node out."""
-        return fault in self.faults and self.faults[fault].proof
+        if fault not in self.faults:
+            return False
+        return self.faults[fault].proof
 
 
 def _covers(explained: Explained, failure: Failure) -> bool:
     if failure.decided_by in explained.deciders:
         return True
-    return failure.type in explained.types and failure.blame is not Blame.ALL
+    if failure.type not in explained.types:
+        return False
+    return failure.blame is not Blame.ALL
 
 
 def load(path: str, text: str, ruleset: RuleSet) -> NodeFaultTable:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from diagnoser.model import Evidence, Line, Mark
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.candidate_sources import of_words
 from diagnoser.rules.keyword_classifier import KeywordClassifier
-from diagnoser.rules.schema import Role, Specificity
+from diagnoser.rules.schema import Role
 
 _WAITING = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR, FailureType.CONNECTION_ERROR})
 """What ranks report because another did not arrive: it tells of the waiting, not of what led to it."""
@@ -64,7 +65,9 @@ def _window(candidates: Sequence[Candidate], evidence: Evidence) -> _Window | No
     reports = []
     for candidate in candidates:
         line = evidence.lines[candidate.line]
-        if candidate.type not in _WAITING or line.time <= 0:
+        if candidate.type not in _WAITING:
+            continue
+        if line.time <= 0:
             continue
         waited = _waited(line.body)
         if waited >= _SHORTEST:
@@ -92,28 +95,26 @@ def _from_words(
     if not any(0 < point.time < window.begin for point in evidence.progress):
         return  # the first collective of all: what is printed at the start of a run is no fault
     for index, line in enumerate(evidence.lines):
-        if index in covered or line.time not in window:
+        if index in covered:
+            continue
+        if line.time not in window:
             continue
         kind = _complaint(line, keywords)
         if kind is not None and _is_device(kind):
-            yield Candidate(
-                line=index,
-                type=kind,
-                role=Role.ROOT,
-                by="heuristic:words",
-                why="its words speak of a fault at the moment from which a collective waited until it timed out",
-                specificity=Specificity.WORD,
-                rank=line.known_rank,
-                precursor=True,
-            )
+            why = "its words speak of a fault at the moment from which a collective waited until it timed out"
+            yield replace(of_words(index, line, kind, why), precursor=True)
 
 
 def _complaint(line: Line, keywords: KeywordClassifier) -> FailureType | None:
     """What a line complains of; None for one in a calm voice."""
-    if line.mark is not Mark.SEVERITY or _CALM.search(line.body):
+    if line.mark is not Mark.SEVERITY:
+        return None
+    if _CALM.search(line.body):
         return None
     return keywords.says(line.body)
 
 
 def _is_device(kind: FailureType) -> bool:
-    return category_of(kind) is Category.INFRASTRUCTURE and kind not in _WAITING | _NO_DEVICE
+    if category_of(kind) is not Category.INFRASTRUCTURE:
+        return False
+    return kind not in _WAITING | _NO_DEVICE

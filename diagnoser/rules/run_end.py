@@ -34,14 +34,18 @@ def resolve_attempts(candidate_set: CandidateSet, evidence: Evidence) -> None:
     Restarts inside a launch (torchelastic) are no new launch: there later failures often bury the first.
     """
     lines = evidence.lines
-    faults = candidate_set.lines_of(_IS_FAULT)
-    outcomes = faults + candidate_set.lines_of(_IS_END)
+    faults = candidate_set.where(_IS_FAULT)
+    outcomes = faults + candidate_set.where(_IS_END)
     for before, launch in reversed(list(pairwise(_launches(evidence)))):
         if not is_after(lines[launch], lines[before]).after:
             continue  # nodes that print no times come up together
-        if max(faults, default=launch) > launch and any(before < line < launch for line in outcomes):
+        if _is_before(launch, faults) and any(before < c.line < launch for c in outcomes):
             candidate_set.dismiss_before(launch)
             return
+
+
+def _is_before(line: int, candidates: Sequence[Candidate]) -> bool:
+    return any(c.line > line for c in candidates)
 
 
 def _launches(evidence: Evidence) -> list[int]:
@@ -68,6 +72,12 @@ class RunTimeline:
     begins: Sequence[int] = ()
     diverged: bool = False
 
+    def survived(self, candidate: Candidate) -> bool:
+        """Whether the candidate is a failure after which training went on."""
+        if candidate.precursor or candidate.names_no_failure:
+            return False
+        return self.recovered(candidate)
+
 
 def resolve_end(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """A run that completed, or was ordered to stop, explains what follows; a completed run also what precedes.
@@ -84,9 +94,10 @@ def _resolve_earlier_ends(candidate_set: CandidateSet, begins: Sequence[int]) ->
 
     A job that was preempted or cancelled and then completed in the same log keeps the former as its outcome.
     """
+    ends, failing = candidate_set.where(_IS_END), candidate_set.where(_IS_FAILING)
     for launch, begin in reversed(list(pairwise([0, *begins]))):
-        before = {c.type for c in candidate_set.open if launch <= c.line < begin and c.is_end}
-        after = {c.type for c in candidate_set.open if c.line >= begin and c.is_failing}
+        before = {c.type for c in ends if launch <= c.line < begin}
+        after = {c.type for c in failing if c.line >= begin}
         if before and after - ({FailureType.COMPLETED} - before):
             candidate_set.dismiss_before(begin)
             return
@@ -95,7 +106,7 @@ def _resolve_earlier_ends(candidate_set: CandidateSet, begins: Sequence[int]) ->
 def _resolve_completed(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Believe the last clean end, unless a reason speaks against it."""
     _dismiss_survived_ends(candidate_set, run)
-    completed = list(filter(_IS_COMPLETED, candidate_set.open))
+    completed = candidate_set.where(_IS_COMPLETED)
     if not completed:
         return
     end = _CleanEnd(completed[-1], run, run.evidence.traced, again=run.recovered(completed[-1]))
@@ -116,8 +127,8 @@ def _says_completed(candidate: Candidate) -> bool:
 
 def _dismiss_survived_ends(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """A clean end after which training went on ended another run, where something came of the one that follows."""
-    survived = list(filter(run.recovered, filter(_IS_COMPLETED, candidate_set.open)))
-    if survived and max(candidate_set.lines_of(_IS_FAILING)) > survived[-1].line:
+    survived = list(filter(run.recovered, candidate_set.where(_IS_COMPLETED)))
+    if survived and _is_before(survived[-1].line, candidate_set.where(_IS_FAILING)):
         candidate_set.dismiss_before(survived[-1].line + 1)
 
 
@@ -140,34 +151,50 @@ class _CleanEnd:
 
     def is_belied_by(self, other: Candidate) -> bool:
         """Whether a failure before the end shows that its words are those of a script that prints them in any case."""
-        if other.line >= self.line or other.logged or other.names_no_failure:
+        if other.line >= self.line:
             return False
-        near = self.line - other.line <= SAME_STORY
+        if other.logged:
+            return False
+        if other.names_no_failure:
+            return False
+        near, vague = self.line - other.line <= SAME_STORY, self.candidate.is_vague
         if self.candidate.is_by_rule:
-            return self.candidate.is_vague and near and other.is_fault
+            return vague and near and other.is_fault
         if other.exit:
             return True
         if other.role not in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER):
             return False
-        return self.candidate.is_vague or (near and other.raised)
+        return vague or (near and other.raised)
 
     def is_outlived_by(self, other: Candidate) -> bool:
         """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves
         nothing of this one."""
-        if not other.is_fault or not other.raised or other.logged:
+        if not other.is_fault:
+            return False
+        if not other.raised:
+            return False
+        if other.logged:
             return False
         line, last = self.run.evidence.lines[other.line], self.run.evidence.lines[self.line]
-        if line.stream == last.stream or line.rank == last.rank or min(line.rank, last.rank) < 0:
+        if line.stream == last.stream:
+            return False
+        if line.rank == last.rank:
+            return False
+        if min(line.rank, last.rank) < 0:
             return False
         return not spoke_on(self.run.evidence, other.line, self.traced)
 
     def is_contradicted_by(self, other: Candidate) -> bool:
         """Whether the candidate shows that the job failed after all, or that another one followed in the same log."""
-        if other.line < self.line or not other.is_failing:
+        if other.line < self.line:
+            return False
+        if not other.is_failing:
             return False
         if self.again:
             return True
-        if other is self.candidate or _is_of_leaving_peer(other):
+        if other is self.candidate:
+            return False
+        if _is_of_leaving_peer(other):
             return False
         if other.logged and spoke_on(self.run.evidence, other.line, self.traced):
             return False  # the program caught it
@@ -178,7 +205,9 @@ class _CleanEnd:
         end of one, its cancellation, or a line that one printed."""
         if "all" not in self.candidate.explains:
             return False
-        if other.exit or (other.type is FailureType.CANCELLED and other.role is Role.SYMPTOM):
+        if other.exit:
+            return True
+        if other.type is FailureType.CANCELLED and other.role is Role.SYMPTOM:
             return True
         lines = self.run.evidence.lines
         return min(lines[other.line].task, lines[self.line].task) >= 0
@@ -186,18 +215,22 @@ class _CleanEnd:
 
 def _is_of_leaving_peer(candidate: Candidate) -> bool:
     """Whether it is an error of a peer when the first ones exit."""
-    return candidate.type in LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised
+    if candidate.type not in LEAVING:
+        return False
+    if candidate.role is not Role.SYMPTOM:
+        return False
+    return not candidate.raised
 
 
 def _resolve_ordered(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Believe that the run was ordered to stop, unless a failure led to the order or the run went on."""
-    ordered = [c for c in candidate_set.open if c.is_end and not c.is_completed]
+    ordered = candidate_set.where(lambda c: c.is_end and not c.is_completed)
     if not ordered:
         return
     first, last = ordered[0], ordered[-1]
-    if any(_led_to(c, first, run.evidence) for c in candidate_set.open):
-        candidate_set.dismiss(RejectionReason.LATER, lambda c: c in ordered)
-    elif run.recovered(last) and any(_comes_after(c, last) for c in candidate_set.open):
+    if candidate_set.has(lambda c: _led_to(c, first, run.evidence)):
+        candidate_set.dismiss(RejectionReason.LATER, ordered.__contains__)
+    elif run.recovered(last) and candidate_set.has(lambda c: _comes_after(c, last)):
         candidate_set.dismiss_before(last.line + 1)
     else:
         candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.line > first.line)
@@ -208,12 +241,18 @@ def _comes_after(candidate: Candidate, end: Candidate) -> bool:
     itself took the nodes away, which is what its attempt ended of."""
     if candidate.line <= end.line:
         return False
-    return candidate.is_fault or (candidate.is_end and end.specificity < Specificity.CODE)
+    if candidate.is_fault:
+        return True
+    if not candidate.is_end:
+        return False
+    return end.specificity < Specificity.CODE
 
 
 def _led_to(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
     """Whether a failure that may have come before an ordered end is the reason for it."""
-    if candidate.names_no_failure or not candidate.is_failing:
+    if candidate.names_no_failure:
+        return False
+    if not candidate.is_failing:
         return False
     if candidate.role is Role.SYMPTOM and end.type is FailureType.PREEMPTED:
         return False

@@ -281,6 +281,12 @@ def pattern_mistakes(where: tuple[str | int, ...], patterns: Iterable[str]) -> I
             yield (*where, index), why
 
 
+def row_mistakes(where: tuple[str | int, ...], patterns: Iterable[str]) -> Iterator[Mistake]:
+    """The same for a row whose patterns the file does not list one by one."""
+    for _, why in pattern_mistakes((), patterns):
+        yield where, why
+
+
 def example_mistakes(examples: TextExamples, says: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """(``match`` or ``no_match``, text) of each example that does not hold. says: whether the table matches a text."""
     for name, wanted in (("match", True), ("no_match", False)):

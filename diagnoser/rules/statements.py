@@ -89,7 +89,9 @@ def _items_of_advice(lines: Sequence[Line]) -> Iterator[int]:
 
 
 def _may_be_item(body: str) -> bool:
-    return not body.strip() or bool(_ITEM.match(body))
+    if not body.strip():
+        return True
+    return bool(_ITEM.match(body))
 
 
 def _without_repetitions(evidence: Evidence) -> Evidence:

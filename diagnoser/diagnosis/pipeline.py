@@ -18,7 +18,7 @@ from diagnoser.localize import (
     suspect_nodes,
 )
 from diagnoser.localize.exit_reports import ExitTable
-from diagnoser.localize.hang_detection import Patience, Silence, patience
+from diagnoser.localize.hang_detection import ExpectedSilence, Silence, expected_silence
 from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import (
     MISMATCHED_COLLECTIVES,
@@ -103,7 +103,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, silence)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
-        diagnosis = replace(diagnosis, rollback=rollback.find(series, facts.events, facts.earlier_checkpoints))
+        diagnosis = replace(diagnosis, rollback=rollback.find_rollback(series, facts.events, facts.earlier_checkpoints))
     diagnosis = replace(diagnosis, doubts=doubts(diagnosis, causal, {**facts.job.rank_nodes, **evidence.rank_nodes}))
     if hang:
         diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None)
@@ -119,16 +119,16 @@ def _with_checkpoint(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     return replace(diagnosis, rollback=Rollback(saved.path, saved.step, verified=True)) if saved else diagnosis
 
 
-def patience_with(evidence: Evidence, known: Baseline) -> Patience | None:
+def expected_silence_with(evidence: Evidence, known: Baseline) -> ExpectedSilence | None:
     """How long a run that is still open may be silent now; needs no rules. known: the clean runs of its family."""
     evidence = clock_skew.corrected(evidence)
     begins = launches.starts(evidence, ())
-    return patience(launches.around(evidence, begins, len(evidence.lines)).evidence, known)
+    return expected_silence(launches.around(evidence, begins, len(evidence.lines)).evidence, known)
 
 
 def _silence(evidence: Evidence, facts: Facts, begins: Sequence[int], quiet: float) -> Silence | None:
     newest = launches.around(evidence, begins, len(evidence.lines)).evidence
-    limit = patience(newest, facts.baseline)
+    limit = expected_silence(newest, facts.baseline)
     return limit.silence(quiet) if limit else None
 
 
@@ -164,12 +164,12 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
         return verdict.Localization(slow=slow)
     alike = _alike(causal)
     rank, node = _place_root(evidence, causal, root, launch, alone=len(alike) <= 1)
-    blamed = suspect_nodes.Blamed(str(root.blame), rank, node, root.why)
+    blamed = suspect_nodes.RootBlame(str(root.blame), rank, node, root.why)
     absent = _absent(evidence, causal, root, launch)
     absent_nodes: tuple[str | None, ...] = ()
     if absent:
         absent_nodes = _nodes_of(absent, launch)
-        blamed = suspect_nodes.Blamed(str(root.blame), None, None, root.why)  # not those who waited
+        blamed = suspect_nodes.RootBlame(str(root.blame), None, None, root.why)  # not those who waited
     if absent and len(absent.ranks) == 1:
         rank, node = absent.ranks[0], absent_nodes[0] or node
     if category_of(root.type) in (Category.SCRIPT, Category.NONE):
@@ -182,7 +182,8 @@ def _place_root(
     evidence: Evidence, causal: CausalResult, root: Candidate, launch: ranks.LauncherTopology, *, alone: bool
 ) -> tuple[int | None, str | None]:
     """Rank and node of the root. alone: no other rank reports the same failure."""
-    rank, node = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=alone)
+    spot = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=alone)
+    rank, node = spot.rank, spot.node
     if root.blame is Blame.SELF and root.node and not ranks.is_address(root.node):
         node = root.node  # the line names the node that is at fault, wherever it was printed
     if rank is None and root.exit:

@@ -39,9 +39,8 @@ class LogAnalyzer:
         that is read after the end.
         """
         quiet = None
-        if now is not None:
-            ended = any(event.kind in ENDS for event in facts.events)
-            quiet = None if ended else now - (facts.failed[1] or _newest_time(log.evidence, now))
+        if now is not None and not any(event.kind in ENDS for event in facts.events):
+            quiet = now - (facts.failed[1] or _newest_time(log.evidence, now))
         verdict = self.diagnose_with_node_logs(log.evidence, facts, quiet)
         return baseline.apply_baseline(
             verdict, log.digest, facts.baseline, lambda evidence: self.diagnose_with_node_logs(evidence, facts, quiet)
@@ -50,12 +49,7 @@ class LogAnalyzer:
     def diagnose_with_node_logs(self, evidence: Evidence, facts: Facts, quiet: float | None = None) -> Diagnosis:
         """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""
         alone = pipeline.diagnose(evidence, facts, self.knowledge, quiet)
-        fault_lines = (
-            line
-            for node in dict.fromkeys(facts.nodes)
-            for line in node_logs.fault_lines(node, facts.node_logs.get(node, ()))
-        )
-        weighed = node_logs.weighed_lines(evidence, fault_lines, facts.failed)
+        weighed = node_logs.weighed_faults(evidence, facts)
         verdict = node_faults.apply_node_logs(alone, weighed, facts, self.knowledge)
         by_scheduler = node_faults.scheduler_proofs(alone, facts, self.knowledge)
         return replace(verdict, proofs=(*verdict.proofs, *by_scheduler))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from diagnoser.compress import AttemptLog, Compressor, read_pieces
-from diagnoser.diagnosis.garbage import collection_paused
+from diagnoser.diagnosis.gc_pause import collection_paused
 from diagnoser.model import AttemptKey
 from diagnoser.ports import LogStore
 

@@ -44,10 +44,8 @@ _CLOCKS = 10.0
 """Seconds by which the clocks of the service and of the ranks may differ."""
 _ZONE = 900.0
 """Time zones differ by multiples of this."""
-_MITIGATION = {
-    True: "Mend the order of the collectives in the training script: some ranks call others than the rest.",
-    False: "Look at the stack of the named rank, and check its node, before the job is submitted again.",
-}
+_MEND_SCRIPT = "Mend the order of the collectives in the training script: some ranks call others than the rest."
+_CHECK_NODE = "Look at the stack of the named rank, and check its node, before the job is submitted again."
 
 
 def fresh(evidence: Evidence, facts: Facts, advanced: float | None = None) -> list[RuntimeFile]:
@@ -66,15 +64,24 @@ def _last_step(evidence: Evidence, facts: Facts) -> float:
     """By the service's clock: its newest line was printed when it was received, in whatever time zone."""
     newest = max((line.time for line in evidence.lines), default=0.0)
     received = facts.last_line or facts.failed[1]
-    zone = _ZONE * round((received - newest) / _ZONE) if received and newest else 0.0
-    return max((point.time for point in evidence.progress), default=0.0) + zone
+    last = max((point.time for point in evidence.progress), default=0.0)
+    if not received:
+        return last
+    if not newest:
+        return last
+    return last + _ZONE * round((received - newest) / _ZONE)
 
 
 def vouched_first(files: Iterable[RuntimeFile]) -> list[RuntimeFile]:
     """Without those of the job's own credential where an agent took the same of that rank."""
     every = list(files)
-    taken = {(file.kind, file.rank) for file in every if file.provenance is Provenance.RUNTIME}
-    return [file for file in every if file.provenance is Provenance.RUNTIME or (file.kind, file.rank) not in taken]
+    taken = {(file.kind, file.rank) for file in filter(_is_vouched, every)}
+    return [file for file in every if _is_vouched(file) or (file.kind, file.rank) not in taken]
+
+
+def _is_vouched(file: RuntimeFile) -> bool:
+    """Whether an agent took the dump."""
+    return file.provenance is Provenance.RUNTIME
 
 
 def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> HangReport | None:
@@ -87,20 +94,27 @@ def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> H
 
 
 def _taken_on(files: Iterable[RuntimeFile]) -> dict[int, str]:
-    vouched = (file for file in files if file.provenance is Provenance.RUNTIME)
-    return {file.rank: file.node for file in vouched if file.rank >= 0 and file.node}
+    return {file.rank: file.node for file in filter(_is_vouched, files) if file.rank >= 0 and file.node}
 
 
 def confirmed(quiet: Silence | None, hang: HangReport | None) -> Silence | None:
     """A silence in which the dumps show who is waited for is a hang, however short it is. In a stage whose length
     nobody knows that rank may evaluate, save or build an index alone: there only what no work explains shortens it."""
-    if not (quiet and hang and _is_sure(hang)):
+    if quiet is None:
         return quiet
-    return replace(quiet, confirmed=True) if quiet.known or hang.suspects[0].kind in _NO_WORK else quiet
+    if hang is None:
+        return quiet
+    if not _is_sure(hang):
+        return quiet
+    if quiet.known:
+        return replace(quiet, confirmed=True)
+    if hang.suspects[0].kind in _NO_WORK:
+        return replace(quiet, confirmed=True)
+    return quiet
 
 
 def _is_sure(hang: HangReport) -> bool:
-    return bool(hang.suspects) and hang.suspects[0].score >= _SURE
+    return any(suspect.score >= _SURE for suspect in hang.suspects[:1])
 
 
 def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], *, running: bool) -> Diagnosis:
@@ -112,35 +126,38 @@ def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], 
     diagnosis = replace(diagnosis, hang=findings(hang, len(files)))
     if not running:
         diagnosis = _hung_in_silence(diagnosis, hang)
-    stands_still = diagnosis.outcome is Outcome.HUNG or diagnosis.type is not _T.UNKNOWN
-    if not hang.suspects or diagnosis.type not in _UNDECIDED or not stands_still:
+    if not hang.suspects:
         return diagnosis
-    provenance = _provenance(files)
-    first = hang.suspects[0]
+    if diagnosis.type not in _UNDECIDED:
+        return diagnosis
+    if diagnosis.type is _T.UNKNOWN and diagnosis.outcome is not Outcome.HUNG:
+        return diagnosis  # it need not stand still
+    provenance, first = _provenance(files), hang.suspects[0]
     located = replace(
         diagnosis,
         root_cause=_root_cause(diagnosis.root_cause, first, provenance),
         evidence=(*diagnosis.evidence, *(_cited(suspect, provenance) for suspect in hang.suspects[:_NAMED])),
-        nodes=() if first.kind in _OWN_CODE else _suspect_nodes(hang.suspects, diagnosis.nodes),
-        mitigation=_MITIGATION[first.kind in _OWN_CODE],
     )
     if first.kind in _OWN_CODE:
-        return _decided(located, _T.RUNTIME_ERROR, MISMATCHED_COLLECTIVES, first)
+        blamed = replace(located, nodes=(), mitigation=_MEND_SCRIPT)
+        return _decided(blamed, _T.RUNTIME_ERROR, MISMATCHED_COLLECTIVES, first)
+    blamed = replace(located, nodes=_suspect_nodes(hang.suspects, diagnosis.nodes), mitigation=_CHECK_NODE)
     if diagnosis.type is _T.UNKNOWN:
-        return _decided(located, _T.NCCL_TIMEOUT_ERROR, WAITING_RANKS, first)
-    return located
+        return _decided(blamed, _T.NCCL_TIMEOUT_ERROR, WAITING_RANKS, first)
+    return blamed
 
 
 def _hung_in_silence(diagnosis: Diagnosis, hang: HangReport) -> Diagnosis:
     """A log that just stops is one of a hang where the dumps are sure of who is waited for."""
-    unknown = diagnosis.type is _T.UNKNOWN and diagnosis.outcome is Outcome.UNKNOWN
-    return replace(diagnosis, outcome=Outcome.HUNG) if unknown and _is_sure(hang) else diagnosis
+    is_unknown = (diagnosis.type, diagnosis.outcome) == (_T.UNKNOWN, Outcome.UNKNOWN)
+    if is_unknown and _is_sure(hang):
+        return replace(diagnosis, outcome=Outcome.HUNG)
+    return diagnosis
 
 
 def _provenance(files: Iterable[RuntimeFile]) -> Provenance:
     """The job's where it took any of the dumps itself."""
-    vouched = all(file.provenance is Provenance.RUNTIME for file in files)
-    return Provenance.RUNTIME if vouched else Provenance.JOB
+    return Provenance.RUNTIME if all(map(_is_vouched, files)) else Provenance.JOB
 
 
 def findings(hang: HangReport, files: int) -> HangFindings:
@@ -169,7 +186,8 @@ def _cited(suspect: HangSuspect, provenance: Provenance) -> EvidenceLine:
 
 
 def _sentence(suspect: HangSuspect) -> str:
-    return f"rank {suspect.rank}{f' on {suspect.node}' if suspect.node else ''}: {suspect.why}"
+    where = f" on {suspect.node}" if suspect.node else ""
+    return f"rank {suspect.rank}{where}: {suspect.why}"
 
 
 def _source(suspect: HangSuspect) -> str:

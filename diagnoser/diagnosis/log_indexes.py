@@ -13,7 +13,7 @@ import structlog
 from diagnoser.compress import AttemptLog
 from diagnoser.compress.delta import Delta
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.garbage import collection_paused
+from diagnoser.diagnosis.gc_pause import collection_paused
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
@@ -88,7 +88,9 @@ class LogIndexes:
         known = self._kept.get(key)
         if key not in self._behind:
             is_fresh = known is not None and (known.revision == revision or self._clock() < known.expires)
-            if is_fresh or await self._logs.store.stored_size(key) <= READ_AT_ONCE:
+            if is_fresh:
+                return await self.load(key)
+            if await self._logs.store.stored_size(key) <= READ_AT_ONCE:
                 return await self.load(key)
         if key not in self._behind:  # nor has it been since
             task = asyncio.create_task(self._read(key))
@@ -114,12 +116,11 @@ class LogIndexes:
         return revision
 
     async def _revision(self, key: AttemptKey) -> int:
-        attempts = await self._store.attempts(key.job)
-        revision = next((attempt.revision for attempt in attempts if attempt.key == key), None)
-        if revision is None:
-            raise NotFound(f"job {key.job!r} has no attempt {key.number}")
-        self._revisions[key] = self._clock(), revision
-        return revision
+        for attempt in await self._store.attempts(key.job):
+            if attempt.key == key:
+                self._revisions[key] = self._clock(), attempt.revision
+                return attempt.revision
+        raise NotFound(f"job {key.job!r} has no attempt {key.number}")
 
     async def _index(self, key: AttemptKey, revision: int) -> IndexedLog:
         started = self._clock()
@@ -148,9 +149,11 @@ def _indexed(log: AttemptLog) -> tuple[LogIndex, int]:
 
 def _size(log: AttemptLog) -> int:
     """Of its index, too, which has the text once more."""
-    shares = log.delta.shares.values()
-    text = sum(len(row.text) for share in shares for row in share.rows.values())
-    return 2 * text + ITEM_BYTES * sum(len(share.rows) + len(share.points) for share in shares)
+    size = 0
+    for share in log.delta.shares.values():
+        size += ITEM_BYTES * (len(share.rows) + len(share.points))
+        size += 2 * sum(len(row.text) for row in share.rows.values())
+    return size
 
 
 @dataclass(frozen=True, slots=True)

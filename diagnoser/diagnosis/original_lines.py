@@ -4,12 +4,13 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from diagnoser.compress.raw_chunks import unpack
 from diagnoser.compress.segments import NumberedLine, lines_of, read_segment, stream_order
-from diagnoser.model import AttemptKey, Stream
+from diagnoser.model import AttemptKey, LineBlock, Stream
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import Archive, ArchivedSegment, Store
+from diagnoser.ports import Archive, Store, StoredPiece
 
 WINDOW_LINES = 5_000
 """Most lines of a window."""
@@ -93,9 +94,7 @@ class OriginalLines:
             pieces = await self.store.raw_pieces(attempt, _PIECES_BYTES, after)
             if not pieces:
                 break
-            blocks = await asyncio.to_thread(
-                lambda data: [b for d in data for b in unpack(d)], [p.data for p in pieces]
-            )
+            blocks = await asyncio.to_thread(_unpacked, pieces)
             lines |= _wanted(lines_of(blocks, stream, min(wanted), max(wanted)), wanted)
             after = pieces[-1].id
         return lines
@@ -110,15 +109,14 @@ class OriginalLines:
         for start in range(0, len(segments), _READ_AT_ONCE):
             if len(lines) == len(wanted):
                 break
-            read = (_read(archive, segment) for segment in segments[start : start + _READ_AT_ONCE])
-            for data in await asyncio.gather(*read):
-                if data is not None:
-                    lines |= _wanted(await asyncio.to_thread(_lines_in, data, stream, first, last), wanted)
+            read = (archive.get(part.key, part.start, part.size) for part in segments[start : start + _READ_AT_ONCE])
+            for data in filter(None, await asyncio.gather(*read)):
+                lines |= _wanted(await asyncio.to_thread(_lines_in, data, stream, first, last), wanted)
         return lines
 
 
-async def _read(archive: Archive, segment: ArchivedSegment) -> bytes | None:
-    return await archive.get(segment.key, segment.start, segment.size)
+def _unpacked(pieces: Iterable[StoredPiece]) -> list[LineBlock]:
+    return list(chain.from_iterable(unpack(piece.data) for piece in pieces))
 
 
 def _lines_in(data: bytes, stream: Stream, first: int, last: int) -> list[NumberedLine]:

@@ -1,9 +1,10 @@
 """Where a running attempt stands, by the end of its log: a page of many runs must not read whole logs."""
 
 import asyncio
+import math
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 import structlog
@@ -61,10 +62,10 @@ class RunStatuses:
             self._known.popitem(last=False)
 
     def _is_fresh(self, key: AttemptKey, revision: int, now: float) -> bool:
-        if key not in self._known:
-            return False
-        _, known, read = self._known[key]
-        return revision == known or 0 <= now - read < FRESH_SECONDS
+        _, known, read = self._known.get(key, (None, -1, -math.inf))
+        if revision == known:
+            return True
+        return 0 <= now - read < FRESH_SECONDS
 
     def _read(self, newest: dict[AttemptKey, list[StoredPiece]]) -> dict[AttemptKey, RunStatus]:
         statuses = {}
@@ -84,8 +85,11 @@ def run_status(delta: Delta) -> RunStatus:
     lines = [line for line in digest.lines if line.stream.from_job]
     last = max(lines, key=lambda line: (line.received, line.time, line.number), default=None)
     points = sorted(digest.progress, key=lambda point: (point.received, point.time, point.line))
-    stage = points[-1].stage if points else digest.phases[-1].stage if digest.phases else None
-    status = RunStatus(stage=stage, last_line=last.text[:_CHARS] if last else "")
+    status = RunStatus(last_line=last.text[:_CHARS] if last else "")
+    if points:
+        status = replace(status, stage=points[-1].stage)
+    elif digest.phases:
+        status = replace(status, stage=digest.phases[-1].stage)
     steps = [point for point in points if point.stage is Stage.TRAIN and point.step is not None]
     if not steps:
         return status
@@ -95,7 +99,7 @@ def run_status(delta: Delta) -> RunStatus:
         step=newest.step,
         total=_total(newest, delta),
         loss=newest.loss,
-        step_seconds=newest.step_seconds if newest.step_seconds is not None else _pace(steps),
+        step_seconds=_pace(steps) if newest.step_seconds is None else newest.step_seconds,
         tokens_per_second=newest.tokens_per_second,
         at=newest.received or newest.time,
     )
@@ -104,27 +108,31 @@ def run_status(delta: Delta) -> RunStatus:
 def _total(point: Progress, delta: Delta) -> int | None:
     """The step at which the run ends, where the line counts its steps as ``7/12`` or ``7 of 12``."""
     count = re.compile(rf"(?<![\d.]){point.step}(?: */ *| of )(\d{{1,12}})(?![\d.])")
-    texts = (share.points[point.line].line for share in delta.shares.values() if point.line in share.points)
-    totals = [int(match[1]) for text in texts if (match := count.search(text.decode("utf-8", "replace")))]
-    return max(totals, default=None)
+    totals = []
+    for share in delta.shares.values():
+        if point.line in share.points:
+            totals += count.findall(share.points[point.line].line.decode("utf-8", "replace"))[:1]
+    return max(map(int, totals), default=None)
 
 
 def _pace(steps: Sequence[Progress]) -> float | None:
     """Seconds a step by the times of the lines of the rank that printed the newest one."""
-    own = [point for point in steps if point.rank == steps[-1].rank]
-    first, last = own[0], own[-1]
-    done = (last.step or 0) - (first.step or 0)
-    seconds = last.time - first.time
-    return seconds / done if done > 0 and seconds > 0 else None
+    last = steps[-1]
+    first = next(point for point in steps if point.rank == last.rank)
+    done, seconds = (last.step or 0) - (first.step or 0), last.time - first.time
+    if min(done, seconds) <= 0:
+        return None
+    return seconds / done
 
 
 def _completed(status: RunStatus, earlier: RunStatus) -> RunStatus:
     """What the newest lines leave open, as it was before. A step belongs with its loss and its time."""
-    if status.step is None:
-        kept: Collection[str] = [field.name for field in fields(RunStatus)]
-    elif earlier.step is not None and status.step >= earlier.step:
-        kept = ("stage", "total", "step_seconds", "tokens_per_second", "last_line")
-    else:
-        return status
-    empty = ("", None, 0.0)
-    return replace(status, **{name: getattr(earlier, name) for name in kept if getattr(status, name) in empty})
+    names = {field.name for field in fields(RunStatus)}
+    if status.step is not None:
+        if earlier.step is None:
+            return status
+        if status.step < earlier.step:
+            return status
+        names -= {"step", "loss", "at"}
+    missing = {name for name in names if getattr(status, name) in ("", None, 0.0)}
+    return replace(status, **{name: getattr(earlier, name) for name in missing})

@@ -39,6 +39,15 @@ class CausalResult:
     def symptoms(self) -> tuple[Candidate, ...]:
         return tuple(other for other, why in self.rejected if why is RejectionReason.EXPLAINED)
 
+    @property
+    def rival_types(self) -> frozenset[FailureType]:
+        """Types of other roots, against which nothing speaks but their place or their words."""
+        types = set[FailureType]()
+        for other, why in self.rejected:
+            if other.is_root and why in (RejectionReason.LATER, RejectionReason.VAGUE):
+                types.add(other.type)
+        return frozenset(types - {self.root.type}) if self.root else frozenset()
+
 
 def decide(
     evidence: Evidence,

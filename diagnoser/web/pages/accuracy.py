@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from fastapi import Depends, Response
 
-from diagnoser.accuracy import judged
+from diagnoser.accuracy import feedback_accuracy
 from diagnoser.model import CaseReplay
 from diagnoser.web.http.authentication import Provided, may_read
 from diagnoser.web.http.routing import Router
@@ -31,9 +31,9 @@ async def accuracy_page(services: Provided, pages: Drawn) -> Response:
     replays = await services.store.replays(REPLAYS)
     latest = replays[0] if replays else None
     now = services.clock()
-    since = judged.week_of(now) - (WEEKS - 1) * judged.WEEK
+    since = feedback_accuracy.week_of(now) - (WEEKS - 1) * feedback_accuracy.WEEK
     judgements = await services.store.judgements(since, JUDGEMENTS)
-    weeks = judged.by_week(judgements, now, WEEKS)
+    weeks = feedback_accuracy.by_week(judgements, now, WEEKS)
     wrong = [outcome for outcome in reversed(latest.outcomes) if not outcome.is_right] if latest else []
     return pages.draw(
         "accuracy.html",
@@ -47,9 +47,9 @@ async def accuracy_page(services: Provided, pages: Drawn) -> Response:
         is_cut=len(judgements) == JUDGEMENTS,
         weeks=weeks,
         most_judged=max(week.judged for week in weeks),
-        kinds=judged.by_kind(judgements),
-        corrected=judged.most_corrected(judgements, CORRECTED),
-        confusions=judged.confusions(judgements, CORRECTED),
+        kinds=feedback_accuracy.by_kind(judgements),
+        corrected=feedback_accuracy.most_corrected(judgements, CORRECTED),
+        confusions=feedback_accuracy.confusions(judgements, CORRECTED),
     )
 
 

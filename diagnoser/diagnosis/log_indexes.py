@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.compress.delta import Delta
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -17,8 +18,6 @@ from diagnoser.diagnosis.gc_pause import collection_paused
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import Store
-from diagnoser.ports.work import JobStore
 
 BYTES_KEPT = 128 << 20
 """Of all indexes that are kept, with their logs; the latest one is kept however large it is."""
@@ -51,7 +50,7 @@ class IndexedLog:
 class LogIndexes:
     """clock: seconds that never run backwards."""
 
-    def __init__(self, store: JobStore, logs: AttemptLogs, clock: Callable[[], float]) -> None:
+    def __init__(self, store: SqlStore, logs: AttemptLogs, clock: Callable[[], float]) -> None:
         self._store = store
         self._logs = logs
         self._clock = clock
@@ -62,7 +61,7 @@ class LogIndexes:
         self._behind: dict[AttemptKey, tuple[asyncio.Task[None], IndexedLog | None]] = {}
         """Those that are made while nobody waits, each with its last index."""
 
-    def over(self, store: JobStore) -> "LogIndexes":
+    def over(self, store: SqlStore) -> "LogIndexes":
         """The same indexes, of which those are found whose attempts the store finds: each call looks there first."""
         other = copy(self)
         other._store, other._revisions = store, OrderedDict()
@@ -90,7 +89,7 @@ class LogIndexes:
             is_fresh = known is not None and (known.revision == revision or self._clock() < known.expires)
             if is_fresh:
                 return await self.load(key)
-            if await self._logs.store.stored_size(key) <= READ_AT_ONCE:
+            if await self._logs.store.logs.stored_size(key) <= READ_AT_ONCE:
                 return await self.load(key)
         if key not in self._behind:  # nor has it been since
             task = asyncio.create_task(self._read(key))
@@ -116,7 +115,7 @@ class LogIndexes:
         return revision
 
     async def _revision(self, key: AttemptKey) -> int:
-        for attempt in await self._store.attempts(key.job):
+        for attempt in await self._store.jobs.attempts(key.job):
             if attempt.key == key:
                 self._revisions[key] = self._clock(), attempt.revision
                 return attempt.revision
@@ -162,7 +161,7 @@ class KeptLogs:
 
     indexes: LogIndexes
 
-    def over(self, store: Store) -> "KeptLogs":
+    def over(self, store: SqlStore) -> "KeptLogs":
         return KeptLogs(self.indexes.over(store))
 
     async def load(self, key: AttemptKey) -> AttemptLog:

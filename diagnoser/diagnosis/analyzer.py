@@ -38,9 +38,7 @@ class LogAnalyzer:
         now: seconds since the epoch, by the service's clock, while the attempt may still be running; None for a log
         that is read after the end.
         """
-        quiet = None
-        if now is not None and not any(event.kind in ENDS for event in facts.events):
-            quiet = now - (facts.failed[1] or _newest_time(log.evidence, now))
+        quiet = None if now is None else _quiet(log.evidence, facts, now)
         verdict = self.diagnose_with_node_logs(log.evidence, facts, quiet)
         return baseline.apply_baseline(
             verdict, log.digest, facts.baseline, lambda evidence: self.diagnose_with_node_logs(evidence, facts, quiet)
@@ -88,8 +86,11 @@ class LogAnalyzer:
         return AttemptLog(compressor.take()).evidence
 
 
-def _newest_time(evidence: Evidence, now: float) -> float:
-    return max((line.time for line in evidence.lines if line.time > 0), default=now)
+def _quiet(evidence: Evidence, facts: Facts, now: float) -> float | None:
+    """Seconds since the newest line of an attempt that is still open; None after its end."""
+    if any(event.kind in ENDS for event in facts.events):
+        return None
+    return now - (facts.failed[1] or evidence.newest_time or now)
 
 
 def _blocks(log: BinaryIO, first: int = 1) -> Iterator[LineBlock]:

@@ -20,7 +20,7 @@ def is_clean(verdict: Diagnosis, events: Sequence[Event]) -> bool:
     """Whether a baseline may learn from this run: it ended with 0, and nothing in it was diagnosed."""
     if (verdict.outcome, verdict.type) != (Outcome.COMPLETED, FailureType.COMPLETED):
         return False
-    return any((event.kind, event.code, event.signal or 0) == (EventKind.EXIT, 0, 0) for event in events)
+    return any((event.kind, event.code, bool(event.signal)) == (EventKind.EXIT, 0, False) for event in events)
 
 
 def apply_baseline(

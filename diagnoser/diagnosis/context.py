@@ -67,7 +67,7 @@ class DiagnosisContext:
         number, events, last_line = attempt.key.number, attempt.events, attempt.last_line
         earlier = await self.store.jobs.checkpoint_events(attempt.key) if number > 1 else ()
         since, until = failed[0] - node_logs.BEFORE, failed[1] + node_logs.AFTER
-        reported = await self.store.nodes.events(job.cluster or DEFAULT_CLUSTER, nodes[:_NODES], since)
+        reported = await self.store.nodes.events(cluster_of(job), nodes[:_NODES], since)
         node_events = tuple(event for event in reported if event.time <= until)
         return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line, tuple(earlier), node_events)
 
@@ -158,14 +158,19 @@ def _of_logs(ids: Iterable[str], parts: Mapping[str, Sequence[bytes]]) -> list[b
 def _named_nodes(verdict: Diagnosis) -> list[str]:
     """The node whose own log, or an alert about it, holds the root line, and those under suspicion."""
     cause, nodes = verdict.root_cause, [suspect.node for suspect in verdict.nodes]
-    if cause and cause.node and cause.source in NODE_SOURCES | {ALERTS}:
-        nodes.insert(0, cause.node)
-    return list(dict.fromkeys(nodes))
+    if cause and cause.source in NODE_SOURCES | {ALERTS}:
+        nodes.insert(0, cause.node or "")
+    return list(filter(None, dict.fromkeys(nodes)))
+
+
+def cluster_of(job: Job) -> str:
+    """The cluster whose agents know the job's nodes."""
+    return job.cluster or DEFAULT_CLUSTER
 
 
 def _clean_run(log: AttemptLog, name: str) -> CleanRun | None:
     run = baseline.clean_run(log.delta, name)
-    return run and replace(run, pauses=pauses(log.evidence))
+    return replace(run, pauses=pauses(log.evidence)) if run else None
 
 
 def nodes_of(attempt: Attempt, job: Job) -> tuple[str, ...]:

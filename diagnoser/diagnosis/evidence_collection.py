@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diagnoser.adapters.sql.evidence import EvidenceRepository
-from diagnoser.diagnosis.context import nodes_of
+from diagnoser.diagnosis.context import cluster_of, nodes_of
 from diagnoser.model import Diagnosis, EvidenceRequest, RequestReason
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import Claim, Clock
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 _DUMPS_ARE_LEFT = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """Types of failures at which the ranks' watchdogs write their flight recorders."""
@@ -40,7 +39,7 @@ class EvidenceCollection:
         request = EvidenceRequest(
             self.make_id(now),
             attempt.key,
-            job.cluster or DEFAULT_CLUSTER,
+            cluster_of(job),
             since,
             reason,
             now,

@@ -6,6 +6,7 @@ node is at fault: suspects lead to the node check, or to a person.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from diagnoser.hang import report
 from diagnoser.hang.report import HangReport
@@ -62,7 +63,7 @@ def fresh(evidence: Evidence, facts: Facts, advanced: float | None = None) -> li
 
 def _last_step(evidence: Evidence, facts: Facts) -> float:
     """By the service's clock: its newest line was printed when it was received, in whatever time zone."""
-    newest = max((line.time for line in evidence.lines), default=0.0)
+    newest = evidence.newest_time
     received = facts.last_line or facts.failed[1]
     last = max((point.time for point in evidence.progress), default=0.0)
     if not received:
@@ -94,7 +95,9 @@ def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> H
 
 
 def _taken_on(files: Iterable[RuntimeFile]) -> dict[int, str]:
-    return {file.rank: file.node for file in filter(_is_vouched, files) if file.rank >= 0 and file.node}
+    nodes = {file.rank: file.node for file in filter(_is_vouched, files) if file.node}
+    nodes.pop(-1, None)
+    return nodes
 
 
 def confirmed(quiet: Silence | None, hang: HangReport | None) -> Silence | None:
@@ -114,7 +117,7 @@ def confirmed(quiet: Silence | None, hang: HangReport | None) -> Silence | None:
 
 
 def _is_sure(hang: HangReport) -> bool:
-    return any(suspect.score >= _SURE for suspect in hang.suspects[:1])
+    return max(map(attrgetter("score"), hang.suspects[:1]), default=0.0) >= _SURE
 
 
 def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], *, running: bool) -> Diagnosis:
@@ -150,9 +153,9 @@ def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], 
 def _hung_in_silence(diagnosis: Diagnosis, hang: HangReport) -> Diagnosis:
     """A log that just stops is one of a hang where the dumps are sure of who is waited for."""
     is_unknown = (diagnosis.type, diagnosis.outcome) == (_T.UNKNOWN, Outcome.UNKNOWN)
-    if is_unknown and _is_sure(hang):
-        return replace(diagnosis, outcome=Outcome.HUNG)
-    return diagnosis
+    if not is_unknown or not _is_sure(hang):
+        return diagnosis
+    return replace(diagnosis, outcome=Outcome.HUNG)
 
 
 def _provenance(files: Iterable[RuntimeFile]) -> Provenance:
@@ -175,10 +178,9 @@ def _decided(diagnosis: Diagnosis, failure: FailureType, decider: str, first: Ha
 
 def _root_cause(root: RootCause | None, first: HangSuspect, provenance: Provenance) -> RootCause:
     """The line that reports the timeout, if there is one: printed by a rank that waited, it now names the other."""
-    node = first.node or None
-    if root is not None:
-        return replace(root, rank=first.rank, node=node, gpu=None)
-    return RootCause(0, _sentence(first), first.rank, node, source=_source(first), provenance=provenance)
+    if root is None:
+        root = RootCause(0, _sentence(first), source=_source(first), provenance=provenance)
+    return replace(root, rank=first.rank, node=first.node or None, gpu=None)
 
 
 def _cited(suspect: HangSuspect, provenance: Provenance) -> EvidenceLine:
@@ -200,6 +202,6 @@ def _suspect_nodes(suspects: Sequence[HangSuspect], others: Sequence[Suspect]) -
     for suspect in suspects:
         if suspect.node:
             by_node.setdefault(suspect.node, Suspect(suspect.node, suspect.score, f"rank {suspect.rank} {suspect.why}"))
-    if not by_node:
-        return tuple(others)
-    return (*by_node.values(), *(other for other in others if other.node not in by_node))
+    for other in others:
+        by_node.setdefault(other.node, other)
+    return tuple(by_node.values())

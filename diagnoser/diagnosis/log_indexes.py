@@ -46,6 +46,10 @@ class IndexedLog:
     expires: float
     bytes: int
 
+    def is_fresh(self, revision: int, now: float) -> bool:
+        """Whether it may be shown. revision: of the attempt now."""
+        return self.revision == revision or now < self.expires
+
 
 class LogIndexes:
     """clock: seconds that never run backwards."""
@@ -73,7 +77,7 @@ class LogIndexes:
         lock = self._building.setdefault(key, asyncio.Lock())
         async with lock:
             known = self._kept.get(key)
-            if known is None or (known.revision != revision and self._clock() >= known.expires):
+            if known is None or not known.is_fresh(revision, self._clock()):
                 known = self._kept[key] = await self._index(key, revision)
             self._kept.move_to_end(key)
             self._looked[key] = self._clock()
@@ -86,8 +90,7 @@ class LogIndexes:
         revision = await self._revision(key)
         known = self._kept.get(key)
         if key not in self._behind:
-            is_fresh = known is not None and (known.revision == revision or self._clock() < known.expires)
-            if is_fresh:
+            if known and known.is_fresh(revision, self._clock()):
                 return await self.load(key)
             if await self._logs.store.logs.stored_size(key) <= READ_AT_ONCE:
                 return await self.load(key)
@@ -104,7 +107,8 @@ class LogIndexes:
 
     def _done(self, key: AttemptKey, task: "asyncio.Task[None]") -> None:
         del self._behind[key]
-        if not task.cancelled() and (error := task.exception()):
+        error = None if task.cancelled() else task.exception()
+        if error:
             structlog.get_logger().warning("log_not_read", job=key.job, attempt=key.number, error=str(error))
 
     async def revision(self, key: AttemptKey) -> int:

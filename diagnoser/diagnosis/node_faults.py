@@ -30,6 +30,7 @@ from diagnoser.model import (
     Symptom,
     node_log_id,
 )
+from diagnoser.model.choice import only
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.rules import candidate_sources, causality, xid
 from diagnoser.rules.candidate import Candidate
@@ -106,10 +107,9 @@ def _faults_of(
 
 def _confirms(explaining: Sequence[NodeFault], alone: Diagnosis) -> bool:
     """Whether the nodes' logs say just what the job's log says, of the same node: it also knows the rank."""
-    suspect = alone.nodes[0].node if alone.nodes else ""
-    if not all(_own_name(suspect, (fault.node,)) for fault in explaining):
+    if alone.type not in {fault.type for fault in explaining} or not alone.nodes:
         return False
-    return any(fault.type is alone.type for fault in explaining)
+    return all(_own_name(alone.nodes[0].node, (fault.node,)) for fault in explaining)
 
 
 def _failure(alone: Diagnosis, facts: Facts, engine: Engine) -> Failure:
@@ -125,14 +125,15 @@ def _failure(alone: Diagnosis, facts: Facts, engine: Engine) -> Failure:
 def _place(named: str | None, facts: Facts) -> str | None:
     """The node of the failure, by the attempt's own name; None when not known. The service knows all nodes of a job, so
     that any other name is an alias or made up; of a job that is read from a file, a person may name only some."""
-    node = _own_name(named, facts.nodes) if named else None
-    if not facts.job.id:
-        return node or named
-    return facts.nodes[0] if len(facts.nodes) == 1 else node
+    if facts.job.id:
+        return only(facts.nodes) or _own_name(named, facts.nodes)
+    return _own_name(named, facts.nodes) or named
 
 
-def _own_name(name: str, nodes: Iterable[str]) -> str | None:
+def _own_name(name: str | None, nodes: Iterable[str]) -> str | None:
     """The attempt's own name for a host, be it short or full; None when it is no node of the attempt."""
+    if not name:
+        return None
     return next((node for node in nodes if node_log_id("", node) == node_log_id("", name)), None)
 
 
@@ -157,7 +158,9 @@ def find_faults(lines: Sequence[Line], nodes: Sequence[str], knowledge: RuleKnow
         evidence = Evidence(lines=tuple(_blanked(line, knowledge) for line in own))
         for candidate in _candidates(evidence, knowledge):
             line = own[candidate.line]
-            if _is_fault(candidate, knowledge) and not _is_of_another(candidate, line, node, nodes):
+            if not _is_fault(candidate, knowledge):
+                continue
+            if not _is_of_another(candidate, line, node, nodes):
                 faults.append(NodeFault(node, line, candidate))
     return sorted(faults, key=lambda fault: (fault.line.time, fault.line.stream, fault.line.number))
 
@@ -172,9 +175,11 @@ def _blanked(line: Line, knowledge: RuleKnowledge) -> Line:
 
 def _candidates(evidence: Evidence, knowledge: RuleKnowledge) -> tuple[Candidate, ...]:
     """What the rules say of the lines of one node, one candidate for each line."""
-    best = {hit.line: hit for hit in reversed(knowledge.engine.match(evidence))}
-    stated = [candidate_sources.from_hit(hit, evidence) for _, hit in sorted(best.items())]
-    return xid.follow(stated, evidence, knowledge.codes)
+    stated: dict[int, Candidate] = {}
+    for hit in knowledge.engine.match(evidence):
+        if hit.line not in stated:
+            stated[hit.line] = candidate_sources.from_hit(hit, evidence)
+    return xid.follow(list(stated.values()), evidence, knowledge.codes)
 
 
 def _is_fault(candidate: Candidate, knowledge: RuleKnowledge) -> bool:
@@ -248,15 +253,16 @@ def _never(_: Candidate) -> bool:
 
 def _rank_on(node: str, facts: Facts) -> int | None:
     """The only rank that runs on a node, by the registered rank map."""
-    ranks = [rank for rank, host in facts.job.rank_nodes.items() if _own_name(host, (node,))]
-    return ranks[0] if len(ranks) == 1 else None
+    return only([rank for rank, host in facts.job.rank_nodes.items() if _own_name(host, (node,))])
 
 
 def _suspects(cause: NodeFault, explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[Suspect, ...]:
     """The node of the cause, and those whose fault the cause does not explain."""
     rivals: dict[str, str] = {}
     for fault in explaining:
-        if fault.node != cause.node and not _follows(fault, cause, knowledge):
+        if fault.node == cause.node:
+            continue
+        if not _follows(fault, cause, knowledge):
             rivals.setdefault(fault.node, fault.candidate.why)
     return suspect_nodes.by_own_logs(cause.node, cause.candidate.why, rivals)
 
@@ -274,8 +280,10 @@ def scheduler_proofs(alone: Diagnosis, facts: Facts, knowledge: RuleKnowledge) -
     failure, that the node is down. Its agent tells both as events; text proves nothing, whoever delivers it."""
     failure, found = _failure(alone, facts, knowledge.engine), list[NodeProof]()
     for event in facts.events:
-        node = _own_name(event.node or "", facts.nodes)
-        if node and (event.provenance, event.reason) == (Provenance.SCHEDULER, NODE_FAIL):
+        node = _own_name(event.node, facts.nodes)
+        if not node:
+            continue
+        if (event.provenance, event.reason) == (Provenance.SCHEDULER, NODE_FAIL):
             found.append(_scheduler_proof(node, event))
     for down in facts.node_events:
         node = _own_name(down.node, facts.nodes)
@@ -308,7 +316,9 @@ def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[N
     """The faults that justify taking their node out, a few for each node, in order of time."""
     counts, proving = Counter[str](), list[NodeProof]()
     for fault in explaining:
-        if _justifies(fault, knowledge) and counts[fault.node] < _PROOFS:
+        if not _justifies(fault, knowledge):
+            continue
+        if counts[fault.node] < _PROOFS:
             counts[fault.node] += 1
             proving.append(_proof(fault))
     return tuple(proving)

@@ -86,8 +86,8 @@ class _Date(NamedTuple):
 def _date(line: bytes, near: float) -> _Date:
     text, uptime = line.decode("utf-8", "replace"), _UPTIME.match(line)
     time = printed_time(text, near)
-    is_zoned = _ZONED.search(text[:80]) or _UTC.search(text[:80])
-    return _Date(time, bool(time) and not is_zoned, float(uptime[1]) if uptime else math.nan)
+    is_naive = time > 0 and not any(zone.search(text[:80]) for zone in (_ZONED, _UTC))
+    return _Date(time, is_naive, float(uptime[1]) if uptime else math.nan)
 
 
 def _zone(naive: Sequence[float], received: float) -> float:
@@ -128,9 +128,9 @@ def printed_time(text: str, near: float) -> float:
     if time > near + 2 * _DAY and str(year) not in text[:40]:
         time = read_time(text, year - 1)
     zone = _ZONED.search(text[:80])
-    if time and zone:
-        time -= int(f"{zone[1]}1") * (int(zone[2]) * 3600 + int(zone[3]) * 60)
-    return time
+    if not time or not zone:
+        return time
+    return time - int(f"{zone[1]}1") * (int(zone[2]) * 3600 + int(zone[3]) * 60)
 
 
 def fault_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
@@ -183,7 +183,7 @@ def weighed_lines(
         return []
     offsets = clock_skew.node_offsets(evidence)
     evidence = clock_skew.corrected(evidence)
-    newest = max((line.time for line in evidence.lines), default=0.0)
+    newest = evidence.newest_time
     end = failed[1] or newest
     if end <= 0.0:
         return [(line, None) for line in lines]
@@ -262,8 +262,8 @@ def _begin(last: float, first: float, end: float) -> float:
 
 def without(evidence: Evidence, index: int) -> Evidence:
     """The evidence without one line that is part of no traceback."""
-    unbroken = tuple(stack for stack in evidence.stacks if index not in stack.lines)
+    unbroken = [stack for stack in evidence.stacks if index not in stack.lines]
     if len(unbroken) < len(evidence.stacks):
-        unbroken = tuple(replace(stack, cause=-1) for stack in unbroken)
+        unbroken = [replace(stack, cause=-1) for stack in unbroken]
     order = [*range(index), *range(index + 1, len(evidence.lines))]
-    return selected(replace(evidence, stacks=unbroken), order)
+    return selected(replace(evidence, stacks=tuple(unbroken)), order)

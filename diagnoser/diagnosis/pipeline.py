@@ -116,10 +116,10 @@ def _silence(
     """The silence of an open attempt, the dumps that were taken in it, and what they show."""
     silence, advanced = None, None
     if quiet is not None:
-        newest = launches.around(evidence, begins, len(evidence.lines)).evidence
-        limit = expected_silence(newest, facts.baseline)
+        limit = expected_silence(launches.around(evidence, begins, len(evidence.lines)).evidence, facts.baseline)
         silence = limit.silence(quiet) if limit else None
-        advanced = facts.last_line + quiet - silence.seconds if silence else None
+        if silence:
+            advanced = facts.last_line + quiet - silence.seconds
     dumps = hang_evidence.fresh(evidence, facts, advanced)
     hang = hang_evidence.analyze(evidence, facts, dumps)
     return hang_evidence.confirmed(silence, hang), dumps, hang
@@ -174,7 +174,9 @@ def _within(causal: CausalResult, part: launches.LaunchSegment) -> CausalResult:
         if part.holds(candidate.line):
             rejected.append((replace(candidate, line=candidate.line - part.first), reason))
     root = causal.root
-    return CausalResult(root and replace(root, line=root.line - part.first), tuple(rejected))
+    if root:
+        root = replace(root, line=root.line - part.first)
+    return CausalResult(root, tuple(rejected))
 
 
 def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.Localization:
@@ -278,7 +280,9 @@ class _Recovery:
             if not 0 <= report.line - candidate.line <= _REPORTED:
                 continue
             same = rank < 0 or not report.ranks or rank in report.ranks
-            if same and not self._lived_on(report):
+            if not same:
+                continue
+            if not self._lived_on(report):
                 return True
         return False
 
@@ -289,8 +293,7 @@ class _Recovery:
 
 def _alike(causal: CausalResult) -> frozenset[int]:
     """Ranks that report the same failure as the root."""
-    repeats = [candidate for candidate, reason in causal.rejected if reason is RejectionReason.REPEATED]
-    return _ranks_of(filter(None, (*repeats, causal.root)))
+    return _ranks_of(filter(None, (*causal.rejected_as(RejectionReason.REPEATED), causal.root)))
 
 
 def _absent(
@@ -301,7 +304,7 @@ def _absent(
         return None
     if root.is_root and root.blame is not Blame.NONE:
         return None
-    reports = [root, *(candidate for candidate, reason in causal.rejected if reason is not RejectionReason.BENIGN)]
+    reports = [root, *causal.rejected_as(*set(RejectionReason) - {RejectionReason.BENIGN})]
     absent = collectives.absent(evidence, _first_complaints(evidence, reports))
     tasks = {evidence.lines[report.line].task for report in reports} - {-1}
     return absent or collectives.absent_task(launch.task_nodes, tasks)
@@ -323,8 +326,8 @@ def _first_complaints(evidence: Evidence, reports: Sequence[Candidate]) -> dict[
 
 def with_advice(diagnosis: Diagnosis, causal: CausalResult, facts: Facts, policy: Policy) -> Diagnosis:
     """The diagnosis with what the policy table advises, and what the table looked at."""
-    named = diagnosis.category is Category.INFRASTRUCTURE and suspect_nodes.named(diagnosis.nodes)
-    grounds = DecisionBasis(node_named=named)
+    suspects = diagnosis.nodes if diagnosis.category is Category.INFRASTRUCTURE else ()
+    grounds = DecisionBasis(node_named=suspect_nodes.named(suspects))
     root = causal.root
     if root and diagnosis.decided_by not in (WAITING_RANKS, MISMATCHED_COLLECTIVES):
         stable, sandbox = root.maturity is Maturity.STABLE, root.maturity is Maturity.SANDBOX

@@ -41,6 +41,8 @@ def _gone(log: AttemptLog, other: AttemptLog) -> list[Template]:
     mine = log.delta.shapes
     gone = []
     for template in other.digest.templates:
-        if template.count >= _LEAST and not mine.keys() & set(map(baseline.shape_of, template.samples)):
+        if template.count < _LEAST:
+            continue
+        if not mine.keys() & set(map(baseline.shape_of, template.samples)):
             gone.append(template)
     return gone[:GONE]

@@ -83,7 +83,7 @@ class RunStatuses:
 def run_status(delta: Delta) -> RunStatus:
     """What the lines of the delta say."""
     digest = AttemptLog(delta).digest
-    lines = [line for line in digest.lines if line.stream.from_job]
+    lines = (line for line in digest.lines if line.stream.from_job)
     last = max(lines, key=lambda line: (line.received, line.time, line.number), default=None)
     points = sorted(digest.progress, key=lambda point: (point.received, point.time, point.line))
     status = RunStatus(last_line=last.text[:_CHARS] if last else "")
@@ -119,11 +119,10 @@ def _total(point: Progress, delta: Delta) -> int | None:
 def _pace(steps: Sequence[Progress]) -> float | None:
     """Seconds a step by the times of the lines of the rank that printed the newest one."""
     last = steps[-1]
-    first = next(point for point in steps if point.rank == last.rank)
-    done, seconds = (last.step or 0) - (first.step or 0), last.time - first.time
-    if min(done, seconds) <= 0:
-        return None
-    return seconds / done
+    own = [point for point in steps if point.rank == last.rank]
+    numbers, seconds = [point.step or 0 for point in own], last.time - own[0].time
+    done = numbers[-1] - numbers[0]
+    return seconds / done if min(done, seconds) > 0 else None
 
 
 def _completed(status: RunStatus, earlier: RunStatus) -> RunStatus:

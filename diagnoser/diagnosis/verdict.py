@@ -71,7 +71,9 @@ def loss_break(evidence: Evidence) -> LossDivergence | None:
     if loss.until is not None:
         why += f"; skip the batches of steps {loss.point.step}..{loss.until}"
     for index, line in enumerate(evidence.lines):
-        if line.number == loss.point.line and line.rank in (loss.point.rank, -1):
+        if line.number != loss.point.line:
+            continue
+        if line.rank in (loss.point.rank, -1):
             return LossDivergence(index, why)
     return None
 
@@ -85,7 +87,7 @@ def build_diagnosis(
     quiet: Silence | None,
 ) -> Diagnosis:
     """The diagnosis without its advice. quiet: how long nothing has advanced, while the attempt is still open."""
-    hung = quiet is not None and quiet.confirmed
+    hung = quiet.confirmed if quiet else False
     reported = outcome.reported(facts.events)
     failure, decider = _failure_type(facts, causal.root, reported, hung=hung)
     failure, score = _with_confidence(causal, failure, decider, calibration)
@@ -135,9 +137,9 @@ def _type_by_signal(facts: Facts) -> FailureType | None:
     for event in facts.events:
         if event.kind is not EventKind.EXIT:
             continue
-        signal = event.signal or (event.code or 0) - 128  # as shells report signals
-        if signal in SIGNALS:
-            return SIGNALS[signal][0]
+        for signal in (event.signal, (event.code or 0) - 128):  # as shells report signals
+            if signal in SIGNALS:
+                return SIGNALS[signal][0]
     return None
 
 
@@ -208,13 +210,17 @@ def _raised_at(evidence: Evidence, root: Candidate) -> int | None:
 def _native_frame(evidence: Evidence, root: int) -> int | None:
     """The line of the root's stack that names the code, not how the error object was made."""
     for stack in evidence.stacks:
-        if root in stack.lines and stack.kind is not StackKind.TABLE:
+        if root not in stack.lines:
+            continue
+        if stack.kind is not StackKind.TABLE:
             break
     else:
         return None
     for frame in filterfalse(_MACHINERY.search, stack.frames):
         for index in stack.lines:
-            if index != root and frame in evidence.lines[index].body:
+            if index == root:
+                continue
+            if frame in evidence.lines[index].body:
                 return index
     return None
 
@@ -271,7 +277,7 @@ def _earlier_attempts(evidence: Evidence, causal: CausalResult) -> Iterator[str]
     """The last failure before the diagnosed one, if the log holds more than one attempt."""
     restarts = progress.restarts(evidence)
     for candidate, reason in reversed(causal.rejected):
-        if candidate.is_root and _is_of_earlier(evidence, candidate, reason, restarts):
+        if _is_of_earlier(evidence, candidate, reason, restarts):
             line = evidence.lines[candidate.line]
             yield f"An earlier attempt in the same log failed at line {line.number}: {candidate.type}."
             return
@@ -280,10 +286,10 @@ def _earlier_attempts(evidence: Evidence, causal: CausalResult) -> Iterator[str]
 def _is_of_earlier(evidence: Evidence, candidate: Candidate, reason: RejectionReason, restarts: Sequence[int]) -> bool:
     """Whether the candidate ended an earlier attempt: also an exception after which training restarted, as the same
     process would have kept counting."""
+    if not candidate.is_root:
+        return False
     if reason is RejectionReason.EARLIER_ATTEMPT:
         return True
-    if reason is not RejectionReason.RECOVERED:
-        return False
-    if not candidate.raised:
+    if reason is not RejectionReason.RECOVERED or not candidate.raised:
         return False
     return evidence.lines[candidate.line].number < max(restarts, default=0)

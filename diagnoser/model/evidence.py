@@ -311,6 +311,16 @@ class Evidence:
     exits: tuple[ExitReport, ...] = ()
 
     @property
+    def job_lines(self) -> list[Line]:
+        """The lines that the job itself printed."""
+        return [line for line in self.lines if line.stream.from_job]
+
+    @property
+    def newest_time(self) -> float:
+        """The newest time of a line; 0.0 without any."""
+        return max((line.time for line in self.lines), default=0.0)
+
+    @property
     def steps(self) -> tuple[Progress, ...]:
         """The points of the progress series that count a step."""
         return tuple(point for point in self.progress if point.step is not None)

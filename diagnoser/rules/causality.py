@@ -37,16 +37,19 @@ class CausalResult:
 
     @property
     def symptoms(self) -> tuple[Candidate, ...]:
-        return tuple(other for other, why in self.rejected if why is RejectionReason.EXPLAINED)
+        return tuple(self.rejected_as(RejectionReason.EXPLAINED))
+
+    def rejected_as(self, *reasons: RejectionReason) -> list[Candidate]:
+        """The candidates that were rejected for one of these reasons."""
+        return [other for other, why in self.rejected if why in reasons]
 
     @property
     def rival_types(self) -> frozenset[FailureType]:
         """Types of other roots, against which nothing speaks but their place or their words."""
-        types = set[FailureType]()
-        for other, why in self.rejected:
-            if other.is_root and why in (RejectionReason.LATER, RejectionReason.VAGUE):
-                types.add(other.type)
-        return frozenset(types - {self.root.type}) if self.root else frozenset()
+        if self.root is None:
+            return frozenset()
+        rivals = self.rejected_as(RejectionReason.LATER, RejectionReason.VAGUE)
+        return frozenset(rival.type for rival in rivals if rival.is_root) - {self.root.type}
 
 
 def decide(

@@ -66,7 +66,7 @@ def label_of(data: Mapping[str, object]) -> Label:
         root_lines=tuple(int(line) for line in lines) if isinstance(lines, list) else (),
         root_text=str(data.get("root_text") or ""),
         recovery=str(data["recovery"]),
-        node=str(data.get("node") or "") or None,
+        node=str(data["node"]) if data.get("node") else None,
         rank=rank if isinstance(rank, int) else None,
         silent=bool(data.get("silent")),
         type_visible=data.get("type_visible") is not False,
@@ -127,7 +127,7 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
         category |= type_
     action = str(diagnosis.recovery.action)
     cordon = action == "cordon_and_resubmit"
-    wrong_node = _first_suspect(diagnosis) not in ("", label.node)
+    wrong_node = _first_suspect(diagnosis) not in ("", label.node) if label.node else False
     return ScoredVerdict(
         label=label,
         said_category=str(diagnosis.category),
@@ -142,7 +142,7 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
         rank=_right_rank(label, diagnosis),
         node=_right_node(label, diagnosis),
         false_cordon=cordon and label.recovery not in _NODE_GIVEN_AWAY,
-        wrong_node_cordon=cordon and wrong_node and bool(label.node),
+        wrong_node_cordon=cordon and wrong_node,
         false_alarm=label.category == "none" and diagnosis.category != "none",
         false_stop=action == "notify_user" and label.recovery not in ("notify_user", "none"),
         asked=tuple(map(str, diagnosis.doubts)),
@@ -167,7 +167,7 @@ def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed
             counts[f"{name}_cases"] = len(outcomes)
     shares["macro_f1"] = _macro_f1(verdicts)
     shares["gpu_time_weighted_type"] = _weighted(verdicts, weights)
-    shares["ece"] = calibration_error([(case.confidence, case.type) for case in verdicts])
+    shares["ece"] = calibration_error(list(map(attrgetter("confidence", "type"), verdicts)))
     return AccuracyReport(
         shares=shares,
         counts=counts | _counts(verdicts),
@@ -207,7 +207,7 @@ def _counts(verdicts: Sequence[ScoredVerdict]) -> dict[str, int]:
     counts = {}
     for name in ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop", "asked"):
         counts[name] = len(list(filter(attrgetter(name), verdicts)))
-    reasons = Counter(chain.from_iterable(case.asked for case in verdicts))
+    reasons = Counter(chain.from_iterable(map(attrgetter("asked"), verdicts)))
     for reason, cases in sorted(reasons.items()):
         counts[f"asked_{reason}"] = cases
     return counts
@@ -230,11 +230,12 @@ def folds(verdicts: Sequence[ScoredVerdict], origin: str) -> dict[str, list[Scor
     for case in verdicts:
         by_origin[_fold(case.label.origin.get(origin, ""))].append(case)
     ordered, rest = dict[str, list[ScoredVerdict]](), list[ScoredVerdict]()
+    rest += by_origin.pop("", [])
     for name, cases in sorted(by_origin.items(), key=lambda fold: (-len(fold[1]), fold[0])):
-        if name and len(cases) >= _FOLD_LEAST:
-            ordered[name] = cases
-        else:
+        if len(cases) < _FOLD_LEAST:
             rest += cases
+        else:
+            ordered[name] = cases
     if rest:
         ordered[OTHERS] = rest
     return ordered
@@ -275,11 +276,13 @@ def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> b
     if any(line - shift in label.root_lines for line, _ in lines):
         return True
     root = label.root_text.split()
-    return root != [] and root in [text.split() for _, text in lines]
+    return bool(root) and root in (text.split() for _, text in lines)
 
 
 def _right_rank(label: Label, diagnosis: Diagnosis) -> bool | None:
-    if label.rank is None or label.silent:
+    if label.rank is None:
+        return None
+    if label.silent:
         return None
     cause = diagnosis.root_cause
     return cause is not None and cause.rank == label.rank

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import attrgetter
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, baseline
@@ -157,7 +158,7 @@ def _of_logs(ids: Iterable[str], parts: Mapping[str, Sequence[bytes]]) -> list[b
 
 def _named_nodes(verdict: Diagnosis) -> list[str]:
     """The node whose own log, or an alert about it, holds the root line, and those under suspicion."""
-    cause, nodes = verdict.root_cause, [suspect.node for suspect in verdict.nodes]
+    cause, nodes = verdict.root_cause, list(map(attrgetter("node"), verdict.nodes))
     if cause and cause.source in NODE_SOURCES | {ALERTS}:
         nodes.insert(0, cause.node or "")
     return list(filter(None, dict.fromkeys(nodes)))

@@ -65,7 +65,7 @@ def _last_step(evidence: Evidence, facts: Facts) -> float:
     """By the service's clock: its newest line was printed when it was received, in whatever time zone."""
     newest = evidence.newest_time
     received = facts.last_line or facts.failed[1]
-    last = max((point.time for point in evidence.progress), default=0.0)
+    last = max(map(attrgetter("time"), evidence.progress), default=0.0)
     if not received:
         return last
     if not newest:
@@ -76,8 +76,11 @@ def _last_step(evidence: Evidence, facts: Facts) -> float:
 def vouched_first(files: Iterable[RuntimeFile]) -> list[RuntimeFile]:
     """Without those of the job's own credential where an agent took the same of that rank."""
     every = list(files)
-    taken = {(file.kind, file.rank) for file in filter(_is_vouched, every)}
-    return [file for file in every if _is_vouched(file) or (file.kind, file.rank) not in taken]
+    taken = set(map(_kind_and_rank, filter(_is_vouched, every)))
+    return [file for file in every if _is_vouched(file) or _kind_and_rank(file) not in taken]
+
+
+_kind_and_rank = attrgetter("kind", "rank")
 
 
 def _is_vouched(file: RuntimeFile) -> bool:
@@ -166,7 +169,7 @@ def _provenance(files: Iterable[RuntimeFile]) -> Provenance:
 def findings(hang: HangReport, files: int) -> HangFindings:
     """What a diagnosis says of it. files: number of dumps, those that could not be read included."""
     suspects = hang.suspects[:_NAMED]
-    waiting = hang.graph.waits.keys() - {suspect.rank for suspect in suspects}
+    waiting = hang.graph.waits.keys() - set(map(attrgetter("rank"), suspects))
     not_seen = hang.graph.not_seen[:_ABSENT_LISTED]
     return HangFindings(suspects, hang.notes, files - len(hang.rejected), not_seen, len(waiting))
 

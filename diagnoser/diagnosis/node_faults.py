@@ -9,6 +9,7 @@ kernel's that the table of proofs knows (``recovery.node_proofs``).
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from diagnoser.diagnosis import pipeline, verdict
 from diagnoser.diagnosis.node_logs import SetAsideReason
@@ -107,7 +108,7 @@ def _faults_of(
 
 def _confirms(explaining: Sequence[NodeFault], alone: Diagnosis) -> bool:
     """Whether the nodes' logs say just what the job's log says, of the same node: it also knows the rank."""
-    if alone.type not in {fault.type for fault in explaining} or not alone.nodes:
+    if alone.type not in map(attrgetter("type"), explaining) or not alone.nodes:
         return False
     return all(_own_name(alone.nodes[0].node, (fault.node,)) for fault in explaining)
 
@@ -208,7 +209,7 @@ def _is_of_another(candidate: Candidate, line: Line, node: str, nodes: Sequence[
 
 def _verdict(alone: Diagnosis, explaining: Sequence[NodeFault], facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
     """The verdict on the nodes' faults; what the job's log showed of the failure becomes a symptom."""
-    evidence = Evidence(lines=tuple(fault.line for fault in explaining))
+    evidence = Evidence(lines=tuple(map(attrgetter("line"), explaining)))
     causal = _causes(evidence, explaining)
     if causal.root is None:
         return alone

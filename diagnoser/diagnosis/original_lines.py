@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress.raw_chunks import unpack
@@ -75,7 +76,7 @@ class OriginalLines:
         lines = await self._from_pieces(attempt, stream, sent)
         if len(lines) < len(sent) and self.archive:
             lines |= await self._from_archive(self.archive, attempt, stream, sent - lines.keys())
-        shown = tuple(_bounded(lines[number] for number in sorted(lines)))
+        shown = tuple(_bounded(map(lines.__getitem__, sorted(lines))))
         if len(shown) < len(lines):
             last = shown[-1].number
         return LineWindow(
@@ -117,7 +118,7 @@ class OriginalLines:
 
 
 def _unpacked(pieces: Iterable[StoredPiece]) -> list[LineBlock]:
-    return list(chain.from_iterable(unpack(piece.data) for piece in pieces))
+    return list(chain.from_iterable(map(unpack, map(attrgetter("data"), pieces))))
 
 
 def _lines_in(data: bytes, stream: Stream, first: int, last: int) -> list[NumberedLine]:

@@ -6,6 +6,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from operator import attrgetter
 
 import structlog
 
@@ -72,7 +73,7 @@ class RunStatuses:
         statuses = {}
         for key, pieces in newest.items():
             try:
-                delta = read_pieces([piece.data for piece in pieces], self._compressor)
+                delta = read_pieces(list(map(attrgetter("data"), pieces)), self._compressor)
                 statuses[key] = run_status(delta)
             except DiagnoserError as error:
                 structlog.get_logger().warning("status_unreadable", job=key.job, attempt=key.number, error=str(error))
@@ -127,12 +128,14 @@ def _pace(steps: Sequence[Progress]) -> float | None:
 
 def _completed(status: RunStatus, earlier: RunStatus) -> RunStatus:
     """What the newest lines leave open, as it was before. A step belongs with its loss and its time."""
-    names = {field.name for field in fields(RunStatus)}
+    names = set(map(attrgetter("name"), fields(RunStatus)))
     if status.step is not None:
         if earlier.step is None:
             return status
         if status.step < earlier.step:
             return status
         names -= {"step", "loss", "at"}
-    missing = {name for name in names if getattr(status, name) in ("", None, 0.0)}
-    return replace(status, **{name: getattr(earlier, name) for name in missing})
+    for name in names:
+        if getattr(status, name) in ("", None, 0.0):
+            status = replace(status, **{name: getattr(earlier, name)})
+    return status

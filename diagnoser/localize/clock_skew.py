@@ -7,6 +7,7 @@ early or late by the same amount has a clock that is off by that much, and so ha
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from statistics import median
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ _STEADY = 0.2
 def corrected(evidence: Evidence) -> Evidence:
     """The evidence with all times on one clock and its lines in that order. A single stream is already in order
     and is left as it is."""
-    if len({line.stream for line in evidence.lines if line.stream.from_job}) < 2:
+    if len(set(map(attrgetter("stream"), evidence.job_lines))) < 2:
         return evidence
     rank_offsets = _rank_offsets(evidence)
     if not rank_offsets:
@@ -98,7 +99,9 @@ def _stream_offsets(evidence: Evidence, rank_offsets: Mapping[int, float]) -> di
     """stream -> offset, from the ranks that speak in it: processes of one node share its clock."""
     speakers: dict[Stream, set[int]] = defaultdict(set)
     for line in evidence.lines:
-        if line.rank >= 0 and line.stream.from_job:
+        if line.rank < 0:
+            continue
+        if line.stream.from_job:
             speakers[line.stream].add(line.rank)
     offsets = {}
     for stream, ranks in speakers.items():

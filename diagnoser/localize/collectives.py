@@ -103,8 +103,9 @@ def _behind(ranks: Mapping[int, tuple[int, int]]) -> list[int]:
     if len(by_number) < 2:
         return []
     behind = sorted(by_number[min(by_number)])
-    is_minority = len(behind) * 2 < len(ranks) or len(ranks) == 2
-    return behind if is_minority else []
+    if len(behind) * 2 < len(ranks) or len(ranks) == 2:
+        return behind
+    return []
 
 
 def _silent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None:

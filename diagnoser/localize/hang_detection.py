@@ -248,7 +248,7 @@ def _most_steps(points: Iterable[Progress]) -> list[Progress]:
 
 def _printed_interval(steps: Sequence[Progress]) -> float:
     """Seconds between two printed steps by what they print of one; 0.0 where they print nothing."""
-    seconds = (point.step_seconds for point in steps)
+    seconds = map(attrgetter("step_seconds"), steps)
     counts = (_between(a.step or 0, b.step or 0) for a, b in pairwise(steps) if a.step != b.step)
     return _median(filter(None, seconds)) * _median(counts)
 
@@ -289,13 +289,15 @@ def _stays(evidence: Evidence) -> Iterator[tuple[str, float]]:
     for (place, time), (_, later) in pairwise(_ticks(evidence, timeline)):
         while stages and stages[0][0] <= place:
             _, stage = stages.popleft()
-        if stage is not Stage.TRAIN and later >= time:
+        if stage is Stage.TRAIN:
+            continue
+        if later >= time:
             yield stage.value, later - time
 
 
 def _ticks(evidence: Evidence, timeline: ProgressTimeline) -> list[tuple[float, float]]:
     """Place and time of the job's lines, in order."""
-    lines = (line for line in evidence.lines if line.stream.from_job and line.time > 0)
+    lines = (line for line in evidence.job_lines if line.time > 0)
     return sorted((timeline.place(line), line.received or line.time) for line in lines)
 
 
@@ -325,9 +327,8 @@ def _in_order(points: Sequence[Progress]) -> list[Progress]:
 def _ahead(evidence: Evidence, points: Sequence[Progress]) -> float:
     """Seconds from the last step to the newest line: by their arrival, else by what they print."""
     steps = _training_steps(points)
-    lines = [line for line in evidence.lines if line.stream.from_job]
-    arrived = _newest(steps, "received")
-    if arrived and len({point.received for point in steps[-_POINTS:]}) == _POINTS:
+    lines, arrived = evidence.job_lines, _newest(steps, "received")
+    if arrived and len(set(map(attrgetter("received"), steps[-_POINTS:]))) == _POINTS:
         return max(0.0, _newest(lines, "received") - arrived)
     return max(0.0, _newest(lines, "time") - _newest(steps, "time"))
 

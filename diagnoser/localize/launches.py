@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Any
 
 import re2
@@ -200,8 +201,8 @@ def _bounds(evidence: Evidence, first: int, last: int) -> SegmentBounds:
 def _ranks(launch: Evidence, bounds: SegmentBounds) -> frozenset[int]:
     """The ranks of a launch. A template that an older launch printed too may carry ranks of that one, so of its ranks
     only those up to the highest that is certainly this launch's are counted."""
-    own, shared = {*launch.rank_nodes, *(line.rank for line in launch.lines)}, set[int]()
-    own.update(point.rank for point in launch.progress)
+    own, shared = {*launch.rank_nodes, *map(attrgetter("rank"), launch.lines)}, set[int]()
+    own.update(map(attrgetter("rank"), launch.progress))
     for template in launch.templates:
         (own if bounds.hold(*template.first) else shared).update(template.ranks)
     highest = max(own, default=-1)

@@ -291,22 +291,29 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
     return None
 
 
-def _losses(points: Iterable[Progress]) -> list[tuple[Progress, float]]:
-    return [(point, point.loss) for point in points if point.loss is not None]
+def _printed(points: Iterable[Progress], kind: str, *, finite: bool = False) -> tuple[list[Progress], list[float]]:
+    """The points that print a value, and their values.
 
-
-def _norms(points: Iterable[Progress]) -> list[tuple[Progress, float]]:
-    return [(point, point.grad_norm) for point in points if point.grad_norm is not None]
+    kind: ``loss`` or ``grad_norm``.
+    finite: only finite values count.
+    """
+    printed, values = list[Progress](), list[float]()
+    for point in points:
+        value = getattr(point, kind)
+        if value is None or (finite and not math.isfinite(value)):
+            continue
+        printed.append(point)
+        values.append(value)
+    return printed, values
 
 
 def _loss_out_of_band(points: Sequence[Progress]) -> LossBreak | None:
     """Where the loss leaves its band, or is not finite any more."""
-    losses = _losses(points)
-    values = [loss for _, loss in losses]
+    printed, values = _printed(points, "loss")
     for index in range(1, len(values)):
         why = _why_broken(values, index)
         if why:
-            return _break_at(points, losses[index][0], why, losses[-1][0])
+            return _break_at(points, printed[index], why, printed[-1])
     return None
 
 
@@ -341,13 +348,13 @@ def _ceiling(window: Sequence[float]) -> float:
 
 def _norm_not_finite(points: Sequence[Progress]) -> LossBreak | None:
     """Where the gradient norm stays NaN or infinite, in a series without a finite loss."""
-    if any(math.isfinite(loss) for _, loss in _losses(points)):
+    if _printed(points, "loss", finite=True)[0]:
         return None
-    norms = _norms(points)
-    broken = list(takewhile(lambda entry: not math.isfinite(entry[1]), reversed(norms)))
+    printed, values = _printed(points, "grad_norm")
+    broken = list(takewhile(lambda value: not math.isfinite(value), reversed(values)))
     if len(broken) < _NORMS:
         return None
-    return _break_at(points, broken[-1][0], "the gradient norm is not finite, and stays so", norms[-1][0])
+    return _break_at(points, printed[-len(broken)], "the gradient norm is not finite, and stays so", printed[-1])
 
 
 def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
@@ -355,23 +362,22 @@ def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
 
     Fewer points than others need are enough where they are thousands, and a multiple that no clipping explains.
     """
-    norms = [entry for entry in _norms(points) if math.isfinite(entry[1])]
-    values = [norm for _, norm in norms]
+    printed, values = _printed(points, "grad_norm", finite=True)
     for index in range(_WARM_UP, len(values)):
         window = values[max(0, index - _WINDOW) : index]
         ceiling = max(fmean(window) + _SIGMAS * pstdev(window), _EXPLODED * median(window))
         absurd = max(_ABSURD_NORM, _BEYOND * max(window))
         if min(values[index:]) > (ceiling if len(values) - index >= _SPIKES else absurd):
             why = f"the gradient norm {values[index]:.4g} is above {ceiling:.4g}, far over what it was, and stays so"
-            return _break_at(points, norms[index][0], why, norms[-1][0])
+            return _break_at(points, printed[index], why, printed[-1])
     return None
 
 
 def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
     """Where the loss jumps in a series too short for statistics, and gradient norms of thousands say that it is real:
     up to the end of the series."""
-    both = [(point, norm) for point, norm in _norms(points) if point.loss is not None and math.isfinite(point.loss)]
-    losses, norms = [loss for _, loss in _losses(point for point, _ in both)], [norm for _, norm in both]
+    both, norms = _printed(_printed(points, "loss", finite=True)[0], "grad_norm")
+    _, losses = _printed(both, "loss")
     if len(both) < _SHORT:
         return None
     for index in range(1, len(both)):
@@ -379,7 +385,7 @@ def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
         absurd = min(norms[index:]) > max(_ABSURD_NORM, _EXPLODED * usual)
         if absurd and min(losses[index:]) > _JUMP * max(losses[:index]):
             why = f"loss {losses[index]:.4g} jumps with a gradient norm of {norms[index]:.4g} (before {usual:.4g})"
-            return _break_at(points, both[index][0], f"{why}, and both stay so", both[-1][0])
+            return _break_at(points, both[index], f"{why}, and both stay so", both[-1])
     return None
 
 
@@ -400,6 +406,8 @@ def _break_at(points: Sequence[Progress], point: Progress, why: str, last: Progr
     """A break at a point, with the last checkpoint before it."""
     checkpoint = ""
     for other in points:
-        if other.checkpoint and other.line < point.line:
+        if not other.checkpoint:
+            continue
+        if other.line < point.line:
             checkpoint = other.checkpoint
     return LossBreak(point, why, checkpoint, last.step)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import filterfalse
+from operator import attrgetter
 
 from diagnoser.dialects import mentions, node_lists
 from diagnoser.dialects.mentions import Tells
@@ -11,6 +12,7 @@ from diagnoser.dialects.prefixes import Prefix, read_prefix, split_prefix
 from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.localize import exit_reports
 from diagnoser.model import Evidence, ExitReport, Facts, Line
+from diagnoser.model.choice import only
 
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
@@ -34,6 +36,7 @@ _ONE_NODE = 8
 """Most ranks that one node holds: in a job no larger, the only node that the log names is the node of all ranks."""
 _ADDRESS = re.compile(r"[\d.]+$|[\da-fA-F:]*:[\da-fA-F:]*$")
 """Where a node is known by its address only, a name in the line itself is better."""
+_RANK_OF, _NODE_OF, _BY_ITSELF = attrgetter("rank"), attrgetter("node"), attrgetter("by_itself")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,8 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     is one where ranks were said to run, those placements are about another launch.
     """
     failures = tuple(exit_reports.failures(evidence))
-    agents = any(_AGENT.search(line.body) for line in evidence.lines)
+    bodies = [line.body for line in evidence.lines]
+    agents = any(map(_AGENT.search, bodies))
     near = evidence if at is None else _speaking(evidence, at)
     nodes: dict[int, str] = {} if agents else _task_nodes(evidence.exits)
     nodes |= _failed_on(failures)
@@ -90,7 +94,7 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
         children=_children(evidence),
         only_node=only,
         labelled=not agents and _labelled(evidence),
-        pods=dict(filter(None, (mentions.assigned_pod(line.body) for line in evidence.lines))),
+        pods=dict(filter(None, map(mentions.assigned_pod, bodies))),
         listed=listed,
         processes=_processes(evidence.lines),
     )
@@ -108,8 +112,7 @@ def _only_node_since(evidence: Evidence, near: Evidence, at: int | None, nodes: 
     nodes: rank -> node, by the whole log.
     """
     if at is not None and _has_moved(_hosts(replace(evidence, lines=evidence.lines[:at])), _hosts(near)):
-        exits = [report for report in evidence.exits if report.line >= at]
-        return _only_node(near, _failed_on(exit_reports.failures(near)), exits)
+        return _only_node(near, _failed_on(exit_reports.failures(near)), _exits_since(evidence, at))
     return _only_node(evidence, nodes, evidence.exits)
 
 
@@ -127,7 +130,9 @@ def _processes(lines: Sequence[Line]) -> dict[int, int]:
     shared = set[int]()
     for line in lines:
         listed = mentions.process_rank(line.body)
-        if listed and ranks.setdefault(*listed) != listed[1]:
+        if not listed:
+            continue
+        if ranks.setdefault(*listed) != listed[1]:
             shared.add(listed[0])
     for process in shared:
         del ranks[process]
@@ -144,11 +149,14 @@ def _task_nodes(exits: Sequence[ExitReport]) -> dict[int, str]:
 
 def _speaking(evidence: Evidence, at: int) -> Evidence:
     """The lines from ``at`` on, with the ones just before it where no host speaks after it."""
-    exits = tuple(report for report in evidence.exits if report.line >= at)
-    near = replace(evidence, lines=evidence.lines[at:], exits=exits)
+    near = replace(evidence, lines=evidence.lines[at:], exits=_exits_since(evidence, at))
     if not _hosts(near):
         near = replace(evidence, lines=evidence.lines[max(0, at - _COPIED) :])
-    return replace(near, ranks=frozenset(line.rank for line in near.lines))
+    return replace(near, ranks=frozenset(map(_RANK_OF, near.lines)))
+
+
+def _exits_since(evidence: Evidence, at: int) -> tuple[ExitReport, ...]:
+    return tuple(report for report in evidence.exits if report.line >= at)
 
 
 def _is_about(placements: Mapping[int, str], near: Evidence) -> bool:
@@ -160,8 +168,8 @@ def _is_about(placements: Mapping[int, str], near: Evidence) -> bool:
 
 def _hosts(evidence: Evidence) -> frozenset[str]:
     """Short names of hosts that print or are reported on."""
-    names = {failure.host for failure in exit_reports.failures(evidence)}
-    names.update(report.node for report in evidence.exits)
+    names = set(map(attrgetter("host"), exit_reports.failures(evidence)))
+    names.update(map(_NODE_OF, evidence.exits))
     for line in evidence.lines:
         names.add(line.node)
         names.update(_mentioned(line.text))
@@ -378,7 +386,7 @@ def _listed_in(report: _Report) -> str | None:
     if max(line.rank, line.task) >= 0:
         return None
     nodes = listed.intersection(_WORD.findall(line.body))
-    return min(nodes) if len(nodes) == 1 else None
+    return only(nodes)
 
 
 def _node_near(report: _Report) -> str | None:
@@ -399,7 +407,7 @@ def _node_of_shell(report: _Report) -> str | None:
     prefix = mentions.PARALLEL_SHELL.match(report.line.text)
     if not prefix:
         return None
-    prefixes = filter(None, (mentions.PARALLEL_SHELL.match(line.text) for line in _window(report)))
+    prefixes = filter(None, map(mentions.PARALLEL_SHELL.match, map(attrgetter("text"), _window(report))))
     return prefix[1] if any(other[1] != prefix[1] for other in prefixes) else None
 
 
@@ -451,7 +459,11 @@ def _node_of_rank(report: _Report) -> str | None:
     if report.rank is None:
         return None
     placed = report.launch.nodes.get(report.rank)
-    if placed and report.node and _ADDRESS.match(placed):
+    if not placed:
+        return placed
+    if not report.node:
+        return placed
+    if _ADDRESS.match(placed):
         return None
     return placed
 
@@ -488,7 +500,7 @@ def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
 
 def _world_sizes(lines: Iterable[Line]) -> set[int]:
     """The numbers of ranks that lines state."""
-    sizes = filter(None, (_WORLD_SIZE.search(line.body) for line in lines))
+    sizes = filter(None, map(_WORLD_SIZE.search, map(attrgetter("body"), lines)))
     return {int(match[1]) for match in sizes}
 
 
@@ -501,7 +513,7 @@ def _rank_of_pod(report: _Report) -> int | None:
     if report.launch.agents:
         return None
     ranks_by_pod = pod_ranks(set(filter(None, map(_pod, lines))))
-    ranks = {line.rank for line in lines} - {-1}
+    ranks = set(map(_RANK_OF, lines)) - {-1}
     if not ranks.issubset(ranks_by_pod.values()):
         return None
     if _world_sizes(lines) - {len(ranks_by_pod)}:
@@ -523,11 +535,10 @@ def _with_first_failure(report: _Report) -> _Report:
 
 def _marked_first(launch: LauncherTopology) -> tuple[int, str | None] | None:
     """The failure that torchelastic's table calls the first, else the one that it dates first."""
-    failures = [failure for failure in launch.failures if failure.by_itself]
-    if not failures:
-        return None
-    first = min(failures, key=lambda failure: (not failure.first, failure.time or "~"))  # "~" sorts behind all times
-    return first.rank, first.host
+    failures = filter(_BY_ITSELF, launch.failures)
+    # "~" sorts behind all times
+    first = min(failures, key=lambda failure: (not failure.first, failure.time or "~"), default=None)
+    return (first.rank, first.host) if first else None
 
 
 def _first_child(launch: LauncherTopology) -> tuple[int, str | None] | None:
@@ -544,7 +555,9 @@ def _first_task(launch: LauncherTopology) -> tuple[int, str | None] | None:
     if launch.agents:
         return None
     for report in launch.exits:
-        if report.failed and report.ranks:
+        if not report.failed:
+            continue
+        if report.ranks:
             return (report.ranks[0], report.node) if len(report.ranks) == 1 else None
     return None
 
@@ -560,11 +573,11 @@ _FIRST_FAILURES: Mapping[str, Callable[[LauncherTopology], tuple[int, str | None
 def _task_on(launch: LauncherTopology, node: str, rank: int | None) -> int | None:
     """The rank of the task that failed on a node. rank: as the line names it."""
     if launch.agents:
-        failures = (failure.rank for failure in launch.failures if failure.host == node and failure.by_itself)
-        return next(failures, None)
+        failures = filter(_BY_ITSELF, launch.failures)
+        return next((failure.rank for failure in failures if failure.host == node), None)
     if rank is not None:
         return rank
-    exits = [report for report in launch.exits if report.node == node and report.failed and len(report.ranks) == 1]
+    exits = [report for report in launch.exits if (report.node, report.failed, len(report.ranks)) == (node, True, 1)]
     first = min(exits, key=lambda report: report.signal is None, default=None)
     return first.ranks[0] if first else None
 
@@ -599,7 +612,9 @@ def _children(evidence: Evidence) -> tuple[int, ...]:
     children, labels = list[int](), set[int]()
     for line in evidence.lines:
         child = _FAILED_CHILD.search(line.body)
-        if child and child[1] != "-15":
+        if not child:
+            continue
+        if child[1] != "-15":
             children.append(int(child[2]))
             labels.add(line.task)
     return tuple(children) if len(labels - {-1}) <= 1 else ()
@@ -609,11 +624,12 @@ def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[Exi
     """The only node that is named, in a job that may fit on it."""
     if max(evidence.ranks, default=0) >= _ONE_NODE:
         return None
-    names = {*nodes.values(), *(report.node for report in exits)}
+    names = {*nodes.values(), *map(_NODE_OF, exits)}
     for line in evidence.lines:
         names.add(line.node)
         match = mentions.NCCL_HOST.search(line.text)
-        if match and not mentions.is_device(match[1]):
+        if not match:
+            continue
+        if not mentions.is_device(match[1]):
             names.add(match[1])
-    names.discard("")
-    return names.pop() if len(names) == 1 else None
+    return only(names - {""})

@@ -5,6 +5,7 @@ before the spike, skip 200 to 500 batches, and the spike does not come back.
 """
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from diagnoser.localize import progress
 from diagnoser.localize.checkpoints import Checkpoint, on_the_way, reported, step_of
@@ -69,7 +70,9 @@ def _first_skipped(steps: Sequence[Progress], broken: Progress) -> int | None:
             continue
         if point.line >= broken.line:
             continue
-        if point.loss is not None and point.step is not None:
+        if point.loss is None:
+            continue
+        if point.step is not None:
             first = point.step + 1
     return first
 
@@ -81,7 +84,8 @@ def _newest_verified(way: Sequence[Checkpoint], skip_from: int | None, broke_at:
         return None
     if skip_from is None:
         return None
-    before = [checkpoint for checkpoint in way if checkpoint.is_verified and step_of(checkpoint) < broke_at]
+    verified = filter(attrgetter("is_verified"), way)
+    before = [checkpoint for checkpoint in verified if step_of(checkpoint) < broke_at]
     return max(before, key=lambda checkpoint: (step_of(checkpoint) < skip_from, step_of(checkpoint)), default=None)
 
 
@@ -111,7 +115,9 @@ def _logged(points: Sequence[Progress], broken: Progress) -> Iterator[tuple[int,
             return
         if point.step is not None:
             step = point.step
-        if point.checkpoint and step is not None:
+        if not point.checkpoint:
+            continue
+        if step is not None:
             yield step, point.checkpoint
 
 

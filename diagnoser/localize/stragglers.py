@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -63,7 +64,7 @@ class _Sample(NamedTuple):
 
 def stragglers(evidence: Evidence, nodes: Mapping[int, str]) -> tuple[Straggler, ...]:
     """Ranks that are slow in a job's own log, slowest first. nodes: rank -> node."""
-    return stragglers_in((line.body for line in evidence.lines if line.stream.from_job), nodes)
+    return stragglers_in(map(attrgetter("body"), evidence.job_lines), nodes)
 
 
 def stragglers_in(lines: Iterable[str], nodes: Mapping[int, str]) -> tuple[Straggler, ...]:
@@ -154,7 +155,9 @@ def _slow(samples: Iterable[_Sample]) -> Iterator[tuple[int, float]]:
             ratios[rank].append(_times_slower(value, middle, waits=waits))
     for rank, slower in ratios.items():
         recent = slower[-_WINDOW:]
-        if len(recent) >= _ROUNDS and sum(ratio > _TIMES for ratio in recent) >= _MOST * len(recent):
+        if len(recent) < _ROUNDS:
+            continue
+        if sum(ratio > _TIMES for ratio in recent) >= _MOST * len(recent):
             yield rank, median(recent)
 
 
@@ -176,4 +179,4 @@ def _rounds(samples: Iterable[_Sample]) -> list[tuple[dict[int, float], bool]]:
         for back, sample in enumerate(own, -len(own)):
             number = back if sample.round is None else sample.round
             rounds.setdefault(number, ({}, sample.waits))[0][rank] = sample.value
-    return [rounds[number] for number in sorted(rounds)]
+    return list(map(rounds.__getitem__, sorted(rounds)))

@@ -74,14 +74,16 @@ def named(suspects: Sequence[Suspect]) -> bool:
 
 def _shared(alike: Collection[int], ranks: Mapping[int, str]) -> bool:
     """The same failure on several nodes, and on most of the job's: something shared is at fault, not a node."""
-    nodes = {ranks[rank] for rank in alike if rank in ranks}
+    nodes = set(filter(None, map(ranks.get, alike)))
     if len(nodes) <= 1:
         return False
     return len(nodes) * 2 > len(set(ranks.values()))
 
 
 def _add(by_node: dict[str, Suspect], node: str | None, score: float, why: str) -> None:
-    if node and (node not in by_node or by_node[node].score < score):
+    if not node:
+        return
+    if node not in by_node or by_node[node].score < score:
         by_node[node] = Suspect(node, round(score, 2), why)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from diagnoser.model import Evidence, ExitReport, Line, Traceback
+from diagnoser.model.choice import only
 from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.clean_end import CleanEnd, EndTable
@@ -157,7 +158,9 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
 def _asked(rule: Rule, body: str) -> Action | None:
     """What the rule asks for. Where its line calls a fault outside the job temporary, nobody has to mend it first."""
     stops = (rule.action, category_of(rule.type)) == (Action.NOTIFY_USER, Category.INFRASTRUCTURE)
-    if stops and _TEMPORARY.search(body):
+    if not stops:
+        return rule.action
+    if _TEMPORARY.search(body):
         return None
     return rule.action
 
@@ -203,7 +206,7 @@ def outweighs(report: ExitReport, candidate: Candidate) -> bool:
 
 
 def only_rank(report: ExitReport) -> int | None:
-    return report.ranks[0] if len(report.ranks) == 1 else None
+    return only(report.ranks)
 
 
 def from_exit(report: ExitReport) -> Candidate:

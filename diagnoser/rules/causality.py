@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 
 from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import FailureType
@@ -88,7 +89,7 @@ def _dismiss_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
     handled = candidate_set.where(lambda c: _is_handled(c, candidate_set.open))
     if not handled:
         return
-    types, last = {c.type for c in handled}, handled[-1].line + _DETAILS
+    types, last = set(map(attrgetter("type"), handled)), handled[-1].line + _DETAILS
     details = candidate_set.where(lambda c: c.role is Role.SYMPTOM and c.type in types and c.line <= last)
     candidate_set.dismiss(RejectionReason.RECOVERED, [*handled, *details].__contains__)
 
@@ -118,7 +119,7 @@ def _kind(candidate: Candidate) -> tuple[str, FailureType, Role]:
 
 
 def _dismiss_overridden(candidate_set: CandidateSet, _: RunTimeline) -> None:
-    overridden = frozenset[str]().union(*(c.overrides for c in candidate_set.open))
+    overridden = frozenset[str]().union(*map(attrgetter("overrides"), candidate_set.open))
     candidate_set.dismiss(RejectionReason.OVERRIDDEN, lambda c: c.by in overridden)
 
 
@@ -169,11 +170,11 @@ def _most_informative(members: list[Candidate]) -> Candidate:
     Else the first that says something; an exception that code raises and handles on purpose (KeyError while filling a
     cache) and a mere carrier (a refused connection under a storage client) rank behind it.
     """
-    roots = [c for c in members if c.is_root]
+    roots = list(filter(attrgetter("is_root"), members))
     known = list(filter(_knows_message, roots)) or roots or members
     best = max(map(_informativeness, known))
     known = [c for c in known if _informativeness(c) == best]
-    return known[-1] if len({c.type for c in known}) == 1 else known[0]
+    return known[-1] if len(set(map(attrgetter("type"), known))) == 1 else known[0]
 
 
 def _knows_message(candidate: Candidate) -> bool:
@@ -229,9 +230,11 @@ def _dismiss_explained(candidate_set: CandidateSet, _: RunTimeline) -> None:
     if candidate_set.has(lambda c: c.is_root):
         candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.role is Role.SYMPTOM)
     causes = list(candidate_set.open)
-    candidate_set.dismiss(
-        RejectionReason.EXPLAINED, lambda c: any(_explains(other, c) for other in causes), keep_last=True
-    )
+    candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: _is_explained(c, causes), keep_last=True)
+
+
+def _is_explained(candidate: Candidate, causes: Sequence[Candidate]) -> bool:
+    return any(_explains(cause, candidate) for cause in causes)
 
 
 _STEPS: tuple[_Step, ...] = (

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Literal
 
 from diagnoser.model import Evidence, Line, Progress, Stream, expressions, yaml_loader
@@ -130,8 +131,8 @@ class EndTable:
         faults = []
         for name, row in self._table.rows.items():
             for kind, text in example_mistakes(row.examples, readers[name]):
-                is_not = "is not one" if kind == "match" else "is one"
-                faults.append(Fault(path, 0, f"{name}.{kind}: {text!r} {is_not}"))
+                is_not = {"match": "is not", "no_match": "is"}[kind]
+                faults.append(Fault(path, 0, f"{name}.{kind}: {text!r} {is_not} one"))
         return faults
 
 
@@ -168,7 +169,7 @@ class _Log:
     @cached_property
     def trained(self) -> bool:
         """Whether the log is one of training: some rank counts more than one step."""
-        return max(Counter(point.rank for point in self.steps).values(), default=0) > _TRAINED
+        return max(Counter(map(attrgetter("rank"), self.steps)).values(), default=0) > _TRAINED
 
     @cached_property
     def done(self) -> frozenset[int]:
@@ -264,7 +265,7 @@ def _is_record(body: str) -> bool:
 
 def _voices(log: _Log) -> set[str]:
     """Heads of the lines in which training reports its steps."""
-    numbers = {point.line for point in log.steps}
+    numbers = set(map(attrgetter("line"), log.steps))
     voices = set[str]()
     for line in log.evidence.lines:
         if line.number in numbers:
@@ -349,7 +350,9 @@ def _raises_after(evidence: Evidence, index: int) -> bool:
         if is_logged(evidence, trace.raised, number):
             logged.update(trace.lines)
     for later in range(index, len(evidence.lines)):
-        if later not in logged and _is_frame(evidence.lines[later].body):
+        if later in logged:
+            continue
+        if _is_frame(evidence.lines[later].body):
             return True
     return False
 

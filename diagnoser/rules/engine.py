@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import methodcaller
 from typing import Any
 
 import re2
@@ -127,7 +128,9 @@ class _Surroundings:
         after = range(index + 1, min(len(lines), index + near.lines + 1))
         for other in (*before, *after):
             line = lines[other]
-            if _beside(here, line, near.lines) and _any_matches(near.patterns, line.body[:_LONGEST]):
+            if not _beside(here, line, near.lines):
+                continue
+            if _any_matches(near.patterns, line.body[:_LONGEST]):
                 return True
         return False
 
@@ -149,7 +152,7 @@ def _regex(pattern: str) -> Any:
 
 
 def _any_matches(patterns: Sequence[str], text: str) -> bool:
-    return any(_regex(pattern).search(text) for pattern in patterns)
+    return any(map(methodcaller("search", text), map(_regex, patterns)))
 
 
 def _hit(rule: Rule, body: str) -> Hit | None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from diagnoser.model import expressions, yaml_loader
+from diagnoser.model.choice import only
 from diagnoser.model.errors import Fault
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
@@ -184,13 +185,12 @@ class ExceptionTable:
             return None
         if message.strip():
             return None
-        kinds = {kind for full_name, kind in self._types.items() if full_name.startswith(name)}
-        if len(kinds) != 1:
-            return None
-        return kinds.pop()
+        return only({kind for full_name, kind in self._types.items() if full_name.startswith(name)})
 
     def _role(self, name: str, message: str) -> Role:
-        if name == "CalledProcessError" and self._launcher.match(message):
+        if name != "CalledProcessError":
+            return self._roles.get(name, Role.ROOT)
+        if self._launcher.match(message):
             return Role.WRAPPER
         return self._roles.get(name, Role.ROOT)
 

@@ -56,13 +56,16 @@ class KeywordClassifier:
 
     def complains(self, text: str) -> FailureType | None:
         """Like ``says``, for a line that need not be about a failure: calm words clear it."""
-        return None if self._is_calm(text) else self.says(text)
+        if self._is_calm(text):
+            return None
+        return self.says(text)
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
         messages = []
         for name, text in example_mistakes(self._table.calm.examples, self._is_calm):
-            messages.append(f"calm.{name}: {text!r} is {'not ' if name == 'match' else ''}cleared")
+            is_not = {"match": "is not", "no_match": "is"}[name]
+            messages.append(f"calm.{name}: {text!r} {is_not} cleared")
         for number, entry in enumerate(self._table.keywords):
             where = f"keywords.{number} ({entry.type})"
             for text in entry.examples.match:

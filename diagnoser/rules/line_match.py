@@ -7,6 +7,7 @@ not looked at here.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 from diagnoser.model import expressions
@@ -55,8 +56,8 @@ class LineMatcher:
         if not conditions.patterns:
             raise BadInput("Type a pattern.")
         self._anchors = conditions.anchors
-        self._patterns = [_compiled(text) for text in _bounded(conditions.patterns, "patterns")]
-        self._unless = [_compiled(text) for text in _bounded(conditions.unless, "exceptions")]
+        self._patterns = list(map(_compiled, _bounded(conditions.patterns, "patterns")))
+        self._unless = list(map(_compiled, _bounded(conditions.unless, "exceptions")))
         self._across = _across_lines(conditions.patterns)
 
     def spans(self, line: str) -> tuple[Span, ...] | None:
@@ -68,7 +69,7 @@ class LineMatcher:
             return None
         if any(pattern.search(line) for pattern in self._unless):
             return None
-        return tuple(_apart(sorted(match.span() for match in matches)))
+        return tuple(_apart(sorted(map(methodcaller("span"), matches))))
 
     def _is_anchored(self, text: str) -> bool:
         if not self._anchors:
@@ -98,10 +99,10 @@ class LineMatcher:
             if is_over():
                 raise TimeoutError
             start = chunk.starts[at]
-            matches = list(filter(None, (pattern.search(chunk.text, start) for pattern in self._across)))
+            matches = list(filter(None, map(methodcaller("search", chunk.text, start), self._across)))
             if not matches:
                 return
-            at = bisect_right(chunk.starts, min(match.start() for match in matches)) - 1
+            at = bisect_right(chunk.starts, min(map(methodcaller("start"), matches))) - 1
             yield chunk.lines[at]
             at += 1
 

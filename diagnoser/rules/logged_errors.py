@@ -62,7 +62,9 @@ def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
             continue
         if line.voice != voice:
             continue
-        if line.body.strip() and not _is_logger_line(line.body):
+        if not line.body.strip():
+            continue
+        if not _is_logger_line(line.body):
             return True
     return False
 

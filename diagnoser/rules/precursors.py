@@ -100,7 +100,9 @@ def _from_words(
         if line.time not in window:
             continue
         kind = _complaint(line, keywords)
-        if kind is not None and _is_device(kind):
+        if kind is None:
+            continue
+        if _is_device(kind):
             why = "its words speak of a fault at the moment from which a collective waited until it timed out"
             yield replace(of_words(index, line, kind, why), precursor=True)
 

@@ -39,7 +39,9 @@ def resolve_attempts(candidate_set: CandidateSet, evidence: Evidence) -> None:
     for before, launch in reversed(list(pairwise(_launches(evidence)))):
         if not is_after(lines[launch], lines[before]).after:
             continue  # nodes that print no times come up together
-        if _is_before(launch, faults) and any(before < c.line < launch for c in outcomes):
+        if not _is_before(launch, faults):
+            continue
+        if any(before < c.line < launch for c in outcomes):
             candidate_set.dismiss_before(launch)
             return
 
@@ -98,7 +100,9 @@ def _resolve_earlier_ends(candidate_set: CandidateSet, begins: Sequence[int]) ->
     for launch, begin in reversed(list(pairwise([0, *begins]))):
         before = {c.type for c in ends if launch <= c.line < begin}
         after = {c.type for c in failing if c.line >= begin}
-        if before and after - ({FailureType.COMPLETED} - before):
+        if not before:
+            continue
+        if after - ({FailureType.COMPLETED} - before):
             candidate_set.dismiss_before(begin)
             return
 
@@ -128,7 +132,9 @@ def _says_completed(candidate: Candidate) -> bool:
 def _dismiss_survived_ends(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """A clean end after which training went on ended another run, where something came of the one that follows."""
     survived = list(filter(run.recovered, candidate_set.where(_IS_COMPLETED)))
-    if survived and _is_before(survived[-1].line, candidate_set.where(_IS_FAILING)):
+    if not survived:
+        return
+    if _is_before(survived[-1].line, candidate_set.where(_IS_FAILING)):
         candidate_set.dismiss_before(survived[-1].line + 1)
 
 
@@ -196,7 +202,9 @@ class _CleanEnd:
             return False
         if _is_of_leaving_peer(other):
             return False
-        if other.logged and spoke_on(self.run.evidence, other.line, self.traced):
+        if not other.logged:
+            return not self._is_verdict_on(other)
+        if spoke_on(self.run.evidence, other.line, self.traced):
             return False  # the program caught it
         return not self._is_verdict_on(other)
 

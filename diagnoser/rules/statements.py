@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import methodcaller
 from typing import Any
 
 from diagnoser.dialects.runtimes import repetition
@@ -40,7 +41,7 @@ def advice_at(text: str) -> int:
 
 def stated_matches(patterns: Iterable[Any], text: str) -> list[Any]:
     """The first match of each RE2 pattern in ``text``; what only advice lists is no match."""
-    matches = list(filter(None, (pattern.search(text) for pattern in patterns)))
+    matches = list(filter(None, map(methodcaller("search", text), patterns)))
     if not matches:
         return []  # most often: the advice need not be looked for
     advice = advice_at(text)
@@ -103,11 +104,14 @@ def _without_repetitions(evidence: Evidence) -> Evidence:
     if not repeated:
         return evidence
     printed = {_shape(line.body) for index, line in enumerate(evidence.lines) if index not in repeated}
-    dropped = {index for index, shape in repeated.items() if shape in printed}
-    numbers = {evidence.lines[index].number for index in dropped}
+    rest, numbers = list[int](), set[int]()
+    for index, line in enumerate(evidence.lines):
+        if repeated.get(index) in printed:
+            numbers.add(line.number)
+        else:
+            rest.append(index)
     last = max((point.line for point in evidence.progress if point.line not in numbers), default=0)
-    progress = tuple(point for point in evidence.progress if point.line not in numbers or point.line < last)
-    rest = [index for index in range(len(evidence.lines)) if index not in dropped]
+    progress = tuple(point for point in evidence.progress if point.line < last or point.line not in numbers)
     return selected(replace(evidence, progress=progress), rest)
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
@@ -191,7 +192,9 @@ class XidTable(StrictModel):
 
     def _subcode(self, plain: "XidGuidance", intr_info: int, status: int) -> XidSubcode | None:
         for subcode in self.subcodes:
-            if subcode.code == plain.row.code and subcode.decodes(plain.unit, intr_info, status):
+            if subcode.code != plain.row.code:
+                continue
+            if subcode.decodes(plain.unit, intr_info, status):
                 return subcode
         return None
 
@@ -275,27 +278,31 @@ class _Xid:
 
 def _xids(candidates: Sequence[Candidate], evidence: Evidence, table: XidTable) -> dict[int, _Xid]:
     """The Xids by line, as a later Xid 154 restates them."""
-    xids, recoveries = dict[int, _Xid](), dict[_Gpu, int]()
-    for candidate in sorted(candidates, key=lambda candidate: candidate.line):
+    xids: dict[int, _Xid] = {}
+    for candidate in sorted(candidates, key=attrgetter("line")):
         line = evidence.lines[candidate.line]
         guidance = table.guidance(line.body)
-        if guidance is None:
-            continue
-        if candidate.by != f"rule:{guidance.row.rule}":
-            continue
-        xid = xids[candidate.line] = _Xid((candidate.node or line.node, candidate.gpu), guidance)
-        if guidance.is_recovery and candidate.gpu:
-            recoveries[xid.gpu] = candidate.line  # the last one counts
-    restated = set[_Gpu]()
-    for index, xid in list(xids.items()):
-        later = recoveries.get(xid.gpu, -1)
-        if index < later and xid.guidance.action.cause:
-            xids[index] = _Xid(xid.gpu, table.stated(xid.guidance, xids[later].guidance))
-            restated.add(xid.gpu)
+        if guidance and candidate.by == f"rule:{guidance.row.rule}":
+            xids[candidate.line] = _Xid((candidate.node or line.node, candidate.gpu), guidance)
+    recoveries = {xid.gpu: index for index, xid in xids.items() if xid.guidance.is_recovery}  # the last one counts
+    return xids | _restated(xids, recoveries, table)
+
+
+def _restated(xids: Mapping[int, _Xid], recoveries: Mapping[_Gpu, int], table: XidTable) -> dict[int, _Xid]:
+    """The Xids for whose GPU a later line states the recovery, and those that only state it.
+
+    recoveries: the last line for each GPU.
+    """
+    restated, gpus = dict[int, _Xid](), set[_Gpu]()
     for index, xid in xids.items():
-        if xid.guidance.is_recovery and xid.gpu in restated:
-            xids[index] = replace(xid, is_explained=True)
-    return xids
+        later = recoveries.get(xid.gpu, -1)
+        if xid.gpu[1] and index < later and xid.guidance.action.cause:
+            restated[index] = _Xid(xid.gpu, table.stated(xid.guidance, xids[later].guidance))
+            gpus.add(xid.gpu)
+    for index, xid in xids.items():
+        if xid.guidance.is_recovery and xid.gpu in gpus:
+            restated[index] = replace(restated.get(index, xid), is_explained=True)
+    return restated
 
 
 def _guided(candidate: Candidate, xid: _Xid) -> Candidate:

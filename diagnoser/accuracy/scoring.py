@@ -63,7 +63,7 @@ def label_of(data: Mapping[str, object]) -> Label:
         id=str(data["id"]),
         category=str(data["category"]),
         type=str(data["type"]),
-        root_lines=tuple(int(line) for line in lines) if isinstance(lines, list) else (),
+        root_lines=tuple(map(int, lines)) if isinstance(lines, list) else (),
         root_text=str(data.get("root_text") or ""),
         recovery=str(data["recovery"]),
         node=str(data["node"]) if data.get("node") else None,
@@ -258,7 +258,9 @@ def calibration_error(pairs: Sequence[tuple[float, bool]]) -> float:
 
 def _root(diagnosis: Diagnosis) -> list[tuple[int, str]]:
     cause = diagnosis.root_cause
-    return [(cause.line, cause.text)] if cause else []
+    if cause:
+        return [(cause.line, cause.text)]
+    return []
 
 
 def _top(diagnosis: Diagnosis) -> list[tuple[int, str]]:
@@ -276,7 +278,9 @@ def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> b
     if any(line - shift in label.root_lines for line, _ in lines):
         return True
     root = label.root_text.split()
-    return bool(root) and root in (text.split() for _, text in lines)
+    if not root:
+        return False
+    return any(text.split() == root for _, text in lines)
 
 
 def _right_rank(label: Label, diagnosis: Diagnosis) -> bool | None:
@@ -323,7 +327,9 @@ def _macro_f1(verdicts: Sequence[ScoredVerdict]) -> float | None:
         else:
             said[case.said_type] += 1
     scores = [2 * right[kind] / (labelled[kind] + said[kind]) for kind in labelled]
-    return sum(scores) / len(scores) if scores else None
+    if scores:
+        return sum(scores) / len(scores)
+    return None
 
 
 def _interval(outcomes: Sequence[bool], seed: int) -> tuple[float, float]:

@@ -72,7 +72,9 @@ def _silence(evidence: Evidence, facts: Facts) -> Iterator[str]:
         yield f"never printed a line: ranks {spans(silent)}"
     complaining = {line.rank for line in evidence.lines if line.mark >= Mark.TRACEBACK} - {-1}
     calm = evidence.ranks - complaining
-    if len(complaining) > 1 and 0 < len(calm) <= _FEW:
+    if len(complaining) < 2:
+        return
+    if 0 < len(calm) <= _FEW:
         yield f"printed no error while {len(complaining)} other ranks did: ranks {spans(calm)}"
 
 

@@ -54,7 +54,9 @@ def _guess_at_known_line(verdict: Diagnosis, evidence: Evidence, diff: Diff) -> 
         return None
     for index, line in enumerate(evidence.lines):
         if (line.number, line.stream.source, line.text) == (root.line, root.source, root.text):
-            return index if (line.number, line.stream) in diff.known else None
+            if (line.number, line.stream) in diff.known:
+                return index
+            return None
     return None
 
 

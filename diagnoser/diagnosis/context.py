@@ -23,6 +23,7 @@ from diagnoser.model import (
     Baseline,
     CleanRun,
     Diagnosis,
+    Event,
     Facts,
     Job,
     Line,
@@ -66,7 +67,9 @@ class DiagnosisContext:
         logs = await self._node_logs(job, nodes[:_NODES], failed[0])
         runtime, known = tuple(await self.store.evidence.runtime_files(attempt.key)), await self.baseline(job)
         number, events, last_line = attempt.key.number, attempt.events, attempt.last_line
-        earlier = await self.store.jobs.checkpoint_events(attempt.key) if number > 1 else ()
+        earlier: Sequence[tuple[Event, ...]] = ()
+        if number > 1:
+            earlier = await self.store.jobs.checkpoint_events(attempt.key)
         since, until = failed[0] - node_logs.BEFORE, failed[1] + node_logs.AFTER
         reported = await self.store.nodes.events(cluster_of(job), nodes[:_NODES], since)
         node_events = tuple(event for event in reported if event.time <= until)
@@ -108,7 +111,9 @@ class DiagnosisContext:
             if attempt.key == record.attempt:
                 ran.update(nodes_of(attempt, job))
         nodes = list(filter(ran.__contains__, named))[:_NODES_SHOWN]
-        logs = await self._node_logs(job, nodes, record.created - _DAY) if nodes else {}
+        if not nodes:
+            return []
+        logs = await self._node_logs(job, nodes, record.created - _DAY)
         read = (asyncio.to_thread(node_logs.kept_lines, node, parts) for node, parts in logs.items())
         return list(chain.from_iterable(await asyncio.gather(*read)))
 
@@ -160,8 +165,8 @@ def _named_nodes(verdict: Diagnosis) -> list[str]:
     """The node whose own log, or an alert about it, holds the root line, and those under suspicion."""
     cause, nodes = verdict.root_cause, list(map(attrgetter("node"), verdict.nodes))
     if cause and cause.source in NODE_SOURCES | {ALERTS}:
-        nodes.insert(0, cause.node or "")
-    return list(filter(None, dict.fromkeys(nodes)))
+        return list(filter(None, dict.fromkeys([cause.node, *nodes])))
+    return list(dict.fromkeys(nodes))
 
 
 def cluster_of(job: Job) -> str:

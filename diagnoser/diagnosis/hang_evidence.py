@@ -58,7 +58,7 @@ def fresh(evidence: Evidence, facts: Facts, advanced: float | None = None) -> li
     if not facts.runtime:
         return []
     since = (_last_step(evidence, facts) if advanced is None else advanced) - _CLOCKS
-    return vouched_first(file for file in facts.runtime if file.received >= since or not file.received)
+    return vouched_first(file for file in facts.runtime if not 0 < file.received < since)
 
 
 def _last_step(evidence: Evidence, facts: Facts) -> float:
@@ -163,7 +163,9 @@ def _hung_in_silence(diagnosis: Diagnosis, hang: HangReport) -> Diagnosis:
 
 def _provenance(files: Iterable[RuntimeFile]) -> Provenance:
     """The job's where it took any of the dumps itself."""
-    return Provenance.RUNTIME if all(map(_is_vouched, files)) else Provenance.JOB
+    if all(map(_is_vouched, files)):
+        return Provenance.RUNTIME
+    return Provenance.JOB
 
 
 def findings(hang: HangReport, files: int) -> HangFindings:

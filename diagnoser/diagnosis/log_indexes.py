@@ -48,7 +48,9 @@ class IndexedLog:
 
     def is_fresh(self, revision: int, now: float) -> bool:
         """Whether it may be shown. revision: of the attempt now."""
-        return self.revision == revision or now < self.expires
+        if self.revision == revision:
+            return True
+        return now < self.expires
 
 
 class LogIndexes:

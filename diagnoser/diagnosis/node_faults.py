@@ -108,7 +108,9 @@ def _faults_of(
 
 def _confirms(explaining: Sequence[NodeFault], alone: Diagnosis) -> bool:
     """Whether the nodes' logs say just what the job's log says, of the same node: it also knows the rank."""
-    if alone.type not in map(attrgetter("type"), explaining) or not alone.nodes:
+    if alone.type not in map(attrgetter("type"), explaining):
+        return False
+    if not alone.nodes:
         return False
     return all(_own_name(alone.nodes[0].node, (fault.node,)) for fault in explaining)
 
@@ -225,7 +227,7 @@ def _verdict(alone: Diagnosis, explaining: Sequence[NodeFault], facts: Facts, kn
         symptoms = (Symptom(root.line, root.text, alone.type, root.source, root.provenance), *symptoms)
     merged = replace(
         alone,
-        outcome=Outcome.FAILED if alone.outcome is Outcome.UNKNOWN else alone.outcome,
+        outcome={Outcome.UNKNOWN: Outcome.FAILED}.get(alone.outcome, alone.outcome),
         category=own.category,
         type=own.type,
         confidence=own.confidence,

@@ -118,7 +118,9 @@ def _time(own: float, age: float, received: float) -> float:
     """own: as printed. age: by uptime, seconds older than the newest line of its block; NaN without uptime."""
     if 0 < own <= received + _AHEAD:
         return own
-    return received - age if age > 0 else received
+    if age > 0:
+        return received - age
+    return received
 
 
 def printed_time(text: str, near: float) -> float:
@@ -128,7 +130,9 @@ def printed_time(text: str, near: float) -> float:
     if time > near + 2 * _DAY and str(year) not in text[:40]:
         time = read_time(text, year - 1)
     zone = _ZONED.search(text[:80])
-    if not time or not zone:
+    if not time:
+        return time
+    if not zone:
         return time
     return time - int(f"{zone[1]}1") * (int(zone[2]) * 3600 + int(zone[3]) * 60)
 
@@ -141,10 +145,11 @@ def fault_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
         if system_log.read_record(line.text).start == 0:
             headless.add(index)
         surplus[line.stream] += -1 if index in headless else 1
+    odd = set(filter(lambda index: surplus[kept[index].stream] > 0, headless))
     faults = []
     for index, line in enumerate(kept):
         if line.mark is Mark.ANCHOR:
-            faults.append(replace(line, continues=index in headless and surplus[line.stream] > 0))
+            faults.append(replace(line, continues=index in odd))
     return faults
 
 
@@ -206,7 +211,9 @@ def _reason(time: float, spans: Iterable[tuple[float, float]], steps: "_StepTime
     """Why a line of this time is not of the failure; None where it may be."""
     if not any(begin <= time <= end for begin, end in spans):
         return SetAsideReason.OTHER_TIME
-    return SetAsideReason.OUTLIVED if steps.count_after(time) > _UNDER_WAY else None
+    if steps.count_after(time) > _UNDER_WAY:
+        return SetAsideReason.OUTLIVED
+    return None
 
 
 class _StepTimes:
@@ -257,7 +264,9 @@ def _begin(last: float, first: float, end: float) -> float:
     infinitely long ago where it came with the first lines of all."""
     if last == -math.inf:
         return min(first, end - STALL)
-    return last if end - STALL <= last <= end else first
+    if end - STALL <= last <= end:
+        return last
+    return first
 
 
 def without(evidence: Evidence, index: int) -> Evidence:

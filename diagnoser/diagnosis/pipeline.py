@@ -207,12 +207,24 @@ def _place_root(
     """Rank and node of the root. alone: no other rank reports the same failure."""
     spot = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=alone)
     rank, node = spot.rank, spot.node
-    if root.node and root.blame is Blame.SELF and not ranks.is_address(root.node):
-        node = root.node  # the line names the node that is at fault, wherever it was printed
-    if root.exit and rank is None:
-        rank = ranks.only_silent(evidence, _lost_peers(causal))
-        node = node or launch.nodes.get(-1 if rank is None else rank)
+    node = _named_culprit(root) or node
+    if rank is not None:
+        return rank, node
+    if not root.exit:
+        return rank, node
+    rank = ranks.only_silent(evidence, _lost_peers(causal))
+    if rank is not None:
+        node = node or launch.nodes.get(rank)
     return rank, node
+
+
+def _named_culprit(root: Candidate) -> str | None:
+    """The node at fault that the line of the root names, wherever it was printed."""
+    if root.blame is not Blame.SELF:
+        return None
+    if ranks.is_address(root.node or ""):
+        return None
+    return root.node
 
 
 def _lost_peers(causal: CausalResult) -> frozenset[int]:
@@ -249,7 +261,7 @@ class _Recovery:
             return self._timeline.calmed(line)
         if candidate.line in self._deaths:
             return self._lived_on(self._deaths[candidate.line])
-        if candidate.raised and not candidate.logged and self._died_of(candidate):
+        if self._died_of(candidate):
             return False
         if candidate.type in _DEATHS:
             return self._timeline.went_on(line, _BUFFERED)
@@ -275,6 +287,10 @@ class _Recovery:
 
     def _died_of(self, candidate: Candidate) -> bool:
         """Whether the process that raised is reported dead soon after, and trained no more."""
+        if not candidate.raised:
+            return False
+        if candidate.logged:
+            return False
         rank = self._lines[candidate.line].rank
         for report in self._deaths.values():
             if not 0 <= report.line - candidate.line <= _REPORTED:
@@ -288,7 +304,10 @@ class _Recovery:
 
     def _lived_on(self, report: ExitReport) -> bool:
         """Whether the ranks that are reported dead trained on: they were started again."""
-        return self._timeline.lived_on(self._lines[report.line], report.ranks, 0 if report.ranks else _BUFFERED)
+        steps = 0
+        if not report.ranks:
+            steps = _BUFFERED
+        return self._timeline.lived_on(self._lines[report.line], report.ranks, steps)
 
 
 def _alike(causal: CausalResult) -> frozenset[int]:
@@ -303,7 +322,7 @@ def _absent(
     if root.type not in _WAITING:
         return None
     if root.is_root and root.blame is not Blame.NONE:
-        return None
+        return None  # the root says more than that somebody waited
     reports = [root, *causal.rejected_as(*set(RejectionReason) - {RejectionReason.BENIGN})]
     absent = collectives.absent(evidence, _first_complaints(evidence, reports))
     tasks = {evidence.lines[report.line].task for report in reports} - {-1}

@@ -12,7 +12,8 @@ import structlog
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, Delta, read_pieces
-from diagnoser.model import AttemptKey, Progress, RunStatus, Stage
+from diagnoser.localize.hang_detection import training_steps
+from diagnoser.model import AttemptKey, Progress, RunStatus
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.ports import Clock, StoredPiece
 
@@ -92,7 +93,7 @@ def run_status(delta: Delta) -> RunStatus:
         status = replace(status, stage=points[-1].stage)
     elif digest.phases:
         status = replace(status, stage=digest.phases[-1].stage)
-    steps = [point for point in points if point.stage is Stage.TRAIN and point.step is not None]
+    steps = training_steps(points)
     if not steps:
         return status
     newest = steps[-1]
@@ -123,7 +124,9 @@ def _pace(steps: Sequence[Progress]) -> float | None:
     own = [point for point in steps if point.rank == last.rank]
     numbers, seconds = [point.step or 0 for point in own], last.time - own[0].time
     done = numbers[-1] - numbers[0]
-    return seconds / done if min(done, seconds) > 0 else None
+    if min(done, seconds) > 0:
+        return seconds / done
+    return None
 
 
 def _completed(status: RunStatus, earlier: RunStatus) -> RunStatus:

@@ -290,6 +290,8 @@ def _is_of_earlier(evidence: Evidence, candidate: Candidate, reason: RejectionRe
         return False
     if reason is RejectionReason.EARLIER_ATTEMPT:
         return True
-    if reason is not RejectionReason.RECOVERED or not candidate.raised:
+    if reason is not RejectionReason.RECOVERED:
+        return False
+    if not candidate.raised:
         return False
     return evidence.lines[candidate.line].number < max(restarts, default=0)

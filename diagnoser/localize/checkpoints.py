@@ -5,6 +5,7 @@ A job owns this evidence: it decides where the job's own next launch begins, and
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -135,14 +136,14 @@ def step_of(checkpoint: Checkpoint) -> int:
 def _where_saved(attempts: Sequence[Iterable[Event]]) -> list[list[Event]]:
     """The checkpoint events by the attempt that saved: a late check is reported with the attempt that runs then."""
     saved_in: dict[_Identity, int] = {}
-    by_attempt: list[list[Event]] = [[] for _ in attempts]
+    by_attempt: dict[int, list[Event]] = defaultdict(list)
     for number, events in enumerate(attempts):
         for event in _in_order(events):
             identity = event.step, event.path
             if event.phase not in _CHECKS:
                 saved_in[identity] = number
             by_attempt[saved_in.setdefault(identity, number)].append(event)
-    return by_attempt
+    return list(map(by_attempt.__getitem__, range(len(attempts))))
 
 
 def to_resume(

@@ -52,7 +52,7 @@ def _barrier(evidence: Evidence) -> Absence | None:
     for index, line in enumerate(evidence.lines):
         match = _BARRIER.search(line.body)
         if match:
-            ranks = map(int, re.findall(r"\d+", match[match.lastindex or 0]))
+            ranks = map(int, re.findall(r"\d+", next(filter(None, match.groups()))))
             return Absence(tuple(ranks), "the line names the ranks that did not arrive", index)
     return None
 

@@ -194,7 +194,9 @@ def _report(index: int, launcher: str, fields: Mapping[str, str]) -> ExitReport:
 
 
 def _number(fields: Mapping[str, str], name: str) -> int | None:
-    return int(fields[name]) if name in fields else None
+    if name in fields:
+        return int(fields[name])
+    return None
 
 
 def _signal_of(code: int) -> int | None:

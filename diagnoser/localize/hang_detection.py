@@ -234,14 +234,15 @@ def _prints_time(step: Progress) -> bool:
     return step.time != step.received
 
 
-def _training_steps(points: Iterable[Progress]) -> list[Progress]:
+def training_steps(points: Iterable[Progress]) -> list[Progress]:
+    """The points that count a step of the training itself."""
     return [point for point in points if point.step is not None and point.stage is Stage.TRAIN]
 
 
 def _most_steps(points: Iterable[Progress]) -> list[Progress]:
     """The training steps of the rank that prints most of them."""
     steps_by_rank: dict[int, list[Progress]] = defaultdict(list)
-    for point in _training_steps(points):
+    for point in training_steps(points):
         steps_by_rank[point.rank].append(point)
     return max(steps_by_rank.values(), key=len, default=[])
 
@@ -259,15 +260,17 @@ def _advances(steps: Sequence[Progress]) -> list[_Advance]:
     By their arrival, which is what silence is measured by: a log may be written or shipped in lumps. By their own
     times where too many came at once, as from a file or after an outage.
     """
-    arrived = _moments((point.received, point.step or 0) for point in steps if point.received > 0)
+    arrived = _moments(filter(attrgetter("received"), steps), "received")
     if len(arrived) >= _POINTS:
         return arrived
-    return _moments((point.time, point.step or 0) for point in steps)
+    return _moments(steps, "time")
 
 
-def _moments(steps: Iterable[tuple[float, int]]) -> list[_Advance]:
+def _moments(steps: Iterable[Progress], clock: str) -> list[_Advance]:
+    """The moments by a clock: ``received`` or ``time``."""
     moments: list[_Advance] = []
-    for time, step in steps:
+    for point in steps:
+        time, step = getattr(point, clock), point.step or 0
         last = moments[-1] if moments else _Advance(-math.inf, -1)
         if time <= last.time:
             moments[-1] = _Advance(last.time, step)
@@ -297,8 +300,11 @@ def _stays(evidence: Evidence) -> Iterator[tuple[str, float]]:
 
 def _ticks(evidence: Evidence, timeline: ProgressTimeline) -> list[tuple[float, float]]:
     """Place and time of the job's lines, in order."""
-    lines = (line for line in evidence.job_lines if line.time > 0)
-    return sorted((timeline.place(line), line.received or line.time) for line in lines)
+    ticks = []
+    for line in evidence.job_lines:
+        if line.time > 0:
+            ticks.append((timeline.place(line), line.received or line.time))
+    return sorted(ticks)
 
 
 def _stage(evidence: Evidence) -> Stage | None:
@@ -326,7 +332,7 @@ def _in_order(points: Sequence[Progress]) -> list[Progress]:
 
 def _ahead(evidence: Evidence, points: Sequence[Progress]) -> float:
     """Seconds from the last step to the newest line: by their arrival, else by what they print."""
-    steps = _training_steps(points)
+    steps = training_steps(points)
     lines, arrived = evidence.job_lines, _newest(steps, "received")
     if arrived and len(set(map(attrgetter("received"), steps[-_POINTS:]))) == _POINTS:
         return max(0.0, _newest(lines, "received") - arrived)

@@ -57,8 +57,8 @@ def starts(evidence: Evidence, ended: Iterable[int]) -> list[int]:
     for index, line in enumerate(evidence.lines):
         orders[timeline.order_of(line.stream)].lines.append((_place(timeline, line), index))
     for point in evidence.steps:
-        order = timeline.order_of(point.stream)
-        orders[order].steps.append(timeline.place_of(point) if order is None else float(point.line))
+        place = _in_order(timeline, point.stream, point.line, timeline.place_of(point))
+        orders[timeline.order_of(point.stream)].steps.append(place)
     for index in ended:
         line = evidence.lines[index]
         orders[timeline.order_of(line.stream)].ends.append(_place(timeline, line))
@@ -102,12 +102,17 @@ def _coming_up(evidence: Evidence, timeline: ProgressTimeline) -> Iterator[tuple
         if not all(map(search, template.samples)):
             continue
         for stream, number in (template.first, template.last):
-            yield stream, timeline.at(stream, number) if timeline.order_of(stream) is None else float(number)
+            yield stream, _in_order(timeline, stream, number, timeline.at(stream, number))
 
 
 def _place(timeline: ProgressTimeline, line: Line) -> float:
     """The place of a line among those that share an order with it."""
-    return timeline.place(line) if timeline.order_of(line.stream) is None else float(line.number)
+    return _in_order(timeline, line.stream, line.number, timeline.place(line))
+
+
+def _in_order(timeline: ProgressTimeline, stream: Stream, number: int, place: float) -> float:
+    """The place on the timeline, or the number in a stream that has an order of its own."""
+    return place if timeline.order_of(stream) is None else float(number)
 
 
 @lru_cache(maxsize=1)
@@ -206,5 +211,5 @@ def _ranks(launch: Evidence, bounds: SegmentBounds) -> frozenset[int]:
     for template in launch.templates:
         (own if bounds.hold(*template.first) else shared).update(template.ranks)
     highest = max(own, default=-1)
-    own.update(rank for rank in shared if rank <= highest)
+    own.update(filter(highest.__ge__, shared))
     return frozenset(own - {-1})

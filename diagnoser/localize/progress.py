@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise, takewhile
+from operator import attrgetter
 from statistics import fmean, median, pstdev
 
 from diagnoser.model import Evidence, Line, Progress, Stream
@@ -110,7 +111,9 @@ class ProgressTimeline:
         return stream
 
     def place_of(self, point: Progress) -> float:
-        return float(point.line) if self._single else point.time
+        if self._single:
+            return float(point.line)
+        return point.time
 
     def at(self, stream: Stream, number: int) -> float:
         """The place of a line that may not have been kept: that of the next kept line of its stream."""
@@ -118,7 +121,9 @@ class ProgressTimeline:
             return float(number)
         numbers, places = self._line_places.get(stream, ([], []))
         index = bisect_left(numbers, number)
-        return places[index] if index < len(places) else math.inf
+        if index < len(places):
+            return places[index]
+        return math.inf
 
     def place(self, line: Line) -> float:
         """Where the line stands among the steps; infinite where the log does not show it."""
@@ -213,7 +218,7 @@ class _PointOrders:
         steps = set[int | None]()
         for other in self._of_launcher:
             if follows_restart(other, stream):
-                steps.update(point.step for point in _of(self._by_stream[other], ranks))
+                steps.update(map(attrgetter("step"), _of(self._by_stream[other], ranks)))
         return len(steps)
 
     def _of_other_output(self, line: Line, ranks: frozenset[int] | None) -> StepOrder:

@@ -173,7 +173,7 @@ def _hosts(evidence: Evidence) -> frozenset[str]:
     for line in evidence.lines:
         names.add(line.node)
         names.update(_mentioned(line.text))
-    return frozenset(_short(name) for name in names if _is_host(name))
+    return frozenset(map(_short, filter(_is_host, names)))
 
 
 def _is_host(name: str) -> bool:
@@ -197,12 +197,17 @@ def _mentioned(text: str) -> Iterator[str]:
 
 
 def _short(name: str) -> str:
-    return name if _ADDRESS.match(name) else name.partition(".")[0].lower()
+    if _ADDRESS.match(name):
+        return name
+    return name.partition(".")[0].lower()
 
 
 def _labelled(evidence: Evidence) -> bool:
     """Whether the lines that tell both have their task's number as their rank."""
-    agreements = {line.rank == line.task for line in evidence.lines if min(line.rank, line.task) >= 0}
+    agreements = set[bool]()
+    for line in evidence.lines:
+        if min(line.rank, line.task) >= 0:
+            agreements.add(line.rank == line.task)
     return agreements == {True}
 
 
@@ -299,7 +304,9 @@ def _with_node(report: _Report, sources: Mapping[str, _NodeSource]) -> _Report:
 def _rank_by_label(report: _Report) -> int | None:
     """The task number in front of the line, where these are the ranks."""
     task = report.line.task
-    return task if report.launch.labelled and task >= 0 else None
+    if report.launch.labelled and task >= 0:
+        return task
+    return None
 
 
 def _rank_of_process(report: _Report) -> int | None:
@@ -310,8 +317,10 @@ def _rank_of_process(report: _Report) -> int | None:
     named = _rank_in(report.line)
     if named is not None:
         return named
-    ids = (_prefix(report.line).pid, *mentions.process_ids(report.line.body))
-    return next((processes[pid] for pid in ids if pid in processes), None)
+    for pid in (_prefix(report.line).pid, *mentions.process_ids(report.line.body)):
+        if pid in processes:
+            return processes[pid]
+    return None
 
 
 def _rank_in_message(report: _Report) -> int | None:
@@ -408,7 +417,9 @@ def _node_of_shell(report: _Report) -> str | None:
     if not prefix:
         return None
     prefixes = filter(None, map(mentions.PARALLEL_SHELL.match, map(attrgetter("text"), _window(report))))
-    return prefix[1] if any(other[1] != prefix[1] for other in prefixes) else None
+    if any(other[1] != prefix[1] for other in prefixes):
+        return prefix[1]
+    return None
 
 
 _NODE_SOURCES: Mapping[str, _NodeSource] = {
@@ -478,7 +489,9 @@ _PRINTER_SOURCES: Mapping[str, _NodeSource] = {
 
 
 def _prefix(line: Line) -> Prefix:
-    return read_prefix(split_prefix(line.text.encode())[0]) if line.body != line.text else Prefix()
+    if line.body != line.text:
+        return read_prefix(split_prefix(line.text.encode())[0])
+    return Prefix()
 
 
 def _pod(line: Line) -> str:
@@ -558,7 +571,9 @@ def _first_task(launch: LauncherTopology) -> tuple[int, str | None] | None:
         if not report.failed:
             continue
         if report.ranks:
-            return (report.ranks[0], report.node) if len(report.ranks) == 1 else None
+            if len(report.ranks) == 1:
+                return (report.ranks[0], report.node)
+            return None
     return None
 
 

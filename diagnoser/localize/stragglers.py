@@ -102,7 +102,9 @@ def _samples(lines: Iterable[str]) -> Iterator[_Sample]:
 
 def _of_own_time(line: str) -> _Sample | None:
     match = _OWN_TIME.search(line)
-    return _Sample(("own",), int(match["rank"][:9]), None, float(match["time"])) if match else None
+    if match:
+        return _Sample(("own",), int(match["rank"][:9]), None, float(match["time"]))
+    return None
 
 
 def _of_matmul(line: str) -> _Sample | None:
@@ -165,7 +167,9 @@ def _times_slower(value: float, middle: float, *, waits: bool) -> float:
     """How many times as long as the median rank a rank takes; of a collective the slow one waits least."""
     if not waits:
         return value / middle
-    return middle / max(value, 1.0) if middle - value >= _WAITED else 1.0
+    if middle - value >= _WAITED:
+        return middle / max(value, 1.0)
+    return 1.0
 
 
 def _rounds(samples: Iterable[_Sample]) -> list[tuple[dict[int, float], bool]]:

@@ -64,17 +64,17 @@ class Candidate:
     @property
     def is_end(self) -> bool:
         """Whether the line says that the run is complete, or that it was ordered to stop."""
-        return self.is_root and self.names_no_failure
+        return (self.role, category_of(self.type)) == (Role.ROOT, Category.NONE)
 
     @property
     def is_completed(self) -> bool:
-        return self.is_root and self.type is FailureType.COMPLETED
+        return (self.role, self.type) == (Role.ROOT, FailureType.COMPLETED)
 
     @property
     def is_ordered_end(self) -> bool:
         """Whether the line is a signal or a cancelled step: seen when somebody stops a job, and when it fails for
         another reason."""
-        return self.role is Role.SYMPTOM and self.names_no_failure
+        return (self.role, category_of(self.type)) == (Role.SYMPTOM, Category.NONE)
 
     @property
     def is_fault(self) -> bool:

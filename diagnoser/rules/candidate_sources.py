@@ -103,7 +103,9 @@ class RuleLog:
 
     def trace_of(self, candidate: Candidate) -> Traceback | None:
         """The traceback that the candidate's line raises."""
-        return self.evidence.tracebacks[candidate.trace] if candidate.trace >= 0 else None
+        if candidate.trace >= 0:
+            return self.evidence.tracebacks[candidate.trace]
+        return None
 
     def body_of(self, candidate: Candidate) -> str:
         return self.evidence.lines[candidate.line].body
@@ -340,7 +342,9 @@ def from_last_words(candidates: Sequence[Candidate], covered: Collection[int], l
     done = max((c.line for c in candidates if c.is_completed), default=-1)
     end = death = len(log.evidence.lines)
     for candidate in candidates:
-        if candidate.line <= done or not candidate.is_failing:
+        if candidate.line <= done:
+            continue
+        if not candidate.is_failing:
             continue
         if not _is_death(candidate):
             return

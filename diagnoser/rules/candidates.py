@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from diagnoser.model import Evidence, ExitReport
 from diagnoser.rules import candidate_refinements as refinements
@@ -10,7 +11,6 @@ from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_sources import Heuristics, RuleLog
 from diagnoser.rules.clean_end import CleanEnd
 from diagnoser.rules.engine import Hit
-from diagnoser.rules.schema import Role
 
 _Source = Callable[[RuleLog], Iterable[Candidate]]
 _Refinement = Callable[[Candidate, RuleLog], Candidate]
@@ -44,7 +44,8 @@ def collect(
     _add_exits(best, evidence.exits)
     _add(best, _BY_CLASS, log)
     candidates = _refined(best.values(), _NAMING, log)
-    raised = frozenset(candidate.line for candidate in candidates if candidate.raised and candidate.role is Role.ROOT)
+    roots = filter(attrgetter("is_root"), candidates)
+    raised = frozenset(candidate.line for candidate in roots if candidate.raised)
     candidates = [refinements.opened(candidate, raised, log) for candidate in candidates]
     candidates += sources.from_last_words(candidates, best.keys(), log)
     return tuple(sorted(_refined(candidates, _HANDLING, log), key=lambda candidate: candidate.line))

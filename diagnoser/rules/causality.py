@@ -15,7 +15,7 @@ from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
-from diagnoser.rules.run_end import LEAVING, RunTimeline, resolve_attempts, resolve_end
+from diagnoser.rules.run_end import RunTimeline, resolve_attempts, resolve_end, tells_of_lost_peer
 from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
@@ -183,7 +183,7 @@ def _knows_message(candidate: Candidate) -> bool:
 
 def _informativeness(candidate: Candidate) -> tuple[int, int]:
     """How much an exception of a chain says: by kind of class, then by the exactness of its rule."""
-    if candidate.control_flow and candidate.type is FailureType.FILE_NOT_FOUND_ERROR:
+    if (candidate.control_flow, candidate.type) == (True, FailureType.FILE_NOT_FOUND_ERROR):
         return 0, 0  # a folder was missing and should be made: what then failed is the cause
     if _knows_message(candidate):
         return (1 if candidate.type is FailureType.CONNECTION_ERROR else 2), candidate.specificity
@@ -285,7 +285,7 @@ def _is_of_peer(cause: Candidate, other: Candidate) -> bool:
     the connection to that process, which broke at once."""
     if cause.role is Role.WRAPPER or not cause.exit:
         return False
-    return other.role is Role.SYMPTOM and other.type in LEAVING
+    return tells_of_lost_peer(other)
 
 
 def _covers(cause: Candidate, other: Candidate) -> bool:
@@ -313,7 +313,8 @@ def _most_exact(nearby: Sequence[Candidate]) -> Candidate:
     if root.names_no_failure:
         return root
     least = max(root.specificity - _AS_EXACT, Specificity.FAMILY)
-    raised = [c for c in nearby if c.raised and c.type is root.type and c.specificity >= least]
+    same_type = filter(lambda c: c.type is root.type, nearby)
+    raised = [c for c in same_type if c.raised and c.specificity >= least]
     return max(raised, key=_exactness, default=root)
 
 

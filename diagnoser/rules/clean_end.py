@@ -339,7 +339,7 @@ def _stated_totals(lines: Iterable[Line]) -> set[int]:
     totals = set[int]()
     for line in lines:
         for match in _STATED.finditer(line.body[:_LONGEST]):
-            totals.add(int(match[match.lastindex or 0]))
+            totals.add(int(next(filter(None, match.groups()))))
     return totals
 
 

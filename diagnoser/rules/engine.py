@@ -68,7 +68,9 @@ class Engine:
 
     def _hits(self, body: str) -> tuple[Hit, ...]:
         """The rules that match this body, before their conditions on the surroundings."""
-        anchored = self._set.Match(body) if self._owners and body else None
+        if not self._owners:
+            return ()
+        anchored = self._set.Match(body) if body else None
         if not anchored:
             return ()
         rules: dict[str, Rule] = {}

@@ -162,7 +162,7 @@ class ExceptionTable:
 
     def _by_errno(self, message: str) -> FailureType | None:
         numbers = _ERRNO.search(message[:200])
-        return self._errnos.get(int(numbers[numbers.lastindex or 0])) if numbers else None
+        return self._errnos.get(int(next(filter(None, numbers.groups())))) if numbers else None
 
     def _by_module(self, exception: str) -> FailureType | None:
         for kind, names in self._table.modules.items():
@@ -228,7 +228,10 @@ _Value = TypeVar("_Value", FailureType, Role)
 
 def _inverted(rows: Mapping[_Value, tuple[_Key, ...]]) -> dict[_Key, _Value]:
     """Each name of each row, and what the row says of it."""
-    return {name: value for value, names in rows.items() for name in names}
+    inverted: dict[_Key, _Value] = {}
+    for value, names in rows.items():
+        inverted |= dict.fromkeys(names, value)
+    return inverted
 
 
 def _class_name(exception: str) -> str:

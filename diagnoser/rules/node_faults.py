@@ -145,7 +145,7 @@ def _type_mistakes(where: _Where, names: Iterable[FailureType | str], ruleset: R
         kinds = ruleset.lists.get(name) or (name,)
         if not set(kinds) <= set(FailureType):
             yield (*where, index), f"'{name}' is neither a failure type nor one of {', '.join(ruleset.lists)}"
-        elif any(category_of(FailureType(kind)) is Category.NONE for kind in kinds):
+        elif Category.NONE in map(category_of, map(FailureType, kinds)):
             yield (*where, index), f"'{name}' is no failure"
 
 

@@ -76,7 +76,9 @@ class RunTimeline:
 
     def survived(self, candidate: Candidate) -> bool:
         """Whether the candidate is a failure after which training went on."""
-        if candidate.precursor or candidate.names_no_failure:
+        if candidate.precursor:
+            return False  # the steps after it do not show that it was survived
+        if candidate.names_no_failure:
             return False
         return self.recovered(candidate)
 
@@ -215,7 +217,7 @@ class _CleanEnd:
             return False
         if other.exit:
             return True
-        if other.type is FailureType.CANCELLED and other.role is Role.SYMPTOM:
+        if (other.type, other.role) == (FailureType.CANCELLED, Role.SYMPTOM):
             return True
         lines = self.run.evidence.lines
         return min(lines[other.line].task, lines[self.line].task) >= 0
@@ -223,11 +225,14 @@ class _CleanEnd:
 
 def _is_of_leaving_peer(candidate: Candidate) -> bool:
     """Whether it is an error of a peer when the first ones exit."""
-    if candidate.type not in LEAVING:
-        return False
+    return tells_of_lost_peer(candidate) and not candidate.raised
+
+
+def tells_of_lost_peer(candidate: Candidate) -> bool:
+    """Whether it is what processes print when their peers have exited already."""
     if candidate.role is not Role.SYMPTOM:
         return False
-    return not candidate.raised
+    return candidate.type in LEAVING
 
 
 def _resolve_ordered(candidate_set: CandidateSet, run: RunTimeline) -> None:
@@ -262,6 +267,6 @@ def _led_to(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
         return False
     if not candidate.is_failing:
         return False
-    if candidate.role is Role.SYMPTOM and end.type is FailureType.PREEMPTED:
+    if (candidate.role, end.type) == (Role.SYMPTOM, FailureType.PREEMPTED):
         return False
     return is_after(evidence.lines[candidate.line], evidence.lines[end.line]).after is not True

@@ -64,7 +64,9 @@ def stated_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 def _stated_line(line: Line) -> Line:
     body = without_advice(line.body)
-    return line if body == line.body else replace(line, body=body)
+    if body == line.body:
+        return line
+    return replace(line, body=body)
 
 
 def stated(evidence: Evidence) -> Evidence:

@@ -144,7 +144,7 @@ class XidTable(StrictModel):
             plain = self._plain(int(line["code"]))
             return self._decoded(plain, body[line.end() :]) if plain else None
         named = _NAMED.search(body)
-        return self._plain(int(named[named.lastindex or 0])) if named else None
+        return self._plain(int(next(filter(None, named.groups())))) if named else None
 
     def _plain(self, code: int) -> "XidGuidance | None":
         """What the catalogue says of a code alone."""
@@ -242,7 +242,9 @@ class XidGuidance:
         if self.stated:
             source = f"Xid 154 states '{self.stated}': NVIDIA asks for"
         asks = f"Xid {self.row.code} ({name}): {source} {self.action.asks} ({self.asked})."
-        return f"{asks} To investigate: {self.advice}." if self.advice else asks
+        if self.advice:
+            return f"{asks} To investigate: {self.advice}."
+        return asks
 
 
 _Gpu = tuple[str, str | None]
@@ -415,4 +417,6 @@ def _sxid_faults(row: SxidCode, rules: Mapping[str, Rule]) -> Iterator[str]:
 def _registers(text: str) -> list[int]:
     """The registers that an NVLink line prints, in its order; empty where it prints none."""
     match = _REGISTERS.search(text)
-    return [int(value, 16) for value in re.findall(r"0x[0-9a-fA-F]+", match[1])] if match else []
+    if match:
+        return [int(value, 16) for value in re.findall(r"0x[0-9a-fA-F]+", match[1])]
+    return []

@@ -182,7 +182,9 @@ def _clean_run(log: AttemptLog, name: str) -> CleanRun | None:
 def nodes_of(attempt: Attempt, job: Job) -> tuple[str, ...]:
     """Nodes that the scheduler gave the attempt, else those of the registration. What the job's lines and events name
     does not count: a job could name a node of somebody else."""
-    return attempt.nodes or tuple(sorted({*job.nodes, *job.rank_nodes.values()}))
+    if attempt.nodes:
+        return attempt.nodes
+    return tuple(sorted({*job.nodes, *job.rank_nodes.values()}))
 
 
 def clean_runs_id(job: Job, version: int = _RUNS_VERSION) -> str:

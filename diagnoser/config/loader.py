@@ -13,7 +13,7 @@ from diagnoser.localize import exit_reports
 from diagnoser.recovery import node_proofs, policy
 from diagnoser.recovery.node_proofs import NodeProofTable
 from diagnoser.rules import calibration, clean_end, exceptions, keyword_classifier, node_faults, schema, xid
-from diagnoser.rules.candidates import Heuristics
+from diagnoser.rules.candidate_sources import Heuristics
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import RuleSet

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from diagnoser.model.errors import Fault
+from diagnoser.model.errors import Fault, RuleFaults
 
 # libyaml reads some hundred rule files several times faster than the loader in Python.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -47,6 +47,13 @@ def read(path: str, text: str, shape: type[Model]) -> tuple[Model | None, list[F
         for entry in error.errors():
             faults.append(Fault(path, line_of(tree, entry["loc"]), _message(entry["loc"], entry["msg"])))
     return (None, faults) if faults else (model, [])
+
+
+def sound(document: Model | None, faults: list[Fault]) -> Model:
+    """The document that ``read`` returned, after further checks. Raises RuleFaults where there are any faults."""
+    if document is None or faults:
+        raise RuleFaults(faults)
+    return document
 
 
 class _Builder:

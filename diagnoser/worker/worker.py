@@ -18,7 +18,7 @@ from structlog.contextvars import bound_contextvars
 from diagnoser.adapters.sql.work import WorkRepository
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.localize.hang_detection import Patience
+from diagnoser.localize.hang_detection import ExpectedSilence
 from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, Plan, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
@@ -56,7 +56,7 @@ class Analysis(Protocol):
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis: ...
 
-    async def patience(self, log: AttemptLog, known: Baseline) -> Patience | None:
+    async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         """How long the run may be silent now; None where its log does not tell."""
 
 
@@ -262,7 +262,9 @@ class Worker:
             self._log_result(key, ClaimResult.DIAGNOSIS_FAILED, error)
             await self._back_off(claim)
 
-    async def _process(self, claim: Claim, log: AttemptLog | None = None, limit: Patience | None = None) -> ClaimResult:
+    async def _process(
+        self, claim: Claim, log: AttemptLog | None = None, limit: ExpectedSilence | None = None
+    ) -> ClaimResult:
         """HOT PATH 2, from the stored log to the published verdict, and to what is learned from it.
 
         log: where it is loaded already. limit: how long the run may be silent, where that was asked.
@@ -311,7 +313,7 @@ class Worker:
         await self._leave_alone(claim, limit, quiet)
         return ClaimResult.SUSPECTED if silence else ClaimResult.SOUND
 
-    async def _leave_alone(self, claim: Claim, limit: Patience | None, quiet: float) -> None:
+    async def _leave_alone(self, claim: Claim, limit: ExpectedSilence | None, quiet: float) -> None:
         """Give the claim back until the silence tells more. quiet: seconds of silence so far."""
         longest, next_look, patience = self._config.hang_diagnosis_idle, inf, 0.0
         if limit:
@@ -404,7 +406,7 @@ class Worker:
             self._next_hang_check += config.hang_check_interval
         return claims
 
-    def _next_look(self, claim: Claim, limit: Patience | None) -> float:
+    def _next_look(self, claim: Claim, limit: ExpectedSilence | None) -> float:
         """When the silence of a sound run will have doubled, or tells more; at once for a run that was claimed for a
         fatal line."""
         attempt, now = claim.attempt, self._clock()

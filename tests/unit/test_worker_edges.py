@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
-from diagnoser.localize.hang_detection import Patience
+from diagnoser.localize.hang_detection import ExpectedSilence
 from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, EventKind, Facts, TransitionResult
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.tracing import TraceStep
@@ -122,7 +122,7 @@ async def test_an_ended_attempt_is_never_sound(store: SqlStore) -> None:
 
 @pytest.mark.parametrize(("limit", "reason"), [(STEADY, "suspected"), (None, "sound")])
 async def test_a_run_that_is_silent_beyond_its_rhythm_is_suspected(
-    store: SqlStore, limit: Patience | None, reason: str
+    store: SqlStore, limit: ExpectedSilence | None, reason: str
 ) -> None:
     """One without a rhythm is sound so far: the log says which."""
     bench = Bench(store, config=IDLE)

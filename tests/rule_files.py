@@ -10,7 +10,7 @@ from diagnoser.model import Diagnosis, Evidence, Facts, Line, Stream, Traceback
 from diagnoser.model.evidence import Placement, rank_nodes
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.rules import candidates, schema
-from diagnoser.rules.candidates import Break, Candidate
+from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.engine import Engine, Hit
 from tests import accuracy_bars
 
@@ -46,7 +46,7 @@ def engine(*files: tuple[str, str]) -> Engine:
     return Engine(schema.load(dict(files)))
 
 
-def collect(evidence: Evidence, hits: Sequence[Hit] = (), loss: Break | None = None) -> tuple[Candidate, ...]:
+def collect(evidence: Evidence, hits: Sequence[Hit] = (), loss: LossDivergence | None = None) -> tuple[Candidate, ...]:
     """Candidates by the shipped tables of exceptions and keywords."""
     return candidates.collect(evidence, hits, HEURISTICS, loss)
 

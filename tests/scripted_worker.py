@@ -6,7 +6,7 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, to_bytes
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.localize.hang_detection import Patience
+from diagnoser.localize.hang_detection import ExpectedSilence
 from diagnoser.model import AttemptKey, Baseline, Diagnosis, Facts, Job, LineBlock, Stream
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
@@ -26,7 +26,7 @@ class Bystander:
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         raise NotImplementedError
 
-    async def patience(self, log: AttemptLog, known: Baseline) -> Patience | None:
+    async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         return None
 
     async def baseline(self, job: Job) -> Baseline:

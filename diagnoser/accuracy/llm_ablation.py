@@ -67,11 +67,11 @@ class FailureMemory:
     def similar(self, case: AblationCase) -> tuple[str, ...]:
         """Similar confirmed failures, in words for a model."""
         sign = signature.signature_of(case.subject.log, case.diagnosis)
-        near = self._index.nearest(signature.vector(sign), confirmed_failures.RIVALS)
-        matches = [
-            match for match in near if match.confirmed.attempt != _key(case) and match.score >= confirmed_failures.ALIKE
-        ]
-        return tuple(confirmed_failures.describe(match) for match in matches[: confirmed_failures.TOLD])
+        described = []
+        for match in self._index.nearest(signature.vector(sign), confirmed_failures.RIVALS):
+            if match.confirmed.attempt != _key(case) and match.score >= confirmed_failures.ALIKE:
+                described.append(confirmed_failures.describe(match))
+        return tuple(described[: confirmed_failures.TOLD])
 
 
 def _confirmed_failure(case: AblationCase) -> ConfirmedFailure:
@@ -97,7 +97,7 @@ class AblationResult:
     """How one stage did. undecided: shares over the cases without a cause by rules. seconds: what each case took.
 
     recalled: cases that a confirmed failure decides. asked: consultations of the model. moved: cases whose action a
-    model changed, or, without a model, a confirmed failure. cost: in the currency of the prices.
+    model changed, or, without a model, a confirmed failure.
     """
 
     name: str
@@ -109,7 +109,6 @@ class AblationResult:
     calls: int
     tokens_in: int
     tokens_out: int
-    cost: float
     seconds: tuple[float, ...]
     failures: Mapping[str, int]
 
@@ -126,8 +125,7 @@ class AblationResult:
             "calls": self.calls,
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,
-            "cost": self.cost,
-            "seconds_mean": sum(self.seconds) / len(self.seconds) if self.seconds else 0.0,
+            "seconds_mean": sum(self.seconds) / max(1, len(self.seconds)),
             "seconds_max": max(self.seconds, default=0.0),
             "failures": self.failures,
         }
@@ -137,7 +135,6 @@ async def run(
     cases: Sequence[AblationCase],
     agent: FailureAgent,
     policy: Policy,
-    cost_of: Callable[[int, int], float],
     clock: Callable[[], float],
     before_consultation: Callable[[AblationCase], None] = lambda _: None,
 ) -> list[AblationResult]:
@@ -147,7 +144,7 @@ async def run(
         stage_agent = agent.with_switches(stage.switches) if stage.switches else None
         stage_memory = memory if stage.memory else None
         verdicts = [await _verdict(case, stage_memory, stage_agent, clock, before_consultation) for case in cases]
-        results.append(_result(name, verdicts, cost_of))
+        results.append(_result(name, verdicts))
     return results
 
 
@@ -173,34 +170,46 @@ async def _verdict(
     clock: Callable[[], float],
     before_consultation: Callable[[AblationCase], None],
 ) -> _StageVerdict:
-    started = clock()
-    recalled = memory.recalled(case) if memory else case.diagnosis
-    asked = agent.reasons_to_ask(recalled) if agent else ()
-    if agent is None or not asked:
-        return _StageVerdict(case, recalled if agent else case.diagnosis, recalled, clock() - started)
-    similar = memory.similar(case) if memory else ()
+    started, recalled, similar = clock(), case.diagnosis, tuple[str, ...]()
+    if memory:
+        recalled = memory.recalled(case)
+    if agent is None:
+        return _StageVerdict(case, case.diagnosis, recalled, clock() - started)
+    asked = agent.reasons_to_ask(recalled)
+    if not asked:
+        return _StageVerdict(case, recalled, recalled, clock() - started)
+    if memory:
+        similar = memory.similar(case)
     before_consultation(case)
     diagnosis = await agent.consult(replace(case.subject, diagnosis=recalled, confirmed_failures=similar), asked)
     return _StageVerdict(case, recalled, diagnosis, clock() - started)
 
 
-def _result(name: str, stage_verdicts: Sequence[_StageVerdict], cost_of: Callable[[int, int], float]) -> AblationResult:
-    undecided = [verdict for verdict in stage_verdicts if verdict.case.is_undecided]
-    uses = [verdict.diagnosis.model for verdict in stage_verdicts if verdict.diagnosis.model]
-    tokens_in, tokens_out = sum(use.tokens_in for use in uses), sum(use.tokens_out for use in uses)
+def _result(name: str, stage_verdicts: Sequence[_StageVerdict]) -> AblationResult:
+    counts, seconds, failures = Counter[str](), list[float](), Counter[str]()
+    for verdict in stage_verdicts:
+        counts["recalled"] += verdict.diagnosis.decided_by.startswith("incident:")
+        counts["moved"] += verdict.before.recovery != verdict.diagnosis.recovery
+        if verdict.is_consultation:
+            seconds.append(verdict.seconds)
+        use = verdict.diagnosis.model
+        if use is None:
+            continue
+        counts.update(asked=1, calls=use.calls, tokens_in=use.tokens_in, tokens_out=use.tokens_out)
+        failures[use.failure] += 1
+    failures.pop("", None)
     return AblationResult(
         name,
         _report(stage_verdicts),
-        _report(undecided),
-        sum(verdict.diagnosis.decided_by.startswith("incident:") for verdict in stage_verdicts),
-        len(uses),
-        sum(verdict.before.recovery != verdict.diagnosis.recovery for verdict in stage_verdicts),
-        sum(use.calls for use in uses),
-        tokens_in,
-        tokens_out,
-        cost_of(tokens_in, tokens_out),
-        tuple(verdict.seconds for verdict in stage_verdicts if verdict.is_consultation),
-        dict(sorted(Counter(use.failure for use in uses if use.failure).items())),
+        _report([verdict for verdict in stage_verdicts if verdict.case.is_undecided]),
+        counts["recalled"],
+        counts["asked"],
+        counts["moved"],
+        counts["calls"],
+        counts["tokens_in"],
+        counts["tokens_out"],
+        tuple(seconds),
+        dict(sorted(failures.items())),
     )
 
 

@@ -7,12 +7,14 @@ confusion, top-3) is added beside them.
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
-from diagnoser.model import Diagnosis
+from diagnoser.model import Diagnosis, EvidenceLine, Rejected
 
 _BESIDES: dict[str, frozenset[str]] = {
     "connection_error": frozenset({"resubmit", "check_and_resubmit"}),
@@ -56,15 +58,15 @@ class Label:
 
 def label_of(data: Mapping[str, object]) -> Label:
     """Read a label from an object of ``labels.jsonl``. Raises KeyError when a needed field is missing."""
-    lines, rank, node = data["root_lines"], data.get("rank"), data.get("node")
+    lines, rank = data["root_lines"], data.get("rank")
     return Label(
         id=str(data["id"]),
         category=str(data["category"]),
         type=str(data["type"]),
-        root_lines=tuple(int(line) for line in lines) if isinstance(lines, list) else (),
+        root_lines=tuple(map(int, lines)) if isinstance(lines, list) else (),
         root_text=str(data.get("root_text") or ""),
         recovery=str(data["recovery"]),
-        node=str(node) if node else None,
+        node=str(data["node"]) if data.get("node") else None,
         rank=rank if isinstance(rank, int) else None,
         silent=bool(data.get("silent")),
         type_visible=data.get("type_visible") is not False,
@@ -120,12 +122,12 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
     """
     category = diagnosis.category == label.category
     type_ = diagnosis.type == label.type
-    abstained = diagnosis.category == "unknown"
     if not label.type_visible:
-        type_ = type_ or abstained
-        category = category or type_
+        type_ |= diagnosis.category == "unknown"  # abstaining is right
+        category |= type_
     action = str(diagnosis.recovery.action)
     cordon = action == "cordon_and_resubmit"
+    wrong_node = _first_suspect(diagnosis) not in ("", label.node) if label.node else False
     return ScoredVerdict(
         label=label,
         said_category=str(diagnosis.category),
@@ -134,13 +136,13 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
         confidence=diagnosis.confidence,
         category=category,
         type=type_,
-        action=action == label.recovery or action in _BESIDES.get(label.type, ()),
+        action=action in (label.recovery, *_BESIDES.get(label.type, ())),
         root=_right_line(label, _root(diagnosis), shift),
         root_top3=_right_line(label, _top(diagnosis), shift),
         rank=_right_rank(label, diagnosis),
         node=_right_node(label, diagnosis),
         false_cordon=cordon and label.recovery not in _NODE_GIVEN_AWAY,
-        wrong_node_cordon=cordon and bool(label.node) and _first_suspect(diagnosis) not in ("", label.node),
+        wrong_node_cordon=cordon and wrong_node,
         false_alarm=label.category == "none" and diagnosis.category != "none",
         false_stop=action == "notify_user" and label.recovery not in ("notify_user", "none"),
         asked=tuple(map(str, diagnosis.doubts)),
@@ -153,24 +155,37 @@ def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed
     weights: share of GPU time that a type cost (the paper's Table 3).
     seed: of the bootstrap.
     """
-    values = {name: _outcomes(map(measure, verdicts)) for name, measure in _MEASURES.items()}
-    shares = {name: _share(outcomes) for name, outcomes in values.items()}
+    shares: dict[str, float | None] = {}
+    counts, intervals = {"cases": len(verdicts)}, dict[str, tuple[float, float]]()
+    for name, measure in _MEASURES.items():
+        outcomes = [outcome for outcome in map(measure, verdicts) if outcome is not None]
+        shares[name] = None
+        if outcomes:
+            shares[name] = sum(outcomes) / len(outcomes)
+            intervals[name] = _interval(outcomes, seed)
+        if name in ("rank", "node"):
+            counts[f"{name}_cases"] = len(outcomes)
     shares["macro_f1"] = _macro_f1(verdicts)
     shares["gpu_time_weighted_type"] = _weighted(verdicts, weights)
-    shares["ece"] = calibration_error([(case.confidence, case.type) for case in verdicts])
-    cases = {"cases": len(verdicts), "rank_cases": len(values["rank"]), "node_cases": len(values["node"])}
+    shares["ece"] = calibration_error(list(map(attrgetter("confidence", "type"), verdicts)))
     return AccuracyReport(
         shares=shares,
-        counts=cases | _counts(verdicts),
-        intervals={name: _interval(outcomes, seed) for name, outcomes in values.items() if outcomes},
+        counts=counts | _counts(verdicts),
+        intervals=intervals,
         confusion=Counter((case.label.type, case.said_type) for case in verdicts if not case.type),
         by_type=_by_type(verdicts),
-        misses=tuple(case for case in verdicts if not (case.category and case.type and case.root is not False)),
+        misses=tuple(filter(_is_miss, verdicts)),
     )
 
 
+def _is_miss(case: ScoredVerdict) -> bool:
+    return False in (case.category, case.type, case.root)
+
+
 def _attributable(case: ScoredVerdict) -> bool | None:
-    return None if case.label.silent else case.node
+    if case.label.silent:
+        return None
+    return case.node
 
 
 _MEASURES: Mapping[str, Callable[[ScoredVerdict], bool | None]] = {
@@ -187,26 +202,23 @@ _MEASURES: Mapping[str, Callable[[ScoredVerdict], bool | None]] = {
 """Shares of the report; None where a case does not count for it."""
 
 
-def _outcomes(values: Iterable[bool | None]) -> list[bool]:
-    return [value for value in values if value is not None]
-
-
 def _counts(verdicts: Sequence[ScoredVerdict]) -> dict[str, int]:
     """Count what must not happen, and the cases that a model is asked about."""
     counts = {}
-    for name in ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop"):
-        counts[name] = sum(bool(getattr(case, name)) for case in verdicts)
-    counts["asked"] = sum(bool(case.asked) for case in verdicts)
-    reasons = Counter(reason for case in verdicts for reason in case.asked)
+    for name in ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop", "asked"):
+        counts[name] = len(list(filter(attrgetter(name), verdicts)))
+    reasons = Counter(chain.from_iterable(map(attrgetter("asked"), verdicts)))
     for reason, cases in sorted(reasons.items()):
         counts[f"asked_{reason}"] = cases
     return counts
 
 
 def _by_type(verdicts: Sequence[ScoredVerdict]) -> dict[str, tuple[int, int]]:
-    cases = Counter(case.label.type for case in verdicts)
-    right = Counter(case.label.type for case in verdicts if case.type)
-    return {kind: (right[kind], cases[kind]) for kind in sorted(cases)}
+    by_type: dict[str, tuple[int, int]] = {}
+    for case in sorted(verdicts, key=lambda case: case.label.type):
+        right, cases = by_type.get(case.label.type, (0, 0))
+        by_type[case.label.type] = right + case.type, cases + 1
+    return by_type
 
 
 def folds(verdicts: Sequence[ScoredVerdict], origin: str) -> dict[str, list[ScoredVerdict]]:
@@ -217,10 +229,16 @@ def folds(verdicts: Sequence[ScoredVerdict], origin: str) -> dict[str, list[Scor
     by_origin: dict[str, list[ScoredVerdict]] = defaultdict(list)
     for case in verdicts:
         by_origin[_fold(case.label.origin.get(origin, ""))].append(case)
-    large = {name: cases for name, cases in by_origin.items() if len(cases) >= _FOLD_LEAST and name}
-    rest = [case for name, cases in by_origin.items() if name not in large for case in cases]
-    ordered = sorted(large.items(), key=lambda fold: (-len(fold[1]), fold[0]))
-    return dict(ordered) | ({OTHERS: rest} if rest else {})
+    ordered, rest = dict[str, list[ScoredVerdict]](), list[ScoredVerdict]()
+    rest += by_origin.pop("", [])
+    for name, cases in sorted(by_origin.items(), key=lambda fold: (-len(fold[1]), fold[0])):
+        if len(cases) < _FOLD_LEAST:
+            rest += cases
+        else:
+            ordered[name] = cases
+    if rest:
+        ordered[OTHERS] = rest
+    return ordered
 
 
 def _fold(name: str) -> str:
@@ -230,24 +248,27 @@ def _fold(name: str) -> str:
 
 def calibration_error(pairs: Sequence[tuple[float, bool]]) -> float:
     """Expected calibration error over ten equal bins of confidence."""
-    bins: dict[int, list[tuple[float, bool]]] = defaultdict(list)
+    sure_of, right_of = defaultdict[int, float](float), Counter[int]()
     for sure, right in pairs:
-        bins[min(_BINS - 1, int(sure * _BINS))].append((sure, right))
-    gaps = (abs(sum(sure for sure, _ in group) - sum(right for _, right in group)) for group in bins.values())
-    return sum(gaps) / max(1, len(pairs))
+        number = min(_BINS - 1, int(sure * _BINS))
+        sure_of[number] += sure
+        right_of[number] += right
+    return sum(abs(sure - right_of[number]) for number, sure in sure_of.items()) / max(1, len(pairs))
 
 
 def _root(diagnosis: Diagnosis) -> list[tuple[int, str]]:
     cause = diagnosis.root_cause
-    return [(cause.line, cause.text)] if cause else []
+    if cause:
+        return [(cause.line, cause.text)]
+    return []
 
 
 def _top(diagnosis: Diagnosis) -> list[tuple[int, str]]:
     """The root line and the next lines the diagnosis cites or rejects, three in all."""
     root = _root(diagnosis)
-    others = [(item.line, item.text) for item in diagnosis.evidence]
-    others += [(item.line, item.text) for item in diagnosis.rejected]
-    return (root + [other for other in others if other not in root])[:3]
+    items: list[EvidenceLine | Rejected] = [*diagnosis.evidence, *diagnosis.rejected]
+    others = [(item.line, item.text) for item in items if (item.line, item.text) not in root]
+    return (root + others)[:3]
 
 
 def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> bool | None:
@@ -256,12 +277,16 @@ def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> b
         return None
     if any(line - shift in label.root_lines for line, _ in lines):
         return True
-    root = " ".join(label.root_text.split())
-    return bool(root) and any(" ".join(text.split()) == root for _, text in lines)
+    root = label.root_text.split()
+    if not root:
+        return False
+    return any(text.split() == root for _, text in lines)
 
 
 def _right_rank(label: Label, diagnosis: Diagnosis) -> bool | None:
-    if label.rank is None or label.silent:
+    if label.rank is None:
+        return None
+    if label.silent:
         return None
     cause = diagnosis.root_cause
     return cause is not None and cause.rank == label.rank
@@ -278,30 +303,33 @@ def _right_node(label: Label, diagnosis: Diagnosis) -> bool | None:
 
 
 def _first_suspect(diagnosis: Diagnosis) -> str:
-    return diagnosis.nodes[0].node if diagnosis.nodes else ""
-
-
-def _share(outcomes: Sequence[bool]) -> float | None:
-    return sum(outcomes) / len(outcomes) if outcomes else None
+    for suspect in diagnosis.nodes:
+        return suspect.node
+    return ""
 
 
 def _weighted(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float]) -> float | None:
-    total = sum(weights.get(case.label.type, _SMALL_WEIGHT) for case in verdicts)
-    right = sum(weights.get(case.label.type, _SMALL_WEIGHT) for case in verdicts if case.type)
+    total = right = 0.0
+    for case in verdicts:
+        weight = weights.get(case.label.type, _SMALL_WEIGHT)
+        total += weight
+        right += weight * case.type
     return right / total if total else None
 
 
 def _macro_f1(verdicts: Sequence[ScoredVerdict]) -> float | None:
-    right = Counter(case.label.type for case in verdicts if case.type)
-    missed = Counter(case.label.type for case in verdicts if not case.type)
-    wrong = Counter(case.said_type for case in verdicts if not case.type)
-    types = {case.label.type for case in verdicts}
-    scores = [_f1(right[kind], wrong[kind], missed[kind]) for kind in types]
-    return sum(scores) / len(scores) if scores else None
-
-
-def _f1(right: int, wrong: int, missed: int) -> float:
-    return 2 * right / (2 * right + wrong + missed) if right else 0.0
+    labelled, said, right = Counter[str](), Counter[str](), Counter[str]()
+    for case in verdicts:
+        labelled[case.label.type] += 1
+        if case.type:
+            right[case.label.type] += 1
+            said[case.label.type] += 1
+        else:
+            said[case.said_type] += 1
+    scores = [2 * right[kind] / (labelled[kind] + said[kind]) for kind in labelled]
+    if scores:
+        return sum(scores) / len(scores)
+    return None
 
 
 def _interval(outcomes: Sequence[bool], seed: int) -> tuple[float, float]:

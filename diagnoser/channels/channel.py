@@ -30,10 +30,6 @@ OpenReceiver = Callable[[Transport], AlertChannel]
 """Raises BadInput."""
 
 
-def _no_rates(_settings: Any) -> Mapping[str, float]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
     """A kind of receivers of alerts. Settings, as functions take them, hold the fields of all channels.
@@ -42,7 +38,7 @@ class Channel:
 
     receivers: those that the settings name, not opened yet. Raises BadInput.
 
-    rates: target -> messages that may be sent a second.
+    rate: messages that may be sent a second to its receiver of the same name; 0 for no limit.
 
     routes: what people press in its messages arrives here.
 
@@ -54,7 +50,7 @@ class Channel:
     name: str
     settings: type[BaseModel]
     receivers: Callable[[Any], Mapping[str, OpenReceiver]]
-    rates: Callable[[Any], Mapping[str, float]] = _no_rates
+    rate: float = 0.0
     routes: "Callable[[Any], Sequence[BaseRoute]] | None" = None
     answers: Callable[[Transport], Sender] | None = None
     exits: tuple[Exit, ...] = ()

@@ -15,7 +15,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from diagnoser.commands import trials_kubernetes as options
-from diagnoser.commands.stored import with_store
+from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err
 from diagnoser.commands.trials_kubernetes import KubernetesOptions, kubernetes_canceller, kubernetes_executor
 from diagnoser.commands.trials_plan import load_suite

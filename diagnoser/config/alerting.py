@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from diagnoser import channels
 from diagnoser.adapters import files
 from diagnoser.channels.channel import OpenReceiver, Transport
+from diagnoser.config.folders import rules_folder, site_or_shipped
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
 from diagnoser.notifications import routing
@@ -21,8 +22,7 @@ ALERTS = "alerts.yaml"
 
 def load_table(settings: Settings) -> AlertTable:
     """The table of this site; the shipped one where its rules have none. Raises RuleFaults, BadInput."""
-    path = settings.rules_dir / ALERTS if settings.rules_dir else None
-    path = path if path and path.exists() else files.bundled("rules") / ALERTS
+    path = site_or_shipped(rules_folder(settings), ALERTS)
     return routing.load(path.name, files.text(path))
 
 
@@ -53,9 +53,9 @@ def answer_senders(settings: Settings, client: "httpx.AsyncClient") -> dict[str,
     return {channel.name: channel.answers(transport) for channel in channels.CHANNELS if channel.answers}
 
 
-def rates(settings: Settings) -> dict[str, float]:
+def rates() -> dict[str, float]:
     """Target -> messages that may be sent a second."""
-    return {target: rate for channel in channels.CHANNELS for target, rate in channel.rates(settings).items()}
+    return {channel.name: channel.rate for channel in channels.CHANNELS if channel.rate}
 
 
 def routes(settings: Settings) -> "list[BaseRoute]":

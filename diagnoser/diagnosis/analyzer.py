@@ -38,10 +38,7 @@ class LogAnalyzer:
         now: seconds since the epoch, by the service's clock, while the attempt may still be running; None for a log
         that is read after the end.
         """
-        quiet = None
-        if now is not None:
-            ended = any(event.kind in ENDS for event in facts.events)
-            quiet = None if ended else now - (facts.failed[1] or _newest_time(log.evidence, now))
+        quiet = None if now is None else _quiet(log.evidence, facts, now)
         verdict = self.diagnose_with_node_logs(log.evidence, facts, quiet)
         return baseline.apply_baseline(
             verdict, log.digest, facts.baseline, lambda evidence: self.diagnose_with_node_logs(evidence, facts, quiet)
@@ -50,12 +47,7 @@ class LogAnalyzer:
     def diagnose_with_node_logs(self, evidence: Evidence, facts: Facts, quiet: float | None = None) -> Diagnosis:
         """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""
         alone = pipeline.diagnose(evidence, facts, self.knowledge, quiet)
-        fault_lines = (
-            line
-            for node in dict.fromkeys(facts.nodes)
-            for line in node_logs.fault_lines(node, facts.node_logs.get(node, ()))
-        )
-        weighed = node_logs.weighed_lines(evidence, fault_lines, facts.failed)
+        weighed = node_logs.weighed_faults(evidence, facts)
         verdict = node_faults.apply_node_logs(alone, weighed, facts, self.knowledge)
         by_scheduler = node_faults.scheduler_proofs(alone, facts, self.knowledge)
         return replace(verdict, proofs=(*verdict.proofs, *by_scheduler))
@@ -94,8 +86,11 @@ class LogAnalyzer:
         return AttemptLog(compressor.take()).evidence
 
 
-def _newest_time(evidence: Evidence, now: float) -> float:
-    return max((line.time for line in evidence.lines if line.time > 0), default=now)
+def _quiet(evidence: Evidence, facts: Facts, now: float) -> float | None:
+    """Seconds since the newest line of an attempt that is still open; None after its end."""
+    if any(event.kind in ENDS for event in facts.events):
+        return None
+    return now - (facts.failed[1] or evidence.newest_time or now)
 
 
 def _blocks(log: BinaryIO, first: int = 1) -> Iterator[LineBlock]:

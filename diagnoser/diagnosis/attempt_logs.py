@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, read_pieces
-from diagnoser.diagnosis.garbage import collection_paused
+from diagnoser.diagnosis.gc_pause import collection_paused
 from diagnoser.model import AttemptKey
 
 

@@ -1,12 +1,13 @@
 """What a model is told beside the view of the log, and which lines its view must hold. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from diagnoser.compress.render import spans
 from diagnoser.diagnosis import node_logs
 from diagnoser.llm.question import Background, Section
 from diagnoser.localize import exit_reports, ranks
-from diagnoser.model import Diagnosis, Evidence, Facts, Line, Mark, Rejected, RootCause, Stream
+from diagnoser.model import Diagnosis, Evidence, EvidenceLine, Facts, Line, Mark, Rejected, RootCause, Stream
 from diagnoser.rules.candidate_set import RejectionReason
 
 _NOISE = frozenset({RejectionReason.BENIGN, RejectionReason.TEARDOWN, RejectionReason.REPEATED})
@@ -28,7 +29,7 @@ def background(diagnosis: Diagnosis, evidence: Evidence, facts: Facts) -> Backgr
         Section("From the logs of the job's nodes", tuple(_node_lines(evidence, facts))),
         Section("Notes of the rules", diagnosis.notes),
     )
-    return Background(weighed(diagnosis), tuple(section for section in sections if section.lines))
+    return Background(weighed(diagnosis), tuple(filter(attrgetter("lines"), sections)))
 
 
 def weighed(diagnosis: Diagnosis) -> tuple[Rejected, ...]:
@@ -40,16 +41,19 @@ def pinned(diagnosis: Diagnosis, lines: Sequence[Line]) -> tuple[tuple[int, Stre
     """Number and stream of the lines that the view holds before all others, the most telling first: the rules'
     candidates and what they cite, then the last lines, then what surrounds the root."""
     # A rejected candidate does not say its stream: number and text tell it well enough.
-    places = {(line.number, line.text): index for index, line in reversed(list(enumerate(lines)))}
+    places: dict[tuple[int, str], int] = {}
+    for index, line in enumerate(lines):
+        places.setdefault((line.number, line.text), index)
     root = diagnosis.root_cause
-    claimed: list[RootCause | Rejected] = [*([root] if root else []), *weighed(diagnosis)]
-    candidates = [places.get((claim.line, claim.text)) for claim in claimed]
-    cited = [places.get((line.line, line.text)) for line in diagnosis.evidence]
-    last = range(len(lines) - 1, max(-1, len(lines) - 1 - _LAST), -1)
-    first = candidates[0] if root and candidates[0] is not None else None
-    around = [] if first is None else [*range(max(0, first - _AROUND), min(len(lines), first + _AROUND + 1))]
-    chosen = dict.fromkeys(index for index in (*candidates, *cited, *last, *around) if index is not None)
-    return tuple((lines[index].number, lines[index].stream) for index in chosen)
+    claims: list[RootCause | Rejected | EvidenceLine | None] = [root, *weighed(diagnosis), *diagnosis.evidence]
+    chosen = [places.get((claim.line, claim.text), -1) for claim in claims if claim]
+    first = chosen[0] if root else -1
+    chosen += range(len(lines) - 1, max(-1, len(lines) - 1 - _LAST), -1)
+    if first >= 0:
+        chosen += range(max(0, first - _AROUND), min(len(lines), first + _AROUND + 1))
+    positions = dict.fromkeys(chosen)
+    positions.pop(-1, None)
+    return tuple((lines[index].number, lines[index].stream) for index in positions)
 
 
 def _placements(evidence: Evidence, facts: Facts) -> Iterator[str]:
@@ -57,32 +61,34 @@ def _placements(evidence: Evidence, facts: Facts) -> Iterator[str]:
     for rank, node in sorted({**facts.job.rank_nodes, **evidence.rank_nodes}.items()):
         by_node.setdefault(node, []).append(rank)
     for node, placed in by_node.items():
-        yield f"{node}: rank{'s' if len(placed) > 1 else ''} {spans(placed)}"
+        word = "ranks" if len(placed) > 1 else "rank"
+        yield f"{node}: {word} {spans(placed)}"
 
 
 def _silence(evidence: Evidence, facts: Facts) -> Iterator[str]:
     """Ranks that are known and never printed, and the few that report nothing where others do."""
-    known = {*facts.job.rank_nodes, *evidence.rank_nodes}
-    if evidence.ranks and (silent := known - evidence.ranks):
+    silent = {*facts.job.rank_nodes, *evidence.rank_nodes} - evidence.ranks
+    if evidence.ranks and silent:
         yield f"never printed a line: ranks {spans(silent)}"
-    complaining = {line.rank for line in evidence.lines if line.rank >= 0 and line.mark >= Mark.TRACEBACK}
+    complaining = {line.rank for line in evidence.lines if line.mark >= Mark.TRACEBACK} - {-1}
     calm = evidence.ranks - complaining
-    if len(complaining) > 1 and 0 < len(calm) <= _FEW:
+    if len(complaining) < 2:
+        return
+    if 0 < len(calm) <= _FEW:
         yield f"printed no error while {len(complaining)} other ranks did: ranks {spans(calm)}"
 
 
 def _exits(evidence: Evidence, facts: Facts) -> Iterator[str]:
     launch = ranks.read(evidence, facts)
     for failure in exit_reports.failures(evidence):
-        first = ", the first that its agent observed" if failure.first else ""
-        yield f"rank {failure.rank} on {failure.host}: exit code {failure.exitcode}{first}"
+        text = f"rank {failure.rank} on {failure.host}: exit code {failure.exitcode}"
+        yield f"{text}, the first that its agent observed" if failure.first else text
     yield from dict.fromkeys(evidence.lines[report.line].body for report in launch.exits)
 
 
 def _node_lines(evidence: Evidence, facts: Facts) -> Iterator[str]:
-    lines = [line for node in facts.nodes for line in node_logs.fault_lines(node, facts.node_logs.get(node, ()))]
-    yield from _quoted(node_logs.lines_near_failure(evidence, lines, facts.failed))
-
-
-def _quoted(lines: Iterable[Line]) -> list[str]:
-    return [f"{line.stream.node} {line.stream.source}: {line.text}" for line in lines][-_NODE_LINES:]
+    lines = []
+    for line, reason in node_logs.weighed_faults(evidence, facts):
+        if reason is None:
+            lines.append(f"{line.stream.node} {line.stream.source}: {line.text}")
+    yield from lines[-_NODE_LINES:]

@@ -18,8 +18,9 @@ _GUESSES_MAX = 5
 
 def is_clean(verdict: Diagnosis, events: Sequence[Event]) -> bool:
     """Whether a baseline may learn from this run: it ended with 0, and nothing in it was diagnosed."""
-    ended = any(event.kind is EventKind.EXIT and event.code == 0 and not event.signal for event in events)
-    return ended and verdict.outcome is Outcome.COMPLETED and verdict.type is FailureType.COMPLETED
+    if (verdict.outcome, verdict.type) != (Outcome.COMPLETED, FailureType.COMPLETED):
+        return False
+    return any((event.kind, event.code, bool(event.signal)) == (EventKind.EXIT, 0, False) for event in events)
 
 
 def apply_baseline(
@@ -29,12 +30,14 @@ def apply_baseline(
 
     diagnose_again: the verdict on evidence that lacks such a line.
     """
-    if verdict.outcome is Outcome.COMPLETED or not clean_runs.runs:
+    if verdict.outcome is Outcome.COMPLETED:
+        return verdict
+    if not clean_runs.runs:
         return verdict
     diff, evidence = baseline.diff(digest, clean_runs), digest.evidence
-    for _ in range(_GUESSES_MAX if diff.runs >= RUNS_NEEDED else 0):
+    for _ in range(_GUESSES_MAX):
         guess = _guess_at_known_line(verdict, evidence, diff)
-        if guess is None:
+        if guess is None or diff.runs < RUNS_NEEDED:
             break
         evidence = without(evidence, guess)
         verdict = diagnose_again(evidence)
@@ -45,17 +48,24 @@ def apply_baseline(
 def _guess_at_known_line(verdict: Diagnosis, evidence: Evidence, diff: Diff) -> int | None:
     """Index of the root line if it was guessed from its words and clean runs print such lines too."""
     root = verdict.root_cause
-    if root is None or verdict.decided_by not in _GUESSES:
+    if root is None:
+        return None
+    if verdict.decided_by not in _GUESSES:
         return None
     for index, line in enumerate(evidence.lines):
         if (line.number, line.stream.source, line.text) == (root.line, root.source, root.text):
-            return index if (line.number, line.stream) in diff.known else None
+            if (line.number, line.stream) in diff.known:
+                return index
+            return None
     return None
 
 
 def _cited(added: NewLine, runs: int) -> EvidenceLine:
-    line, times = added.line, f"{added.count} lines, " if added.count > 1 else ""
-    rank, stream = line.rank if line.rank >= 0 else None, line.stream
-    never = "not in the one clean run" if runs == 1 else f"in none of {runs} clean runs"
-    usually = f"where a clean run prints at most {added.usual}" if added.usual else never
-    return EvidenceLine(line.number, line.text, times + usually, rank, stream.source, stream.provenance)
+    line, why = added.line, f"in none of {runs} clean runs"
+    if added.usual:
+        why = f"where a clean run prints at most {added.usual}"
+    elif runs == 1:
+        why = "not in the one clean run"
+    if added.count > 1:
+        why = f"{added.count} lines, {why}"
+    return EvidenceLine(line.number, line.text, why, line.known_rank, line.stream.source, line.stream.provenance)

@@ -1,8 +1,10 @@
 """What is known about an attempt besides its log, read from the store before the diagnosis."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, baseline
@@ -21,10 +23,10 @@ from diagnoser.model import (
     Baseline,
     CleanRun,
     Diagnosis,
+    Event,
     Facts,
     Job,
     Line,
-    NodeEvent,
     Progress,
     node_log_id,
 )
@@ -63,9 +65,13 @@ class DiagnosisContext:
         logs = await self._node_logs(job, nodes[:_NODES], failed[0])
         runtime, known = tuple(await self.store.evidence.runtime_files(attempt.key)), await self.baseline(job)
         number, events, last_line = attempt.key.number, attempt.events, attempt.last_line
-        earlier = await self.store.jobs.checkpoint_events(attempt.key) if number > 1 else ()
-        told = await self._node_events(job, nodes[:_NODES], failed)
-        return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line, tuple(earlier), told)
+        earlier: Sequence[tuple[Event, ...]] = ()
+        if number > 1:
+            earlier = await self.store.jobs.checkpoint_events(attempt.key)
+        since, until = failed[0] - node_logs.BEFORE, failed[1] + node_logs.AFTER
+        reported = await self.store.nodes.events(cluster_of(job), nodes[:_NODES], since)
+        node_events = tuple(event for event in reported if event.time <= until)
+        return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line, tuple(earlier), node_events)
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         """The training progress in an attempt's log, step by step."""
@@ -84,7 +90,9 @@ class DiagnosisContext:
     async def compare(self, key: AttemptKey, other: AttemptKey) -> RunComparison | None:
         """What is different from another attempt; None where the log of one of them is not stored any more."""
         log, before = await self.logs.load(key), await self.logs.load(other)
-        if not log.delta.lines or not before.delta.lines:
+        if not log.delta.lines:
+            return None
+        if not before.delta.lines:
             return None
         return await asyncio.to_thread(compare, log, before, f"{other.job}/{other.number}")
 
@@ -92,18 +100,26 @@ class DiagnosisContext:
         """The kept lines of the own logs of the node that the root line is from and of those under suspicion, as far as
         the attempt ran there."""
         named, job = _named_nodes(record.diagnosis), await self.store.jobs.find(record.attempt.job)
-        if not named or job is None:
+        if not named:
             return []
-        attempts = await self.store.jobs.attempts(job.id)
-        ran = {node for attempt in attempts if attempt.key == record.attempt for node in nodes_of(attempt, job)}
-        nodes = [node for node in named if node in ran][:_NODES_SHOWN]
-        logs = await self._node_logs(job, nodes, record.created - _DAY) if nodes else {}
-        read = [asyncio.to_thread(node_logs.kept_lines, node, parts) for node, parts in logs.items()]
-        return [line for lines in await asyncio.gather(*read) for line in lines]
+        if job is None:
+            return []
+        ran = set[str]()
+        for attempt in await self.store.jobs.attempts(job.id):
+            if attempt.key == record.attempt:
+                ran.update(nodes_of(attempt, job))
+        nodes = list(filter(ran.__contains__, named))[:_NODES_SHOWN]
+        if not nodes:
+            return []
+        logs = await self._node_logs(job, nodes, record.created - _DAY)
+        read = (asyncio.to_thread(node_logs.kept_lines, node, parts) for node, parts in logs.items())
+        return list(chain.from_iterable(await asyncio.gather(*read)))
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
         """Store what the run printed, if it is a clean one."""
-        if not self.baseline_days or not is_clean(verdict, claim.attempt.events):
+        if not self.baseline_days:
+            return
+        if not is_clean(verdict, claim.attempt.events):
             return
         key = claim.attempt.key
         run = await asyncio.to_thread(_clean_run, log, f"{key.job}/{key.number}")
@@ -120,43 +136,53 @@ class DiagnosisContext:
         """What is remembered of the clean runs of the job's family."""
         if not self.baseline_days:
             return Baseline()
-        ids = [clean_runs_id(job, version) for version in (_WITHOUT_PAUSES, _RUNS_VERSION)]
-        least = node_logs.hour_of(self.clock() - self.baseline_days * 86_400.0)
+        ids = (clean_runs_id(job, _WITHOUT_PAUSES), clean_runs_id(job, _RUNS_VERSION))
+        least = node_logs.hour_of(self.clock() - self.baseline_days * _DAY)
         stored = await self.store.node_logs.parts(ids, least, newest=_RECORDS)
-        return await asyncio.to_thread(baseline.load, [data for log in ids for data in stored.get(log, [])])
-
-    async def _node_events(self, job: Job, nodes: Sequence[str], failed: tuple[float, float]) -> tuple[NodeEvent, ...]:
-        """What agents told of the nodes at about the time of the failure."""
-        since, until = failed[0] - node_logs.BEFORE, failed[1] + node_logs.AFTER
-        events = await self.store.nodes.events(job.cluster or DEFAULT_CLUSTER, nodes, since)
-        return tuple(event for event in events if event.time <= until)
+        return await asyncio.to_thread(baseline.load, _of_logs(ids, stored))
 
     async def _node_logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
         """Logs from a shipper that names no cluster count for the jobs of every cluster."""
         log_ids = {node: {node_log_id(job.cluster, node), node_log_id("", node)} for node in nodes}
         ids = sorted(set().union(*log_ids.values()))
         parts = await self.store.node_logs.parts(ids, node_logs.hour_of(since - node_logs.BEFORE - node_logs.STALL))
-        stored = {node: [data for log in sorted(logs) for data in parts.get(log, ())] for node, logs in log_ids.items()}
-        return {node: data for node, data in stored.items() if data}
+        stored = {}
+        for node, logs in log_ids.items():
+            data = _of_logs(sorted(logs), parts)
+            if data:
+                stored[node] = data
+        return stored
+
+
+def _of_logs(ids: Iterable[str], parts: Mapping[str, Sequence[bytes]]) -> list[bytes]:
+    """The parts of these logs, one log after the other."""
+    return list(chain.from_iterable(parts.get(log, ()) for log in ids))
 
 
 def _named_nodes(verdict: Diagnosis) -> list[str]:
     """The node whose own log, or an alert about it, holds the root line, and those under suspicion."""
-    cause, nodes = verdict.root_cause, [suspect.node for suspect in verdict.nodes]
-    if cause and cause.node and cause.source in NODE_SOURCES | {ALERTS}:
-        nodes.insert(0, cause.node)
+    cause, nodes = verdict.root_cause, list(map(attrgetter("node"), verdict.nodes))
+    if cause and cause.source in NODE_SOURCES | {ALERTS}:
+        return list(filter(None, dict.fromkeys([cause.node, *nodes])))
     return list(dict.fromkeys(nodes))
+
+
+def cluster_of(job: Job) -> str:
+    """The cluster whose agents know the job's nodes."""
+    return job.cluster or DEFAULT_CLUSTER
 
 
 def _clean_run(log: AttemptLog, name: str) -> CleanRun | None:
     run = baseline.clean_run(log.delta, name)
-    return run and replace(run, pauses=pauses(log.evidence))
+    return replace(run, pauses=pauses(log.evidence)) if run else None
 
 
 def nodes_of(attempt: Attempt, job: Job) -> tuple[str, ...]:
     """Nodes that the scheduler gave the attempt, else those of the registration. What the job's lines and events name
     does not count: a job could name a node of somebody else."""
-    return attempt.nodes or tuple(sorted({*job.nodes, *job.rank_nodes.values()}))
+    if attempt.nodes:
+        return attempt.nodes
+    return tuple(sorted({*job.nodes, *job.rank_nodes.values()}))
 
 
 def clean_runs_id(job: Job, version: int = _RUNS_VERSION) -> str:

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diagnoser.adapters.sql.evidence import EvidenceRepository
-from diagnoser.diagnosis.context import nodes_of
+from diagnoser.diagnosis.context import cluster_of, nodes_of
 from diagnoser.model import Diagnosis, EvidenceRequest, RequestReason
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.work import Claim
 from diagnoser.ports import Clock
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 _DUMPS_ARE_LEFT = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """Types of failures at which the ranks' watchdogs write their flight recorders."""
@@ -41,7 +40,7 @@ class EvidenceCollection:
         request = EvidenceRequest(
             self.make_id(now),
             attempt.key,
-            job.cluster or DEFAULT_CLUSTER,
+            cluster_of(job),
             since,
             reason,
             now,

@@ -6,9 +6,9 @@ node is at fault: suspects lead to the node check, or to a person.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from diagnoser.hang import report
-from diagnoser.hang.report import HangReport
 from diagnoser.localize.hang_detection import Silence
 from diagnoser.model import (
     MISMATCHED_COLLECTIVES,
@@ -27,6 +27,9 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import FailureType, Outcome, category_of
 
+if TYPE_CHECKING:
+    from diagnoser.hang.report import HangReport
+
 _T = FailureType
 _UNDECIDED = frozenset({_T.UNKNOWN, _T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR})
 """Types that ranks report because another one did not come: the dumps know more than they."""
@@ -44,10 +47,8 @@ _CLOCKS = 10.0
 """Seconds by which the clocks of the service and of the ranks may differ."""
 _ZONE = 900.0
 """Time zones differ by multiples of this."""
-_MITIGATION = {
-    True: "Mend the order of the collectives in the training script: some ranks call others than the rest.",
-    False: "Look at the stack of the named rank, and check its node, before the job is submitted again.",
-}
+_MEND_SCRIPT = "Mend the order of the collectives in the training script: some ranks call others than the rest."
+_CHECK_NODE = "Look at the stack of the named rank, and check its node, before the job is submitted again."
 
 
 def fresh(evidence: Evidence, facts: Facts, advanced: float | None = None) -> list[RuntimeFile]:
@@ -59,51 +60,74 @@ def fresh(evidence: Evidence, facts: Facts, advanced: float | None = None) -> li
     if not facts.runtime:
         return []
     since = (_last_step(evidence, facts) if advanced is None else advanced) - _CLOCKS
-    return vouched_first(file for file in facts.runtime if file.received >= since or not file.received)
+    return vouched_first(file for file in facts.runtime if not 0 < file.received < since)
 
 
 def _last_step(evidence: Evidence, facts: Facts) -> float:
     """By the service's clock: its newest line was printed when it was received, in whatever time zone."""
-    newest = max((line.time for line in evidence.lines), default=0.0)
+    newest = evidence.newest_time
     received = facts.last_line or facts.failed[1]
-    zone = _ZONE * round((received - newest) / _ZONE) if received and newest else 0.0
-    return max((point.time for point in evidence.progress), default=0.0) + zone
+    last = max(map(attrgetter("time"), evidence.progress), default=0.0)
+    if not received:
+        return last
+    if not newest:
+        return last
+    return last + _ZONE * round((received - newest) / _ZONE)
 
 
 def vouched_first(files: Iterable[RuntimeFile]) -> list[RuntimeFile]:
     """Without those of the job's own credential where an agent took the same of that rank."""
     every = list(files)
-    taken = {(file.kind, file.rank) for file in every if file.provenance is Provenance.RUNTIME}
-    return [file for file in every if file.provenance is Provenance.RUNTIME or (file.kind, file.rank) not in taken]
+    taken = set(map(_kind_and_rank, filter(_is_vouched, every)))
+    return [file for file in every if _is_vouched(file) or _kind_and_rank(file) not in taken]
 
 
-def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> HangReport | None:
+_kind_and_rank = attrgetter("kind", "rank")
+
+
+def _is_vouched(file: RuntimeFile) -> bool:
+    """Whether an agent took the dump."""
+    return file.provenance is Provenance.RUNTIME
+
+
+def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> "HangReport | None":
     """Who waits for whom; None without dumps. Where a rank runs is known by its registration, else by the agent that
     took its dump there, else by what the log says."""
     if not files:
         return None
+    from diagnoser.hang import report  # few logs come with dumps, and their readers take a while to load
+
     nodes = {**evidence.rank_nodes, **_taken_on(files), **facts.job.rank_nodes}
     return report.analyze(report.read_files(files), nodes, len(nodes))
 
 
 def _taken_on(files: Iterable[RuntimeFile]) -> dict[int, str]:
-    vouched = (file for file in files if file.provenance is Provenance.RUNTIME)
-    return {file.rank: file.node for file in vouched if file.rank >= 0 and file.node}
+    nodes = {file.rank: file.node for file in filter(_is_vouched, files) if file.node}
+    nodes.pop(-1, None)
+    return nodes
 
 
-def confirmed(quiet: Silence | None, hang: HangReport | None) -> Silence | None:
+def confirmed(quiet: Silence | None, hang: "HangReport | None") -> Silence | None:
     """A silence in which the dumps show who is waited for is a hang, however short it is. In a stage whose length
     nobody knows that rank may evaluate, save or build an index alone: there only what no work explains shortens it."""
-    if not (quiet and hang and _is_sure(hang)):
+    if quiet is None:
         return quiet
-    return replace(quiet, confirmed=True) if quiet.known or hang.suspects[0].kind in _NO_WORK else quiet
+    if hang is None:
+        return quiet
+    if not _is_sure(hang):
+        return quiet
+    if quiet.known:
+        return replace(quiet, confirmed=True)
+    if hang.suspects[0].kind in _NO_WORK:
+        return replace(quiet, confirmed=True)
+    return quiet
 
 
-def _is_sure(hang: HangReport) -> bool:
+def _is_sure(hang: "HangReport") -> bool:
     return bool(hang.suspects) and hang.suspects[0].score >= _SURE
 
 
-def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], *, running: bool) -> Diagnosis:
+def apply(diagnosis: Diagnosis, hang: "HangReport", files: Sequence[RuntimeFile], *, running: bool) -> Diagnosis:
     """The verdict with the rank that holds up the others, where the log itself shows no deeper cause.
 
     running: the attempt is open, so that ranks may wait because they work. A log that just stops is taken for a hang
@@ -112,41 +136,46 @@ def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], 
     diagnosis = replace(diagnosis, hang=findings(hang, len(files)))
     if not running:
         diagnosis = _hung_in_silence(diagnosis, hang)
-    stands_still = diagnosis.outcome is Outcome.HUNG or diagnosis.type is not _T.UNKNOWN
-    if not hang.suspects or diagnosis.type not in _UNDECIDED or not stands_still:
+    if not hang.suspects:
         return diagnosis
-    provenance = _provenance(files)
-    first = hang.suspects[0]
+    if diagnosis.type not in _UNDECIDED:
+        return diagnosis
+    if diagnosis.type is _T.UNKNOWN and diagnosis.outcome is not Outcome.HUNG:
+        return diagnosis  # it need not stand still
+    provenance, first = _provenance(files), hang.suspects[0]
     located = replace(
         diagnosis,
         root_cause=_root_cause(diagnosis.root_cause, first, provenance),
         evidence=(*diagnosis.evidence, *(_cited(suspect, provenance) for suspect in hang.suspects[:_NAMED])),
-        nodes=() if first.kind in _OWN_CODE else _suspect_nodes(hang.suspects, diagnosis.nodes),
-        mitigation=_MITIGATION[first.kind in _OWN_CODE],
     )
     if first.kind in _OWN_CODE:
-        return _decided(located, _T.RUNTIME_ERROR, MISMATCHED_COLLECTIVES, first)
+        blamed = replace(located, nodes=(), mitigation=_MEND_SCRIPT)
+        return _decided(blamed, _T.RUNTIME_ERROR, MISMATCHED_COLLECTIVES, first)
+    blamed = replace(located, nodes=_suspect_nodes(hang.suspects, diagnosis.nodes), mitigation=_CHECK_NODE)
     if diagnosis.type is _T.UNKNOWN:
-        return _decided(located, _T.NCCL_TIMEOUT_ERROR, WAITING_RANKS, first)
-    return located
+        return _decided(blamed, _T.NCCL_TIMEOUT_ERROR, WAITING_RANKS, first)
+    return blamed
 
 
-def _hung_in_silence(diagnosis: Diagnosis, hang: HangReport) -> Diagnosis:
+def _hung_in_silence(diagnosis: Diagnosis, hang: "HangReport") -> Diagnosis:
     """A log that just stops is one of a hang where the dumps are sure of who is waited for."""
-    unknown = diagnosis.type is _T.UNKNOWN and diagnosis.outcome is Outcome.UNKNOWN
-    return replace(diagnosis, outcome=Outcome.HUNG) if unknown and _is_sure(hang) else diagnosis
+    is_unknown = (diagnosis.type, diagnosis.outcome) == (_T.UNKNOWN, Outcome.UNKNOWN)
+    if not is_unknown or not _is_sure(hang):
+        return diagnosis
+    return replace(diagnosis, outcome=Outcome.HUNG)
 
 
 def _provenance(files: Iterable[RuntimeFile]) -> Provenance:
     """The job's where it took any of the dumps itself."""
-    vouched = all(file.provenance is Provenance.RUNTIME for file in files)
-    return Provenance.RUNTIME if vouched else Provenance.JOB
+    if all(map(_is_vouched, files)):
+        return Provenance.RUNTIME
+    return Provenance.JOB
 
 
-def findings(hang: HangReport, files: int) -> HangFindings:
+def findings(hang: "HangReport", files: int) -> HangFindings:
     """What a diagnosis says of it. files: number of dumps, those that could not be read included."""
     suspects = hang.suspects[:_NAMED]
-    waiting = hang.graph.waits.keys() - {suspect.rank for suspect in suspects}
+    waiting = hang.graph.waits.keys() - set(map(attrgetter("rank"), suspects))
     not_seen = hang.graph.not_seen[:_ABSENT_LISTED]
     return HangFindings(suspects, hang.notes, files - len(hang.rejected), not_seen, len(waiting))
 
@@ -158,10 +187,9 @@ def _decided(diagnosis: Diagnosis, failure: FailureType, decider: str, first: Ha
 
 def _root_cause(root: RootCause | None, first: HangSuspect, provenance: Provenance) -> RootCause:
     """The line that reports the timeout, if there is one: printed by a rank that waited, it now names the other."""
-    node = first.node or None
-    if root is not None:
-        return replace(root, rank=first.rank, node=node, gpu=None)
-    return RootCause(0, _sentence(first), first.rank, node, source=_source(first), provenance=provenance)
+    if root is None:
+        root = RootCause(0, _sentence(first), source=_source(first), provenance=provenance)
+    return replace(root, rank=first.rank, node=first.node or None, gpu=None)
 
 
 def _cited(suspect: HangSuspect, provenance: Provenance) -> EvidenceLine:
@@ -169,7 +197,8 @@ def _cited(suspect: HangSuspect, provenance: Provenance) -> EvidenceLine:
 
 
 def _sentence(suspect: HangSuspect) -> str:
-    return f"rank {suspect.rank}{f' on {suspect.node}' if suspect.node else ''}: {suspect.why}"
+    where = f" on {suspect.node}" if suspect.node else ""
+    return f"rank {suspect.rank}{where}: {suspect.why}"
 
 
 def _source(suspect: HangSuspect) -> str:
@@ -182,6 +211,6 @@ def _suspect_nodes(suspects: Sequence[HangSuspect], others: Sequence[Suspect]) -
     for suspect in suspects:
         if suspect.node:
             by_node.setdefault(suspect.node, Suspect(suspect.node, suspect.score, f"rank {suspect.rank} {suspect.why}"))
-    if not by_node:
-        return tuple(others)
-    return (*by_node.values(), *(other for other in others if other.node not in by_node))
+    for other in others:
+        by_node.setdefault(other.node, other)
+    return tuple(by_node.values())

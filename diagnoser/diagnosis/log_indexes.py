@@ -14,7 +14,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.compress.delta import Delta
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.garbage import collection_paused
+from diagnoser.diagnosis.gc_pause import collection_paused
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
@@ -46,6 +46,12 @@ class IndexedLog:
     expires: float
     bytes: int
 
+    def is_fresh(self, revision: int, now: float) -> bool:
+        """Whether it may be shown. revision: of the attempt now."""
+        if self.revision == revision:
+            return True
+        return now < self.expires
+
 
 class LogIndexes:
     """clock: seconds that never run backwards."""
@@ -73,7 +79,7 @@ class LogIndexes:
         lock = self._building.setdefault(key, asyncio.Lock())
         async with lock:
             known = self._kept.get(key)
-            if known is None or (known.revision != revision and self._clock() >= known.expires):
+            if known is None or not known.is_fresh(revision, self._clock()):
                 known = self._kept[key] = await self._index(key, revision)
             self._kept.move_to_end(key)
             self._looked[key] = self._clock()
@@ -86,8 +92,9 @@ class LogIndexes:
         revision = await self._revision(key)
         known = self._kept.get(key)
         if key not in self._behind:
-            is_fresh = known is not None and (known.revision == revision or self._clock() < known.expires)
-            if is_fresh or await self._logs.store.logs.stored_size(key) <= READ_AT_ONCE:
+            if known and known.is_fresh(revision, self._clock()):
+                return await self.load(key)
+            if await self._logs.store.logs.stored_size(key) <= READ_AT_ONCE:
                 return await self.load(key)
         if key not in self._behind:  # nor has it been since
             task = asyncio.create_task(self._read(key))
@@ -102,7 +109,8 @@ class LogIndexes:
 
     def _done(self, key: AttemptKey, task: "asyncio.Task[None]") -> None:
         del self._behind[key]
-        if not task.cancelled() and (error := task.exception()):
+        error = None if task.cancelled() else task.exception()
+        if error:
             structlog.get_logger().warning("log_not_read", job=key.job, attempt=key.number, error=str(error))
 
     async def revision(self, key: AttemptKey) -> int:
@@ -113,12 +121,11 @@ class LogIndexes:
         return revision
 
     async def _revision(self, key: AttemptKey) -> int:
-        attempts = await self._store.jobs.attempts(key.job)
-        revision = next((attempt.revision for attempt in attempts if attempt.key == key), None)
-        if revision is None:
-            raise NotFound(f"job {key.job!r} has no attempt {key.number}")
-        self._revisions[key] = self._clock(), revision
-        return revision
+        for attempt in await self._store.jobs.attempts(key.job):
+            if attempt.key == key:
+                self._revisions[key] = self._clock(), attempt.revision
+                return attempt.revision
+        raise NotFound(f"job {key.job!r} has no attempt {key.number}")
 
     async def _index(self, key: AttemptKey, revision: int) -> IndexedLog:
         started = self._clock()
@@ -147,9 +154,11 @@ def _indexed(log: AttemptLog) -> tuple[LogIndex, int]:
 
 def _size(log: AttemptLog) -> int:
     """Of its index, too, which has the text once more."""
-    shares = log.delta.shares.values()
-    text = sum(len(row.text) for share in shares for row in share.rows.values())
-    return 2 * text + ITEM_BYTES * sum(len(share.rows) + len(share.points) for share in shares)
+    size = 0
+    for share in log.delta.shares.values():
+        size += ITEM_BYTES * (len(share.rows) + len(share.points))
+        size += 2 * sum(len(row.text) for row in share.rows.values())
+    return size
 
 
 @dataclass(frozen=True, slots=True)

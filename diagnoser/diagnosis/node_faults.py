@@ -7,8 +7,9 @@ kernel's that the table of proofs knows (``recovery.node_proofs``).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from diagnoser.diagnosis import pipeline, verdict
 from diagnoser.diagnosis.node_logs import SetAsideReason
@@ -17,6 +18,7 @@ from diagnoser.dialects import mentions, system_log
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
     Diagnosis,
+    Event,
     Evidence,
     Facts,
     Line,
@@ -29,9 +31,10 @@ from diagnoser.model import (
     Symptom,
     node_log_id,
 )
+from diagnoser.model.choice import only
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
-from diagnoser.rules import candidates, causality, xid
-from diagnoser.rules.candidates import Candidate
+from diagnoser.rules import candidate_sources, causality, xid
+from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.node_faults import Failure
@@ -75,61 +78,73 @@ def apply_node_logs(
     failure = _failure(alone, facts, knowledge.engine)
     if not facts.nodes:
         return _without_nodes(alone, failure, facts, knowledge)
-    faults = find_faults([line for line, reason in weighed if reason is None], facts.nodes, knowledge)
     explaining, others = list[NodeFault](), list[NodeFault]()
-    for fault in faults:
+    for fault in _faults_of(weighed, None, facts, knowledge):
         explains = knowledge.node_faults.explains(fault.type, fault.node, failure)
         (explaining if explains else others).append(fault)
-    confirmed = _confirms(explaining, alone)
-    diagnosis = alone if confirmed or not explaining else _verdict(alone, explaining, facts, knowledge)
-    diagnosis = replace(diagnosis, doubts=()) if explaining else diagnosis  # the machine itself says so
-    remark = "confirmed by" if confirmed else "joined"
-    notes = (*diagnosis.notes, *_notes(explaining, remark), *_notes(others, NOT_THE_CAUSE))
-    notes += tuple(_notes_on_set_aside(weighed, facts, knowledge))
-    return replace(diagnosis, notes=notes, proofs=proofs(explaining, knowledge))
+    diagnosis, remark = alone, "joined"
+    if _confirms(explaining, alone):
+        remark = "confirmed by"
+    elif explaining:
+        diagnosis = _verdict(alone, explaining, facts, knowledge)
+    if explaining:
+        diagnosis = replace(diagnosis, doubts=())  # the machine itself says so
+    notes = [*diagnosis.notes, *_notes(explaining, remark), *_notes(others, NOT_THE_CAUSE)]
+    for reason in SetAsideReason:  # what was seen is said, newest first
+        faults = _faults_of(weighed, reason, facts, knowledge)
+        notes += _notes(faults[::-1], NOT_THE_CAUSE, f": {reason}")
+    return replace(diagnosis, notes=tuple(notes), proofs=proofs(explaining, knowledge))
 
 
-def _notes_on_set_aside(
-    weighed: Sequence[tuple[Line, SetAsideReason | None]], facts: Facts, knowledge: RuleKnowledge
-) -> Iterator[str]:
-    """Faults that cannot be of this failure by their time, newest first: what was seen is said."""
-    for reason in SetAsideReason:
-        faults = find_faults([line for line, why in weighed if why is reason], facts.nodes, knowledge)
-        yield from _notes(faults[::-1], NOT_THE_CAUSE, f": {reason}")
+def _faults_of(
+    weighed: Iterable[tuple[Line, SetAsideReason | None]],
+    reason: SetAsideReason | None,
+    facts: Facts,
+    knowledge: RuleKnowledge,
+) -> list[NodeFault]:
+    """The faults in lines that are set aside for a reason; None: in those that may be of the failure."""
+    return find_faults([line for line, why in weighed if why is reason], facts.nodes, knowledge)
 
 
 def _confirms(explaining: Sequence[NodeFault], alone: Diagnosis) -> bool:
     """Whether the nodes' logs say just what the job's log says, of the same node: it also knows the rank."""
-    suspect = alone.nodes[0].node if alone.nodes else ""
-    same_node = all(_own_name(suspect, (fault.node,)) for fault in explaining)
-    return same_node and any(fault.type is alone.type for fault in explaining)
+    if alone.type not in map(attrgetter("type"), explaining):
+        return False
+    if not alone.nodes:
+        return False
+    return all(_own_name(alone.nodes[0].node, (fault.node,)) for fault in explaining)
 
 
 def _failure(alone: Diagnosis, facts: Facts, engine: Engine) -> Failure:
     """What the job's log shows, and on which node."""
-    decided = (rule for rule in engine.ruleset.rules if f"rule:{rule.id}" == alone.decided_by)
-    rule = next(decided, None)
+    blame = Blame.NONE
+    for rule in engine.ruleset.rules:
+        if f"rule:{rule.id}" == alone.decided_by:
+            blame = rule.blame
     named = alone.root_cause.node if alone.root_cause else None
-    return Failure(alone.type, alone.decided_by, rule.blame if rule else Blame.NONE, _place(named, facts))
+    return Failure(alone.type, alone.decided_by, blame, _place(named, facts))
 
 
 def _place(named: str | None, facts: Facts) -> str | None:
     """The node of the failure, by the attempt's own name; None when not known. The service knows all nodes of a job, so
     that any other name is an alias or made up; of a job that is read from a file, a person may name only some."""
-    node = _own_name(named, facts.nodes) if named else None
-    if not facts.job.id:
-        return node or named
-    return facts.nodes[0] if len(facts.nodes) == 1 else node
+    if facts.job.id:
+        return only(facts.nodes) or _own_name(named, facts.nodes)
+    return _own_name(named, facts.nodes) or named
 
 
-def _own_name(name: str, nodes: Iterable[str]) -> str | None:
+def _own_name(name: str | None, nodes: Iterable[str]) -> str | None:
     """The attempt's own name for a host, be it short or full; None when it is no node of the attempt."""
+    if not name:
+        return None
     return next((node for node in nodes if node_log_id("", node) == node_log_id("", name)), None)
 
 
 def _without_nodes(alone: Diagnosis, failure: Failure, facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
     """A job known to the service, whose nodes nobody told: said only where their logs could have told more."""
-    if not facts.job.id or not knowledge.node_faults.can_explain(failure):
+    if not facts.job.id:
+        return alone
+    if not knowledge.node_faults.can_explain(failure):
         return alone
     why = "no node's own log was read: no agent reported which nodes the attempt ran on"
     return replace(alone, notes=(*alone.notes, why))
@@ -141,68 +156,85 @@ def find_faults(lines: Sequence[Line], nodes: Sequence[str], knowledge: RuleKnow
     for line in sorted(lines, key=lambda line: (line.time, line.stream, line.number)):
         if line.stream.node in by_node:
             by_node[line.stream.node].append(replace(line, rank=-1))
-    read = {node: Evidence(lines=tuple(_blanked(line, knowledge) for line in own)) for node, own in by_node.items()}
-    faults = [
-        NodeFault(node, own[candidate.line], candidate)
-        for node, own in by_node.items()
-        for candidate in _candidates(read[node], knowledge)
-        if _is_fault(candidate, knowledge) and not _is_of_another(candidate, own[candidate.line], node, nodes)
-    ]
+    faults = []
+    for node, own in by_node.items():
+        evidence = Evidence(lines=tuple(_blanked(line, knowledge) for line in own))
+        for candidate in _candidates(evidence, knowledge):
+            line = own[candidate.line]
+            if not _is_fault(candidate, knowledge):
+                continue
+            if not _is_of_another(candidate, line, node, nodes):
+                faults.append(NodeFault(node, line, candidate))
     return sorted(faults, key=lambda fault: (fault.line.time, fault.line.stream, fault.line.number))
 
 
 def _blanked(line: Line, knowledge: RuleKnowledge) -> Line:
     """The line as rules read it: without the names of processes, files and groups in a message of the kernel's."""
     blanked = knowledge.node_proofs.blanked(line.text)
-    is_end = line.text.endswith(line.body)
-    return replace(line, body=blanked[len(blanked) - len(line.body) :] if is_end else blanked)
+    if line.text.endswith(line.body):
+        blanked = blanked[len(blanked) - len(line.body) :]
+    return replace(line, body=blanked)
 
 
 def _candidates(evidence: Evidence, knowledge: RuleKnowledge) -> tuple[Candidate, ...]:
     """What the rules say of the lines of one node, one candidate for each line."""
-    best = {hit.line: hit for hit in reversed(knowledge.engine.match(evidence))}
-    stated = [candidates.from_hit(hit, evidence) for _, hit in sorted(best.items())]
-    return xid.follow(stated, evidence, knowledge.codes)
+    stated: dict[int, Candidate] = {}
+    for hit in knowledge.engine.match(evidence):
+        if hit.line not in stated:
+            stated[hit.line] = candidate_sources.from_hit(hit, evidence)
+    return xid.follow(list(stated.values()), evidence, knowledge.codes)
 
 
 def _is_fault(candidate: Candidate, knowledge: RuleKnowledge) -> bool:
-    known = category_of(candidate.type) is Category.INFRASTRUCTURE or candidate.type in knowledge.node_faults.faults
-    return known and candidate.role is Role.ROOT and candidate.blame is Blame.SELF
+    if (candidate.role, candidate.blame) != (Role.ROOT, Blame.SELF):
+        return False
+    if category_of(candidate.type) is Category.INFRASTRUCTURE:
+        return True
+    return candidate.type in knowledge.node_faults.faults
 
 
 def _is_of_another(candidate: Candidate, line: Line, node: str, nodes: Sequence[str]) -> bool:
     """Whether the line speaks of another host: one of the attempt, or any that the message names. (The host that syslog
     puts in front may be an alias of the node.)"""
     named = candidate.node
-    if not named or _own_name(named, (node,)):
+    if not named:
+        return False
+    if _own_name(named, (node,)):
         return False
     header = mentions.SYSLOG.match(line.text)
-    return header is None or header["host"] != named or _own_name(named, nodes) is not None
+    if header is None:
+        return True
+    if header["host"] != named:
+        return True
+    return _own_name(named, nodes) is not None
 
 
 def _verdict(alone: Diagnosis, explaining: Sequence[NodeFault], facts: Facts, knowledge: RuleKnowledge) -> Diagnosis:
     """The verdict on the nodes' faults; what the job's log showed of the failure becomes a symptom."""
-    evidence = Evidence(lines=tuple(fault.line for fault in explaining))
+    evidence = Evidence(lines=tuple(map(attrgetter("line"), explaining)))
     causal = _causes(evidence, explaining)
     if causal.root is None:
         return alone
     cause = explaining[causal.root.line]
     place = verdict.Localization(_rank_on(cause.node, facts), cause.node, _suspects(cause, explaining, knowledge))
     own = verdict.build_diagnosis(evidence, Facts(), causal, place, knowledge.calibration, None)
-    if own.root_cause is None or own.type is FailureType.UNKNOWN:
+    if own.root_cause is None:
         return alone
-    root = alone.root_cause
-    shown = (Symptom(root.line, root.text, alone.type, root.source, root.provenance),) if root else ()
+    if own.type is FailureType.UNKNOWN:
+        return alone
+    root, symptoms = alone.root_cause, (*alone.symptoms, *own.symptoms)
+    if root:
+        symptoms = (Symptom(root.line, root.text, alone.type, root.source, root.provenance), *symptoms)
     merged = replace(
         alone,
-        outcome=Outcome.FAILED if alone.outcome is Outcome.UNKNOWN else alone.outcome,
+        outcome={Outcome.UNKNOWN: Outcome.FAILED}.get(alone.outcome, alone.outcome),
         category=own.category,
         type=own.type,
         confidence=own.confidence,
         decided_by=own.decided_by,
         root_cause=own.root_cause,
         evidence=own.evidence,
-        symptoms=(*shown, *alone.symptoms, *own.symptoms)[:_CITED],
+        symptoms=symptoms[:_CITED],
         rejected=(*own.rejected, *alone.rejected)[:_CITED],
         nodes=own.nodes,
         mitigation=own.mitigation,
@@ -224,58 +256,72 @@ def _never(_: Candidate) -> bool:
 
 def _rank_on(node: str, facts: Facts) -> int | None:
     """The only rank that runs on a node, by the registered rank map."""
-    ranks = [rank for rank, host in facts.job.rank_nodes.items() if _own_name(host, (node,))]
-    return ranks[0] if len(ranks) == 1 else None
+    return only([rank for rank, host in facts.job.rank_nodes.items() if _own_name(host, (node,))])
 
 
 def _suspects(cause: NodeFault, explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[Suspect, ...]:
     """The node of the cause, and those whose fault the cause does not explain."""
-    rivals = {
-        fault.node: fault.candidate.why
-        for fault in reversed(explaining)
-        if fault.node != cause.node and not _follows(fault, cause, knowledge)
-    }
+    rivals: dict[str, str] = {}
+    for fault in explaining:
+        if fault.node == cause.node:
+            continue
+        if not _follows(fault, cause, knowledge):
+            rivals.setdefault(fault.node, fault.candidate.why)
     return suspect_nodes.by_own_logs(cause.node, cause.candidate.why, rivals)
 
 
 def _follows(fault: NodeFault, cause: NodeFault, knowledge: RuleKnowledge) -> bool:
     """Whether a fault of one node follows from that of another: a link is lost where the other end is gone."""
     seen = Failure(fault.type, fault.candidate.by, node=fault.node)
-    return fault.type is not cause.type and knowledge.node_faults.explains(cause.type, cause.node, seen)
+    if fault.type is cause.type:
+        return False
+    return knowledge.node_faults.explains(cause.type, cause.node, seen)
 
 
 def scheduler_proofs(alone: Diagnosis, facts: Facts, knowledge: RuleKnowledge) -> tuple[NodeProof, ...]:
     """What the scheduler itself told against a node of this attempt: why the attempt ended, or, where that explains the
     failure, that the node is down. Its agent tells both as events; text proves nothing, whoever delivers it."""
-    failure = _failure(alone, facts, knowledge.engine)
-    ends = (
-        NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
-        for event in facts.events
-        if event.provenance is Provenance.SCHEDULER and event.reason == NODE_FAIL
-        if (node := _own_name(event.node or "", facts.nodes))
-    )
-    downs = (
-        NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
-        for event in facts.node_events
-        if _is_down(event, facts) and (node := _own_name(event.node, facts.nodes))
-        if knowledge.node_faults.explains(FailureType.NODE_FAILURE, node, failure)
-    )
-    return (*ends, *downs)
+    failure, found = _failure(alone, facts, knowledge.engine), list[NodeProof]()
+    for event in facts.events:
+        node = _own_name(event.node, facts.nodes)
+        if not node:
+            continue
+        if (event.provenance, event.reason) == (Provenance.SCHEDULER, NODE_FAIL):
+            found.append(_scheduler_proof(node, event))
+    for down in facts.node_events:
+        node = _own_name(down.node, facts.nodes)
+        if node is None:
+            continue
+        if not _is_down(down, facts):
+            continue
+        if knowledge.node_faults.explains(FailureType.NODE_FAILURE, node, failure):
+            found.append(_scheduler_proof(node, down))
+    return tuple(found)
+
+
+def _scheduler_proof(node: str, event: Event | NodeEvent) -> NodeProof:
+    return NodeProof(node, ProofKind.SCHEDULER, f"{event.kind}: {event.reason}", "event", time=event.time)
 
 
 def _is_down(event: NodeEvent, facts: Facts) -> bool:
     """Whether the node went down, and was not back before the failure."""
     if event.kind is not NodeEventKind.DOWN:
         return False
-    later = (other for other in facts.node_events if other.node == event.node and other.time > event.time)
-    return not any(other.kind is NodeEventKind.RESUMED and other.time < facts.failed[0] for other in later)
+    for other in facts.node_events:
+        if (other.node, other.kind) != (event.node, NodeEventKind.RESUMED):
+            continue
+        if event.time < other.time < facts.failed[0]:
+            return False
+    return True
 
 
 def proofs(explaining: Sequence[NodeFault], knowledge: RuleKnowledge) -> tuple[NodeProof, ...]:
     """The faults that justify taking their node out, a few for each node, in order of time."""
     counts, proving = Counter[str](), list[NodeProof]()
     for fault in explaining:
-        if _justifies(fault, knowledge) and counts[fault.node] < _PROOFS:
+        if not _justifies(fault, knowledge):
+            continue
+        if counts[fault.node] < _PROOFS:
             counts[fault.node] += 1
             proving.append(_proof(fault))
     return tuple(proving)
@@ -286,7 +332,9 @@ def _justifies(fault: NodeFault, knowledge: RuleKnowledge) -> bool:
     stated, line = fault.candidate, fault.line
     if not knowledge.node_faults.proves(fault.type):
         return False  # here it is the process that is at fault
-    if stated.maturity is not Maturity.STABLE or stated.action not in _TAKES_OUT:
+    if stated.maturity is not Maturity.STABLE:
+        return False
+    if stated.action not in _TAKES_OUT:
         return False
     named = stated.node or system_log.read_record(line.text).host
     if named and not _own_name(named, (fault.node,)):
@@ -304,8 +352,6 @@ def _proof(fault: NodeFault) -> NodeProof:
 def _notes(faults: Sequence[NodeFault], remark: str, why: str = "") -> tuple[str, ...]:
     if not faults:
         return ()
-    first = faults[0].line
+    first, fault = faults[0].line, faults[0]
     more = f" and {len(faults) - 1} more lines" if len(faults) > 1 else ""
-    return (
-        f"{remark}: {first.stream.source} log of {faults[0].node}, line {first.number} ({faults[0].type}){more}{why}",
-    )
+    return (f"{remark}: {first.stream.source} log of {fault.node}, line {first.number} ({fault.type}){more}{why}",)

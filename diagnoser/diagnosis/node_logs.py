@@ -7,21 +7,21 @@ heard: the rest of a syslog says nothing about a training job.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple
 
 from diagnoser import compress
 from diagnoser.dialects import system_log
 from diagnoser.localize import clock_skew, progress
 from diagnoser.localize.progress import StepOrder
-from diagnoser.model import Evidence, Line, LineBlock, Mark, Stack, Stream, Traceback, provenance_of
+from diagnoser.model import Evidence, Facts, Line, LineBlock, Mark, Stream, provenance_of
+from diagnoser.model.evidence import selected
 from diagnoser.model.order import LATE
 from diagnoser.structure.times import read_time
 
-_T = TypeVar("_T", Traceback, Stack)
 BEFORE, AFTER = 600.0, 300.0
 """Seconds before and after a failure in which a node's lines may be its cause."""
 PART = 3600.0
@@ -59,21 +59,35 @@ def with_times(block: LineBlock) -> LineBlock:
     """The block with a time per line: from its record, else printed, else from its uptime, else the arrival."""
     lines = block.data.removesuffix(b"\n").split(b"\n")
     record_times = block.times or (math.nan,) * len(lines)
-    uptimes = [float(match[1]) if (match := _UPTIME.match(line)) else math.nan for line in lines]
-    newest = next((uptime for uptime in reversed(uptimes) if not math.isnan(uptime)), 0.0)
-    printed = [_own_time(line.decode("utf-8", "replace"), block.received) for line in lines]
-    zone = _zone([time for time, naive in printed if naive], block.received)
-    times = tuple(
-        time if not math.isnan(time) else _time(stamp + zone * naive, newest - uptime, block.received)
-        for time, uptime, (stamp, naive) in zip(record_times, uptimes, printed, strict=True)
-    )
-    return replace(block, times=times)
+    dates = [_date(line, block.received) for line in lines]
+    zone = _zone([date.time for date in dates if date.is_naive], block.received)
+    newest = next((date.uptime for date in reversed(dates) if not math.isnan(date.uptime)), 0.0)
+    times = []
+    for time, date in zip(record_times, dates, strict=True):
+        if math.isnan(time):
+            time = _time(date.time + zone * date.is_naive, newest - date.uptime, block.received)
+        times.append(time)
+    return replace(block, times=tuple(times))
 
 
-def _own_time(text: str, near: float) -> tuple[float, bool]:
-    """The time that a line prints (0.0 when none), and whether its zone is unknown."""
+class _Date(NamedTuple):
+    """What a line says of its time.
+
+    time: as printed, 0.0 when none.
+    is_naive: the zone of that is unknown.
+    uptime: of the machine in seconds, NaN when none.
+    """
+
+    time: float
+    is_naive: bool
+    uptime: float
+
+
+def _date(line: bytes, near: float) -> _Date:
+    text, uptime = line.decode("utf-8", "replace"), _UPTIME.match(line)
     time = printed_time(text, near)
-    return time, bool(time) and not (_ZONED.search(text[:80]) or _UTC.search(text[:80]))
+    is_naive = time > 0 and not any(zone.search(text[:80]) for zone in (_ZONED, _UTC))
+    return _Date(time, is_naive, float(uptime[1]) if uptime else math.nan)
 
 
 def _zone(naive: Sequence[float], received: float) -> float:
@@ -84,7 +98,11 @@ def _zone(naive: Sequence[float], received: float) -> float:
     """
     lag = received - max(naive, default=received)
     zone = round(lag / _QUARTER) * _QUARTER
-    return zone if abs(lag - zone) <= _SENT and 3600.0 <= abs(zone) < _ZONES else 0.0
+    if abs(lag - zone) > _SENT:
+        return 0.0
+    if not 3600.0 <= abs(zone) < _ZONES:
+        return 0.0
+    return zone
 
 
 def with_printed_times(block: LineBlock, near: float) -> LineBlock:
@@ -98,9 +116,11 @@ def with_printed_times(block: LineBlock, near: float) -> LineBlock:
 
 def _time(own: float, age: float, received: float) -> float:
     """own: as printed. age: by uptime, seconds older than the newest line of its block; NaN without uptime."""
-    if own and own <= received + _AHEAD:
+    if 0 < own <= received + _AHEAD:
         return own
-    return received - age if age > 0 else received
+    if age > 0:
+        return received - age
+    return received
 
 
 def printed_time(text: str, near: float) -> float:
@@ -109,32 +129,37 @@ def printed_time(text: str, near: float) -> float:
     time = read_time(text, year)
     if time > near + 2 * _DAY and str(year) not in text[:40]:
         time = read_time(text, year - 1)
-    if time and (zone := _ZONED.search(text[:80])):
-        offset = int(zone[2]) * 3600 + int(zone[3]) * 60
-        time -= offset if zone[1] == "+" else -offset
-    return time
+    zone = _ZONED.search(text[:80])
+    if not time:
+        return time
+    if not zone:
+        return time
+    return time - int(f"{zone[1]}1") * (int(zone[2]) * 3600 + int(zone[3]) * 60)
 
 
 def fault_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     """Lines of one node's log that match a rule, under the job's name for the node."""
-    kept = kept_lines(node, parts)
-    headless = {index for index, line in enumerate(kept) if system_log.read_record(line.text).start == 0}
-    lines, bare = Counter(line.stream for line in kept), Counter(kept[index].stream for index in headless)
-    return [
-        replace(line, continues=index in headless and 2 * bare[line.stream] < lines[line.stream])
-        for index, line in enumerate(kept)
-        if line.mark is Mark.ANCHOR
-    ]
+    kept, headless = kept_lines(node, parts), set[int]()
+    surplus = Counter[Stream]()  # how many more lines have a header than have none
+    for index, line in enumerate(kept):
+        if system_log.read_record(line.text).start == 0:
+            headless.add(index)
+        surplus[line.stream] += -1 if index in headless else 1
+    odd = set(filter(lambda index: surplus[kept[index].stream] > 0, headless))
+    faults = []
+    for index, line in enumerate(kept):
+        if line.mark is Mark.ANCHOR:
+            faults.append(replace(line, continues=index in odd))
+    return faults
 
 
 def kept_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     """All kept lines of one node's log."""
-    delta = compress.merge(map(compress.from_bytes, parts))
-    return [
-        replace(line, stream=_own(line.stream, node), node=node, time=rows[line.number].time)
-        for line in compress.digest(delta).lines
-        if (rows := delta.shares[line.stream].rows)
-    ]
+    delta, kept = compress.merge(map(compress.from_bytes, parts)), []
+    for line in compress.digest(delta).lines:
+        time = delta.shares[line.stream].rows[line.number].time
+        kept.append(replace(line, stream=_own(line.stream, node), node=node, time=time))
+    return kept
 
 
 def _own(stream: Stream, node: str) -> Stream:
@@ -142,9 +167,12 @@ def _own(stream: Stream, node: str) -> Stream:
     return Stream(stream.source, node, stream.rank, provenance_of(stream.source, vouched=True))
 
 
-def lines_near_failure(evidence: Evidence, lines: Iterable[Line], failed: tuple[float, float]) -> list[Line]:
-    """Node log lines that may be of the failure: see ``weighed_lines``."""
-    return [line for line, reason in weighed_lines(evidence, lines, failed) if not reason]
+def weighed_faults(evidence: Evidence, facts: Facts) -> list[tuple[Line, SetAsideReason | None]]:
+    """The lines of the logs of the attempt's nodes that match a rule: see ``weighed_lines``."""
+    lines = []
+    for node in dict.fromkeys(facts.nodes):
+        lines += fault_lines(node, facts.node_logs.get(node, ()))
+    return weighed_lines(evidence, lines, facts.failed)
 
 
 def weighed_lines(
@@ -160,31 +188,32 @@ def weighed_lines(
         return []
     offsets = clock_skew.node_offsets(evidence)
     evidence = clock_skew.corrected(evidence)
-    newest = max((line.time for line in evidence.lines), default=0.0)
+    newest = evidence.newest_time
     end = failed[1] or newest
+    if end <= 0.0:
+        return [(line, None) for line in lines]
     zone = _zone_ahead(newest, end)
     steps = _StepTimes(evidence, zone)
-    first = failed[0] or end
-    spans = [_span(steps.last, first, end)]
+    spans = [_span(steps.last, failed[0] or end, end)]
     if newest and abs(newest - end) >= _ZONES:  # a log of another day that was sent today
         spans.append(_span(steps.last + zone, newest, newest))
-    read = _without_year if 0.0 < end < _YEAR else float  # a log without years, whose year nothing else shows
+    read = _without_year if end < _YEAR else float  # a log without years, whose year nothing else shows
+    weighed: list[tuple[Line, SetAsideReason | None]] = []
+    for line in lines:
+        time = read(line.time - offsets.get(line.stream.node, 0.0))
+        if time > end + STALL:
+            continue  # what befell the jobs after it
+        weighed.append((line, _reason(time, spans, steps) if line.time else None))
+    return weighed
 
-    def time_of(line: Line) -> float:
-        return read(line.time - offsets.get(line.stream.node, 0.0))
 
-    def is_in_time(line: Line) -> bool:
-        return end <= 0.0 or time_of(line) <= end + STALL  # not what befell the jobs after it
-
-    def reason(line: Line) -> SetAsideReason | None:
-        time = time_of(line)
-        if end <= 0.0 or not line.time:
-            return None
-        if not _in_any(spans, time):
-            return SetAsideReason.OTHER_TIME
-        return SetAsideReason.OUTLIVED if steps.count_after(time) > _UNDER_WAY else None
-
-    return [(line, reason(line)) for line in lines if is_in_time(line)]
+def _reason(time: float, spans: Iterable[tuple[float, float]], steps: "_StepTimes") -> SetAsideReason | None:
+    """Why a line of this time is not of the failure; None where it may be."""
+    if not any(begin <= time <= end for begin, end in spans):
+        return SetAsideReason.OTHER_TIME
+    if steps.count_after(time) > _UNDER_WAY:
+        return SetAsideReason.OUTLIVED
+    return None
 
 
 class _StepTimes:
@@ -194,9 +223,12 @@ class _StepTimes:
 
     def __init__(self, evidence: Evidence, zone: float) -> None:
         begun = progress.body_begins(evidence.progress)
-        points = [point for point in evidence.progress if point.time > 0]
-        dated = [(point.time - zone, point.step) for point in points if point.is_dated]
-        undated = [(begun[point.stream, point.received], point.step) for point in points if not point.is_dated]
+        dated, undated = list[tuple[float, int | None]](), list[tuple[float, int | None]]()
+        for point in evidence.progress:
+            if point.is_dated:
+                dated.append((point.time - zone, point.step))
+            elif point.time > 0:
+                undated.append((begun[point.stream, point.received], point.step))
         self.last = max((time for time, _ in (*dated, *undated)), default=0.0)
         self._dated, self._undated = StepOrder(dated), StepOrder(undated)
 
@@ -205,21 +237,21 @@ class _StepTimes:
         return max(self._dated.count_after(time), self._undated.count_after(time + LATE))
 
 
-def _in_any(spans: Sequence[tuple[float, float]], time: float) -> bool:
-    return any(begin <= time <= end for begin, end in spans)
-
-
 def _without_year(time: float) -> float:
     """The time in 1970."""
     moment = datetime.fromtimestamp(time, UTC)
-    leap = moment.month == 2 and moment.day == 29
-    return moment.replace(year=1970, day=28 if leap else moment.day).timestamp()
+    if (moment.month, moment.day) == (2, 29):
+        moment = moment.replace(day=28)
+    return moment.replace(year=1970).timestamp()
 
 
 def _zone_ahead(newest: float, end: float) -> float:
     """Seconds by which the zone of the attempt's own clock is ahead. newest: its newest time, 0.0 without one."""
-    same_day = abs(newest - end) < _ZONES
-    return round((newest - end) / _QUARTER) * _QUARTER if newest and same_day else 0.0
+    if not newest:
+        return 0.0
+    if abs(newest - end) >= _ZONES:
+        return 0.0
+    return round((newest - end) / _QUARTER) * _QUARTER
 
 
 def _span(last: float, first: float, end: float) -> tuple[float, float]:
@@ -232,19 +264,15 @@ def _begin(last: float, first: float, end: float) -> float:
     infinitely long ago where it came with the first lines of all."""
     if last == -math.inf:
         return min(first, end - STALL)
-    return last if end - STALL <= last <= end else first
+    if end - STALL <= last <= end:
+        return last
+    return first
 
 
 def without(evidence: Evidence, index: int) -> Evidence:
     """The evidence without one line that is part of no traceback."""
-    new_index = {old: old - (old > index) for old in range(len(evidence.lines))}
-    lines = evidence.lines[:index] + evidence.lines[index + 1 :]
-    traces = tuple(_moved(trace, new_index) for trace in evidence.tracebacks)
     unbroken = [stack for stack in evidence.stacks if index not in stack.lines]
-    linked = len(unbroken) == len(evidence.stacks)
-    stacks = tuple(_moved(stack if linked else replace(stack, cause=-1), new_index) for stack in unbroken)
-    return replace(evidence, lines=lines, tracebacks=traces, stacks=stacks)
-
-
-def _moved(trace: _T, new_index: Mapping[int, int]) -> _T:
-    return replace(trace, lines=tuple(new_index[index] for index in trace.lines), raised=new_index[trace.raised])
+    if len(unbroken) < len(evidence.stacks):
+        unbroken = [replace(stack, cause=-1) for stack in unbroken]
+    order = [*range(index), *range(index + 1, len(evidence.lines))]
+    return selected(replace(evidence, stacks=tuple(unbroken)), order)

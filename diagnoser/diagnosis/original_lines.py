@@ -4,13 +4,15 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress.raw_chunks import unpack
 from diagnoser.compress.segments import NumberedLine, lines_of, read_segment, stream_order
-from diagnoser.model import AttemptKey, Stream
+from diagnoser.model import AttemptKey, LineBlock, Stream
 from diagnoser.model.errors import BadInput
-from diagnoser.model.logs import ArchivedSegment
+from diagnoser.model.logs import StoredPiece
 from diagnoser.ports import Archive
 
 WINDOW_LINES = 5_000
@@ -72,7 +74,7 @@ class OriginalLines:
         lines = await self._from_pieces(attempt, stream, sent)
         if len(lines) < len(sent) and self.archive:
             lines |= await self._from_archive(self.archive, attempt, stream, sent - lines.keys())
-        shown = tuple(_bounded(lines[number] for number in sorted(lines)))
+        shown = tuple(_bounded(map(lines.__getitem__, sorted(lines))))
         if len(shown) < len(lines):
             last = shown[-1].number
         return LineWindow(
@@ -92,9 +94,7 @@ class OriginalLines:
             pieces = await self.store.logs.raw_pieces(attempt, _PIECES_BYTES, after)
             if not pieces:
                 break
-            blocks = await asyncio.to_thread(
-                lambda data: [b for d in data for b in unpack(d)], [p.data for p in pieces]
-            )
+            blocks = await asyncio.to_thread(_unpacked, pieces)
             lines |= _wanted(lines_of(blocks, stream, min(wanted), max(wanted)), wanted)
             after = pieces[-1].id
         return lines
@@ -109,15 +109,14 @@ class OriginalLines:
         for start in range(0, len(segments), _READ_AT_ONCE):
             if len(lines) == len(wanted):
                 break
-            read = (_read(archive, segment) for segment in segments[start : start + _READ_AT_ONCE])
-            for data in await asyncio.gather(*read):
-                if data is not None:
-                    lines |= _wanted(await asyncio.to_thread(_lines_in, data, stream, first, last), wanted)
+            read = (archive.get(part.key, part.start, part.size) for part in segments[start : start + _READ_AT_ONCE])
+            for data in filter(None, await asyncio.gather(*read)):
+                lines |= _wanted(await asyncio.to_thread(_lines_in, data, stream, first, last), wanted)
         return lines
 
 
-async def _read(archive: Archive, segment: ArchivedSegment) -> bytes | None:
-    return await archive.get(segment.key, segment.start, segment.size)
+def _unpacked(pieces: Iterable[StoredPiece]) -> list[LineBlock]:
+    return list(chain.from_iterable(map(unpack, map(attrgetter("data"), pieces))))
 
 
 def _lines_in(data: bytes, stream: Stream, first: int, last: int) -> list[NumberedLine]:

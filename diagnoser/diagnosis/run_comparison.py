@@ -39,9 +39,10 @@ def compare(log: AttemptLog, other: AttemptLog, name: str) -> RunComparison:
 
 def _gone(log: AttemptLog, other: AttemptLog) -> list[Template]:
     mine = log.delta.shapes
-    gone = [
-        template
-        for template in other.digest.templates
-        if template.count >= _LEAST and not any(baseline.shape_of(sample) in mine for sample in template.samples)
-    ]
+    gone = []
+    for template in other.digest.templates:
+        if template.count < _LEAST:
+            continue
+        if not mine.keys() & set(map(baseline.shape_of, template.samples)):
+            gone.append(template)
     return gone[:GONE]

@@ -1,16 +1,19 @@
 """Where a running attempt stands, by the end of its log: a page of many runs must not read whole logs."""
 
 import asyncio
+import math
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from operator import attrgetter
 
 import structlog
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, Delta, read_pieces
-from diagnoser.model import AttemptKey, Progress, RunStatus, Stage
+from diagnoser.localize.hang_detection import training_steps
+from diagnoser.model import AttemptKey, Progress, RunStatus
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.model.logs import StoredPiece
 from diagnoser.ports import Clock
@@ -59,16 +62,16 @@ class RunStatuses:
             self._known.popitem(last=False)
 
     def _is_fresh(self, key: AttemptKey, revision: int, now: float) -> bool:
-        if key not in self._known:
-            return False
-        _, known, read = self._known[key]
-        return revision == known or 0 <= now - read < FRESH_SECONDS
+        _, known, read = self._known.get(key, (None, -1, -math.inf))
+        if revision == known:
+            return True
+        return 0 <= now - read < FRESH_SECONDS
 
     def _read(self, newest: dict[AttemptKey, list[StoredPiece]]) -> dict[AttemptKey, RunStatus]:
         statuses = {}
         for key, pieces in newest.items():
             try:
-                delta = read_pieces([piece.data for piece in pieces], self._compressor)
+                delta = read_pieces(list(map(attrgetter("data"), pieces)), self._compressor)
                 statuses[key] = run_status(delta)
             except DiagnoserError as error:
                 structlog.get_logger().warning("status_unreadable", job=key.job, attempt=key.number, error=str(error))
@@ -79,12 +82,15 @@ class RunStatuses:
 def run_status(delta: Delta) -> RunStatus:
     """What the lines of the delta say."""
     digest = AttemptLog(delta).digest
-    lines = [line for line in digest.lines if line.stream.from_job]
+    lines = (line for line in digest.lines if line.stream.from_job)
     last = max(lines, key=lambda line: (line.received, line.time, line.number), default=None)
     points = sorted(digest.progress, key=lambda point: (point.received, point.time, point.line))
-    stage = points[-1].stage if points else digest.phases[-1].stage if digest.phases else None
-    status = RunStatus(stage=stage, last_line=last.text[:_CHARS] if last else "")
-    steps = [point for point in points if point.stage is Stage.TRAIN and point.step is not None]
+    status = RunStatus(last_line=last.text[:_CHARS] if last else "")
+    if points:
+        status = replace(status, stage=points[-1].stage)
+    elif digest.phases:
+        status = replace(status, stage=digest.phases[-1].stage)
+    steps = training_steps(points)
     if not steps:
         return status
     newest = steps[-1]
@@ -93,7 +99,7 @@ def run_status(delta: Delta) -> RunStatus:
         step=newest.step,
         total=_total(newest, delta),
         loss=newest.loss,
-        step_seconds=newest.step_seconds if newest.step_seconds is not None else _pace(steps),
+        step_seconds=_pace(steps) if newest.step_seconds is None else newest.step_seconds,
         tokens_per_second=newest.tokens_per_second,
         at=newest.received or newest.time,
     )
@@ -102,27 +108,34 @@ def run_status(delta: Delta) -> RunStatus:
 def _total(point: Progress, delta: Delta) -> int | None:
     """The step at which the run ends, where the line counts its steps as ``7/12`` or ``7 of 12``."""
     count = re.compile(rf"(?<![\d.]){point.step}(?: */ *| of )(\d{{1,12}})(?![\d.])")
-    texts = (share.points[point.line].line for share in delta.shares.values() if point.line in share.points)
-    totals = [int(match[1]) for text in texts if (match := count.search(text.decode("utf-8", "replace")))]
-    return max(totals, default=None)
+    totals = []
+    for share in delta.shares.values():
+        if point.line in share.points:
+            totals += count.findall(share.points[point.line].line.decode("utf-8", "replace"))[:1]
+    return max(map(int, totals), default=None)
 
 
 def _pace(steps: Sequence[Progress]) -> float | None:
     """Seconds a step by the times of the lines of the rank that printed the newest one."""
-    own = [point for point in steps if point.rank == steps[-1].rank]
-    first, last = own[0], own[-1]
-    done = (last.step or 0) - (first.step or 0)
-    seconds = last.time - first.time
-    return seconds / done if done > 0 and seconds > 0 else None
+    last = steps[-1]
+    own = [point for point in steps if point.rank == last.rank]
+    numbers, seconds = [point.step or 0 for point in own], last.time - own[0].time
+    done = numbers[-1] - numbers[0]
+    if min(done, seconds) > 0:
+        return seconds / done
+    return None
 
 
 def _completed(status: RunStatus, earlier: RunStatus) -> RunStatus:
     """What the newest lines leave open, as it was before. A step belongs with its loss and its time."""
-    if status.step is None:
-        kept: Collection[str] = [field.name for field in fields(RunStatus)]
-    elif earlier.step is not None and status.step >= earlier.step:
-        kept = ("stage", "total", "step_seconds", "tokens_per_second", "last_line")
-    else:
-        return status
-    empty = ("", None, 0.0)
-    return replace(status, **{name: getattr(earlier, name) for name in kept if getattr(status, name) in empty})
+    names = set(map(attrgetter("name"), fields(RunStatus)))
+    if status.step is not None:
+        if earlier.step is None:
+            return status
+        if status.step < earlier.step:
+            return status
+        names -= {"step", "loss", "at"}
+    for name in names:
+        if getattr(status, name) in ("", None, 0.0):
+            status = replace(status, **{name: getattr(earlier, name)})
+    return status

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import filterfalse
 
 from diagnoser.localize import collectives, progress
 from diagnoser.localize.hang_detection import Silence
@@ -25,8 +25,9 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.rules import outcome
 from diagnoser.rules.calibration import Calibration, verdict_kind
+from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidates import EXIT_SIGNAL, SIGNALS, Break, Candidate
+from diagnoser.rules.candidate_sources import EXIT_SIGNAL, SIGNALS
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Role, Specificity
 
@@ -59,16 +60,21 @@ class Localization:
     slow: tuple[Straggler, ...] = ()
 
 
-def loss_break(evidence: Evidence) -> Break | None:
+def loss_break(evidence: Evidence) -> LossDivergence | None:
     """The place where the loss broke, as a candidate for the cause; None when it did not, or its line was not kept."""
     loss = progress.loss_break(evidence.progress)
     if loss is None:
         return None
+    why = loss.why
+    if loss.checkpoint:
+        why += f"; last checkpoint before: {loss.checkpoint}"
+    if loss.until is not None:
+        why += f"; skip the batches of steps {loss.point.step}..{loss.until}"
     for index, line in enumerate(evidence.lines):
-        if line.number == loss.point.line and line.rank in (loss.point.rank, -1):
-            resume = f"; last checkpoint before: {loss.checkpoint}" if loss.checkpoint else ""
-            skip = f"; skip the batches of steps {loss.point.step}..{loss.until}" if loss.until is not None else ""
-            return Break(index, f"{loss.why}{resume}{skip}")
+        if line.number != loss.point.line:
+            continue
+        if line.rank in (loss.point.rank, -1):
+            return LossDivergence(index, why)
     return None
 
 
@@ -81,15 +87,18 @@ def build_diagnosis(
     quiet: Silence | None,
 ) -> Diagnosis:
     """The diagnosis without its advice. quiet: how long nothing has advanced, while the attempt is still open."""
-    root = causal.root
-    hung = quiet is not None and quiet.confirmed
+    hung = quiet.confirmed if quiet else False
     reported = outcome.reported(facts.events)
-    failure, decider = _failure_type(facts, root, reported, hung=hung)
+    failure, decider = _failure_type(facts, causal.root, reported, hung=hung)
     failure, score = _with_confidence(causal, failure, decider, calibration)
     completed = any(candidate.type is _T.COMPLETED for candidate, _ in causal.rejected)
-    cause = root if root and (failure is root.type or failure is _T.UNKNOWN) else None
+    cause, ended_as, mitigation = causal.root, failure, ""
+    if cause and failure in (cause.type, _T.UNKNOWN):
+        ended_as, mitigation = cause.type, cause.mitigation
+    else:
+        cause = None  # something else than the log decided
     return Diagnosis(
-        outcome=outcome.decide_outcome(reported, cause.type if cause else failure, hung=hung, completed=completed),
+        outcome=outcome.decide_outcome(reported, ended_as, hung=hung, completed=completed),
         category=category_of(failure),
         type=failure,
         confidence=score,
@@ -99,8 +108,8 @@ def build_diagnosis(
         symptoms=_symptoms(evidence, causal),
         rejected=_rejected(evidence, causal),
         nodes=place.suspects,
-        mitigation=(cause.mitigation if cause else "") or _ADVICE[category_of(failure)],
-        notes=_notes(evidence, causal) + _slow(place) + _hangs(quiet),
+        mitigation=mitigation or _ADVICE[category_of(failure)],
+        notes=(*_earlier_attempts(evidence, causal), *_slow(place), *_hangs(quiet)),
         left_out=evidence.left_out,
         compression=evidence.compression,
     )
@@ -110,31 +119,27 @@ def _failure_type(
     facts: Facts, root: Candidate | None, reported: Outcome | None, *, hung: bool
 ) -> tuple[FailureType, str]:
     """Type and decider. The scheduler's report outweighs weak candidates; a failure before a cancel stays a failure."""
-    if reported is Outcome.COMPLETED and (root is None or root.type is not _T.LOSS_DIVERGENCE):
-        return _T.COMPLETED, "heuristic:exit_event"
-    stopped = reported in (Outcome.CANCELLED, Outcome.PREEMPTED)
-    if root is not None and (root.role is Role.ROOT or not stopped):
-        return _shown_type(root), root.by
-    if stopped:
-        return FailureType(str(reported)), "heuristic:exit_event"
+    match reported:
+        case Outcome.COMPLETED if root is None or root.type is not _T.LOSS_DIVERGENCE:
+            return _T.COMPLETED, "heuristic:exit_event"
+        case Outcome.CANCELLED | Outcome.PREEMPTED if root is None or not root.is_root:
+            return FailureType(str(reported)), "heuristic:exit_event"
+    if root:
+        return _T.UNKNOWN if _says_nothing(root) else root.type, root.by
     signalled = _type_by_signal(facts)
     if signalled is not None:
         return signalled, EXIT_SIGNAL
     return _T.UNKNOWN, "heuristic:no_progress" if hung else "heuristic:no_evidence"
 
 
-def _shown_type(root: Candidate) -> FailureType:
-    return _T.UNKNOWN if _says_nothing(root) else root.type
-
-
 def _type_by_signal(facts: Facts) -> FailureType | None:
     """What the first reported end by a signal says that is known to say something."""
     for event in facts.events:
-        signal = event.signal
-        if not signal and event.code:
-            signal = event.code - 128  # as shells report signals
-        if event.kind is EventKind.EXIT and signal in SIGNALS:
-            return SIGNALS[signal][0]
+        if event.kind is not EventKind.EXIT:
+            continue
+        for signal in (event.signal, (event.code or 0) - 128):  # as shells report signals
+            if signal in SIGNALS:
+                return SIGNALS[signal][0]
     return None
 
 
@@ -144,8 +149,11 @@ def _with_confidence(
     """The type and its confidence; a failure that is not sure enough is unknown."""
     root = causal.root
     score = calibration.bounded(calibration.of(_bin(causal, decider)), decider, root.maturity if root else None)
-    unsure = score < calibration.floor and category_of(failure) is not Category.NONE
-    if failure is _T.UNKNOWN or unsure:
+    if category_of(failure) is Category.NONE:
+        return failure, score
+    if failure is _T.UNKNOWN:
+        return _T.UNKNOWN, min(score, calibration.floor)
+    if score < calibration.floor:
         return _T.UNKNOWN, min(score, calibration.floor)
     return failure, score
 
@@ -153,21 +161,18 @@ def _with_confidence(
 def _says_nothing(root: Candidate) -> bool:
     """A launcher's exception alone shows that something failed, but not what; an exit code shows that the program ended
     itself."""
-    return not root.exit and root.by.startswith("heuristic:") and root.role in (Role.WRAPPER, Role.TEARDOWN)
+    if root.exit:
+        return False
+    if root.role not in (Role.WRAPPER, Role.TEARDOWN):
+        return False
+    return root.by.startswith("heuristic:")
 
 
 def _bin(causal: CausalResult, decider: str) -> str:
     root = causal.root
     if root is None:
         return verdict_kind(decider, "none", Specificity.WORD, 0)
-    rivals = {
-        other.type
-        for other, reason in causal.rejected
-        if reason in (RejectionReason.LATER, RejectionReason.VAGUE)
-        and other.role is Role.ROOT
-        and other.type is not root.type
-    }
-    return verdict_kind(decider, str(root.role), root.specificity, len(rivals))
+    return verdict_kind(decider, str(root.role), root.specificity, len(causal.rival_types))
 
 
 def _root_cause(evidence: Evidence, root: Candidate | None, place: Localization) -> RootCause | None:
@@ -179,98 +184,114 @@ def _root_cause(evidence: Evidence, root: Candidate | None, place: Localization)
 
 
 def _evidence(evidence: Evidence, root: Candidate | None, place: Localization) -> tuple[EvidenceLine, ...]:
+    """The lines that the verdict cites, each with what it shows."""
     if root is None:
         return ()
-    cited = [(root.line, root.why)]
-    if root.trace >= 0:
-        frames = [index for index in evidence.tracebacks[root.trace].lines if _is_frame(evidence, index)]
-        cited += [(index, "where it was raised") for index in frames[-1:]]
+    cited = [_cite(evidence, root.line, root.why)]
+    frame = _raised_at(evidence, root)
+    if frame is not None:
+        cited.append(_cite(evidence, frame, "where it was raised"))
+    absent = place.absent
+    if absent and absent.line not in (-1, root.line):
+        cited.append(_cite(evidence, absent.line, absent.why))
+    return tuple(cited)
+
+
+def _raised_at(evidence: Evidence, root: Candidate) -> int | None:
+    """The line that names the code that raised: the innermost frame of a traceback, or of a native stack."""
+    if root.trace < 0:
+        return _native_frame(evidence, root.line)
+    for index in reversed(evidence.tracebacks[root.trace].lines):
+        if evidence.lines[index].body.lstrip().startswith('File "'):
+            return index
+    return None
+
+
+def _native_frame(evidence: Evidence, root: int) -> int | None:
+    """The line of the root's stack that names the code, not how the error object was made."""
+    for stack in evidence.stacks:
+        if root not in stack.lines:
+            continue
+        if stack.kind is not StackKind.TABLE:
+            break
     else:
-        cited += [(index, "where it was raised") for index in _native_frames(evidence, root.line)[:1]]
-    if place.absent and place.absent.line >= 0 and place.absent.line != root.line:
-        cited.append((place.absent.line, place.absent.why))
-    return tuple(_cite(evidence, index, reason) for index, reason in cited)
-
-
-def _is_frame(evidence: Evidence, index: int) -> bool:
-    return evidence.lines[index].body.lstrip().startswith('File "')
-
-
-def _native_frames(evidence: Evidence, root: int) -> list[int]:
-    """Lines of the root's stack that name the code, innermost first: not how the error object was made."""
-    stacks = (stack for stack in evidence.stacks if root in stack.lines and stack.kind is not StackKind.TABLE)
-    stack = next(stacks, None)
-    frames = [frame for frame in stack.frames if not _MACHINERY.search(frame)] if stack else []
-    return [
-        index
-        for frame in frames
-        for index in (stack.lines if stack else ())
-        if index != root and frame in evidence.lines[index].body
-    ]
+        return None
+    for frame in filterfalse(_MACHINERY.search, stack.frames):
+        for index in stack.lines:
+            if index == root:
+                continue
+            if frame in evidence.lines[index].body:
+                return index
+    return None
 
 
 def _cite(evidence: Evidence, index: int, why: str) -> EvidenceLine:
     line = evidence.lines[index]
-    rank, stream = line.rank if line.rank >= 0 else None, line.stream
-    return EvidenceLine(line.number, line.text, why, rank, stream.source, stream.provenance)
+    return EvidenceLine(line.number, line.text, why, line.known_rank, line.stream.source, line.stream.provenance)
 
 
 def _symptoms(evidence: Evidence, causal: CausalResult) -> tuple[Symptom, ...]:
-    lines = ((evidence.lines[symptom.line], symptom.type) for symptom in causal.symptoms)
-    return tuple(
-        Symptom(line.number, line.text, kind, line.stream.source, line.stream.provenance)
-        for line, kind in islice(lines, LISTED)
-    )
+    symptoms = []
+    for symptom in causal.symptoms[:LISTED]:
+        line = evidence.lines[symptom.line]
+        symptoms.append(Symptom(line.number, line.text, symptom.type, line.stream.source, line.stream.provenance))
+    return tuple(symptoms)
 
 
 def _rejected(evidence: Evidence, causal: CausalResult) -> tuple[Rejected, ...]:
     """One per rule and reason first: a thousand repeats must not hide the one that matters."""
     counts: Counter[tuple[str, RejectionReason]] = Counter()
-    first: list[tuple[Candidate, RejectionReason]] = []
-    repeats: list[tuple[Candidate, RejectionReason]] = []
+    ranked: list[tuple[bool, Candidate, RejectionReason]] = []
     for candidate, reason in causal.rejected:
         counts[candidate.by, reason] += 1
         if counts[candidate.by, reason] <= _ALIKE:
-            (first if counts[candidate.by, reason] == 1 else repeats).append((candidate, reason))
-    chosen = sorted((first + repeats)[:LISTED], key=lambda entry: entry[0].line)
-    lines = ((evidence.lines[candidate.line], candidate.type, reason) for candidate, reason in chosen)
-    return tuple(Rejected(line.number, line.text, kind, str(reason)) for line, kind, reason in lines)
+            ranked.append((counts[candidate.by, reason] > 1, candidate, reason))
+    ranked.sort(key=lambda entry: entry[0])
+    rejected = []
+    for _, candidate, reason in sorted(ranked[:LISTED], key=lambda entry: entry[1].line):
+        line = evidence.lines[candidate.line]
+        rejected.append(Rejected(line.number, line.text, candidate.type, str(reason)))
+    return tuple(rejected)
 
 
-def _hangs(quiet: Silence | None) -> tuple[str, ...]:
-    if quiet is None or not quiet.confirmed:
-        return ()
+def _hangs(quiet: Silence | None) -> Iterator[str]:
+    if quiet is None:
+        return
+    if not quiet.confirmed:
+        return
     measure = "a step takes" if quiet.stage is Stage.TRAIN else "the longest stay there before took"
     usual = f" ({measure} {quiet.usual:.3g} s)" if quiet.usual else ""
-    return (f"Nothing has advanced for {quiet.seconds:.0f} s at stage {quiet.stage}{usual}.",)
+    yield f"Nothing has advanced for {quiet.seconds:.0f} s at stage {quiet.stage}{usual}."
 
 
-def _slow(place: Localization) -> tuple[str, ...]:
-    return tuple(
-        f"Rank {slow.rank}{f' on {slow.node}' if slow.node else ''} is a straggler: step after step it takes, or makes "
-        f"others wait, {slow.times} times as long as usual. That is no reason to take a node out."
-        for slow in place.slow[:_NAMED]
-    )
+def _slow(place: Localization) -> Iterator[str]:
+    for slow in place.slow[:_NAMED]:
+        where = f" on {slow.node}" if slow.node else ""
+        yield (
+            f"Rank {slow.rank}{where} is a straggler: step after step it takes, or makes "
+            f"others wait, {slow.times} times as long as usual. That is no reason to take a node out."
+        )
 
 
-def _notes(evidence: Evidence, causal: CausalResult) -> tuple[str, ...]:
+def _earlier_attempts(evidence: Evidence, causal: CausalResult) -> Iterator[str]:
     """The last failure before the diagnosed one, if the log holds more than one attempt."""
     restarts = progress.restarts(evidence)
-    failures = [
-        candidate
-        for candidate, reason in causal.rejected
-        if candidate.role is Role.ROOT
-        and (
-            reason is RejectionReason.EARLIER_ATTEMPT
-            or (reason is RejectionReason.RECOVERED and _raised_before(evidence, candidate, restarts))
-        )
-    ]
-    if not failures:
-        return ()
-    line = evidence.lines[failures[-1].line]
-    return (f"An earlier attempt in the same log failed at line {line.number}: {failures[-1].type}.",)
+    for candidate, reason in reversed(causal.rejected):
+        if _is_of_earlier(evidence, candidate, reason, restarts):
+            line = evidence.lines[candidate.line]
+            yield f"An earlier attempt in the same log failed at line {line.number}: {candidate.type}."
+            return
 
 
-def _raised_before(evidence: Evidence, candidate: Candidate, restarts: Sequence[int]) -> bool:
-    """Whether training restarted after an exception: the same process would have kept counting."""
-    return candidate.raised and any(evidence.lines[candidate.line].number < line for line in restarts)
+def _is_of_earlier(evidence: Evidence, candidate: Candidate, reason: RejectionReason, restarts: Sequence[int]) -> bool:
+    """Whether the candidate ended an earlier attempt: also an exception after which training restarted, as the same
+    process would have kept counting."""
+    if not candidate.is_root:
+        return False
+    if reason is RejectionReason.EARLIER_ATTEMPT:
+        return True
+    if reason is not RejectionReason.RECOVERED:
+        return False
+    if not candidate.raised:
+        return False
+    return evidence.lines[candidate.line].number < max(restarts, default=0)

@@ -17,7 +17,7 @@ from diagnoser.adapters.sql.learned import LearnedRuleRepository
 from diagnoser.compress import AttemptLog, Compressor
 from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.localize.hang_detection import Patience
+from diagnoser.localize.hang_detection import ExpectedSilence
 from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
 from diagnoser.model.access import may_learn
 from diagnoser.model.errors import RuleFaults, Unavailable
@@ -86,7 +86,9 @@ def parse(text: str) -> RuleSet:
 def path(text: str) -> str:
     """The path that the rule must have. For a text that is no rule any path does: its faults are reported anyway."""
     rule, _ = yaml_loader.read("rule.yaml", text, Rule)
-    return path_of(rule) if rule else "rule.yaml"
+    if rule is None:
+        return "rule.yaml"
+    return path_of(rule)
 
 
 class RuleRegistry:
@@ -164,9 +166,9 @@ class RuleRegistry:
         now = self._clock()
         return await asyncio.to_thread(lambda: self.analyzer_of(facts.job.tenant).analyze(log, facts, now))
 
-    async def patience(self, log: AttemptLog, known: Baseline) -> Patience | None:
+    async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         """How long the run may be silent now; None where its log does not tell. known: clean runs of its family."""
-        return await asyncio.to_thread(lambda: pipeline.patience_with(log.evidence, known))
+        return await asyncio.to_thread(lambda: pipeline.expected_silence_with(log.evidence, known))
 
     async def _load(self) -> list[LearnedRule]:
         rules: list[LearnedRule] = []

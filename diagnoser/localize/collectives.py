@@ -1,7 +1,7 @@
 """Who never arrived at a collective. The rank that reports a timeout is only the messenger."""
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -40,17 +40,20 @@ def absent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None:
 
 def absent_task(started: Collection[int], complained: Collection[int]) -> Absence | None:
     """The only task of a launcher that has no error of its own while all others gave up waiting."""
-    silent = sorted(set(started) - set(complained))
-    if len(silent) != 1 or len(complained) < 2:
+    silent = set(started).difference(complained)
+    if len(silent) != 1:
         return None
-    return Absence((), "the only launcher without an error of its own", tasks=(silent[0],))
+    if len(complained) < 2:
+        return None
+    return Absence((), "the only launcher without an error of its own", tasks=tuple(silent))
 
 
 def _barrier(evidence: Evidence) -> Absence | None:
     for index, line in enumerate(evidence.lines):
-        if match := _BARRIER.search(line.body):
-            ranks = tuple(int(number) for number in re.findall(r"\d+", match[1] or match[2]))
-            return Absence(ranks, "the line names the ranks that did not arrive", index)
+        match = _BARRIER.search(line.body)
+        if match:
+            ranks = map(int, re.findall(r"\d+", next(filter(None, match.groups()))))
+            return Absence(tuple(ranks), "the line names the ranks that did not arrive", index)
     return None
 
 
@@ -63,18 +66,30 @@ def _laggard(evidence: Evidence) -> Absence | None:
         match = _WATCHDOG.search(line.body)
         if not match:
             continue
-        group = _GROUP.search(line.body)
+        group = _first(line.body, _GROUP)
         rank = line.rank if line.rank >= 0 else int(match["rank"])
-        numbers = _ENQUEUED.search(line.body) or _SEQUENCE.search(line.body), _COMPLETED.search(line.body)
-        for reached, number in zip((enqueued, completed), numbers, strict=True):
+        for reached, number in (
+            (enqueued, _first(line.body, _ENQUEUED, _SEQUENCE)),
+            (completed, _first(line.body, _COMPLETED)),
+        ):
             if number:
-                reached[group[1] if group else ""].setdefault(rank, (int(number[1]), index))
+                reached[group].setdefault(rank, (int(number), index))
     return _last_behind(enqueued, "enqueued") or _last_behind(completed, "completed")
+
+
+def _first(text: str, *patterns: re.Pattern[str]) -> str:
+    """What the first pattern that matches extracts; "" where none does."""
+    for pattern in patterns:
+        match = pattern.search(text)
+        if match:
+            return match[1]
+    return ""
 
 
 def _last_behind(reached: _Reached, state: str) -> Absence | None:
     for ranks in reached.values():
-        if behind := _behind(ranks):
+        behind = _behind(ranks)
+        if behind:
             why = f"last {state} collective is behind that of the other ranks in its group"
             return Absence(tuple(behind), why, ranks[behind[0]][1])
     return None
@@ -82,12 +97,15 @@ def _last_behind(reached: _Reached, state: str) -> Absence | None:
 
 def _behind(ranks: Mapping[int, tuple[int, int]]) -> list[int]:
     """The ranks at the lowest number, when they are the minority and the others agree on a higher one."""
-    if len(ranks) < 2:
+    by_number: dict[int, list[int]] = defaultdict(list)
+    for rank, (number, _) in ranks.items():
+        by_number[number].append(rank)
+    if len(by_number) < 2:
         return []
-    numbers = Counter(number for number, _ in ranks.values())
-    lowest = min(numbers)
-    behind = sorted(rank for rank, (number, _) in ranks.items() if number == lowest)
-    return behind if len(numbers) > 1 and (len(behind) * 2 < len(ranks) or len(ranks) == 2) else []
+    behind = sorted(by_number[min(by_number)])
+    if len(behind) * 2 < len(ranks) or len(ranks) == 2:
+        return behind
+    return []
 
 
 def _silent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None:
@@ -95,8 +113,14 @@ def _silent(evidence: Evidence, complained: Mapping[int, int]) -> Absence | None
 
     A log that shows only some of the ranks does not tell who else was silent.
     """
-    ranks = set(evidence.ranks) | set(evidence.rank_nodes) | set(complained)
-    silent = sorted(ranks - set(complained))
-    if not silent or not complained or len(silent) * 2 >= len(ranks) or max(ranks) >= len(ranks):
+    ranks = {*evidence.ranks, *evidence.rank_nodes, *complained}
+    silent = sorted(ranks.difference(complained))
+    if not silent:
+        return None
+    if not complained:
+        return None
+    if len(silent) * 2 >= len(ranks):
+        return None
+    if max(ranks) >= len(ranks):
         return None
     return Absence(tuple(silent), "the only ranks without an error of their own")

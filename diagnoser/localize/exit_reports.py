@@ -4,15 +4,16 @@ A code or a signal is the word of the operating system: it outweighs what any wo
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
-import re2
 from pydantic import Field
 
 from diagnoser.model import Anchor, Evidence, ExitReport, Line, Stream, expressions, yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.errors import Fault
 from diagnoser.model.yaml_loader import StrictModel
 
 _TABLE = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.*)$")
@@ -23,6 +24,7 @@ _SAME_REPORT = 6
 """Lines within which a report names the process and tells its code."""
 _MOST = 100_000
 """Most ranks in one list."""
+_OPTIONS = expressions.quiet_options(64 << 20)
 _FIELDS = ("rank", "local", "node", "pid", "code", "signal")
 _NAMES = {
     "killed": 9,
@@ -93,16 +95,17 @@ class ExitTable:
 
     def __init__(self, launchers: tuple[_Launcher, ...] = ()) -> None:
         self._launchers = launchers
-        self.anchors = tuple(Anchor(text) for text in sorted({text for row in launchers for text in row.anchors}))
-        patterns = [
-            (row.launcher, names, text)
-            for row in launchers
-            for names, texts in ((True, row.names), (False, row.patterns))
-            for text in texts
-        ]
-        options = expressions.quiet_options(64 << 20)
-        self._set = expressions.search_set((text for _, _, text in patterns), options)
-        self._patterns = [(launcher, names, re2.compile(text, options)) for launcher, names, text in patterns]
+        self._patterns: list[tuple[str, bool, str]] = []
+        anchors: set[str] = set()
+        for row in launchers:
+            anchors.update(row.anchors)
+            for text in (*row.names, *row.patterns):
+                self._patterns.append((row.launcher, text in row.names, text))
+        self.anchors = tuple(map(Anchor, sorted(anchors)))
+
+    @cached_property
+    def _set(self) -> Any:
+        return expressions.search_set((text for _, _, text in self._patterns), _OPTIONS)
 
     def read(self, lines: tuple[Line, ...]) -> tuple[ExitReport, ...]:
         """Every report, in the order of the lines."""
@@ -114,26 +117,30 @@ class ExitTable:
             text = line.body[:_LONGEST]
             for number in sorted(self._set.Match(text) or ()):
                 launcher, names, pattern = self._patterns[number]
-                fields = {name: value for name, value in pattern.search(text).groupdict().items() if value}
                 printer = (line.stream, line.task)
-                since, speaker, before = named.pop(printer, (-_SAME_REPORT, launcher, {}))
+                since, speaker, fields = named.pop(printer, (-_SAME_REPORT, launcher, {}))
                 if index - since >= _SAME_REPORT:
-                    speaker, before = launcher, {}
+                    speaker, fields = launcher, {}
+                fields = fields | _stated(expressions.compiled(pattern, _OPTIONS).search(text))
                 if names:
-                    named[printer] = index, launcher, before | fields
+                    named[printer] = index, launcher, fields
                     continue
-                reports.append(_report(index, speaker, before | fields))
+                reports.append(_report(index, speaker, fields))
                 break
         return tuple(reports)
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
-        return [Fault(path, 0, f"{row.launcher}: {what}") for row in self._launchers for what in self._mistakes(row)]
+        faults = []
+        for row in self._launchers:
+            for what in self._mistakes(row):
+                faults.append(Fault(path, 0, f"{row.launcher}: {what}"))
+        return faults
 
     def _mistakes(self, row: _Launcher) -> Iterator[str]:
         for example in row.examples.match:
             reports = [report for report in self.read(_lines(example.text)) if report.launcher == row.launcher]
-            if [_fields_of(report) for report in reports] != [_expected(example)]:
+            if list(map(_fields_of, reports)) != [_expected(example)]:
                 yield f"{example.text!r} is read as {reports}"
             last = example.text.split("\n")[-1]
             if not any(text in last for text in row.anchors):
@@ -143,55 +150,65 @@ class ExitTable:
                 yield f"{text!r} is a report"
 
 
+def _stated(match: Any) -> dict[str, str]:
+    """The named groups that matched something."""
+    return {name: value for name, value in match.groupdict().items() if value}
+
+
 def _lines(text: str) -> tuple[Line, ...]:
     return tuple(Line(Stream(), number, body, body) for number, body in enumerate(text.split("\n"), 1))
 
 
 def _fields_of(report: ExitReport) -> tuple[object, ...]:
-    rank = report.ranks[0] if report.ranks else None
-    return rank, report.local, report.node, report.pid, report.code, report.signal
+    return next(iter(report.ranks), None), report.local, report.node, report.pid, report.code, report.signal
 
 
 def _expected(example: _Example) -> tuple[object, ...]:
     return example.rank, example.local, example.node, example.pid, example.code, example.signal
 
 
-def load(path: str, text: str) -> ExitTable:
-    """Raises RuleFaults with every fault of the file."""
+def load(path: str, text: str, *, tested: bool = False) -> ExitTable:
+    """Raises RuleFaults with every fault of the file. tested: its patterns are known to be of RE2."""
     table, faults = yaml_loader.read(path, text, _ExitRows)
-    for number, row in enumerate(table.launchers if table else ()):
+    for number, row in enumerate(table.launchers if table and not tested else ()):
         line = yaml_loader.locate(text, "launchers", number)
-        faults += [
-            Fault(path, line, why)
-            for regex in (*row.names, *row.patterns)
-            if (why := expressions.fault(regex, _FIELDS))
-        ]
-    if table is None or faults:
-        raise RuleFaults(faults)
-    return ExitTable(table.launchers)
+        for regex in (*row.names, *row.patterns):
+            why = expressions.fault(regex, _FIELDS)
+            if why:
+                faults.append(Fault(path, line, why))
+    return ExitTable(yaml_loader.sound(table, faults).launchers)
 
 
 def _report(index: int, launcher: str, fields: Mapping[str, str]) -> ExitReport:
-    code = int(fields["code"]) if "code" in fields else None
-    name = fields.get("signal", "").lower()
+    code, name = _number(fields, "code"), fields.get("signal", "").lower()
     signal = int(name) if name.isdecimal() else _NAMES.get(name)
-    if code is not None and signal is None and (code < 0 or code > 128):
+    if code is not None and signal is None:
         signal = _signal_of(code)
     return ExitReport(
         line=index,
         launcher=launcher,
         ranks=tuple(_numbers(fields.get("rank", ""))),
-        local=int(fields["local"]) if "local" in fields else None,
+        local=_number(fields, "local"),
         node=fields.get("node", ""),
-        pid=int(fields["pid"]) if "pid" in fields else None,
+        pid=_number(fields, "pid"),
         code=None if signal is not None else code,
         signal=signal,
     )
 
 
+def _number(fields: Mapping[str, str], name: str) -> int | None:
+    if name in fields:
+        return int(fields[name])
+    return None
+
+
 def _signal_of(code: int) -> int | None:
     """Shells add 128 to the signal, PBS adds 256; Python and torchelastic negate it."""
-    signal = -code if code < 0 else code - (256 if code > 256 else 128)
+    signal = -code
+    if code > 256:
+        signal = code - 256
+    elif code > 128:
+        signal = code - 128
     return signal if 0 < signal < 64 else None
 
 
@@ -199,8 +216,10 @@ def _numbers(text: str) -> Iterator[int]:
     """``0,2-4`` -> 0, 2, 3, 4; at most 100,000 of them."""
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if first.isdecimal():
-            yield from range(int(first), min(int(last) if last.isdecimal() else int(first), int(first) + _MOST) + 1)
+        if not first.isdecimal():
+            continue
+        end = int(last) if last.isdecimal() else int(first)
+        yield from range(int(first), min(end, int(first) + _MOST) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,25 +243,29 @@ class ElasticFailure:
 
 def failures(evidence: Evidence) -> Iterator[ElasticFailure]:
     """Entries of all tables. Agents print concurrently, so entries are collected per printer."""
-    entries: dict[tuple[object, int], dict[str, str]] = {}
+    entries: dict[tuple[object, int], dict[str, str]] = defaultdict(dict)
     for line in evidence.lines:
         printer = (line.stream, line.task)
-        entry = entries.setdefault(printer, {})
         if _FIRST.search(line.body):
-            entry["first"] = "yes"
+            entries[printer]["first"] = "yes"
         match = _TABLE.match(line.body)
         if not match:
             continue
-        entry[match[1]] = match[2]
-        if match[1] == "exitcode" and (failure := _failure(entry)):
+        entries[printer][match[1]] = match[2]
+        if match[1] != "exitcode":
+            continue
+        failure = _failure(entries[printer])
+        if failure:
             yield failure
-            entries[printer] = {}
+            del entries[printer]
 
 
 def _failure(entry: Mapping[str, str]) -> ElasticFailure | None:
     rank = re.match(r"(\d+)(?: \(local_rank: (\d+)\))?", entry.get("rank", ""))
     code = re.match(r"(-?\d+) +\(pid: (\d+)\)", entry.get("exitcode", ""))
-    if not rank or not code:
+    if not rank:
+        return None
+    if not code:
         return None
     return ElasticFailure(
         rank=int(rank[1]),

@@ -5,14 +5,16 @@ earlier one of its family, came back from after as long is no hang.
 """
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
 
 from diagnoser.localize.progress import ProgressTimeline
 from diagnoser.model import Baseline, Evidence, Line, Progress, Stage
+from diagnoser.model.evidence import numbers_of
 
 FIRST_STEP = "first_step"
 """The kind of pause before and between the first steps: kernels are compiled, loaders start. Other kinds are stages."""
@@ -50,14 +52,15 @@ _NOISE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ExpectedSilence:
     """How long a live attempt may be silent where it stands, in seconds.
 
-    ahead: how long before its newest line the last step was made; 0.0 where lines are progress. usual: time between
-    two printed steps in training, else the longest silence there that was recovered from; 0.0 where none is known.
+    ahead: how long before its newest line the last step was made; 0.0 where lines are progress.
+    usual: time between two printed steps in training, else the longest silence there that was recovered from; 0.0
+        where none is known.
     suspected, confirmed: silence from which a hang is suspected, and certain enough without more evidence.
-    in_training: shortest silence that would be suspect while steps are made; 0.0 before their rhythm is known. known:
-    whether steps, or an earlier stage of the kind, show how long it may be silent.
+    in_training: shortest silence that would be suspect while steps are made; 0.0 before their rhythm is known.
+    known: whether steps, or an earlier stage of the kind, show how long it may be silent.
     """
 
     stage: Stage
@@ -96,10 +99,16 @@ class Silence:
     known: bool = True
 
 
-def patience(evidence: Evidence, known: Baseline) -> Patience | None:
-    """None where the log shows no stage. known: the clean runs of the family, which tell of pauses to come.
+_Pauses = Mapping[str, float]
+"""Kind of pause -> seconds of the longest one."""
+
+
+def expected_silence(evidence: Evidence, known: Baseline) -> ExpectedSilence | None:
+    """None where the log shows no stage.
 
     In training only steps count, in other stages any line: loading and saving have no common measure.
+
+    known: the clean runs of the family, which tell of pauses to come.
     """
     stage = _stage(evidence)
     if stage is None:
@@ -109,35 +118,47 @@ def patience(evidence: Evidence, known: Baseline) -> Patience | None:
     own, family = _longest(evidence, rhythm), _of_family(known)
     if not rhythm.steady:
         return _in_stage(stage, rhythm, own, family, 0.0)
-    beyond = max(own.get(Stage.TRAIN.value, 0.0), family.get(Stage.TRAIN.value, 0.0))
+    beyond = _longest_of(Stage.TRAIN.value, own, family)
     in_training = max(_SUSPECTED * rhythm.usual, _SUSPECTED_FLOOR, _LIKE_BEFORE * beyond)
     if stage is not Stage.TRAIN:
         return _in_stage(stage, rhythm, own, family, in_training)
     floor = _CONFIRMED_FLOOR if beyond or family else _UNSEEN_FLOOR
     confirmed = max(_CONFIRMED * rhythm.usual, floor, _AS_BEFORE * beyond)
-    return Patience(stage, _ahead(evidence, points), rhythm.usual, in_training, confirmed, in_training)
+    return ExpectedSilence(stage, _ahead(evidence, points), rhythm.usual, in_training, confirmed, in_training)
 
 
-def _in_stage(
-    stage: Stage, rhythm: "_Rhythm", own: Mapping[str, float], family: Mapping[str, float], in_training: float
-) -> Patience:
-    """The patience outside of steady training.
+def _longest_of(kind: str, own: _Pauses, family: _Pauses) -> float:
+    return max(own.get(kind, 0.0), family.get(kind, 0.0))
+
+
+def _in_stage(stage: Stage, rhythm: "_Rhythm", own: _Pauses, family: _Pauses, in_training: float) -> ExpectedSilence:
+    """The silence that is expected outside of steady training.
 
     own, family: longest pauses by kind, of this run and of earlier ones.
     """
-    kind = FIRST_STEP if stage is Stage.TRAIN else stage.value
-    longest = max(own.get(kind, 0.0), family.get(kind, 0.0))
+    if stage is Stage.TRAIN:
+        return _before_rhythm(rhythm, own, family, in_training)
+    kind = stage.value
+    longest = _longest_of(kind, own, family)
     again = stage in _REPEATED and rhythm.steady and kind in own
     seen = again or kind in family
-    many = stage is Stage.TRAIN and rhythm.many
     confirmed = max(_AS_BEFORE * longest, _UNSEEN_FLOOR if seen else _PATIENCE[kind])
     late = confirmed * _SUSPECTED / _CONFIRMED
     if again:
         late = max(_SUSPECTED * rhythm.usual, _SUSPECTED_FLOOR)
-    elif many:  # worth a look at the runtime, and no more
-        late = _SUSPECTED_FLOOR
     suspected = max(_LIKE_BEFORE * longest, late)
-    return Patience(stage, 0.0, longest, suspected, confirmed, in_training, known=seen or many)
+    return ExpectedSilence(stage, 0.0, longest, suspected, confirmed, in_training, known=seen)
+
+
+def _before_rhythm(rhythm: "_Rhythm", own: _Pauses, family: _Pauses, in_training: float) -> ExpectedSilence:
+    """The silence that is expected in training before the rhythm of its steps is known."""
+    longest, seen = _longest_of(FIRST_STEP, own, family), FIRST_STEP in family
+    confirmed = max(_AS_BEFORE * longest, _UNSEEN_FLOOR if seen else _PATIENCE[FIRST_STEP])
+    late = confirmed * _SUSPECTED / _CONFIRMED
+    if rhythm.many:  # worth a look at the runtime, and no more
+        seen, late = True, _SUSPECTED_FLOOR
+    suspected = max(_LIKE_BEFORE * longest, late)
+    return ExpectedSilence(Stage.TRAIN, 0.0, longest, suspected, confirmed, in_training, known=seen)
 
 
 def pauses(evidence: Evidence) -> Mapping[str, float]:
@@ -155,77 +176,106 @@ def _longest(evidence: Evidence, rhythm: "_Rhythm") -> dict[str, float]:
 def _of_family(known: Baseline) -> dict[str, float]:
     longest: dict[str, float] = {}
     for run in known.runs:
-        longest |= {kind: max(seconds, longest.get(kind, 0.0)) for kind, seconds in run.pauses.items()}
+        for kind, seconds in run.pauses.items():
+            longest[kind] = max(seconds, longest.get(kind, 0.0))
     return longest
+
+
+@dataclass(frozen=True, slots=True)
+class _Advance:
+    """The newest step of a moment at which steps were shown."""
+
+    time: float
+    step: int
 
 
 class _Rhythm:
     """How the steps follow each other: those of the rank that prints most of them.
 
-    usual: seconds between two printed steps. steady: enough steps were made to tell. many: they were made, but whether
-    quickly cannot be told where they came together and print no times.
+    usual: seconds between two printed steps.
+    steady: enough steps were made to tell.
+    many: they were made, but whether quickly cannot be told where they came together and print no times.
     """
 
     def __init__(self, points: Sequence[Progress]) -> None:
         steps = _most_steps(points)
         self._advances = _advances(steps)
         recent = list(pairwise(self._advances))[-_RECENT:]
-        self._stride = median(count for (_, a), (_, b) in recent if (count := _between(a, b))) if recent else 1.0
-        adjacent = [later - time for (time, a), (later, b) in recent if _between(a, b) <= 2 * self._stride]
-        self.usual = median(adjacent) if adjacent else 0.0
+        self._stride = _median(_between(a.step, b.step) for a, b in recent) or 1.0
+        self.usual = _median(b.time - a.time for a, b in recent if _between(a.step, b.step) <= 2 * self._stride)
         self.steady = len(self._advances) >= _POINTS
-        self.many = len({point.step for point in steps}) >= _QUICK
+        self.many = len(numbers_of(steps)) >= _QUICK
         if not self.steady:  # they came together: what they print of themselves
-            timed = {point.step for point in steps if point.step_seconds or point.time != point.received}
-            self.steady = len(timed) >= _QUICK
+            self.steady = len(numbers_of(filter(_prints_time, steps))) >= _QUICK
             self.usual = max(self.usual, _printed_interval(steps[-_RECENT:]))
 
     def pauses(self) -> Iterator[tuple[str, float]]:
         """Time between two steps beyond what the steps take: an evaluation, a checkpoint. Of steps that were not kept
         it is the sum."""
-        for index, ((time, a), (later, b)) in enumerate(pairwise(self._advances)):
-            seconds = later - time
+        for index, (a, b) in enumerate(pairwise(self._advances)):
+            seconds = b.time - a.time
             if index < _POINTS - 1:
                 yield FIRST_STEP, seconds
                 continue
-            beyond = seconds - self.usual * (max(1.0, _between(a, b) / self._stride) - 1)
+            beyond = seconds - self.usual * (max(1.0, _between(a.step, b.step) / self._stride) - 1)
             if beyond > max(_NOISE * seconds, 2 * self.usual):
                 yield Stage.TRAIN.value, beyond
+
+
+def _median(values: Iterable[float]) -> float:
+    """0.0 without any value."""
+    return median(list(values) or [0.0])
+
+
+def _prints_time(step: Progress) -> bool:
+    """Whether a step shows its own time, or how long it took."""
+    if bool(step.step_seconds):
+        return True
+    return step.time != step.received
+
+
+def training_steps(points: Iterable[Progress]) -> list[Progress]:
+    """The points that count a step of the training itself."""
+    return [point for point in points if point.step is not None and point.stage is Stage.TRAIN]
 
 
 def _most_steps(points: Iterable[Progress]) -> list[Progress]:
     """The training steps of the rank that prints most of them."""
     steps_by_rank: dict[int, list[Progress]] = defaultdict(list)
-    for point in points:
-        if point.step is not None and point.stage is Stage.TRAIN:
-            steps_by_rank[point.rank].append(point)
+    for point in training_steps(points):
+        steps_by_rank[point.rank].append(point)
     return max(steps_by_rank.values(), key=len, default=[])
 
 
 def _printed_interval(steps: Sequence[Progress]) -> float:
     """Seconds between two printed steps by what they print of one; 0.0 where they print nothing."""
-    seconds = [point.step_seconds for point in steps if point.step_seconds]
-    counts = [_between(a.step or 0, b.step or 0) for a, b in pairwise(steps) if a.step != b.step]
-    return median(seconds) * median(counts) if seconds and counts else 0.0
+    seconds = map(attrgetter("step_seconds"), steps)
+    counts = (_between(a.step or 0, b.step or 0) for a, b in pairwise(steps) if a.step != b.step)
+    return _median(filter(None, seconds)) * _median(counts)
 
 
-def _advances(steps: Sequence[Progress]) -> list[tuple[float, int]]:
-    """Time and number of the newest step of each moment at which steps were shown.
+def _advances(steps: Sequence[Progress]) -> list[_Advance]:
+    """The moments at which steps were shown.
 
     By their arrival, which is what silence is measured by: a log may be written or shipped in lumps. By their own
     times where too many came at once, as from a file or after an outage.
     """
-    arrived = _moments((point.received, point.step or 0) for point in steps if point.received > 0)
-    return arrived if len(arrived) >= _POINTS else _moments((point.time, point.step or 0) for point in steps)
+    arrived = _moments(filter(attrgetter("received"), steps), "received")
+    if len(arrived) >= _POINTS:
+        return arrived
+    return _moments(steps, "time")
 
 
-def _moments(steps: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
-    moments: list[tuple[float, int]] = []
-    for time, step in steps:
-        if moments and time <= moments[-1][0]:
-            moments[-1] = (moments[-1][0], step)
-        elif not moments or step != moments[-1][1]:
-            moments.append((time, step))
+def _moments(steps: Iterable[Progress], clock: str) -> list[_Advance]:
+    """The moments by a clock: ``received`` or ``time``."""
+    moments: list[_Advance] = []
+    for point in steps:
+        time, step = getattr(point, clock), point.step or 0
+        last = moments[-1] if moments else _Advance(-math.inf, -1)
+        if time <= last.time:
+            moments[-1] = _Advance(last.time, step)
+        elif step != last.step:
+            moments.append(_Advance(time, step))
     return moments
 
 
@@ -237,27 +287,33 @@ def _between(a: int, b: int) -> int:
 def _stays(evidence: Evidence) -> Iterator[tuple[str, float]]:
     """Times between two kept lines outside of training: at least as long as the silences there."""
     timeline = ProgressTimeline(evidence)
-    stages = sorted(_signs(evidence, timeline), key=lambda sign: sign[0])
-    ticks = _ticks(evidence, timeline)
-    index, stage = 0, None
-    for (place, time), (_, later) in pairwise(ticks):
-        while index < len(stages) and stages[index][0] <= place:
-            stage = stages[index][1]
-            index += 1
-        if stage is not None and stage is not Stage.TRAIN and later >= time:
+    stages = deque(sorted(_signs(evidence, timeline), key=lambda sign: sign[0]))
+    stage = Stage.TRAIN
+    for (place, time), (_, later) in pairwise(_ticks(evidence, timeline)):
+        while stages and stages[0][0] <= place:
+            _, stage = stages.popleft()
+        if stage is Stage.TRAIN:
+            continue
+        if later >= time:
             yield stage.value, later - time
 
 
 def _ticks(evidence: Evidence, timeline: ProgressTimeline) -> list[tuple[float, float]]:
     """Place and time of the job's lines, in order."""
-    lines = [line for line in evidence.lines if line.stream.from_job and line.time > 0]
-    return sorted((timeline.place(line), line.received or line.time) for line in lines)
+    ticks = []
+    for line in evidence.job_lines:
+        if line.time > 0:
+            ticks.append((timeline.place(line), line.received or line.time))
+    return sorted(ticks)
 
 
 def _stage(evidence: Evidence) -> Stage | None:
     """The stage of the newest point or stage sign; training where only steps are shown."""
-    signs = [sign for sign in _signs(evidence, ProgressTimeline(evidence)) if sign[0] < math.inf]
-    return max(signs, key=lambda sign: sign[0])[1] if signs else None
+    newest, stage = -math.inf, None
+    for place, sign in _signs(evidence, ProgressTimeline(evidence)):
+        if newest < place < math.inf:
+            newest, stage = place, sign
+    return stage
 
 
 def _signs(evidence: Evidence, timeline: ProgressTimeline) -> Iterator[tuple[float, Stage]]:
@@ -276,13 +332,13 @@ def _in_order(points: Sequence[Progress]) -> list[Progress]:
 
 def _ahead(evidence: Evidence, points: Sequence[Progress]) -> float:
     """Seconds from the last step to the newest line: by their arrival, else by what they print."""
-    steps = [point for point in points if point.step is not None and point.stage is Stage.TRAIN]
-    lines = [line for line in evidence.lines if line.stream.from_job]
-    arrived, newest = _newest_arrival(steps), _newest_arrival(lines)
-    if arrived and len({point.received for point in steps[-_POINTS:]}) == _POINTS:
-        return max(0.0, newest - arrived)
-    return max(0.0, max((line.time for line in lines), default=0.0) - max(point.time for point in steps))
+    steps = training_steps(points)
+    lines, arrived = evidence.job_lines, _newest(steps, "received")
+    if arrived and len(set(map(attrgetter("received"), steps[-_POINTS:]))) == _POINTS:
+        return max(0.0, _newest(lines, "received") - arrived)
+    return max(0.0, _newest(lines, "time") - _newest(steps, "time"))
 
 
-def _newest_arrival(printed: Iterable[Progress | Line]) -> float:
-    return max((part.received for part in printed), default=0.0)
+def _newest(printed: Iterable[Progress | Line], clock: str) -> float:
+    """The newest time of lines or steps. clock: ``received`` or ``time``."""
+    return max(map(attrgetter(clock), printed), default=0.0)

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Any
 
 import re2
 
 from diagnoser.localize.progress import ProgressTimeline
-from diagnoser.model import Evidence, Line, Progress, Stream
+from diagnoser.model import Evidence, ExitReport, Line, Progress, Stream
 from diagnoser.model.evidence import rank_nodes
 
 _COMES_UP = (
@@ -30,8 +31,6 @@ _COMES_UP = (
 """Printed once per launch, by the launcher or by processes that start up."""
 _FEW = 2
 """Up to this many steps are no sign of life: the progress bars of downloads and caches look like them."""
-SegmentBounds = Mapping[Stream, tuple[int, float]]
-"""stream -> first and last line number of a launch, both included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +56,17 @@ def starts(evidence: Evidence, ended: Iterable[int]) -> list[int]:
     orders: dict[Stream | None, _LaunchSigns] = defaultdict(_LaunchSigns)
     for index, line in enumerate(evidence.lines):
         orders[timeline.order_of(line.stream)].lines.append((_place(timeline, line), index))
-    for point in evidence.progress:
-        order = timeline.order_of(point.stream)
-        if point.step is not None:
-            orders[order].steps.append(timeline.place_of(point) if order is None else float(point.line))
+    for point in evidence.steps:
+        place = _in_order(timeline, point.stream, point.line, timeline.place_of(point))
+        orders[timeline.order_of(point.stream)].steps.append(place)
     for index in ended:
         line = evidence.lines[index]
         orders[timeline.order_of(line.stream)].ends.append(_place(timeline, line))
     for stream, place in _coming_up(evidence, timeline):
         orders[timeline.order_of(stream)].coming_up.add(place)
     # The streams of a job are launched together: the first line of them all begins the launch.
-    return sorted({min(filter(None, begins)) for begins in zip_longest(*(signs.begins() for signs in orders.values()))})
+    together = zip_longest(*(signs.begins() for signs in orders.values()), fillvalue=len(evidence.lines))
+    return sorted(set(map(min, together)))
 
 
 @dataclass(slots=True)
@@ -83,14 +82,14 @@ class _LaunchSigns:
     def begins(self) -> list[int]:
         """The first line of each launch but the first one."""
         steps, ends, lines = sorted(self.steps), sorted(self.ends), sorted(self.lines)
-        first_lines, before = set(), (0, 0)
+        first_lines, before = set[int](), (0, 0)
         for place in sorted(self.coming_up - {math.inf}):
             steps_passed, ends_passed = bisect_left(steps, place), bisect_left(ends, place)
             if steps_passed > before[0] + _FEW or ends_passed > before[1]:
                 last = max([*steps[steps_passed - 1 : steps_passed], *ends[ends_passed - 1 : ends_passed]])
-                first_lines.add(_first_after(lines, last))
+                first_lines.update(_first_after(lines, last))
             before = steps_passed, ends_passed
-        return sorted(index for index in first_lines if index is not None)
+        return sorted(first_lines)
 
 
 def _coming_up(evidence: Evidence, timeline: ProgressTimeline) -> Iterator[tuple[Stream, float]]:
@@ -100,14 +99,20 @@ def _coming_up(evidence: Evidence, timeline: ProgressTimeline) -> Iterator[tuple
         if search(line.body):
             yield line.stream, _place(timeline, line)
     for template in evidence.templates:
-        if all(map(search, template.samples)):
-            for stream, number in (template.first, template.last):
-                yield stream, timeline.at(stream, number) if timeline.order_of(stream) is None else float(number)
+        if not all(map(search, template.samples)):
+            continue
+        for stream, number in (template.first, template.last):
+            yield stream, _in_order(timeline, stream, number, timeline.at(stream, number))
 
 
 def _place(timeline: ProgressTimeline, line: Line) -> float:
     """The place of a line among those that share an order with it."""
-    return timeline.place(line) if timeline.order_of(line.stream) is None else float(line.number)
+    return _in_order(timeline, line.stream, line.number, timeline.place(line))
+
+
+def _in_order(timeline: ProgressTimeline, stream: Stream, number: int, place: float) -> float:
+    """The place on the timeline, or the number in a stream that has an order of its own."""
+    return place if timeline.order_of(stream) is None else float(number)
 
 
 @lru_cache(maxsize=1)
@@ -115,47 +120,74 @@ def _comes_up() -> Any:
     return re2.compile(_COMES_UP)
 
 
-def _first_after(lines: Sequence[tuple[float, int]], place: float) -> int | None:
-    """Lines of node logs are not on the attempt's timeline: their place is infinite. lines: by place."""
+def _first_after(lines: Sequence[tuple[float, int]], place: float) -> Iterator[int]:
+    """The first line after a place, if there is one. Lines of node logs are not on the attempt's timeline: their place
+    is infinite. lines: by place."""
     after = bisect_right(lines, (place, math.inf))
-    return lines[after][1] if after < len(lines) and lines[after][0] < math.inf else None
+    for next_place, index in lines[after : after + 1]:
+        if next_place < math.inf:
+            yield index
 
 
 def around(evidence: Evidence, begins: Sequence[int], index: int) -> LaunchSegment:
     """The launch that line ``index`` belongs to. begins: from ``starts``."""
     if not begins:
         return LaunchSegment(evidence)
-    count = bisect_right(begins, index)
-    first, last = [0, *begins][count], [*begins, len(evidence.lines)][count]
+    edges, count = [0, *begins, len(evidence.lines)], bisect_right(begins, index)
+    first, last = edges[count], edges[count + 1]
     bounds = _bounds(evidence, first, last)
     lines = evidence.lines[first:last]
-    placements = tuple(seen for seen in evidence.placements if _within(bounds, seen.stream, seen.number))
-    timeline, nodes = ProgressTimeline(evidence), rank_nodes(lines, placements)
-    low = timeline.place(evidence.lines[first]) if first else -math.inf
-    high = timeline.place(evidence.lines[last]) if last < len(evidence.lines) else math.inf
+    placements = tuple(seen for seen in evidence.placements if bounds.hold(seen.stream, seen.number))
     part = replace(
         evidence,
         lines=lines,
         tracebacks=(),
-        progress=tuple(point for point in evidence.progress if low <= timeline.place_of(point) < high),
-        templates=tuple(template for template in evidence.templates if _within(bounds, *template.last)),
-        phases=tuple(phase for phase in evidence.phases if _within(bounds, phase.last_stream, phase.last)),
-        rank_nodes=nodes,
+        progress=tuple(_points_between(evidence, first, last)),
+        templates=tuple(template for template in evidence.templates if bounds.hold(*template.last)),
+        phases=tuple(phase for phase in evidence.phases if bounds.hold(phase.last_stream, phase.last)),
+        rank_nodes=rank_nodes(lines, placements),
         placements=placements,
-        exits=tuple(
-            replace(report, line=report.line - first) for report in evidence.exits if first <= report.line < last
-        ),
+        exits=tuple(_exits_between(evidence, first, last)),
     )
     return LaunchSegment(replace(part, ranks=_ranks(part, bounds)), first)
 
 
+def _points_between(evidence: Evidence, first: int, last: int) -> Iterator[Progress]:
+    """The points of the progress series that belong to lines first..last."""
+    timeline, low, high = ProgressTimeline(evidence), -math.inf, math.inf
+    if first:
+        low = timeline.place(evidence.lines[first])
+    if last < len(evidence.lines):
+        high = timeline.place(evidence.lines[last])
+    return (point for point in evidence.progress if low <= timeline.place_of(point) < high)
+
+
+def _exits_between(evidence: Evidence, first: int, last: int) -> Iterator[ExitReport]:
+    """The reports of lines first..last, counted from the first."""
+    for report in evidence.exits:
+        if first <= report.line < last:
+            yield replace(report, line=report.line - first)
+
+
 def series(evidence: Evidence, begins: Sequence[int]) -> tuple[Progress, ...]:
     """The steps of the newest launch that printed a loss or a gradient norm: another one has its own."""
-    for index in (len(evidence.lines), *(begin - 1 for begin in reversed(begins))):
-        points = around(evidence, begins, index).evidence.progress
-        if any(point.loss is not None or point.grad_norm is not None for point in points):
+    for begin in (*reversed(begins), 0):
+        # a line of the launch: its first one
+        points = around(evidence, begins, begin).evidence.progress
+        if any((point.loss, point.grad_norm) != (None, None) for point in points):
             return points
     return evidence.progress
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBounds:
+    """stream -> first and last line number of a launch, both included."""
+
+    numbers: Mapping[Stream, tuple[int, float]]
+
+    def hold(self, stream: Stream, number: int) -> bool:
+        low, high = self.numbers.get(stream, (1, 0))
+        return low <= number <= high
 
 
 def _bounds(evidence: Evidence, first: int, last: int) -> SegmentBounds:
@@ -165,20 +197,19 @@ def _bounds(evidence: Evidence, first: int, last: int) -> SegmentBounds:
         lows[line.stream] = line.number + 1
     for line in reversed(evidence.lines[last:]):
         highs[line.stream] = line.number - 1
-    streams = {line.stream for line in evidence.lines[first:last]}
-    return {stream: (lows.get(stream, 0), highs.get(stream, math.inf)) for stream in streams}
-
-
-def _within(bounds: SegmentBounds, stream: Stream, number: int) -> bool:
-    low, high = bounds.get(stream, (1, 0))
-    return low <= number <= high
+    numbers = {}
+    for line in evidence.lines[first:last]:
+        numbers[line.stream] = lows.get(line.stream, 0), highs.get(line.stream, math.inf)
+    return SegmentBounds(numbers)
 
 
 def _ranks(launch: Evidence, bounds: SegmentBounds) -> frozenset[int]:
     """The ranks of a launch. A template that an older launch printed too may carry ranks of that one, so of its ranks
     only those up to the highest that is certainly this launch's are counted."""
-    own = {line.rank for line in launch.lines} | set(launch.rank_nodes) | {point.rank for point in launch.progress}
+    own, shared = {*launch.rank_nodes, *map(attrgetter("rank"), launch.lines)}, set[int]()
+    own.update(map(attrgetter("rank"), launch.progress))
     for template in launch.templates:
-        own |= template.ranks if _within(bounds, *template.first) else set()
-    shared = frozenset().union(*(template.ranks for template in launch.templates))
-    return frozenset(own | {rank for rank in shared if rank <= max(own, default=-1)}) - {-1}
+        (own if bounds.hold(*template.first) else shared).update(template.ranks)
+    highest = max(own, default=-1)
+    own.update(filter(highest.__ge__, shared))
+    return frozenset(own - {-1})

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, takewhile
+from itertools import chain, pairwise, takewhile
+from operator import attrgetter
 from statistics import fmean, median, pstdev
 
 from diagnoser.model import Evidence, Line, Progress, Stream
@@ -54,24 +55,32 @@ class ProgressTimeline:
     """
 
     def __init__(self, evidence: Evidence) -> None:
-        own = {line.stream for line in evidence.lines if line.stream.from_job}
-        self._single = len(own) <= 1
-        self._points = evidence.progress
-        self._only = next(iter(own), None) if self._single else None
-        self._undated = {line.stream for line in evidence.lines if line.arrived}
+        streams = set[Stream]()
+        self._undated = set[Stream]()
+        for line in evidence.lines:
+            if line.stream.from_job:
+                streams.add(line.stream)
+            if line.arrived:
+                self._undated.add(line.stream)
+        self._evidence = evidence
+        self._only: Stream | None = None
         self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
-        for line in () if self._single else evidence.lines:
+        self._single = len(streams) <= 1
+        if self._single:
+            self._only = next(iter(streams), None)
+            return
+        for line in evidence.lines:
             numbers, places = self._line_places.setdefault(line.stream, ([], []))
             numbers.append(line.number)
             places.append(self.place(line))
 
     @cached_property
     def _steps(self) -> "_PointOrders":
-        return _PointOrders([point for point in self._points if point.step is not None], self._only)
+        return _PointOrders(self._evidence.steps, self._only)
 
     @cached_property
     def _calm(self) -> "_PointOrders":
-        return _PointOrders(list(filter(_is_finite, self._points)), self._only)
+        return _PointOrders(list(filter(_is_finite, self._evidence.progress)), self._only)
 
     def went_on(self, line: Line, steps: int = _ON) -> bool:
         """Whether training advanced by more than ``steps`` different steps after ``line``.
@@ -79,8 +88,9 @@ class ProgressTimeline:
         Where the rank that printed the line had told its own steps before, only its own count: others train on for a
         moment without it.
         """
-        own = frozenset({line.rank}) if line.rank >= 0 else None
-        ranks = own if own and self._steps.has_before(line, own) else None
+        ranks: frozenset[int] | None = frozenset({line.rank}) - {-1}
+        if not ranks or not self._steps.has_before(line, ranks):
+            ranks = None
         return self._steps.count_after(line, ranks) > steps
 
     def lived_on(self, line: Line, ranks: Sequence[int], steps: int) -> bool:
@@ -94,10 +104,16 @@ class ProgressTimeline:
     def order_of(self, stream: Stream) -> Stream | None:
         """The lines of which streams share an order with those of this one: only its own, as it prints no times; None:
         those of all streams that print times, or of the only one."""
-        return stream if not self._single and stream in self._undated else None
+        if self._single:
+            return None
+        if stream not in self._undated:
+            return None
+        return stream
 
     def place_of(self, point: Progress) -> float:
-        return float(point.line) if self._single else point.time
+        if self._single:
+            return float(point.line)
+        return point.time
 
     def at(self, stream: Stream, number: int) -> float:
         """The place of a line that may not have been kept: that of the next kept line of its stream."""
@@ -105,13 +121,15 @@ class ProgressTimeline:
             return float(number)
         numbers, places = self._line_places.get(stream, ([], []))
         index = bisect_left(numbers, number)
-        return places[index] if index < len(places) else math.inf
+        if index < len(places):
+            return places[index]
+        return math.inf
 
     def place(self, line: Line) -> float:
         """Where the line stands among the steps; infinite where the log does not show it."""
-        if self._single:  # a node's own log counts its lines apart
-            return math.inf if not line.stream.from_job else float(line.number)
-        return line.time if line.time > 0 else math.inf
+        if not self._single:
+            return line.time if line.time > 0 else math.inf
+        return float(line.number) if line.stream.from_job else math.inf  # a node's own log counts its lines apart
 
 
 class StepOrder:
@@ -119,14 +137,14 @@ class StepOrder:
 
     def __init__(self, points: Iterable[tuple[float, int | None]]) -> None:
         """points: place in the order, and step."""
-        ordered = sorted(points, key=lambda point: point[0])
-        self._places = [place for place, _ in ordered]
-        self.first = self._places[0] if ordered else math.inf
-        self._counts, steps = [0], set[int | None]()
-        for _, step in reversed(ordered):
+        self._places, self._counts, steps = list[float](), [0], set[int | None]()
+        for place, step in sorted(points, key=lambda point: point[0], reverse=True):
             steps.add(step)
+            self._places.append(place)
             self._counts.append(len(steps))
+        self._places.reverse()
         self._counts.reverse()
+        self.first = next(iter(self._places), math.inf)
 
     def count_after(self, place: float) -> int:
         return self._counts[bisect_right(self._places, place)]
@@ -140,8 +158,8 @@ def body_begins(points: Iterable[Progress]) -> dict[tuple[Stream, float], float]
         arrivals[point.stream].add(point.received)
     begins = dict[tuple[Stream, float], float]()
     for stream, received in arrivals.items():
-        ordered = sorted(received)
-        begins |= {(stream, time): before for before, time in zip([-math.inf, *ordered], ordered, strict=False)}
+        for before, time in pairwise([-math.inf, *sorted(received)]):
+            begins[stream, time] = before
     return begins
 
 
@@ -159,13 +177,15 @@ class _PointOrders:
         self._by_process: dict[object, list[Stream]] = defaultdict(list)
         for stream in self._by_stream:
             self._by_process[process_of(stream)].append(stream)
-        self._of_launcher = [stream for stream in self._by_stream if is_of_restart(stream)]
+        self._of_launcher = list(filter(is_of_restart, self._by_stream))
         self._kinds: dict[object, StepOrder] = {}
 
     def count_after(self, line: Line, ranks: frozenset[int] | None) -> int:
         """How many different steps are known to have been made after ``line``. ranks: of these; None: of all."""
+        if self.only and line.stream != self.only:
+            return 0
         if self.only:
-            return self._of_stream(self.only, ranks).count_after(line.number) if line.stream == self.only else 0
+            return self._of_stream(self.only, ranks).count_after(line.number)
         counts = [self._of_stream(line.stream, ranks).count_after(line.number), self._of_restarts(line.stream, ranks)]
         if line.is_dated:
             counts.append(self._dated(ranks).count_after(line.time))
@@ -179,7 +199,11 @@ class _PointOrders:
         """Whether one of these ranks is known to have made a step before ``line``, or as one of its own stream."""
         if self._of_stream(self.only or line.stream, ranks).first <= line.number:
             return self.only in (None, line.stream)
-        return not self.only and line.is_dated and self._dated(ranks).first <= line.time
+        if self.only:
+            return False
+        if not line.is_dated:
+            return False
+        return self._dated(ranks).first <= line.time
 
     def _of_stream(self, stream: Stream, ranks: frozenset[int] | None) -> StepOrder:
         return self._series((stream, ranks), lambda: ((p.line, p.step) for p in _of(self._by_stream[stream], ranks)))
@@ -191,8 +215,11 @@ class _PointOrders:
 
     def _of_restarts(self, stream: Stream, ranks: frozenset[int] | None) -> int:
         """Steps in the files of processes that the launcher started after those of the stream."""
-        later = [other for other in self._of_launcher if follows_restart(other, stream)]
-        return len({point.step for other in later for point in _of(self._by_stream[other], ranks)})
+        steps = set[int | None]()
+        for other in self._of_launcher:
+            if follows_restart(other, stream):
+                steps.update(map(attrgetter("step"), _of(self._by_stream[other], ranks)))
+        return len(steps)
 
     def _of_other_output(self, line: Line, ranks: frozenset[int] | None) -> StepOrder:
         """The steps that the process of the line prints into its other output, without times of both.
@@ -202,9 +229,9 @@ class _PointOrders:
         return self._series((line.stream, line.is_dated, ranks), lambda: self._other_output(line, ranks))
 
     def _other_output(self, line: Line, ranks: frozenset[int] | None) -> Iterator[tuple[float, int | None]]:
-        others = (stream for stream in self._by_process.get(process_of(line.stream), ()) if stream != line.stream)
-        for points in map(self._by_stream.__getitem__, others):
-            yield from _by_arrival(points, line, ranks)
+        for stream in self._by_process.get(process_of(line.stream), ()):
+            if stream != line.stream:
+                yield from _by_arrival(self._by_stream[stream], line, ranks)
 
     def _of_all_outputs(self, line: Line) -> StepOrder:
         """The steps of all streams by their arrival, but for those whose printed times tell more."""
@@ -223,12 +250,15 @@ def _by_arrival(
     """(when a step was made, at the earliest; step), of points that do not share a clock with the line."""
     begins = body_begins(points)
     for point in _of(points, ranks):
-        if not (line.is_dated and point.is_dated):
-            yield begins[point.stream, point.received], point.step
+        if line.is_dated and point.is_dated:
+            continue
+        yield begins[point.stream, point.received], point.step
 
 
 def _of(points: Iterable[Progress], ranks: frozenset[int] | None) -> Iterator[Progress]:
-    return (point for point in points if ranks is None or point.rank in ranks)
+    if ranks is None:
+        return iter(points)
+    return (point for point in points if point.rank in ranks)
 
 
 def restarts(evidence: Evidence) -> list[int]:
@@ -236,16 +266,20 @@ def restarts(evidence: Evidence) -> list[int]:
     last: dict[int, int] = {}
     lines = []
     for point in sorted(evidence.progress, key=lambda point: point.line):
-        if point.step is not None:
-            if point.step < last.get(point.rank, point.step):
-                lines.append(point.line)
-            last[point.rank] = point.step
+        if point.step is None:
+            continue
+        if point.step < last.get(point.rank, point.step):
+            lines.append(point.line)
+        last[point.rank] = point.step
     return lines
 
 
 def _is_finite(point: Progress) -> bool:
+    """Whether it has a loss or a gradient norm, and neither is NaN or infinite."""
     values = [value for value in (point.loss, point.grad_norm) if value is not None]
-    return bool(values) and all(map(math.isfinite, values))
+    if not bool(values):
+        return False
+    return all(map(math.isfinite, values))
 
 
 def loss_break(points: Sequence[Progress]) -> LossBreak | None:
@@ -255,49 +289,77 @@ def loss_break(points: Sequence[Progress]) -> LossBreak | None:
     printed loss, a gradient norm that stays NaN or infinite counts; one that explodes and stays high always does.
     """
     points = _last_run(points)
-    losses = [point for point in points if point.loss is not None]
-    values = [point.loss for point in losses if point.loss is not None]
+    for source in (_loss_out_of_band, _norm_not_finite, _norm_explosion, _supported_jump):
+        broken = source(points)
+        if broken is not None:
+            return broken
+    return None
+
+
+def _printed(points: Iterable[Progress], kind: str, *, finite: bool = False) -> tuple[list[Progress], list[float]]:
+    """The points that print a value, and their values.
+
+    kind: ``loss`` or ``grad_norm``.
+    finite: only finite values count.
+    """
+    printed, values = list[Progress](), list[float]()
+    for point in points:
+        value = getattr(point, kind)
+        if value is None or (finite and not math.isfinite(value)):
+            continue
+        printed.append(point)
+        values.append(value)
+    return printed, values
+
+
+def _loss_out_of_band(points: Sequence[Progress]) -> LossBreak | None:
+    """Where the loss leaves its band, or is not finite any more."""
+    printed, values = _printed(points, "loss")
     for index in range(1, len(values)):
         why = _why_broken(values, index)
         if why:
-            return _break_at(points, losses[index], why, losses[-1])
-    if not any(map(math.isfinite, values)):
-        return _norm_break(points)
-    return _norm_explosion(points) or _supported_jump(points)
+            return _break_at(points, printed[index], why, printed[-1])
+    return None
 
 
 def _why_broken(values: Sequence[float], index: int) -> str:
     """Why the loss at an index has broken, and stays so up to the end; "" where it has not."""
-    window = [value for value in values[max(0, index - _WINDOW) : index] if math.isfinite(value)]
+    window = list(filter(math.isfinite, values[max(0, index - _WINDOW) : index]))
     if not window:
         return ""
-    ceiling = _ceiling(window) if len(window) >= _SHORT else math.inf
-    if not all(_out_of_band(value, ceiling) for value in values[index : index + _SPIKES]):
+    ceiling = _ceiling(window)
+    if not all(_out_of_band(value, ceiling) for value in (*values[index : index + _SPIKES], values[-1])):
         return ""  # a spike
-    finite = math.isfinite(values[index])
-    too_short = finite and len(values) - index < _SPIKES
-    if too_short or not _out_of_band(values[-1], ceiling):
+    if not math.isfinite(values[index]):
+        return f"loss {values[index]:.4g} is not finite, and stays so"
+    if len(values) - index < _SPIKES:
         return ""
-    why = f"above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}" if finite else "not finite"
-    return f"loss {values[index]:.4g} is {why}, and stays so"
+    return f"loss {values[index]:.4g} is above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}, and stays so"
 
 
-def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
-    """Where the loss jumps in a series too short for statistics, and gradient norms of thousands say that it is real:
-    up to the end of the series."""
-    both = [
-        (p, p.loss, p.grad_norm)
-        for p in points
-        if p.loss is not None and p.grad_norm is not None and math.isfinite(p.loss)
-    ]
-    losses, norms = [loss for _, loss, _ in both], [norm for _, _, norm in both]
-    for index in range(1, len(both)) if len(both) >= _SHORT else ():
-        usual = max(norms[:index])
-        absurd = min(norms[index:]) > max(_ABSURD_NORM, _EXPLODED * usual)
-        if absurd and min(losses[index:]) > _JUMP * max(losses[:index]):
-            why = f"loss {losses[index]:.4g} jumps with a gradient norm of {norms[index]:.4g} (before {usual:.4g})"
-            return _break_at(points, both[index][0], f"{why}, and both stay so", both[-1][0])
-    return None
+def _out_of_band(value: float, ceiling: float) -> bool:
+    if value > ceiling:
+        return True
+    return not math.isfinite(value)
+
+
+def _ceiling(window: Sequence[float]) -> float:
+    """Mean + 6 sigma, and at least a multiple of the highest value seen: a short stretch has almost no deviation."""
+    if len(window) < _SHORT:
+        return math.inf
+    multiple = 2.0 if len(window) >= _WARM_UP else _JUMP
+    return max(fmean(window) + _SIGMAS * pstdev(window), multiple * max(window))
+
+
+def _norm_not_finite(points: Sequence[Progress]) -> LossBreak | None:
+    """Where the gradient norm stays NaN or infinite, in a series without a finite loss."""
+    if _printed(points, "loss", finite=True)[0]:
+        return None
+    printed, values = _printed(points, "grad_norm")
+    broken = list(takewhile(lambda value: not math.isfinite(value), reversed(values)))
+    if len(broken) < _NORMS:
+        return None
+    return _break_at(points, printed[-len(broken)], "the gradient norm is not finite, and stays so", printed[-1])
 
 
 def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
@@ -305,24 +367,31 @@ def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
 
     Fewer points than others need are enough where they are thousands, and a multiple that no clipping explains.
     """
-    norms = [point for point in points if point.grad_norm is not None and math.isfinite(point.grad_norm)]
-    values = [point.grad_norm or 0.0 for point in norms]
+    printed, values = _printed(points, "grad_norm", finite=True)
     for index in range(_WARM_UP, len(values)):
         window = values[max(0, index - _WINDOW) : index]
         ceiling = max(fmean(window) + _SIGMAS * pstdev(window), _EXPLODED * median(window))
         absurd = max(_ABSURD_NORM, _BEYOND * max(window))
         if min(values[index:]) > (ceiling if len(values) - index >= _SPIKES else absurd):
             why = f"the gradient norm {values[index]:.4g} is above {ceiling:.4g}, far over what it was, and stays so"
-            return _break_at(points, norms[index], why, norms[-1])
+            return _break_at(points, printed[index], why, printed[-1])
     return None
 
 
-def _norm_break(points: Sequence[Progress]) -> LossBreak | None:
-    norms = [point for point in points if point.grad_norm is not None]
-    broken = list(takewhile(lambda point: not math.isfinite(point.grad_norm or 0.0), reversed(norms)))
-    if len(broken) < _NORMS:
-        return _norm_explosion(points)
-    return _break_at(points, broken[-1], "the gradient norm is not finite, and stays so", norms[-1])
+def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
+    """Where the loss jumps in a series too short for statistics, and gradient norms of thousands say that it is real:
+    up to the end of the series."""
+    both, norms = _printed(_printed(points, "loss", finite=True)[0], "grad_norm")
+    _, losses = _printed(both, "loss")
+    if len(both) < _SHORT:
+        return None
+    for index in range(1, len(both)):
+        usual = max(norms[:index])
+        absurd = min(norms[index:]) > max(_ABSURD_NORM, _EXPLODED * usual)
+        if absurd and min(losses[index:]) > _JUMP * max(losses[:index]):
+            why = f"loss {losses[index]:.4g} jumps with a gradient norm of {norms[index]:.4g} (before {usual:.4g})"
+            return _break_at(points, both[index], f"{why}, and both stay so", both[-1])
+    return None
 
 
 def _last_run(points: Sequence[Progress]) -> Sequence[Progress]:
@@ -338,16 +407,12 @@ def _last_run(points: Sequence[Progress]) -> Sequence[Progress]:
     return points[start:]
 
 
-def _out_of_band(value: float, ceiling: float) -> bool:
-    return not math.isfinite(value) or value > ceiling
-
-
-def _ceiling(window: Sequence[float]) -> float:
-    """Mean + 6 sigma, and at least a multiple of the highest value seen: a short stretch has almost no deviation."""
-    multiple = 2.0 if len(window) >= _WARM_UP else _JUMP
-    return max(fmean(window) + _SIGMAS * pstdev(window), multiple * max(window))
-
-
 def _break_at(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:
-    saved = [other.checkpoint for other in points if other.checkpoint and other.line < point.line]
-    return LossBreak(point, why, saved[-1] if saved else "", last.step)
+    """A break at a point, with the last checkpoint before it."""
+    checkpoint = ""
+    for other in points:
+        if not other.checkpoint:
+            continue
+        if other.line < point.line:
+            checkpoint = other.checkpoint
+    return LossBreak(point, why, checkpoint, last.step)

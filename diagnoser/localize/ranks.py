@@ -1,15 +1,18 @@
 """Ranks and nodes as launchers name them: torchelastic tables, srun task lists, NCCL banners, "rank N on node H"."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import filterfalse
+from operator import attrgetter
 
 from diagnoser.dialects import mentions, node_lists
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import Prefix, read_prefix, split_prefix
 from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.localize import exit_reports
-from diagnoser.model import Evidence, ExitReport, Facts, Line, Stream
+from diagnoser.model import Evidence, ExitReport, Facts, Line
+from diagnoser.model.choice import only
 
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
@@ -33,6 +36,7 @@ _ONE_NODE = 8
 """Most ranks that one node holds: in a job no larger, the only node that the log names is the node of all ranks."""
 _ADDRESS = re.compile(r"[\d.]+$|[\da-fA-F:]*:[\da-fA-F:]*$")
 """Where a node is known by its address only, a name in the line itself is better."""
+_RANK_OF, _NODE_OF, _BY_ITSELF = attrgetter("rank"), attrgetter("node"), attrgetter("by_itself")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     is one where ranks were said to run, those placements are about another launch.
     """
     failures = tuple(exit_reports.failures(evidence))
-    agents = any(_AGENT.search(line.body) for line in evidence.lines)
+    bodies = [line.body for line in evidence.lines]
+    agents = any(map(_AGENT.search, bodies))
     near = evidence if at is None else _speaking(evidence, at)
     nodes: dict[int, str] = {} if agents else _task_nodes(evidence.exits)
     nodes |= _failed_on(failures)
@@ -89,7 +94,7 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
         children=_children(evidence),
         only_node=only,
         labelled=not agents and _labelled(evidence),
-        pods=dict(filter(None, (mentions.assigned_pod(line.body) for line in evidence.lines))),
+        pods=dict(filter(None, map(mentions.assigned_pod, bodies))),
         listed=listed,
         processes=_processes(evidence.lines),
     )
@@ -103,129 +108,205 @@ def _failed_on(failures: Iterable[exit_reports.ElasticFailure]) -> dict[int, str
 def _only_node_since(evidence: Evidence, near: Evidence, at: int | None, nodes: Mapping[int, str]) -> str | None:
     """The only node that the log names; of a job that was launched anew elsewhere, the only one of the newest launch.
 
-    near: the lines about the failure. nodes: rank -> node, by the whole log.
+    near: the lines about the failure.
+    nodes: rank -> node, by the whole log.
     """
-    if at is None:
-        return _only_node(evidence, nodes, evidence.exits)
-    before, since = _hosts(replace(evidence, lines=evidence.lines[:at])), _hosts(near)
-    moved = before and since and before.isdisjoint(since)
-    if not moved:
-        return _only_node(evidence, nodes, evidence.exits)
-    exits = [report for report in evidence.exits if report.line >= at]
-    return _only_node(near, _failed_on(exit_reports.failures(near)), exits)
+    if at is not None and _has_moved(_hosts(replace(evidence, lines=evidence.lines[:at])), _hosts(near)):
+        return _only_node(near, _failed_on(exit_reports.failures(near)), _exits_since(evidence, at))
+    return _only_node(evidence, nodes, evidence.exits)
+
+
+def _has_moved(before: frozenset[str], since: frozenset[str]) -> bool:
+    if not bool(before):
+        return False
+    if not bool(since):
+        return False
+    return before.isdisjoint(since)
 
 
 def _processes(lines: Sequence[Line]) -> dict[int, int]:
     """Without the numbers that processes of several ranks have: on other nodes, or in other launches."""
-    ranks: dict[int, set[int]] = {}
+    ranks: dict[int, int] = {}
+    shared = set[int]()
     for line in lines:
-        if listed := mentions.process_rank(line.body):
-            ranks.setdefault(listed[0], set()).add(listed[1])
-    return {process: min(numbers) for process, numbers in ranks.items() if len(numbers) == 1}
+        listed = mentions.process_rank(line.body)
+        if not listed:
+            continue
+        if ranks.setdefault(*listed) != listed[1]:
+            shared.add(listed[0])
+    for process in shared:
+        del ranks[process]
+    return ranks
 
 
 def _task_nodes(exits: Sequence[ExitReport]) -> dict[int, str]:
-    return {rank: report.node for report in exits if report.node for rank in report.ranks}
+    nodes: dict[int, str] = {}
+    for report in exits:
+        if report.node:
+            nodes |= dict.fromkeys(report.ranks, report.node)
+    return nodes
 
 
 def _speaking(evidence: Evidence, at: int) -> Evidence:
     """The lines from ``at`` on, with the ones just before it where no host speaks after it."""
-    exits = tuple(report for report in evidence.exits if report.line >= at)
-    after = replace(evidence, lines=evidence.lines[at:], exits=exits)
-    near = after if _hosts(after) else replace(evidence, lines=evidence.lines[max(0, at - _COPIED) :])
-    return replace(near, ranks=frozenset(line.rank for line in near.lines))
+    near = replace(evidence, lines=evidence.lines[at:], exits=_exits_since(evidence, at))
+    if not _hosts(near):
+        near = replace(evidence, lines=evidence.lines[max(0, at - _COPIED) :])
+    return replace(near, ranks=frozenset(map(_RANK_OF, near.lines)))
+
+
+def _exits_since(evidence: Evidence, at: int) -> tuple[ExitReport, ...]:
+    return tuple(report for report in evidence.exits if report.line >= at)
 
 
 def _is_about(placements: Mapping[int, str], near: Evidence) -> bool:
     hosts = _hosts(near)
-    return not hosts or not hosts.isdisjoint(map(_short, placements.values()))
+    if not hosts:
+        return True
+    return not hosts.isdisjoint(map(_short, placements.values()))
 
 
 def _hosts(evidence: Evidence) -> frozenset[str]:
     """Short names of hosts that print or are reported on."""
-    lines = evidence.lines
-    names = [line.node for line in lines] + [
-        match[1] for line in lines if (match := mentions.NCCL_HOST.search(line.text))
-    ]
-    names += [failure.host for failure in exit_reports.failures(evidence)]
-    names += [report.node for report in evidence.exits if report.node]
-    names += [match["node"] for line in lines if (match := mentions.STEP_DAEMON.search(line.text))]
-    names += [reading[2] for line in lines if (reading := mentions.placed(line.text))]
-    return frozenset(
-        _short(name) for name in names if name and not _ADDRESS.match(name) and not mentions.is_device(name)
-    )
+    names = set(map(attrgetter("host"), exit_reports.failures(evidence)))
+    names.update(map(_NODE_OF, evidence.exits))
+    for line in evidence.lines:
+        names.add(line.node)
+        names.update(_mentioned(line.text))
+    return frozenset(map(_short, filter(_is_host, names)))
+
+
+def _is_host(name: str) -> bool:
+    """Whether it is the name of a machine: no address, no device."""
+    if not name:
+        return False
+    if _ADDRESS.match(name):
+        return False
+    return not mentions.is_device(name)
+
+
+def _mentioned(text: str) -> Iterator[str]:
+    """Hosts that a line says something runs on."""
+    for pattern, group in ((mentions.NCCL_HOST, 1), (mentions.STEP_DAEMON, "node")):
+        match = pattern.search(text)
+        if match:
+            yield match[group]
+    placed = mentions.placed(text)
+    if placed:
+        yield placed[2]
 
 
 def _short(name: str) -> str:
-    return name if _ADDRESS.match(name) else name.partition(".")[0].lower()
+    if _ADDRESS.match(name):
+        return name
+    return name.partition(".")[0].lower()
 
 
 def _labelled(evidence: Evidence) -> bool:
-    agreements = [line.rank == line.task for line in evidence.lines if line.rank >= 0 and line.task >= 0]
-    return bool(agreements) and all(agreements)
+    """Whether the lines that tell both have their task's number as their rank."""
+    agreements = set[bool]()
+    for line in evidence.lines:
+        if min(line.rank, line.task) >= 0:
+            agreements.add(line.rank == line.task)
+    return agreements == {True}
 
 
-_Spot = tuple[int | None, str | None]
-"""Rank and node; None where not shown."""
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a failure happened, None where not shown.
+
+    rank_source, node_source: names of the sources that know them.
+    """
+
+    rank: int | None
+    node: str | None
+    rank_source: str = ""
+    node_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """A failure that ``lines[at]`` reports. rank, node: as far as they are known."""
+    """A failure that ``lines[at]`` reports.
+
+    spot: as far as it is known.
+    """
 
     launch: LauncherTopology
     lines: Sequence[Line]
     at: int
-    rank: int | None
-    node: str | None
+    spot: Spot
 
     @property
     def line(self) -> Line:
         return self.lines[self.at]
 
+    @property
+    def rank(self) -> int | None:
+        return self.spot.rank
+
+    @property
+    def node(self) -> str | None:
+        return self.spot.node
+
 
 _RankSource = Callable[[_Report], int | None]
 _NodeSource = Callable[[_Report], str | None]
 """A node, or None or "" where the source names none."""
-_Statement = Callable[[_Report], _Spot | None]
+_Statement = Callable[[_Report], tuple[int | None, str | None] | None]
 
 
 def place(
     launch: LauncherTopology, lines: Sequence[Line], at: int, rank: int | None, node: str | None, *, alone: bool
-) -> tuple[int | None, str | None]:
+) -> Spot:
     """Rank and node of the failure that ``lines[at]`` reports.
 
-    rank, node: what a rule extracted from it. alone: no other rank reports the same failure, so the launcher's
-    "first failure" is this one.
+    rank, node: what a rule extracted from it.
+    alone: no other rank reports the same failure, so the launcher's "first failure" is this one.
     """
-    report = _Report(launch, lines, at, rank, node)
-    if rank is None:
-        report = replace(report, rank=_rank_in_message(report))
-    report = replace(report, node=node or _node_in_message(report))
-    for statement in _STATEMENTS:
-        spot = statement(report)
-        if spot is not None:
-            return spot
-    if report.rank is None and alone:
-        rank, host = _first_failure(launch)
-        report = replace(report, rank=rank, node=report.node or host)
-    rank = _rank_of_pod(report) if report.rank is None else report.rank
-    return rank, _node_of_rank(report) or _node_of_printer(report)
+    spot = Spot(rank, node, "rule", "rule")
+    report = _Report(launch, lines, at, spot)
+    report = _with_node(_with_rank(report, _RANK_SOURCES), _NODE_SOURCES)
+    for name, statement in _STATEMENTS.items():
+        stated = statement(report)
+        if stated is not None:
+            return Spot(*stated, name, name)
+    if alone:
+        report = _with_first_failure(report)
+    placed = _node_of_rank(report)
+    if placed:
+        report = replace(report, spot=replace(report.spot, node=placed, node_source="node of the rank"))
+    report = _with_node(report, _PRINTER_SOURCES)
+    return _with_rank(report, {"pods of one rank each": _rank_of_pod}).spot
 
 
-def _rank_in_message(report: _Report) -> int | None:
-    ranks = (source(report) for source in _RANK_SOURCES)
-    return next((rank for rank in ranks if rank is not None), None)
+def _with_rank(report: _Report, sources: Mapping[str, _RankSource]) -> _Report:
+    """The report with the rank by the first source that knows one, where none is known yet."""
+    if report.rank is not None:
+        return report
+    for name, source in sources.items():
+        rank = source(report)
+        if rank is not None:
+            return replace(report, spot=replace(report.spot, rank=rank, rank_source=name))
+    return report
 
 
-def _node_in_message(report: _Report) -> str | None:
-    return next(filter(None, (source(report) for source in _NODE_SOURCES)), None)
+def _with_node(report: _Report, sources: Mapping[str, _NodeSource]) -> _Report:
+    """The same for its node."""
+    if report.node:
+        return report
+    for name, source in sources.items():
+        node = source(report)
+        if node:
+            return replace(report, spot=replace(report.spot, node=node, node_source=name))
+    return report
 
 
 def _rank_by_label(report: _Report) -> int | None:
     """The task number in front of the line, where these are the ranks."""
     task = report.line.task
-    return task if report.launch.labelled and task >= 0 else None
+    if report.launch.labelled and task >= 0:
+        return task
+    return None
 
 
 def _rank_of_process(report: _Report) -> int | None:
@@ -236,107 +317,181 @@ def _rank_of_process(report: _Report) -> int | None:
     named = _rank_in(report.line)
     if named is not None:
         return named
-    ids = (_prefix(report.line).pid, *mentions.process_ids(report.line.body))
-    return next((processes[pid] for pid in ids if pid in processes), None)
+    for pid in (_prefix(report.line).pid, *mentions.process_ids(report.line.body)):
+        if pid in processes:
+            return processes[pid]
+    return None
 
 
-def _rank_near(report: _Report) -> int | None:
+def _rank_in_message(report: _Report) -> int | None:
     """The rank that the line names, else the rest of its message, else what led up to it; not lines of other ranks."""
     lines, at = report.lines, report.at
-    speaker = _speaker(report.line)
     after, before = range(at, _end_of_message(lines, at)), range(at - 1, max(-1, at - _MESSAGE // 2), -1)
     for index in (*after, *before):
-        if _speaker(lines[index]) != speaker:
+        if lines[index].speaker != report.line.speaker:
             continue
         if index != at and mentions.process_rank(lines[index].body):
             continue  # a list of processes names every rank
         rank = _rank_in(lines[index])
         if rank is not None:
             return rank
-    copied = _copied_from(lines, at)
-    return _raised_next(lines, at) if copied is None else copied
+    return None
 
 
-_RANK_SOURCES: tuple[_RankSource, ...] = (_rank_by_label, _rank_of_process, _rank_near)
+def _rank_of_copied(report: _Report) -> int | None:
+    """The rank that a launcher names above the traceback it copies."""
+    for line in reversed(report.lines[max(0, report.at - _COPIED + 1) : report.at + 1]):
+        rank = next(mentions.named(Tells.COPIED, line.body), "")
+        if rank:
+            return int(rank)
+    return None
+
+
+def _rank_raised_next(report: _Report) -> int | None:
+    """The rank whose traceback follows at once on a line without any prefix: what a process writes past Python's own
+    hooks has none."""
+    line, after = report.line, report.lines[report.at + 1 : report.at + 2]
+    if max(line.rank, line.task) >= 0:
+        return None
+    if line.body != line.text:
+        return None
+    if _OF_OTHERS.search(line.body):
+        return None
+    if not after:
+        return None
+    if (after[0].stream, after[0].number) != (line.stream, line.number + 1):
+        return None
+    if not after[0].body.startswith("Traceback (most recent call last)"):
+        return None
+    return after[0].known_rank
+
+
+_RANK_SOURCES: Mapping[str, _RankSource] = {
+    "label of the task": _rank_by_label,
+    "list of processes": _rank_of_process,
+    "message": _rank_in_message,
+    "copied traceback": _rank_of_copied,
+    "next traceback": _rank_raised_next,
+}
 """The surest first; a later one is asked where all before know no rank."""
 
 
 def _node_in(report: _Report) -> str | None:
     """The node that the line itself names."""
     text = report.line.text
-    if match := mentions.STEP_DAEMON.search(text):
+    match = mentions.STEP_DAEMON.search(text)
+    if match:
         return match["node"]
-    return next((node for node in mentions.named(Tells.NODE, text) if not mentions.is_device(node)), None)
+    return next(filterfalse(mentions.is_device, mentions.named(Tells.NODE, text)), None)
 
 
 def _listed_in(report: _Report) -> str | None:
     """The one node of the job's list that a line names which no process of the job printed."""
     line, listed = report.line, report.launch.listed
-    if not listed or line.rank >= 0 or line.task >= 0 or line.node:
+    if not listed:
+        return None
+    if line.node:
+        return None
+    if max(line.rank, line.task) >= 0:
         return None
     nodes = listed.intersection(_WORD.findall(line.body))
-    return min(nodes) if len(nodes) == 1 else None
+    return only(nodes)
 
 
 def _node_near(report: _Report) -> str | None:
-    """The host in the shell prompt, job mail or message around the line; else the prefix of a parallel shell, provided
-    that lines around it carry other prefixes."""
-    window = report.lines[max(0, report.at - _MESSAGE) : report.at + 3]
-    hosts = (host for line in window for host in mentions.named(Tells.HOST, line.text))
+    """The host in the shell prompt, job mail or message around the line."""
+    for line in _window(report):
+        host = next(mentions.named(Tells.HOST, line.text), "")
+        if host:
+            return host
+    return None
+
+
+def _window(report: _Report) -> Sequence[Line]:
+    return report.lines[max(0, report.at - _MESSAGE) : report.at + 3]
+
+
+def _node_of_shell(report: _Report) -> str | None:
+    """The prefix of a parallel shell, provided that lines around carry other prefixes."""
     prefix = mentions.PARALLEL_SHELL.match(report.line.text)
-    prefixes = {match[1] for line in window if (match := mentions.PARALLEL_SHELL.match(line.text))}
-    return next(hosts, prefix[1] if prefix and len(prefixes) > 1 else None)
+    if not prefix:
+        return None
+    prefixes = filter(None, map(mentions.PARALLEL_SHELL.match, map(attrgetter("text"), _window(report))))
+    if any(other[1] != prefix[1] for other in prefixes):
+        return prefix[1]
+    return None
 
 
-_NODE_SOURCES: tuple[_NodeSource, ...] = (_node_in, _listed_in, _node_near)
+_NODE_SOURCES: Mapping[str, _NodeSource] = {
+    "line": _node_in,
+    "list of nodes": _listed_in,
+    "lines around": _node_near,
+    "parallel shell": _node_of_shell,
+}
 """The surest first, as for ranks."""
 
 
-def _stated_by_agent(report: _Report) -> _Spot | None:
+def _stated_by_agent(report: _Report) -> tuple[int | None, str | None] | None:
     """A child that torchelastic's agent calls failed: its entry in the table of failures names rank and host; without
     one the local rank is the rank, where the numbers are known to be the same."""
     child = _FAILED_CHILD.search(report.line.body)
     if not child:
         return None
     launch, pid = report.launch, int(child[3])
-    entry = next((failure for failure in launch.failures if failure.pid == pid), None)
-    if entry:
-        return entry.rank, entry.host
-    if launch.children and all(failure.rank == failure.local for failure in launch.failures):
-        return int(child[2]), report.node
-    return None
+    for failure in launch.failures:
+        if failure.pid == pid:
+            return failure.rank, failure.host
+    if not launch.children:
+        return None
+    if any(failure.rank != failure.local for failure in launch.failures):
+        return None
+    return int(child[2]), report.node
 
 
-def _stated_by_srun(report: _Report) -> _Spot | None:
+def _stated_by_srun(report: _Report) -> tuple[int | None, str | None] | None:
     """A task that srun or the step's daemon calls failed: it ran on the node that the line names. The daemon knows no
     ranks: a number near its line is somebody else's."""
     text, node = report.line.text, report.node
-    by_srun = "srun: error:" in text
-    if not node or not (by_srun or mentions.STEP_DAEMON.search(text)):
+    if not node:
         return None
-    return _task_on(report.launch, node, report.rank if by_srun else None), node
+    if "srun: error:" in text:
+        return _task_on(report.launch, node, report.rank), node
+    if mentions.STEP_DAEMON.search(text):
+        return _task_on(report.launch, node, None), node
+    return None
 
 
-_STATEMENTS: tuple[_Statement, ...] = (_stated_by_agent, _stated_by_srun)
+_STATEMENTS: Mapping[str, _Statement] = {"torchelastic's agent": _stated_by_agent, "srun": _stated_by_srun}
 """Reports of launchers about a process, which say where it ran: nothing else counts beside them."""
 
 
 def _node_of_rank(report: _Report) -> str | None:
     """The node where the rank is known to run; one that the line names is better than an address."""
-    placed = None if report.rank is None else report.launch.nodes.get(report.rank)
-    if placed is None or (report.node and _ADDRESS.match(placed)):
-        return report.node
+    if report.rank is None:
+        return None
+    placed = report.launch.nodes.get(report.rank)
+    if not placed:
+        return placed
+    if not report.node:
+        return placed
+    if _ADDRESS.match(placed):
+        return None
     return placed
 
 
-def _node_of_printer(report: _Report) -> str | None:
-    """Where neither message nor rank tells the node: whoever printed the line ran on it."""
-    launch, line = report.launch, report.line
-    return line.node or launch.task_nodes.get(line.task) or launch.pods.get(_pod(line)) or launch.only_node
+_PRINTER_SOURCES: Mapping[str, _NodeSource] = {
+    "printer": lambda report: report.line.node,
+    "task": lambda report: report.launch.task_nodes.get(report.line.task),
+    "pod": lambda report: report.launch.pods.get(_pod(report.line)),
+    "only node": lambda report: report.launch.only_node,
+}
+"""Where neither message nor rank tells the node: whoever printed the line ran on it."""
 
 
 def _prefix(line: Line) -> Prefix:
-    return read_prefix(split_prefix(line.text.encode())[0]) if line.body != line.text else Prefix()
+    if line.body != line.text:
+        return read_prefix(split_prefix(line.text.encode())[0])
+    return Prefix()
 
 
 def _pod(line: Line) -> str:
@@ -345,9 +500,21 @@ def _pod(line: Line) -> str:
 
 def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
     """The one rank of a job of known size that did not complain of its peer, where all others did."""
-    sizes = {int(match[1]) for line in evidence.lines if (match := _WORLD_SIZE.search(line.body))}
+    sizes = _world_sizes(evidence.lines)
     silent = set(range(min(max(sizes, default=0), _MOST))).difference(complained)
-    return silent.pop() if len(silent) == 1 and complained and len(sizes) == 1 else None
+    if len(silent) != 1:
+        return None
+    if len(sizes) != 1:
+        return None
+    if not complained:
+        return None
+    return silent.pop()
+
+
+def _world_sizes(lines: Iterable[Line]) -> set[int]:
+    """The numbers of ranks that lines state."""
+    sizes = filter(None, map(_WORLD_SIZE.search, map(attrgetter("body"), lines)))
+    return {int(match[1]) for match in sizes}
 
 
 def _rank_of_pod(report: _Report) -> int | None:
@@ -356,54 +523,87 @@ def _rank_of_pod(report: _Report) -> int | None:
     pod, lines = _pod(report.line), report.lines
     if not pod:
         return None
-    ranks_by_pod = pod_ranks({name for line in lines if (name := _pod(line))})
-    sizes = {int(match[1]) for line in lines if (match := _WORLD_SIZE.search(line.body))}
-    ranks = {line.rank for line in lines} - {-1}
-    if report.launch.agents or not ranks.issubset(ranks_by_pod.values()) or sizes - {len(ranks_by_pod)}:
+    if report.launch.agents:
+        return None
+    ranks_by_pod = pod_ranks(set(filter(None, map(_pod, lines))))
+    ranks = set(map(_RANK_OF, lines)) - {-1}
+    if not ranks.issubset(ranks_by_pod.values()):
+        return None
+    if _world_sizes(lines) - {len(ranks_by_pod)}:
         return None
     return ranks_by_pod.get(pod)
 
 
-def _first_failure(launch: LauncherTopology) -> _Spot:
-    """What failed first according to the launcher: torchelastic's own mark, else the first task that srun reports."""
-    return _marked_first(launch) or _first_child(launch) or _first_task(launch) or (None, None)
+def _with_first_failure(report: _Report) -> _Report:
+    """The report with what failed first according to the launcher, where its rank is not known."""
+    if report.rank is not None:
+        return report
+    for name, source in _FIRST_FAILURES.items():
+        first = source(report.launch)
+        if first:
+            rank, host = first
+            return replace(report, spot=Spot(rank, report.node or host, name, report.spot.node_source))
+    return report
 
 
-def _marked_first(launch: LauncherTopology) -> _Spot | None:
+def _marked_first(launch: LauncherTopology) -> tuple[int, str | None] | None:
     """The failure that torchelastic's table calls the first, else the one that it dates first."""
-    failures = [failure for failure in launch.failures if failure.by_itself]
-    if not failures:
+    failures = filter(_BY_ITSELF, launch.failures)
+    # "~" sorts behind all times
+    first = min(failures, key=lambda failure: (not failure.first, failure.time or "~"), default=None)
+    return (first.rank, first.host) if first else None
+
+
+def _first_child(launch: LauncherTopology) -> tuple[int, str | None] | None:
+    """The first child that the job's only agent saw fail, where it prints no table."""
+    if launch.failures:
         return None
-    first = min(failures, key=lambda failure: (not failure.first, failure.time or "~"))  # "~" sorts behind all times
-    return first.rank, first.host or None
+    if not launch.children:
+        return None
+    return launch.children[0], None
 
 
-def _first_child(launch: LauncherTopology) -> _Spot | None:
-    return (launch.children[0], None) if launch.children and not launch.failures else None
-
-
-def _first_task(launch: LauncherTopology) -> _Spot | None:
+def _first_task(launch: LauncherTopology) -> tuple[int, str | None] | None:
     """The first report of ended tasks, where it is about a single one, and tasks are ranks."""
-    report = next((report for report in launch.exits if report.failed and report.ranks), None)
-    if report is None or launch.agents or len(report.ranks) > 1:
+    if launch.agents:
         return None
-    return report.ranks[0], report.node or None
+    for report in launch.exits:
+        if not report.failed:
+            continue
+        if report.ranks:
+            if len(report.ranks) == 1:
+                return (report.ranks[0], report.node)
+            return None
+    return None
+
+
+_FIRST_FAILURES: Mapping[str, Callable[[LauncherTopology], tuple[int, str | None] | None]] = {
+    "first in torchelastic's table": _marked_first,
+    "first child of the agent": _first_child,
+    "first ended task": _first_task,
+}
+"""torchelastic's own mark counts before the first task that srun reports."""
 
 
 def _task_on(launch: LauncherTopology, node: str, rank: int | None) -> int | None:
+    """The rank of the task that failed on a node. rank: as the line names it."""
     if launch.agents:
-        failures = [failure for failure in launch.failures if failure.host == node and failure.by_itself]
-        return failures[0].rank if failures else None
+        failures = filter(_BY_ITSELF, launch.failures)
+        return next((failure.rank for failure in failures if failure.host == node), None)
     if rank is not None:
         return rank
-    exits = [report for report in launch.exits if report.node == node and report.failed and len(report.ranks) == 1]
-    exits.sort(key=lambda report: report.signal is None)
-    return exits[0].ranks[0] if exits else None
+    exits = [report for report in launch.exits if (report.node, report.failed, len(report.ranks)) == (node, True, 1)]
+    first = min(exits, key=lambda report: report.signal is None, default=None)
+    return first.ranks[0] if first else None
 
 
 def _listed(evidence: Evidence) -> frozenset[str]:
-    texts = (line.body for line in evidence.lines if "=" in line.body or ":" in line.body)
-    return frozenset(node for text in texts for node in node_lists.listed_nodes(text))
+    """The nodes of all lists of nodes."""
+    listed = set[str]()
+    for line in evidence.lines:
+        if "=" in line.body or ":" in line.body:
+            listed.update(node_lists.listed_nodes(line.body))
+    return frozenset(listed)
 
 
 def is_address(name: str) -> bool:
@@ -414,10 +614,6 @@ def _rank_in(line: Line) -> int | None:
     return next(map(int, mentions.named(Tells.RANK, line.text)), None)
 
 
-def _speaker(line: Line) -> tuple[Stream, int, int, str]:
-    return line.stream, line.rank, line.task, line.node
-
-
 def _end_of_message(lines: Sequence[Line], at: int) -> int:
     """A logger's line is no part of a message that no logger wrote: it may be of any rank."""
     end = min(at + _MESSAGE, len(lines))
@@ -426,39 +622,29 @@ def _end_of_message(lines: Sequence[Line], at: int) -> int:
     return next((index for index in range(at + 1, end) if _RECORD.match(lines[index].body)), end)
 
 
-def _raised_next(lines: Sequence[Line], at: int) -> int | None:
-    """The rank whose traceback follows at once on a line without any prefix: what a process writes past Python's own
-    hooks has none."""
-    line = lines[at]
-    after = lines[at + 1] if at + 1 < len(lines) else line
-    if line.rank >= 0 or line.task >= 0 or line.body != line.text or after.rank < 0 or _OF_OTHERS.search(line.body):
-        return None
-    follows = (after.stream, after.number) == (line.stream, line.number + 1)
-    return after.rank if follows and after.body.startswith("Traceback (most recent call last)") else None
-
-
-def _copied_from(lines: Sequence[Line], at: int) -> int | None:
-    """The rank that a launcher names above the traceback it copies."""
-    for index in range(at, max(-1, at - _COPIED), -1):
-        if rank := next(mentions.named(Tells.COPIED, lines[index].body), ""):
-            return int(rank)
-    return None
-
-
 def _children(evidence: Evidence) -> tuple[int, ...]:
     """Local ranks that failed by themselves, if only one agent reports any: local ranks are the ranks then."""
-    matches = [(line.task, _FAILED_CHILD.search(line.body)) for line in evidence.lines]
-    children = [(task, child) for task, child in matches if child and child[1] != "-15"]
-    labels = {task for task, _ in children if task >= 0}
-    return tuple(int(child[2]) for _, child in children) if len(labels) <= 1 else ()
+    children, labels = list[int](), set[int]()
+    for line in evidence.lines:
+        child = _FAILED_CHILD.search(line.body)
+        if not child:
+            continue
+        if child[1] != "-15":
+            children.append(int(child[2]))
+            labels.add(line.task)
+    return tuple(children) if len(labels - {-1}) <= 1 else ()
 
 
 def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[ExitReport]) -> str | None:
-    names = {
-        *nodes.values(),
-        *(report.node for report in exits if report.node),
-        *(line.node for line in evidence.lines if line.node),
-    }
-    hosts = {match[1] for line in evidence.lines if (match := mentions.NCCL_HOST.search(line.text))}
-    names |= {host for host in hosts if not mentions.is_device(host)}
-    return names.pop() if len(names) == 1 and max(evidence.ranks, default=0) < _ONE_NODE else None
+    """The only node that is named, in a job that may fit on it."""
+    if max(evidence.ranks, default=0) >= _ONE_NODE:
+        return None
+    names = {*nodes.values(), *map(_NODE_OF, exits)}
+    for line in evidence.lines:
+        names.add(line.node)
+        match = mentions.NCCL_HOST.search(line.text)
+        if not match:
+            continue
+        if not mentions.is_device(match[1]):
+            names.add(match[1])
+    return only(names - {""})

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -63,7 +64,7 @@ class _Sample(NamedTuple):
 
 def stragglers(evidence: Evidence, nodes: Mapping[int, str]) -> tuple[Straggler, ...]:
     """Ranks that are slow in a job's own log, slowest first. nodes: rank -> node."""
-    return stragglers_in((line.body for line in evidence.lines if line.stream.from_job), nodes)
+    return stragglers_in(map(attrgetter("body"), evidence.job_lines), nodes)
 
 
 def stragglers_in(lines: Iterable[str], nodes: Mapping[int, str]) -> tuple[Straggler, ...]:
@@ -81,29 +82,49 @@ def stragglers_in(lines: Iterable[str], nodes: Mapping[int, str]) -> tuple[Strag
         hosts |= {sample.rank: sample.host for sample in samples if sample.host}
         for rank, slower in _slow(samples):
             times[rank] = max(slower, times.get(rank, 0.0))
-    ranked = sorted(times.items(), key=lambda pair: (-pair[1], pair[0]))
-    return tuple(Straggler(rank, nodes.get(rank) or hosts.get(rank, ""), round(slower, 1)) for rank, slower in ranked)
+    slow = []
+    for rank, slower in sorted(times.items(), key=lambda pair: (-pair[1], pair[0])):
+        slow.append(Straggler(rank, nodes.get(rank) or hosts.get(rank, ""), round(slower, 1)))
+    return tuple(slow)
 
 
 def _samples(lines: Iterable[str]) -> Iterator[_Sample]:
     for line in lines:
         if '"coll_perf"' in line:
-            if sample := _of_collective(line):
-                yield sample
+            sample = _of_collective(line)
         elif line.startswith("XPU_TIMER_"):
-            if match := _MATMUL.match(line):
-                labels = dict(_LABEL.findall(match[1]))
-                if labels.get("rank", "").isdecimal():
-                    series = ("matmul", *(labels.get(name, "") for name in ("operation", "dtype", "level")))
-                    yield _Sample(series, int(labels["rank"][:9]), None, float(match[2]))
-        elif match := _OWN_TIME.search(line):
-            yield _Sample(("own",), int(match["rank"][:9]), None, float(match["time"]))
+            sample = _of_matmul(line)
+        else:
+            sample = _of_own_time(line)
+        if sample:
+            yield sample
+
+
+def _of_own_time(line: str) -> _Sample | None:
+    match = _OWN_TIME.search(line)
+    if match:
+        return _Sample(("own",), int(match["rank"][:9]), None, float(match["time"]))
+    return None
+
+
+def _of_matmul(line: str) -> _Sample | None:
+    """One gauge of xpu_timer; None where it names no rank."""
+    match = _MATMUL.match(line)
+    labels = defaultdict(str, _LABEL.findall(match[1])) if match else {}
+    if not match:
+        return None
+    if not labels["rank"].isdecimal():
+        return None
+    series = ("matmul", labels["operation"], labels["dtype"], labels["level"])
+    return _Sample(series, int(labels["rank"][:9]), None, float(match[2]))
 
 
 def _of_collective(line: str) -> _Sample | None:
     """One record of NCCL Inspector; None where it is damaged."""
     start = line.find("{")
-    if len(line) > _JSON_MAX or start < 0:
+    if len(line) > _JSON_MAX:
+        return None
+    if start < 0:
         return None
     try:
         record: Any = orjson.loads(line[start:])
@@ -127,12 +148,18 @@ def _slow(samples: Iterable[_Sample]) -> Iterator[tuple[int, float]]:
     """Rank and how many times as long it takes."""
     ratios: dict[int, list[float]] = defaultdict(list)
     for values, waits in _rounds(samples):
-        middle = median(values.values()) if len(values) >= _RANKS else 0.0
-        for rank, value in values.items() if middle > 0 else ():
+        middle = median(values.values())
+        if len(values) < _RANKS:
+            continue
+        if middle <= 0:
+            continue
+        for rank, value in values.items():
             ratios[rank].append(_times_slower(value, middle, waits=waits))
     for rank, slower in ratios.items():
         recent = slower[-_WINDOW:]
-        if len(recent) >= _ROUNDS and sum(ratio > _TIMES for ratio in recent) >= _MOST * len(recent):
+        if len(recent) < _ROUNDS:
+            continue
+        if sum(ratio > _TIMES for ratio in recent) >= _MOST * len(recent):
             yield rank, median(recent)
 
 
@@ -140,7 +167,9 @@ def _times_slower(value: float, middle: float, *, waits: bool) -> float:
     """How many times as long as the median rank a rank takes; of a collective the slow one waits least."""
     if not waits:
         return value / middle
-    return middle / max(value, 1.0) if middle - value >= _WAITED else 1.0
+    if middle - value >= _WAITED:
+        return middle / max(value, 1.0)
+    return 1.0
 
 
 def _rounds(samples: Iterable[_Sample]) -> list[tuple[dict[int, float], bool]]:
@@ -154,4 +183,4 @@ def _rounds(samples: Iterable[_Sample]) -> list[tuple[dict[int, float], bool]]:
         for back, sample in enumerate(own, -len(own)):
             number = back if sample.round is None else sample.round
             rounds.setdefault(number, ({}, sample.waits))[0][rank] = sample.value
-    return [rounds[number] for number in sorted(rounds)]
+    return list(map(rounds.__getitem__, sorted(rounds)))

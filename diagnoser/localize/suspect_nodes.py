@@ -17,8 +17,12 @@ _MARGIN = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Blamed:
-    """What the root says. kind: the rule's blame (self, peer, none, all). node, rank: None when not shown."""
+class RootBlame:
+    """Whom the root speaks of.
+
+    kind: the rule's blame (self, peer, none, all).
+    node, rank: None when not shown.
+    """
 
     kind: str
     rank: int | None
@@ -29,7 +33,7 @@ class Blamed:
 def suspects(
     evidence: Evidence,
     ranks: Mapping[int, str],
-    root: Blamed,
+    root: RootBlame,
     absent: Sequence[str | None] = (),
     alike: Collection[int] = (),
 ) -> tuple[Suspect, ...]:
@@ -37,16 +41,16 @@ def suspects(
 
     A connection that closed names nobody where something shared is at fault.
 
-    absent: nodes of the ranks that the others waited for, None where not known. alike: ranks that fail in the same way
-        as the root.
+    absent: nodes of the ranks that the others waited for, None where not known.
+    alike: ranks that fail in the same way as the root.
     """
     by_node: dict[str, Suspect] = {}
     if root.kind == "self" and not _shared(alike, ranks):
         _add(by_node, root.node, _DIRECT, root.why)
-        _add(by_node, ranks.get(root.rank) if root.rank is not None else None, _BY_RANK, root.why)
+        _add(by_node, ranks.get(-1 if root.rank is None else root.rank), _BY_RANK, root.why)
     for node in absent:
         _add(by_node, node, _ABSENT / len(set(absent)), "the others waited for a rank of this node")
-    if root.kind == "peer" or (not by_node and root.kind != "all"):
+    if root.kind == "peer" or not (by_node or root.kind == "all"):
         node, why = _closed_peer(evidence)
         _add(by_node, node, _PEER, why)
     return tuple(sorted(by_node.values(), key=lambda suspect: (-suspect.score, suspect.node)))
@@ -63,25 +67,31 @@ def named(suspects: Sequence[Suspect]) -> bool:
     """Whether the first one stands out enough to act on."""
     if not suspects:
         return False
-    second = suspects[1].score if len(suspects) > 1 else 0.0
-    return suspects[0].score - second >= _MARGIN
+    if len(suspects) == 1:
+        return suspects[0].score >= _MARGIN
+    return suspects[0].score - suspects[1].score >= _MARGIN
 
 
 def _shared(alike: Collection[int], ranks: Mapping[int, str]) -> bool:
     """The same failure on several nodes, and on most of the job's: something shared is at fault, not a node."""
-    nodes = {ranks[rank] for rank in alike if rank in ranks}
-    return len(nodes) > 1 and len(nodes) * 2 > len(set(ranks.values()))
+    nodes = set(filter(None, map(ranks.get, alike)))
+    if len(nodes) <= 1:
+        return False
+    return len(nodes) * 2 > len(set(ranks.values()))
 
 
 def _add(by_node: dict[str, Suspect], node: str | None, score: float, why: str) -> None:
-    if node and (node not in by_node or by_node[node].score < score):
+    if not node:
+        return
+    if node not in by_node or by_node[node].score < score:
         by_node[node] = Suspect(node, round(score, 2), why)
 
 
 def _closed_peer(evidence: Evidence) -> tuple[str | None, str]:
     """The first connection that broke names the culprit's node in 60 of 64 injected multi-node runs."""
     for line in evidence.lines:
-        if match := _CLOSED.search(line.body):
+        match = _CLOSED.search(line.body)
+        if match:
             node = addresses(evidence).get(match["ip"])
             return node, f"the first connection that closed was to {match['ip']}"
     return None, ""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from itertools import chain
 from typing import TypeVar
 
 from diagnoser.model.lines import Stream
@@ -54,9 +55,24 @@ class Line:
     continues: bool = False
 
     @property
+    def known_rank(self) -> int | None:
+        """The rank, None where it is unknown."""
+        return self.rank if self.rank >= 0 else None
+
+    @property
     def is_dated(self) -> bool:
         """Whether ``time`` is when the line was printed."""
         return self.time > 0 and not self.arrived
+
+    @property
+    def voice(self) -> tuple[Stream, int]:
+        """The stream and rank: alike for what one process prints, as far as the log tells."""
+        return self.stream, self.rank
+
+    @property
+    def speaker(self) -> tuple[Stream, int, int, str]:
+        """The voice with all that prefixes tell: also the task and the node."""
+        return self.stream, self.rank, self.task, self.node
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +91,11 @@ class Traceback:
     message: str
     raised: int
     cause: int = -1
+
+    @property
+    def start(self) -> int:
+        """Index of the first line."""
+        return self.lines[0] if self.lines else self.raised
 
 
 class StackKind(StrEnum):
@@ -271,7 +292,7 @@ class Compression:
 class Evidence:
     """All that later stages see of a log.
 
-    lines: in order of time (corrected), then stream, then number. ends: the last line number of each stream.
+    lines: in order of time (corrected), then stream, then number.
     rank_nodes: rank -> node as the log itself shows it, all launches together. placements: the lines that say so.
     exits: what launchers report about ended processes, in order; filled in when the rules read the log.
     """
@@ -288,6 +309,39 @@ class Evidence:
     placements: tuple[Placement, ...] = ()
     stacks: tuple[Stack, ...] = ()
     exits: tuple[ExitReport, ...] = ()
+
+    @property
+    def job_lines(self) -> list[Line]:
+        """The lines that the job itself printed."""
+        return [line for line in self.lines if line.stream.from_job]
+
+    @property
+    def newest_time(self) -> float:
+        """The newest time of a line; 0.0 without any."""
+        return max((line.time for line in self.lines), default=0.0)
+
+    @property
+    def steps(self) -> tuple[Progress, ...]:
+        """The points of the progress series that count a step."""
+        return tuple(point for point in self.progress if point.step is not None)
+
+    @property
+    def traceback_lines(self) -> frozenset[int]:
+        """Indices of the lines of tracebacks."""
+        return frozenset(chain.from_iterable(trace.lines for trace in self.tracebacks))
+
+    @property
+    def last_numbers(self) -> dict[Stream, int]:
+        """The number of the last line that is kept of each stream."""
+        last: dict[Stream, int] = {}
+        for line in self.lines:
+            last[line.stream] = max(last.get(line.stream, 0), line.number)
+        return last
+
+
+def numbers_of(steps: Iterable[Progress]) -> set[int]:
+    """The numbers of the steps that these points count."""
+    return {point.step for point in steps if point.step is not None}
 
 
 def in_order(evidence: Evidence, lines: Sequence[Line]) -> Evidence:

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import re2
@@ -37,33 +38,45 @@ def _roomy() -> Any:
 
 
 class _Mask:
-    """One kind of secret."""
+    """One kind of secret. Its expressions are compiled when the first text is masked: all of them take 60 ms, which no
+    command that masks nothing shall wait for."""
 
     def __init__(self, known: SecretPattern) -> None:
-        self._kind = known.kind
-        self._search: Any = re2.compile(known.pattern, _roomy())
-        self._harmless: Any = re2.compile(known.harmless) if known.harmless else None
+        self._known = known
+
+    @cached_property
+    def _search(self) -> Any:
+        return re2.compile(self._known.pattern, _roomy())
+
+    @cached_property
+    def _harmless(self) -> Any:
+        return re2.compile(self._known.harmless) if self._known.harmless else None
 
     def __call__(self, text: str) -> str:
         return str(self._search.sub(self._masked, text))
 
     def _masked(self, match: Any) -> str:
         kept = (match[1] or "") if self._search.groups else ""
-        secret = match[0][len(kept) :]
-        opening = quote[0] if (quote := _OPENING.match(secret)) else ""
+        secret, opening = match[0][len(kept) :], ""
+        if quote := _OPENING.match(secret):
+            opening = quote[0]
         if self._harmless and self._harmless.fullmatch(secret[len(opening) :]):
             return str(match[0])
-        return f"{kept}{opening}<{self._kind}>"
+        return f"{kept}{opening}<{self._known.kind}>"
 
 
 class _Masks:
     """Several kinds of secrets. One search tells whether a text may hold any, and few do."""
 
     def __init__(self, known: Sequence[SecretPattern]) -> None:
+        self._known = known
+        self._masks = tuple(map(_Mask, known))
+
+    @cached_property
+    def _any(self) -> Any:
         options = _roomy()
         options.never_capture = True
-        self._any: Any = re2.compile("|".join(f"(?:{pattern.pattern})" for pattern in known), options)
-        self._masks = tuple(map(_Mask, known))
+        return re2.compile("|".join(f"(?:{pattern.pattern})" for pattern in self._known), options)
 
     def __call__(self, text: str) -> str:
         if self._any.search(text) is None:
@@ -96,7 +109,9 @@ class Redactor:
         masked = self._masks(self._of_this_site(readable) if readable != text else text)
         if self._addresses:
             masked = without_addresses(masked)
-        return text if masked == readable else masked
+        if masked == readable:
+            return text
+        return masked
 
     def _of_this_site(self, text: str) -> str:
         for pattern in self._extra:
@@ -129,15 +144,18 @@ def masked_entry(name: str, value: Any, redact: Redact) -> Any:
         return masked(value, redact)
     written = value.replace('"', "'").replace("\\", "/")  # nothing in it ends the quotes
     _, _, shown = redact(f'{name}="{written}"').partition('="')
-    return whole[0] if (whole := _WHOLE.match(shown)) and shown == f'{whole[0]}"' else redact(value)
+    whole = _WHOLE.match(shown)
+    if whole and shown == f'{whole[0]}"':
+        return whole[0]
+    return redact(value)
 
 
 def masked_lines(text: str, redact: Redact) -> str:
     """A text of many lines, each masked by itself: what ends one line and begins the next is no assignment."""
-    return "\n".join(map(redact, keyless(text.split("\n"))))
+    return "\n".join(map(redact, mask_key_blocks(text.split("\n"))))
 
 
-def keyless(lines: Iterable[str]) -> Iterator[str]:
+def mask_key_blocks(lines: Iterable[str]) -> Iterator[str]:
     """The lines with key blocks masked; a single line of a block may be too short to be recognised by itself."""
     inside = False
     for line in lines:

@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import yaml_loader
-from diagnoser.model.errors import RuleFaults
 from diagnoser.rules.schema import Maturity, Specificity
 
 LEARNED_PREFIX = "learned_"
@@ -40,15 +39,15 @@ class Calibration(BaseModel):
         """``confidence``, or less where the rule that decided was not measured."""
         if decided_by.startswith(f"rule:{LEARNED_PREFIX}"):
             return min(confidence, self.learned)
-        return min(confidence, self.sandbox) if maturity is Maturity.SANDBOX else confidence
+        if maturity is Maturity.SANDBOX:
+            return min(confidence, self.sandbox)
+        return confidence
 
 
 def load(path: str, text: str) -> Calibration:
     """Raises RuleFaults with every fault of the file."""
     table, faults = yaml_loader.read(path, text, Calibration)
-    if table is None:
-        raise RuleFaults(faults)
-    return table
+    return yaml_loader.sound(table, faults)
 
 
 def verdict_kind(decided_by: str, role: str, specificity: Specificity, rivals: int) -> str:
@@ -56,5 +55,7 @@ def verdict_kind(decided_by: str, role: str, specificity: Specificity, rivals: i
 
     rivals: open root candidates of another type.
     """
-    decider = "rule" if decided_by.startswith("rule:") else decided_by.partition(":")[2]
+    decider, _, name = decided_by.partition(":")
+    if decider != "rule":
+        decider = name
     return f"{decider}.{role}.{specificity.name.lower()}.{'contested' if rivals else 'alone'}"

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from itertools import filterfalse
 
-from diagnoser.model.taxonomy import Category, category_of
-from diagnoser.rules.candidates import Candidate
-from diagnoser.rules.schema import Role
+from diagnoser.rules.candidate import Candidate
 
 SAME_STORY = 40
 """Lines within which two candidates describe the same event."""
@@ -29,6 +28,9 @@ class RejectionReason(StrEnum):
     FINISHED = "the run completed nevertheless"
 
 
+Test = Callable[[Candidate], bool]
+
+
 class CandidateSet:
     """Candidates still in question, and those that were dismissed."""
 
@@ -36,19 +38,22 @@ class CandidateSet:
         self.open = list(candidates)
         self.dismissed: list[tuple[Candidate, RejectionReason]] = []
 
-    def dismiss(self, reason: RejectionReason, test: Callable[[Candidate], bool], *, keep_last: bool = False) -> None:
+    def dismiss(self, reason: RejectionReason, test: Test, *, keep_last: bool = False) -> None:
         """Dismiss the candidates that pass the test; with ``keep_last`` none when they are all that is left."""
-        dismissed = [c for c in self.open if test(c)]
+        dismissed = self.where(test)
         if keep_last and len(dismissed) == len(self.open):
             return
-        self.dismissed += [(c, reason) for c in dismissed]
-        self.open = [c for c in self.open if not test(c)]
+        self.dismissed += ((candidate, reason) for candidate in dismissed)
+        self.open = list(filterfalse(test, self.open))
 
+    def dismiss_before(self, line: int) -> None:
+        """Dismiss what belongs to an attempt that was over before a line."""
+        self.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda candidate: candidate.line < line)
 
-def is_end(candidate: Candidate) -> bool:
-    """The line says that the run is complete, or that it was ordered to stop."""
-    return category_of(candidate.type) is Category.NONE and candidate.role is Role.ROOT
+    def where(self, test: Test) -> list[Candidate]:
+        """The open candidates that pass the test."""
+        return list(filter(test, self.open))
 
-
-def is_fault(candidate: Candidate) -> bool:
-    return category_of(candidate.type) is not Category.NONE and candidate.role is Role.ROOT
+    def has(self, test: Test) -> bool:
+        """Whether some open candidate passes the test."""
+        return any(map(test, self.open))

@@ -8,12 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from operator import attrgetter
 
 from diagnoser.model import Evidence
-from diagnoser.model.taxonomy import Category, FailureType, category_of
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
-from diagnoser.rules.candidates import Candidate
-from diagnoser.rules.run_end import LEAVING, resolve_attempts, resolve_end
+from diagnoser.rules.run_end import RunTimeline, resolve_attempts, resolve_end, tells_of_lost_peer
 from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
@@ -36,7 +38,19 @@ class CausalResult:
 
     @property
     def symptoms(self) -> tuple[Candidate, ...]:
-        return tuple(other for other, why in self.rejected if why is RejectionReason.EXPLAINED)
+        return tuple(self.rejected_as(RejectionReason.EXPLAINED))
+
+    def rejected_as(self, *reasons: RejectionReason) -> list[Candidate]:
+        """The candidates that were rejected for one of these reasons."""
+        return [other for other, why in self.rejected if why in reasons]
+
+    @property
+    def rival_types(self) -> frozenset[FailureType]:
+        """Types of other roots, against which nothing speaks but their place or their words."""
+        if self.root is None:
+            return frozenset()
+        rivals = self.rejected_as(RejectionReason.LATER, RejectionReason.VAGUE)
+        return frozenset(rival.type for rival in rivals if rival.is_root) - {self.root.type}
 
 
 def decide(
@@ -47,81 +61,92 @@ def decide(
     *,
     diverged: bool = False,
 ) -> CausalResult:
-    """recovered: whether training went on after the candidate's line. begins: where later launches begin.
-    diverged: the loss series diverged and never came back.
-    """
-    candidate_set = CandidateSet(candidates)
-    candidate_set.dismiss(RejectionReason.BENIGN, lambda c: c.role is Role.BENIGN)
-    resolve_attempts(candidate_set, evidence)
-    candidate_set.dismiss(
-        RejectionReason.RECOVERED,
-        lambda c: category_of(c.type) is not Category.NONE and not c.precursor and recovered(c),
-    )
-    _dismiss_handled(candidate_set)
-    _dismiss_habits(candidate_set)
-    overridden = {decider for c in candidate_set.open for decider in c.overrides}
-    candidate_set.dismiss(RejectionReason.OVERRIDDEN, lambda c: c.by in overridden)
-    resolve_end(candidate_set, evidence, recovered, begins, diverged=diverged)
-    _settle_chains(candidate_set, evidence)
-    _dismiss_kill_on_bad_exit(candidate_set)
-    candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.role is Role.TEARDOWN, keep_last=True)
-    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER and not c.exit, keep_last=True)
-    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER, keep_last=True)
-    _settle_causes(candidate_set)
+    """Dismiss candidates step by step, and choose the root among those that are left. See ``RunTimeline``."""
+    candidate_set, run = CandidateSet(candidates), RunTimeline(evidence, recovered, begins, diverged=diverged)
+    for step in _STEPS:
+        step(candidate_set, run)
     return _choose_root(candidate_set, evidence)
 
 
-def _dismiss_handled(candidate_set: CandidateSet) -> None:
+_Step = Callable[[CandidateSet, RunTimeline], None]
+"""Dismisses the candidates that one reason speaks against."""
+
+
+def _dismiss_benign(candidate_set: CandidateSet, _: RunTimeline) -> None:
+    candidate_set.dismiss(RejectionReason.BENIGN, lambda c: c.role is Role.BENIGN)
+
+
+def _dismiss_of_earlier_launches(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    resolve_attempts(candidate_set, run.evidence)
+
+
+def _dismiss_recovered(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    candidate_set.dismiss(RejectionReason.RECOVERED, run.survived)
+
+
+def _dismiss_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """An error that the program logged, saying how it goes on, is not why it fails of something else later."""
-    later = [c for c in candidate_set.open if c.role is Role.ROOT and not c.logged]
-    handled = [c for c in candidate_set.open if c.goes_on and _fails_otherwise(c, later)]
+    handled = candidate_set.where(lambda c: _is_handled(c, candidate_set.open))
     if not handled:
         return
-    types, last = {c.type for c in handled}, max(c.line for c in handled)
-    candidate_set.dismiss(
-        RejectionReason.RECOVERED,
-        lambda c: c in handled or (c.type in types and _is_detail(c, last)),
-    )
+    types, last = set(map(attrgetter("type"), handled)), handled[-1].line + _DETAILS
+    details = candidate_set.where(lambda c: c.role is Role.SYMPTOM and c.type in types and c.line <= last)
+    candidate_set.dismiss(RejectionReason.RECOVERED, [*handled, *details].__contains__)
 
 
-def _is_detail(candidate: Candidate, last: int) -> bool:
-    """Whether the line may be one of the details of an error that was logged at ``last``, or earlier."""
-    return candidate.role is Role.SYMPTOM and candidate.line <= last + _DETAILS
+def _is_handled(candidate: Candidate, others: Sequence[Candidate]) -> bool:
+    """Whether the program logged the error, says how it goes on, and fails of something else later."""
+    if not candidate.goes_on:
+        return False
+    later = (other for other in others if other.line > candidate.line)
+    return any(other.is_root and not other.logged and other.type is not candidate.type for other in later)
 
 
-def _fails_otherwise(candidate: Candidate, later: Sequence[Candidate]) -> bool:
-    return any(other.line > candidate.line and other.type is not candidate.type for other in later)
-
-
-def _dismiss_habits(candidate_set: CandidateSet) -> None:
+def _dismiss_recurring_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """A run that has survived an exception again and again handles it: when no other candidate is left, the last of
     them is no failure either."""
-    survived = Counter(_key(c) for c, why in candidate_set.dismissed if why is RejectionReason.RECOVERED)
-    if all(c.specificity <= Specificity.CLASS and survived[_key(c)] >= _HABIT for c in candidate_set.open):
-        candidate_set.dismiss(RejectionReason.RECOVERED, lambda _: True)
+    survived = Counter[tuple[str, FailureType, Role]]()
+    for candidate, why in candidate_set.dismissed:
+        if why is RejectionReason.RECOVERED:
+            survived[_kind(candidate)] += 1
+    if candidate_set.has(lambda c: survived[_kind(c)] < _HABIT or not c.is_vague):
+        return
+    candidate_set.dismiss(RejectionReason.RECOVERED, lambda _: True)
 
 
-def _key(candidate: Candidate) -> tuple[str, FailureType, Role]:
+def _kind(candidate: Candidate) -> tuple[str, FailureType, Role]:
     return candidate.by, candidate.type, candidate.role
 
 
-def _settle_chains(candidate_set: CandidateSet, evidence: Evidence) -> None:
+def _dismiss_overridden(candidate_set: CandidateSet, _: RunTimeline) -> None:
+    overridden = frozenset[str]().union(*map(attrgetter("overrides"), candidate_set.open))
+    candidate_set.dismiss(RejectionReason.OVERRIDDEN, lambda c: c.by in overridden)
+
+
+def _resolve_chains(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
-    for chain in _chains(evidence):
-        links = sorted((c for c in candidate_set.open if c.trace in chain), key=lambda c: chain.index(c.trace))
-        if len(links) > 1:
-            pairs = zip(links, [*links[1:], None], strict=True)
-            original = [c for c, later in pairs if not (later and _is_translated(c, later, evidence))]
-            teller = _most_telling(original)
-            candidate_set.dismiss(RejectionReason.CHAINED, lambda c, m=links, t=teller: c in m and c is not t)  # type: ignore[misc]
+    by_trace = {candidate.trace: candidate for candidate in candidate_set.open}
+    for chain in _chains(run.evidence):
+        links = list(filter(None, map(by_trace.get, chain)))
+        if len(links) < 2:
+            continue
+        original = [link for link, later in pairwise(links) if not _is_translated(link, later, run.evidence)]
+        links.remove(_most_informative([*original, links[-1]]))
+        candidate_set.dismiss(RejectionReason.CHAINED, links.__contains__)
 
 
 def _is_translated(candidate: Candidate, later: Candidate, evidence: Evidence) -> bool:
     """Whether a library caught its own exception and raised another in its place: only the second is for users."""
-    innermost = ["".join(evidence.tracebacks[c.trace].frames[-1:]) for c in (candidate, later)]
-    files = [match[1] if (match := _LIBRARY_FILE.match(frame)) else "" for frame in innermost]
-    vague = candidate.specificity <= Specificity.CLASS and candidate.type is not later.type
-    return vague and files[0] == files[1] != ""
+    if candidate.type is later.type or not candidate.is_vague:
+        return False
+    file = _library_file(candidate, evidence)
+    return file == _library_file(later, evidence) != ""
+
+
+def _library_file(candidate: Candidate, evidence: Evidence) -> str:
+    """The file of the innermost frame, if it is one of an installed library."""
+    match = _LIBRARY_FILE.match("".join(evidence.tracebacks[candidate.trace].frames[-1:]))
+    return match[1] if match else ""
 
 
 def _chains(evidence: Evidence) -> list[list[int]]:
@@ -138,99 +163,140 @@ def _chains(evidence: Evidence) -> list[list[int]]:
     return chains
 
 
-def _most_telling(members: list[Candidate]) -> Candidate:
+def _most_informative(members: list[Candidate]) -> Candidate:
     """The member that names the cause. ``members``: first cause first, last raised last.
 
     A rule that knows its message wins. The same type all along (an HTTP stack): the last, which names the service.
     Else the first that says something; an exception that code raises and handles on purpose (KeyError while filling a
     cache) and a mere carrier (a refused connection under a storage client) rank behind it.
     """
-    by_rule = [c for c in members if c.by.startswith("rule:") and c.specificity > Specificity.CLASS]
-    roots = [c for c in by_rule if c.role is Role.ROOT] or [c for c in members if c.role is Role.ROOT]
-    roots = roots or members
-    best = max(map(_telling, roots))
-    roots = [c for c in roots if _telling(c) == best]
-    return roots[-1] if len({c.type for c in roots}) == 1 else roots[0]
+    roots = list(filter(attrgetter("is_root"), members))
+    known = list(filter(_knows_message, roots)) or roots or members
+    best = max(map(_informativeness, known))
+    known = [c for c in known if _informativeness(c) == best]
+    return known[-1] if len(set(map(attrgetter("type"), known))) == 1 else known[0]
 
 
-def _telling(candidate: Candidate) -> tuple[int, int]:
+def _knows_message(candidate: Candidate) -> bool:
+    return candidate.is_by_rule and not candidate.is_vague
+
+
+def _informativeness(candidate: Candidate) -> tuple[int, int]:
     """How much an exception of a chain says: by kind of class, then by the exactness of its rule."""
-    if candidate.control_flow and candidate.type is FailureType.FILE_NOT_FOUND_ERROR:
+    if (candidate.control_flow, candidate.type) == (True, FailureType.FILE_NOT_FOUND_ERROR):
         return 0, 0  # a folder was missing and should be made: what then failed is the cause
-    if candidate.specificity > Specificity.CLASS and candidate.by.startswith("rule:"):
+    if _knows_message(candidate):
         return (1 if candidate.type is FailureType.CONNECTION_ERROR else 2), candidate.specificity
     if candidate.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):
         return 0, 0
     return (1 if candidate.control_flow else 2), 0
 
 
-def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet) -> None:
+def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """A launcher that stops the other ranks because one has failed cancels nothing: the failed one is the reason."""
-    failed = [c.line for c in candidate_set.open if c.exit]
+    failed = candidate_set.where(lambda c: c.exit)
     if failed:
-        candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: _is_ordered_end(c) and c.line > failed[0])
+        candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.is_ordered_end and c.line > failed[0].line)
 
 
-def _settle_causes(candidate_set: CandidateSet) -> None:
+def _dismiss_teardown(candidate_set: CandidateSet, _: RunTimeline) -> None:
+    candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.role is Role.TEARDOWN, keep_last=True)
+
+
+def _dismiss_wrappers(candidate_set: CandidateSet, _: RunTimeline) -> None:
+    """Those that report no end of a process first: a report says more."""
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER and not c.exit, keep_last=True)
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.role is Role.WRAPPER, keep_last=True)
+
+
+def _dismiss_of_handlers(candidate_set: CandidateSet, _: RunTimeline) -> None:
+    """Where nothing failed but the code that handles an interrupt, the interrupt is how the run ended."""
+    ends = candidate_set.where(lambda c: c.is_ordered_end)
+    rest = candidate_set.where(lambda c: not c.is_ordered_end)
+    if all(_is_of_handler(c, ends) for c in rest):
+        candidate_set.dismiss(RejectionReason.EXPLAINED, rest.__contains__)
+
+
+def _is_of_handler(candidate: Candidate, ends: Sequence[Candidate]) -> bool:
+    return any(_covers(end, candidate) for end in ends if end.line < candidate.line)
+
+
+def _dismiss_ordered_ends(candidate_set: CandidateSet, _: RunTimeline) -> None:
+    candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.is_ordered_end, keep_last=True)
+
+
+def _dismiss_explained(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """Roots explain symptoms; a root also explains the types it lists, a symptom only those after it."""
-    _dismiss_of_handlers(candidate_set)
-    candidate_set.dismiss(RejectionReason.TEARDOWN, _is_ordered_end, keep_last=True)
-    if any(c.role is Role.ROOT for c in candidate_set.open):
+    if candidate_set.has(lambda c: c.is_root):
         candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.role is Role.SYMPTOM)
     causes = list(candidate_set.open)
-    candidate_set.dismiss(
-        RejectionReason.EXPLAINED, lambda c: any(_explains(other, c) for other in causes), keep_last=True
-    )
+    candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: _is_explained(c, causes), keep_last=True)
 
 
-def _dismiss_of_handlers(candidate_set: CandidateSet) -> None:
-    """Where nothing failed but the code that handles an interrupt, the interrupt is how the run ended."""
-    ends = [c for c in candidate_set.open if _is_ordered_end(c)]
-    rest = [c for c in candidate_set.open if c not in ends]
-    if all(any(end.line < c.line and _covers(end, c) for end in ends) for c in rest):
-        candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c in rest)
+def _is_explained(candidate: Candidate, causes: Sequence[Candidate]) -> bool:
+    return any(_explains(cause, candidate) for cause in causes)
 
 
-def _is_ordered_end(candidate: Candidate) -> bool:
-    """A signal or a cancelled step: seen when somebody stops a job, and when it fails for another reason."""
-    return candidate.role is Role.SYMPTOM and _is_none(candidate)
-
-
-def _is_none(candidate: Candidate) -> bool:
-    return category_of(candidate.type) is Category.NONE
+_STEPS: tuple[_Step, ...] = (
+    _dismiss_benign,
+    _dismiss_of_earlier_launches,
+    _dismiss_recovered,
+    _dismiss_handled,
+    _dismiss_recurring_handled,
+    _dismiss_overridden,
+    resolve_end,
+    _resolve_chains,
+    _dismiss_kill_on_bad_exit,
+    _dismiss_teardown,
+    _dismiss_wrappers,
+    _dismiss_of_handlers,
+    _dismiss_ordered_ends,
+    _dismiss_explained,
+)
 
 
 def _explains(cause: Candidate, other: Candidate) -> bool:
-    if cause is other or cause.type is other.type or not _covers(cause, other) or _is_of_peer(other, cause):
+    if cause.type is other.type:
         return False
-    lost = _lost_peer(cause, other)
-    if cause.role is not Role.ROOT and other.line < cause.line and not lost:
+    if not _covers(cause, other):
         return False
-    first = (cause.line, -cause.specificity) < (other.line, -other.specificity)
-    return first or not _covers(other, cause) or _is_of_peer(cause, other)
+    if _is_of_peer(other, cause):
+        return False
+    if other.line < cause.line and not cause.is_root and not _lost_peer(cause, other):
+        return False
+    if (cause.line, -cause.specificity) < (other.line, -other.specificity):
+        return True
+    if not _covers(other, cause):
+        return True
+    return _is_of_peer(cause, other)
 
 
 def _lost_peer(cause: Candidate, other: Candidate) -> bool:
     """Peers complain about a dead process before its launcher reports it."""
-    near = other.blame is Blame.PEER and cause.line - other.line <= _REPORTED
-    return (cause.blame is Blame.SELF and near) or _is_of_peer(cause, other)
+    if _is_of_peer(cause, other):
+        return True
+    if (cause.blame, other.blame) != (Blame.SELF, Blame.PEER):
+        return False
+    return cause.line - other.line <= _REPORTED
 
 
 def _is_of_peer(cause: Candidate, other: Candidate) -> bool:
     """Whether ``cause`` is the report of a process's end, which may come when all are stopped, and ``other`` tells of
     the connection to that process, which broke at once."""
-    return cause.exit and cause.role is not Role.WRAPPER and other.role is Role.SYMPTOM and other.type in LEAVING
+    if cause.role is Role.WRAPPER or not cause.exit:
+        return False
+    return tells_of_lost_peer(other)
 
 
 def _covers(cause: Candidate, other: Candidate) -> bool:
-    return "all" in cause.explains or other.type in cause.explains
+    return not cause.explains.isdisjoint(("all", other.type))
 
 
 def _choose_root(candidate_set: CandidateSet, evidence: Evidence) -> CausalResult:
     if not candidate_set.open:
         return CausalResult(None, tuple(candidate_set.dismissed))
     first = candidate_set.open[0]
-    nearby = [c for c in candidate_set.open if _same_story(first, c, evidence)]
+    nearby = [c for c in candidate_set.open if _same_failure_window(first, c, evidence)]
     root = _most_exact(nearby)
     for candidate in candidate_set.open:
         if candidate is not root:
@@ -244,8 +310,11 @@ def _most_exact(nearby: Sequence[Candidate]) -> Candidate:
     root = max(nearby, key=_exactness)
     if root.raised:
         return root
-    same_type = [c for c in nearby if c.type is root.type and c.specificity >= root.specificity - _AS_EXACT]
-    raised = [c for c in same_type if c.raised and c.specificity > Specificity.CLASS and not _is_none(c)]
+    if root.names_no_failure:
+        return root
+    least = max(root.specificity - _AS_EXACT, Specificity.FAMILY)
+    same_type = filter(lambda c: c.type is root.type, nearby)
+    raised = [c for c in same_type if c.raised and c.specificity >= least]
     return max(raised, key=_exactness, default=root)
 
 
@@ -255,17 +324,19 @@ def _exactness(candidate: Candidate) -> tuple[int, int]:
 
 def _with_rank_of_repetition(root: Candidate, nearby: Sequence[Candidate]) -> Candidate:
     """A library prints its line without a rank, and the one rank that fails of it repeats it in its exception."""
-    ranks = {c.rank for c in nearby if c.by == root.by and c.rank is not None}
-    return replace(root, rank=ranks.pop()) if root.rank is None and len(ranks) == 1 else root
+    if root.rank is not None:
+        return root
+    ranks = {c.rank for c in nearby if c.by == root.by} - {None}
+    return replace(root, rank=ranks.pop()) if len(ranks) == 1 else root
 
 
-def _same_story(first: Candidate, other: Candidate, evidence: Evidence) -> bool:
+def _same_failure_window(first: Candidate, other: Candidate, evidence: Evidence) -> bool:
     here, there = evidence.lines[first.line], evidence.lines[other.line]
-    return (
-        here.stream == there.stream
-        and (first.rank is None or other.rank is None or first.rank == other.rank)
-        and abs(there.number - here.number) <= SAME_STORY
-    )
+    if here.stream != there.stream:
+        return False
+    if abs(there.number - here.number) > SAME_STORY:
+        return False
+    return first.rank == other.rank or None in (first.rank, other.rank)
 
 
 def _why_later(root: Candidate, other: Candidate) -> RejectionReason:

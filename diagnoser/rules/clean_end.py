@@ -8,18 +8,25 @@ trained. A bare ``done`` may come from the script around it, which prints it aft
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Literal
 
 from diagnoser.model import Evidence, Line, Progress, Stream, expressions, yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.errors import Fault
+from diagnoser.model.evidence import numbers_of
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.logged_errors import is_logged
-from diagnoser.rules.schema import PatternText, Specificity, not_re2
+from diagnoser.rules.schema import (
+    PatternRow,
+    PatternText,
+    Specificity,
+    example_mistakes,
+    located_faults,
+    row_mistakes,
+)
 
 _LONGEST = 1024
 """Characters of a line that are read."""
@@ -50,33 +57,35 @@ _STATED = re.compile(
 """How many steps the run is to make, as its configuration says."""
 
 
-class _Examples(StrictModel):
-    match: Annotated[tuple[PatternText, ...], Field(min_length=1)]
-    no_match: Annotated[tuple[PatternText, ...], Field(min_length=1)]
-
-
-class _Statements(StrictModel):
-    patterns: Annotated[tuple[PatternText, ...], Field(min_length=1)]
-    examples: _Examples
-
-
 class _EndRows(StrictModel):
     """The file: see the comments at its top."""
 
     version: Literal[1]
     head: PatternText
-    run: _Statements
-    closing: _Statements
-    part: _Statements
+    run: PatternRow
+    closing: PatternRow
+    part: PatternRow
+
+    @property
+    def rows(self) -> dict[str, PatternRow]:
+        return {"run": self.run, "closing": self.closing, "part": self.part}
+
+    def expanded(self, patterns: Iterable[str]) -> Iterator[str]:
+        return (text.replace("{head}", self.head) for text in patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanEnd:
-    """Where a log says that its run ended well. line: index into ``Evidence.lines``."""
+    """Where a log says that its run ended well.
+
+    line: index into ``Evidence.lines``.
+    source: name of the source that found it.
+    """
 
     line: int
     why: str
     specificity: Specificity
+    source: str = ""
 
 
 class EndTable:
@@ -84,14 +93,20 @@ class EndTable:
 
     def __init__(self, table: _EndRows) -> None:
         self._table = table
-        self._run, self._closing, self._part = (
-            expressions.search_set((_pattern(table, text) for text in part.patterns), _OPTIONS)
-            for part in (table.run, table.closing, table.part)
-        )
+        self._run = expressions.search_set(table.expanded(table.run.patterns), _OPTIONS)
+        self._closing = expressions.search_set(table.expanded(table.closing.patterns), _OPTIONS)
+        self._part = expressions.search_set(table.expanded(table.part.patterns), _OPTIONS)
 
     def says_end(self, body: str, *, closing: bool) -> bool:
-        """Whether the line says that the run is over. closing: it stands where words count that do not say what is."""
-        return self.says_run(body) or (closing and self.says_closing(body))
+        """Whether the line says that the run is over.
+
+        closing: the line stands where words count that do not say what is over.
+        """
+        if self.says_run(body):
+            return True
+        if not closing:
+            return False
+        return self.says_closing(body)
 
     def says_run(self, body: str) -> bool:
         """Whether the line says that the run is over, and not in failure."""
@@ -101,69 +116,112 @@ class EndTable:
         """Whether the line closes something that it does not name."""
         return self._says(self._closing, body)
 
+    def says_part(self, body: str) -> bool:
+        """Whether the line speaks of a part of the run only."""
+        return bool(self._part.Match(message(body)))
+
     def _says(self, patterns: Any, body: str) -> bool:
-        text = message(body)
-        return bool(patterns.Match(text)) and not self._part.Match(text)
+        if not bool(patterns.Match(message(body))):
+            return False
+        return not self.says_part(body)
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
-        messages = []
-        for name, says in (("run", self.says_run), ("closing", self.says_closing), ("part", self._is_part)):
-            examples = getattr(self._table, name).examples
-            messages += [f"{name}.match: {text!r} is not one" for text in examples.match if not says(text)]
-            messages += [f"{name}.no_match: {text!r} is one" for text in examples.no_match if says(text)]
-        return [Fault(path, 0, what) for what in messages]
-
-    def _is_part(self, body: str) -> bool:
-        return bool(self._part.Match(message(body)))
+        readers = {"run": self.says_run, "closing": self.says_closing, "part": self.says_part}
+        faults = []
+        for name, row in self._table.rows.items():
+            for kind, text in example_mistakes(row.examples, readers[name]):
+                is_not = {"match": "is not", "no_match": "is"}[kind]
+                faults.append(Fault(path, 0, f"{name}.{kind}: {text!r} {is_not} one"))
+        return faults
 
 
-def load(path: str, text: str) -> EndTable:
-    """Raises RuleFaults with every fault of the file."""
+def load(path: str, text: str, *, tested: bool = False) -> EndTable:
+    """Raises RuleFaults with every fault of the file. tested: its patterns are known to be of RE2."""
     table, faults = yaml_loader.read(path, text, _EndRows)
-    for name in ("run", "closing", "part") if table is not None else ():
-        line = yaml_loader.locate(text, name)
-        patterns = getattr(table, name).patterns
-        faults += [Fault(path, line, why) for regex in patterns if (why := not_re2(_pattern(table, regex)))]
-    if table is None or faults:
-        raise RuleFaults(faults)
-    return EndTable(table)
+    if table and not tested:
+        for name, row in table.rows.items():
+            faults += located_faults(path, text, row_mistakes((name,), table.expanded(row.patterns)))
+    return EndTable(yaml_loader.sound(table, faults))
 
 
 def message(body: str) -> str:
     """What a line says: the text of a JSON record, else the line."""
     record = _MESSAGE.search(body[: 4 * _LONGEST]) if _is_record(body) else None
-    return (record[1].removesuffix("\\n") if record else body)[:_LONGEST]
+    if record:
+        body = record[1].removesuffix("\\n")
+    return body[:_LONGEST]
 
 
-def find(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) -> CleanEnd | None:
+@dataclass(frozen=True)
+class _Log:
+    """A log that may end well.
+
+    advanced: whether any step was made after a line.
+    steps: the points of the progress series that count a step.
+    """
+
+    evidence: Evidence
+    table: EndTable
+    advanced: Callable[[Line], bool]
+    steps: Sequence[Progress]
+
+    @cached_property
+    def trained(self) -> bool:
+        """Whether the log is one of training: some rank counts more than one step."""
+        return max(Counter(map(attrgetter("rank"), self.steps)).values(), default=0) > _TRAINED
+
+    @cached_property
+    def done(self) -> frozenset[int]:
+        """The newest steps that were made."""
+        return frozenset(numbers_of(self.steps[-64:]))
+
+
+_Source = Callable[[_Log], CleanEnd | None]
+
+
+def find_clean_end(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) -> CleanEnd | None:
     """The last line that shows that the run ended well; None where the log just stops.
 
     advanced: whether any step was made after a line.
     """
-    steps = [point for point in evidence.progress if point.step is not None]
-    trained = max(Counter(point.rank for point in steps).values(), default=0) > _TRAINED
-    traced = frozenset(chain.from_iterable(trace.lines for trace in evidence.tracebacks))
-    for index, left in _last_words(evidence, advanced):
-        if index in traced or _is_quoted(evidence.lines, index):
+    log = _Log(evidence, table, advanced, evidence.steps)
+    for name, source in _SOURCES.items():
+        end = source(log)
+        if end is not None:
+            return replace(end, source=name)
+    return None
+
+
+def _last_words(log: _Log) -> CleanEnd | None:
+    """The newest line after the last step that says that the run is over."""
+    traced = log.evidence.traceback_lines
+    for index, left in _last_lines(log):
+        if index in traced:
             continue
-        body = evidence.lines[index].body
-        if table.says_end(body, closing=trained and left < _CLOSING):
-            return _stated_end(evidence, index, steps)
-    return _at_total(evidence, steps) if trained else None
+        if _is_quoted(log.evidence.lines, index):
+            continue
+        closing = log.trained and left < _CLOSING
+        if log.table.says_end(log.evidence.lines[index].body, closing=closing):
+            return _stated_end(log, index)
+    return None
 
 
-def _last_words(evidence: Evidence, advanced: Callable[[Line], bool]) -> Iterator[tuple[int, int]]:
+def _last_lines(log: _Log) -> Iterator[tuple[int, int]]:
     """Lines near the ends of the job's streams with no step after them, the newest first: their indices, and how many
     lines of their stream follow."""
-    last_number = {line.stream: line.number for line in sorted(evidence.lines, key=lambda line: line.number)}
+    last_numbers, lines = log.evidence.last_numbers, log.evidence.lines
     over = set[Stream]()
-    for index in range(len(evidence.lines) - 1, -1, -1):
-        line = evidence.lines[index]
-        left = last_number[line.stream] - line.number
-        if not line.stream.from_job or left > _LAST_WORDS or line.stream in over:
+    for index in range(len(lines) - 1, -1, -1):
+        line = lines[index]
+        left = last_numbers[line.stream] - line.number
+        if not line.stream.from_job:
             continue
-        if not (advanced(line) or _is_frame(line.body)):
+        if left > _LAST_WORDS:
+            continue
+        if line.stream in over:
+            continue
+        if not (log.advanced(line) or _is_frame(line.body)):
             yield index, left
         elif line.is_dated:
             return
@@ -171,10 +229,12 @@ def _last_words(evidence: Evidence, advanced: Callable[[Line], bool]) -> Iterato
             over.add(line.stream)  # what other streams say may have been said later
 
 
-def _stated_end(evidence: Evidence, index: int, steps: Sequence[Progress]) -> CleanEnd:
+def _stated_end(log: _Log, index: int) -> CleanEnd:
     """The end that a line states: the process that trained is trusted more than a script around it."""
-    body = evidence.lines[index].body
-    if voice(body) in _voices(evidence, steps) or _counts(body, steps):
+    body = log.evidence.lines[index].body
+    if voice(body) in _voices(log):
+        return CleanEnd(index, "the process says so after its last step", Specificity.FAMILY)
+    if _counts(log, body):
         return CleanEnd(index, "the process says so after its last step", Specificity.FAMILY)
     return CleanEnd(index, "the last words of the log say so", Specificity.CLASS)
 
@@ -186,7 +246,9 @@ def _is_frame(body: str) -> bool:
 
 def _is_quoted(lines: Sequence[Line], index: int) -> bool:
     """Whether the line is source code that a traceback quotes, even one that was cut."""
-    return index > 0 and lines[index - 1].body.lstrip().startswith('File "')
+    if index <= 0:
+        return False
+    return lines[index - 1].body.lstrip().startswith('File "')
 
 
 def voice(body: str) -> str:
@@ -201,73 +263,98 @@ def _is_record(body: str) -> bool:
     return '{"' in body[:_HEAD]
 
 
-def _voices(evidence: Evidence, steps: Sequence[Progress]) -> set[str]:
-    """Heads of the lines in which training tells its steps."""
-    numbers = {point.line for point in steps}
-    return {voice(line.body) for line in evidence.lines if line.number in numbers} - {""}
+def _voices(log: _Log) -> set[str]:
+    """Heads of the lines in which training reports its steps."""
+    numbers = set(map(attrgetter("line"), log.steps))
+    voices = set[str]()
+    for line in log.evidence.lines:
+        if line.number in numbers:
+            voices.add(voice(line.body))
+    return voices - {""}
 
 
-def _counts(body: str, steps: Sequence[Progress]) -> bool:
+def _counts(log: _Log, body: str) -> bool:
     """Whether the line names the number of steps that were made."""
-    done = {step for point in steps[-64:] if (step := point.step) is not None}
-    if not done:
+    if not log.done:
         return False
-    numbers = {int(text.replace(",", "")[:15]) for text in _NUMBER.findall(_STAMP.sub("", message(body)))}
-    highest, interval = max(done), _interval(done)
-    return any(highest <= number <= highest + interval for number in numbers)
+    highest, interval = max(log.done), _interval(log.done)
+    for text in _NUMBER.findall(_STAMP.sub("", message(body))):
+        if highest <= int(text.replace(",", "")[:15]) <= highest + interval:
+            return True
+    return False
 
 
-def _interval(done: set[int]) -> int:
+def _interval(done: Iterable[int]) -> int:
     """Steps between two that are printed."""
     ordered = sorted(done)
     return ordered[-1] - ordered[-2] if len(ordered) > 1 else 1
 
 
-def _at_total(evidence: Evidence, steps: Sequence[Progress]) -> CleanEnd | None:
+def _total(log: _Log) -> CleanEnd | None:
     """The last step, if it is the last of the total that the log counts to or states, and the log ends soon after."""
-    last = max(steps, key=lambda point: point.line)
-    end = max(line.number for line in evidence.lines)
-    index = next((i for i, line in enumerate(evidence.lines) if line.number == last.line), None)
-    if index is None or last.step is None or end - last.line > _LAST_WORDS:
+    if not log.trained:
         return None
-    if _raises_after(evidence, index) or _in_earlier_epoch(evidence.lines[: index + 1]):
+    last, lines = max(log.steps, key=lambda point: point.line), log.evidence.lines
+    index = _index_of(lines, last.line)
+    if index is None:
         return None
-    if _counts_to(evidence.lines[index], last.step):
+    if last.step is None:
+        return None
+    if max(log.evidence.last_numbers.values()) - last.line > _LAST_WORDS:
+        return None
+    if _raises_after(log.evidence, index):
+        return None
+    if _in_earlier_epoch(lines[: index + 1]):
+        return None
+    if _counts_to(lines[index], last.step):
         return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
-    stated = _stated_totals(evidence.lines[:index])
-    return _at_stated_total(index, last.step, steps, stated.pop()) if len(stated) == 1 else None
+    stated = _stated_totals(lines[:index])
+    if len(stated) != 1:
+        return None
+    return _at_stated_total(log, index, last.step, stated.pop())
 
 
-def _at_stated_total(index: int, last: int, steps: Sequence[Progress], total: int) -> CleanEnd | None:
+_SOURCES: Mapping[str, _Source] = {"last words": _last_words, "total": _total}
+"""The surest first; the next one is asked where all before know no end."""
+
+
+def _index_of(lines: Sequence[Line], number: int) -> int | None:
+    return next((index for index, line in enumerate(lines) if line.number == number), None)
+
+
+def _at_stated_total(log: _Log, index: int, last: int, total: int) -> CleanEnd | None:
     """The last step, if another one that is printed would be beyond the total."""
-    interval = _interval({point.step for point in steps if point.step is not None})
-    if not last <= total < last + max(interval, 2):
+    if not last <= total < last + max(_interval(numbers_of(log.steps)), 2):
         return None
     return CleanEnd(index, f"step {last} is the last of the {total} that were asked for", Specificity.CLASS)
 
 
 def _counts_to(line: Line, last: int) -> bool:
     """Whether the line counts to the last step, as ``300/300`` does."""
-    counted = ((int(match[1]), int(match[2])) for match in _COUNTED.finditer(line.text))
-    return any(step == total == last for step, total in counted)
+    return any(int(step) == int(total) == last for step, total in _COUNTED.findall(line.text))
 
 
 def _stated_totals(lines: Iterable[Line]) -> set[int]:
     """How many steps the run is to make, as configurations print it."""
-    matches = (match for line in lines for match in _STATED.finditer(line.body[:_LONGEST]))
-    return {int(next(filter(None, match.groups()))) for match in matches}
+    totals = set[int]()
+    for line in lines:
+        for match in _STATED.finditer(line.body[:_LONGEST]):
+            totals.add(int(next(filter(None, match.groups()))))
+    return totals
 
 
 def _raises_after(evidence: Evidence, index: int) -> bool:
     """Whether a traceback follows that the program did not log."""
-    logged = {
-        line
-        for number, trace in enumerate(evidence.tracebacks)
-        if is_logged(evidence, trace.raised, number)
-        for line in trace.lines
-    }
-    later = range(index, len(evidence.lines))
-    return any(_is_frame(evidence.lines[line].body) and line not in logged for line in later)
+    logged = set[int]()
+    for number, trace in enumerate(evidence.tracebacks):
+        if is_logged(evidence, trace.raised, number):
+            logged.update(trace.lines)
+    for later in range(index, len(evidence.lines)):
+        if later in logged:
+            continue
+        if _is_frame(evidence.lines[later].body):
+            return True
+    return False
 
 
 def _in_earlier_epoch(lines: Sequence[Line]) -> bool:
@@ -277,7 +364,3 @@ def _in_earlier_epoch(lines: Sequence[Line]) -> bool:
         if epochs:
             return all(not total or int(epoch) < int(total) for epoch, total in epochs)
     return False
-
-
-def _pattern(table: _EndRows | None, text: str) -> str:
-    return text.replace("{head}", table.head if table else "")

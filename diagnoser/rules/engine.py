@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import methodcaller
 from typing import Any
 
 import re2
 
 from diagnoser.model import Evidence, Line, expressions
 from diagnoser.rules.schema import Near, Role, Rule, RuleSet
-from diagnoser.rules.statements import advice_at
+from diagnoser.rules.statements import stated_matches
 
 _SET_MEMORY = 64 << 20
 """Most bytes of the anchors' automaton, which RE2 builds only as far as the logs need it."""
@@ -43,10 +44,10 @@ class Engine:
 
     def __init__(self, ruleset: RuleSet) -> None:
         self.ruleset = ruleset
-        anchors: dict[str, list[Rule]] = {}
+        anchors: dict[str, dict[str, Rule]] = {}
         for rule in ruleset.rules:
             for text in rule.anchors:
-                anchors.setdefault(text, []).append(rule)
+                anchors.setdefault(text, {})[rule.id] = rule
         self._owners = list(anchors.values())
         self._set = _literal_set(anchors)
 
@@ -67,18 +68,22 @@ class Engine:
 
     def _hits(self, body: str) -> tuple[Hit, ...]:
         """The rules that match this body, before their conditions on the surroundings."""
-        anchored = self._set.Match(body) if self._owners and body else None
+        if not self._owners:
+            return ()
+        anchored = self._set.Match(body) if body else None
         if not anchored:
             return ()
-        rules = {rule.id: rule for number in anchored for rule in self._owners[number]}
-        hits = [hit for rule in rules.values() if (hit := _hit(rule, body))]
-        return tuple(sorted(hits, key=_preference))
+        rules: dict[str, Rule] = {}
+        for number in anchored:
+            rules |= self._owners[number]
+        hits = (_hit(rule, body) for rule in rules.values())
+        return tuple(sorted(filter(None, hits), key=_preference))
 
 
 def _undisputed(hits: list[Hit]) -> list[Hit]:
     """The hits on one line without those of rules that another one of them overrides."""
     overridden = {rule_id for hit in hits for rule_id in hit.rule.overrides}
-    return [hit for hit in hits if hit.rule.id not in overridden] if overridden else hits
+    return [hit for hit in hits if hit.rule.id not in overridden]
 
 
 def _preference(hit: Hit) -> tuple[int, bool, str]:
@@ -100,31 +105,42 @@ class _Surroundings:
     def is_source(self, index: int) -> bool:
         """Frames and code of a traceback: a quoted ``raise ValueError("...")`` is a message that nobody printed."""
         body = self._lines[index].body
-        if not body[:1].isspace() or _GLUED.search(body):
+        if not body[:1].isspace():
             return False
-        return index < self._raised.get(index, -1) or body.lstrip().startswith(_SOURCE)
+        if _GLUED.search(body):
+            return False
+        if index < self._raised.get(index, -1):
+            return True
+        return body.lstrip().startswith(_SOURCE)
 
     def allows(self, rule: Rule, index: int) -> bool:
-        if rule.frames and not any(_any_matches(rule.frames, frame) for frame in self._frames.get(index, ())):
+        """Whether the surroundings of the line are as the rule wants them."""
+        if rule.frames and not self._has_frame(rule.frames, index):
             return False
         if rule.near and not self._near(rule.near, index):
             return False
         return not (rule.not_near and self._near(rule.not_near, index))
 
+    def _has_frame(self, patterns: Sequence[str], index: int) -> bool:
+        return any(_any_matches(patterns, frame) for frame in self._frames.get(index, ()))
+
     def _near(self, near: Near, index: int) -> bool:
-        here = self._lines[index]
-        for step in (-1, 1):
-            other = index + step
-            while 0 <= other < len(self._lines) and abs(other - index) <= near.lines:
-                line = self._lines[other]
-                if _beside(here, line, near.lines) and _any_matches(near.patterns, line.body[:_LONGEST]):
-                    return True
-                other += step
+        here, lines = self._lines[index], self._lines
+        before = range(index - 1, max(-1, index - near.lines - 1), -1)
+        after = range(index + 1, min(len(lines), index + near.lines + 1))
+        for other in (*before, *after):
+            line = lines[other]
+            if not _beside(here, line, near.lines):
+                continue
+            if _any_matches(near.patterns, line.body[:_LONGEST]):
+                return True
         return False
 
 
 def _beside(here: Line, there: Line, reach: int) -> bool:
-    return there.stream != here.stream or abs(there.number - here.number) <= reach
+    if there.stream != here.stream:
+        return True
+    return abs(there.number - here.number) <= reach
 
 
 def _literal_set(texts: Iterable[str]) -> Any:
@@ -138,20 +154,18 @@ def _regex(pattern: str) -> Any:
 
 
 def _any_matches(patterns: Sequence[str], text: str) -> bool:
-    return any(_regex(pattern).search(text) for pattern in patterns)
+    return any(map(methodcaller("search", text), map(_regex, patterns)))
 
 
 def _hit(rule: Rule, body: str) -> Hit | None:
-    """The rule on this body, with what any of its patterns extracts; None when none matches or one vetoes. What only
-    advice lists is no match."""
-    matches = [match for pattern in rule.patterns if (match := _regex(pattern).search(body))]
-    if matches:
-        advice = advice_at(body)
-        matches = [match for match in matches if match.start() < advice]
-    if not matches or _any_matches(rule.unless, body):
+    """The rule on this body, with what any of its patterns extracts; None when none matches or one vetoes."""
+    matches = stated_matches(map(_regex, rule.patterns), body)
+    if not matches:
+        return None
+    if _any_matches(rule.unless, body):
         return None
     groups: dict[str, str] = {}
-    for match in matches:
-        groups |= {name: value for name, value in match.groupdict().items() if value and name not in groups}
+    for match in reversed(matches):  # the first one that extracts a name counts
+        groups |= {name: value for name, value in match.groupdict().items() if value}
     rank = groups.get("rank", "")
     return Hit(rule, -1, int(rank) if rank.isdecimal() else None, groups.get("node"), groups.get("gpu"))

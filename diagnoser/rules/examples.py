@@ -1,6 +1,7 @@
 """Checks that each rule does what its examples say, through the same compressor that reads real logs."""
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from diagnoser.model import Evidence
 from diagnoser.model.errors import Fault
@@ -14,7 +15,11 @@ Digester = Callable[[bytes], Evidence]
 
 def check(engine: Engine, digest: Digester) -> list[Fault]:
     """Every example that does not hold: a match that misses or extracts something else, a no_match that hits."""
-    return [Fault(path_of(rule), 0, what) for rule in engine.ruleset.rules for what in _faults(rule, engine, digest)]
+    faults = []
+    for rule in engine.ruleset.rules:
+        for what in _faults(rule, engine, digest):
+            faults.append(Fault(path_of(rule), 0, what))
+    return faults
 
 
 def path_of(rule: Rule) -> str:
@@ -23,7 +28,7 @@ def path_of(rule: Rule) -> str:
 
 def _faults(rule: Rule, engine: Engine, digest: Digester) -> Iterator[str]:
     for index, example in enumerate(rule.examples.match):
-        match = example if isinstance(example, Match) else Match(text=example)
+        match = Match(text=example) if isinstance(example, str) else example
         for why in _mismatches(rule, match, engine, digest):
             yield f"examples.match.{index}: {why}"
     for index, text in enumerate(rule.examples.no_match):
@@ -35,24 +40,28 @@ def _mismatches(rule: Rule, match: Match, engine: Engine, digest: Digester) -> I
     evidence = digest(match.text.encode())
     hits = _hits(rule, engine, evidence)
     if not hits:
-        anchored = any(anchor in line.body for line in evidence.lines for anchor in rule.anchors)
+        text = "\n".join(map(attrgetter("body"), evidence.lines))
+        anchored = any(anchor in text for anchor in rule.anchors)
         yield "the rule does not hit" if anchored else "no line carries any of the rule's anchors"
         return
     for name in ("rank", "node", "gpu"):
-        wanted, extracted = getattr(match, name), {_extracted(name, hit, evidence) for hit in hits} - {None}
-        if wanted is not None and wanted not in extracted:
+        wanted = getattr(match, name)
+        if wanted is None:
+            continue
+        extracted = {_extracted(name, hit, evidence) for hit in hits} - {None, ""}
+        if wanted not in extracted:
             yield f"{name}: expected {wanted!r}, extracted {sorted(map(str, extracted)) or 'nothing'}"
 
 
 def _extracted(name: str, hit: Hit, evidence: Evidence) -> str | int | None:
     """The field as the rule extracted it, else as the line's prefix gives it."""
-    line = evidence.lines[hit.line]
     value: str | int | None = getattr(hit, name)
-    if value is None and name == "rank" and line.rank >= 0:
-        return line.rank
-    if value is None and name == "node":
-        return line.node or None
-    return value
+    if value is not None:
+        return value
+    if name == "gpu":
+        return value
+    line = evidence.lines[hit.line]
+    return line.known_rank if name == "rank" else line.node
 
 
 def _hits(rule: Rule, engine: Engine, evidence: Evidence) -> list[Hit]:

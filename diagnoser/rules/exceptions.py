@@ -2,18 +2,19 @@
 ``rules/exceptions.yaml``, and what its status code, its subject and the place where it was raised say beside it."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from diagnoser.model import expressions, yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.choice import only
+from diagnoser.model.errors import Fault
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.schema import PatternText, Role, not_re2
+from diagnoser.rules.schema import Mistake, PatternText, Role, located_faults, row_mistakes
 from diagnoser.rules.statements import without_advice
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\bcode: (\d+), kind:")
@@ -92,21 +93,30 @@ class ExceptionTable:
 
     def __init__(self, table: ExceptionRows) -> None:
         self._table = table
-        self._types = {name: kind for kind, names in table.classes.items() for name in names}
-        self._statuses = {name: kind for kind, names in table.statuses.items() for name in names}
-        self._errnos = {number: kind for kind, numbers in table.errnos.items() for number in numbers}
-        self._roles = {name: role for role, names in table.roles.items() for name in names}
+        self._types = _inverted(table.classes)
+        self._statuses = _inverted(table.statuses)
+        self._errnos = _inverted(table.errnos)
+        self._roles = _inverted(table.roles)
 
     def read(self, exception: str, message: str, frames: Sequence[str] = ()) -> ExceptionReading:
         """exception: dotted class as printed; message: what follows it; frames: of its traceback, outermost first."""
-        name = _CLASS_SEPARATOR.split(exception)[-1]
-        stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
-        kind = stated or self._by_class(name, message)
-        by_context = self.in_context(kind or FailureType.RUNTIME_ERROR, f"{exception}: {message}", frames)
+        name = _class_name(exception)
+        role = self._role(name, message)
+        kind, generic = self._plain_type(exception, name, message)
+        by_context = self.in_context(kind, f"{exception}: {message}", frames)
         if by_context is not None:
-            return ExceptionReading(by_context, self._role(name, message))
-        vague = kind is None or (stated is None and name in self._table.uninformative)
-        return ExceptionReading(kind or FailureType.RUNTIME_ERROR, self._role(name, message), generic=vague)
+            return ExceptionReading(by_context, role)
+        return ExceptionReading(kind, role, generic=generic)
+
+    def _plain_type(self, exception: str, name: str, message: str) -> tuple[FailureType, bool]:
+        """The type by what the exception states, else by its class; and whether that says next to nothing."""
+        stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
+        if stated:
+            return stated, False
+        kind = self._by_class(name, message)
+        if kind is None:
+            return FailureType.RUNTIME_ERROR, True
+        return kind, name in self._table.uninformative
 
     def in_context(self, kind: FailureType, message: str, frames: Sequence[str]) -> FailureType | None:
         """The type of an exception that reads as ``kind``, where its subject or the place says another; else None.
@@ -115,7 +125,7 @@ class ExceptionTable:
         """
         message = without_advice(message[:_LONGEST])
         for context in self._contexts:
-            if kind in context.of and context.holds(message, frames):
+            if context.holds(kind, message, frames):
                 return context.type
         return None
 
@@ -126,49 +136,61 @@ class ExceptionTable:
 
     def action(self, kind: FailureType, message: str) -> Action | None:
         """What the message asks for, as a file that is cut asks for the one before it; None: what the policy says."""
-        asked = (a for a in self._table.actions if a.type is kind and _any_of(a.message).search(message[:_LONGEST]))
-        return next((a.action for a in asked), None)
+        for row in self._table.actions:
+            if row.type is not kind:
+                continue
+            if _any_of(row.message).search(message[:_LONGEST]):
+                return row.action
+        return None
 
     def is_carrier(self, exception: str, message: str) -> bool:
         """Whether it only quotes another error, which is printed below it."""
         return bool(self._carriers.search(f"{exception}: {message}"[:_LONGEST]))
 
     def is_control_flow(self, exception: str) -> bool:
-        return _CLASS_SEPARATOR.split(exception)[-1] in self._table.control_flow
+        return _class_name(exception) in self._table.control_flow
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
-        readings = [
-            (example, self.read(example.exception, example.message, example.frames)) for example in self._table.examples
-        ]
-        return [
-            Fault(path, 0, f"examples: {example.exception} ({example.message}) reads as {reading.type}, {reading.role}")
-            for example, reading in readings
-            if (reading.type, reading.role) != (example.type, example.role)
-        ]
+        faults = []
+        for example in self._table.examples:
+            reading = self.read(example.exception, example.message, example.frames)
+            if (reading.type, reading.role) != (example.type, example.role):
+                text = f"{example.exception} ({example.message})"
+                faults.append(Fault(path, 0, f"examples: {text} reads as {reading.type}, {reading.role}"))
+        return faults
 
     def _by_errno(self, message: str) -> FailureType | None:
         numbers = _ERRNO.search(message[:200])
-        return self._errnos.get(int(numbers[1] or numbers[2])) if numbers else None
+        return self._errnos.get(int(next(filter(None, numbers.groups())))) if numbers else None
 
     def _by_module(self, exception: str) -> FailureType | None:
-        return next((kind for kind, names in self._table.modules.items() if exception.startswith(names)), None)
+        for kind, names in self._table.modules.items():
+            if exception.startswith(names):
+                return kind
+        return None
 
     def _by_class(self, name: str, message: str) -> FailureType | None:
         return self._types.get(name) or self._by_suffix(name) or self._by_start(name, message)
 
     def _by_suffix(self, name: str) -> FailureType | None:
-        return next((kind for suffix, kind in self._table.suffixes.items() if name.endswith(suffix)), None)
+        for suffix, kind in self._table.suffixes.items():
+            if name.endswith(suffix):
+                return kind
+        return None
 
     def _by_start(self, name: str, message: str) -> FailureType | None:
         """The type where the log was truncated within the name of the class, if only one fits."""
-        if len(name) < _MIN_PREFIX or message.strip():
+        if len(name) < _MIN_PREFIX:
             return None
-        kinds = {kind for full_name, kind in self._types.items() if full_name.startswith(name)}
-        return kinds.pop() if len(kinds) == 1 else None
+        if message.strip():
+            return None
+        return only({kind for full_name, kind in self._types.items() if full_name.startswith(name)})
 
     def _role(self, name: str, message: str) -> Role:
-        if name == "CalledProcessError" and self._launcher.match(message):
+        if name != "CalledProcessError":
+            return self._roles.get(name, Role.ROOT)
+        if self._launcher.match(message):
             return Role.WRAPPER
         return self._roles.get(name, Role.ROOT)
 
@@ -187,15 +209,34 @@ class ExceptionTable:
 
 class _CompiledContext:
     def __init__(self, context: _Context) -> None:
-        self.type, self.of, self._depth = context.type, context.of, context.depth
+        self.type, self._of, self._depth = context.type, context.of, context.depth
         self._frames, self._message = _any_of(context.frames), _any_of(context.message)
         self._unless = _any_of(context.unless)
 
-    def holds(self, message: str, frames: Sequence[str]) -> bool:
+    def holds(self, kind: FailureType, message: str, frames: Sequence[str]) -> bool:
+        if kind not in self._of:
+            return False
         innermost = frames[-self._depth :]
         if not self._message.search(message) and not any(map(self._frames.search, innermost)):
             return False
         return not any(map(self._unless.search, (message, *innermost)))
+
+
+_Key = TypeVar("_Key", str, int)
+_Value = TypeVar("_Value", FailureType, Role)
+
+
+def _inverted(rows: Mapping[_Value, tuple[_Key, ...]]) -> dict[_Key, _Value]:
+    """Each name of each row, and what the row says of it."""
+    inverted: dict[_Key, _Value] = {}
+    for value, names in rows.items():
+        inverted |= dict.fromkeys(names, value)
+    return inverted
+
+
+def _class_name(exception: str) -> str:
+    """The class without the modules in front of it."""
+    return _CLASS_SEPARATOR.split(exception)[-1]
 
 
 @lru_cache(maxsize=256)
@@ -204,22 +245,19 @@ def _any_of(patterns: tuple[str, ...]) -> Any:
     return expressions.compiled("|".join(f"(?:{pattern})" for pattern in patterns) or r"[^\s\S]")
 
 
-def load(path: str, text: str) -> ExceptionTable:
-    """Raises RuleFaults with every fault of the file."""
+def load(path: str, text: str, *, tested: bool = False) -> ExceptionTable:
+    """Raises RuleFaults with every fault of the file. tested: its patterns are known to be of RE2."""
     table, faults = yaml_loader.read(path, text, ExceptionRows)
-    for where, pattern in _patterns(table) if table else ():
-        if why := not_re2(pattern):
-            faults.append(Fault(path, yaml_loader.locate(text, *where), why))
-    if table is None or faults:
-        raise RuleFaults(faults)
-    return ExceptionTable(table)
+    if table and not tested:
+        faults += located_faults(path, text, _mistakes(table))
+    return ExceptionTable(yaml_loader.sound(table, faults))
 
 
-def _patterns(table: ExceptionRows) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    for pattern in table.carriers:
-        yield ("carriers",), pattern
-    for number, row in enumerate(table.actions):
-        yield from ((("actions", number), pattern) for pattern in row.message)
+def _mistakes(table: ExceptionRows) -> Iterator[Mistake]:
+    """The patterns that cannot be used, each with the row that it stands in."""
+    lists: list[tuple[tuple[str | int, ...], Names]] = [(("carriers",), table.carriers)]
+    lists += ((("actions", number), row.message) for number, row in enumerate(table.actions))
     for number, context in enumerate(table.contexts):
-        for pattern in (*context.frames, *context.message, *context.unless):
-            yield ("contexts", number), pattern
+        lists.append((("contexts", number), (*context.frames, *context.message, *context.unless)))
+    for where, patterns in lists:
+        yield from row_mistakes(where, patterns)

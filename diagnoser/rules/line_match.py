@@ -7,12 +7,13 @@ not looked at here.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 from diagnoser.model import expressions
 from diagnoser.model.errors import BadInput
 from diagnoser.rules.schema import not_re2
-from diagnoser.rules.statements import advice_at
+from diagnoser.rules.statements import stated_matches
 
 LINE_LENGTH = 2000
 """Characters of a line that are searched: with the largest pattern that is taken, that is a tenth of a second."""
@@ -55,33 +56,37 @@ class LineMatcher:
         if not conditions.patterns:
             raise BadInput("Type a pattern.")
         self._anchors = conditions.anchors
-        self._patterns = [_compiled(text) for text in _bounded(conditions.patterns, "patterns")]
-        self._unless = [_compiled(text) for text in _bounded(conditions.unless, "exceptions")]
-        is_plain = not any(mark in text for text in conditions.patterns for mark in _WHOLE_TEXT)
-        self._across = [_compiled(f"(?m:{text})") for text in conditions.patterns] if is_plain else []
+        self._patterns = list(map(_compiled, _bounded(conditions.patterns, "patterns")))
+        self._unless = list(map(_compiled, _bounded(conditions.unless, "exceptions")))
+        self._across = _across_lines(conditions.patterns)
 
     def spans(self, line: str) -> tuple[Span, ...] | None:
         """What the patterns match in a line, from left to right; None where it is not matched."""
-        if self._anchors and not any(anchor in line for anchor in self._anchors):
+        if not self._is_anchored(line):
             return None
-        found = [match.span() for pattern in self._patterns if (match := pattern.search(line))]
-        if found:
-            advice = advice_at(line)
-            found = [span for span in found if span[0] < advice]
-        if not found or any(pattern.search(line) for pattern in self._unless):
+        matches = stated_matches(self._patterns, line)
+        if not matches:
             return None
-        return tuple(_apart(sorted(found)))
+        if any(pattern.search(line) for pattern in self._unless):
+            return None
+        return tuple(_apart(sorted(map(methodcaller("span"), matches))))
+
+    def _is_anchored(self, text: str) -> bool:
+        if not self._anchors:
+            return True
+        return any(anchor in text for anchor in self._anchors)
 
     def search(self, texts: LineTexts, is_over: Callable[[], bool]) -> Iterator[tuple[str, tuple[Span, ...]]]:
         """The lines that match. is_over: whether there is no time left, asked between two searches; raises
         TimeoutError then."""
         for chunk in texts.chunks:
-            if self._anchors and not any(anchor in chunk.text for anchor in self._anchors):
+            if not self._is_anchored(chunk.text):
                 continue
             for line in self._candidates(chunk, is_over):
                 if is_over():
                     raise TimeoutError
-                if (spans := self.spans(line)) is not None:
+                spans = self.spans(line)
+                if spans is not None:
                     yield line, spans
 
     def _candidates(self, chunk: "_Chunk", is_over: Callable[[], bool]) -> Iterator[str]:
@@ -94,11 +99,10 @@ class LineMatcher:
             if is_over():
                 raise TimeoutError
             start = chunk.starts[at]
-            matches = (match for pattern in self._across if (match := pattern.search(chunk.text, start)))
-            first = min((match.start() for match in matches), default=-1)
-            if first < 0:
+            matches = list(filter(None, map(methodcaller("search", chunk.text, start), self._across)))
+            if not matches:
                 return
-            at = bisect_right(chunk.starts, first) - 1
+            at = bisect_right(chunk.starts, min(map(methodcaller("start"), matches))) - 1
             yield chunk.lines[at]
             at += 1
 
@@ -127,6 +131,14 @@ def _chunks(lines: Iterable[str]) -> Iterator[_Chunk]:
         yield _Chunk(tuple(gathered), "\n".join(gathered), tuple(starts))
 
 
+def _across_lines(patterns: Sequence[str]) -> list[Any]:
+    """The patterns for several lines at once; none where one of them may then mean something else."""
+    for text in patterns:
+        if any(mark in text for mark in _WHOLE_TEXT):
+            return []
+    return [_compiled(f"(?m:{text})") for text in patterns]
+
+
 def _bounded(patterns: Sequence[str], what: str) -> Sequence[str]:
     if len(patterns) > PATTERNS_MAX:
         raise BadInput(f"There are {len(patterns)} {what}; at most {PATTERNS_MAX} can be tried.")
@@ -141,20 +153,19 @@ def _compiled(text: str) -> Any:
         compiled = expressions.compiled(text, expressions.quiet_options(_MEMORY))
     except BadInput as error:
         raise BadInput(f"{text[:200]!r} cannot be used as a pattern: {error}.") from None
-    if why := not_re2(text) if compiled.groupindex else "":
-        raise BadInput(f"{text[:200]!r}: {why}.")
+    if compiled.groupindex:
+        why = not_re2(text)
+        if why:
+            raise BadInput(f"{text[:200]!r}: {why}.")
     return compiled
 
 
-def _apart(spans: Iterable[Span]) -> Iterator[Span]:
-    """Spans that overlap as one."""
-    last: Span | None = None
+def _apart(spans: Iterable[Span]) -> list[Span]:
+    """Spans in order; those that overlap as one."""
+    apart: list[Span] = []
     for start, end in spans:
-        if last and start <= last[1]:
-            last = last[0], max(last[1], end)
-            continue
-        if last:
-            yield last
-        last = start, end
-    if last:
-        yield last
+        if apart and start <= apart[-1][1]:
+            apart[-1] = apart[-1][0], max(apart[-1][1], end)
+        else:
+            apart.append((start, end))
+    return apart

@@ -6,7 +6,7 @@ A logged error is no failure yet: what the process does afterwards decides. One 
 import re
 from collections.abc import Collection
 
-from diagnoser.model import Evidence, Line, Traceback
+from diagnoser.model import Evidence, Traceback
 
 _HEAD = 160
 """Characters at the start of a line in which a logger states its level."""
@@ -40,50 +40,67 @@ def is_logged(evidence: Evidence, index: int, trace: int = -1) -> bool:
     trace: index of the traceback that ends in the line, or -1.
     """
     body = _log_line(evidence, index, trace)
-    return bool(body) and not _FATAL.search(body[:_READ])
+    if not bool(body):
+        return False
+    return not _FATAL.search(body[:_READ])
 
 
 def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
     """Whether the program, where it logs the error of line ``index``, says how it goes on."""
-    return is_logged(evidence, index, trace) and bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
+    if not is_logged(evidence, index, trace):
+        return False
+    return bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
 
 
 def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
     """Whether the process that printed line ``index`` printed anything else later than an error. traced: indices of the
     lines of tracebacks."""
-    own = evidence.lines[index]
-    return any(
-        (line.stream, line.rank) == (own.stream, own.rank) and line.body.strip() and not _is_logger_line(line.body)
-        for later, line in enumerate(evidence.lines[index + 1 :], index + 1)
-        if later not in traced
-    )
+    voice = evidence.lines[index].voice
+    for later in range(index + 1, len(evidence.lines)):
+        line = evidence.lines[later]
+        if later in traced:
+            continue
+        if line.voice != voice:
+            continue
+        if not line.body.strip():
+            continue
+        if not _is_logger_line(line.body):
+            return True
+    return False
 
 
 def is_harmless(evidence: Evidence, trace: Traceback) -> bool:
     """Whether the program prints the traceback below a message that calls the error harmless."""
-    line = _introduction(evidence, trace)
-    return line is not None and bool(_HARMLESS.search(line.body[:_READ]))
+    return bool(_HARMLESS.search(_introduction(evidence, trace)[:_READ]))
 
 
 def _log_line(evidence: Evidence, index: int, trace: int) -> str:
     """The logger's line of an error, "" without one."""
-    line = _introduction(evidence, evidence.tracebacks[trace]) if trace >= 0 else evidence.lines[index]
-    return line.body if line is not None and _is_logger_line(line.body) else ""
+    body = evidence.lines[index].body
+    if trace >= 0:
+        body = _introduction(evidence, evidence.tracebacks[trace])
+    return body if _is_logger_line(body) else ""
 
 
 def _is_logger_line(body: str) -> bool:
-    return bool(_LEVEL.search(body[:_RECORD] if '{"' in body[:_HEAD] else body[:_HEAD]))
+    is_record = '{"' in body[:_HEAD]
+    return bool(_LEVEL.search(body[: _RECORD if is_record else _HEAD]))
 
 
-def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:
-    """The line in front of the first traceback of a chain, by the same rank; None where there is none."""
-    seen = 0
-    while trace.cause >= 0 and seen < len(evidence.tracebacks):
-        trace, seen = evidence.tracebacks[trace.cause], seen + 1
-    start = trace.lines[0] if trace.lines else trace.raised
-    first = evidence.lines[start]
+def _introduction(evidence: Evidence, trace: Traceback) -> str:
+    """The line in front of the first traceback of a chain, by the same rank; "" where there is none."""
+    for _ in evidence.tracebacks:
+        if trace.cause < 0:
+            break
+        trace = evidence.tracebacks[trace.cause]
+    first = evidence.lines[trace.start]
     if _is_logger_line(first.body):
-        return first
-    before = (evidence.lines[index] for index in range(start - 1, max(-1, start - 5), -1))
-    own = (line for line in before if (line.stream, line.rank) == (first.stream, first.rank) and line.body.strip())
-    return next((line for line in own if line.number >= first.number - 3), None)
+        return first.body
+    for line in reversed(evidence.lines[max(0, trace.start - 4) : trace.start]):
+        if line.voice != first.voice:
+            continue
+        if line.number < first.number - 3:
+            continue
+        if line.body.strip():
+            return line.body
+    return ""

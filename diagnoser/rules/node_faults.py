@@ -1,20 +1,18 @@
 """What faults of nodes explain, `rules/node_faults.yaml`: a lost GPU does not explain a shape mismatch."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
 from diagnoser.model import yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.schema import Blame, RuleSet
+from diagnoser.rules.schema import Blame, Mistake, RuleSet, located_faults
 
 _TypeOrList = Annotated[FailureType | str, Field(union_mode="left_to_right")]
-_Mistake = tuple[tuple[str | int, ...], str]
-"""Where in the file something is wrong, and what."""
 _Decider = Annotated[str, StringConstraints(pattern=r"^(?:rule|heuristic):[a-z0-9_]+$")]
 
 
@@ -69,37 +67,42 @@ class NodeFaultTable:
     def explains(self, fault: FailureType, node: str, failure: Failure) -> bool:
         """Whether a fault of this type on ``node`` can be the cause of the failure."""
         explained = self.faults.get(fault)
-        if explained is None or not _covers(explained, failure):
+        if explained is None:
             return False
-        return failure.node in (None, node) or (failure.type in self.elsewhere and failure.blame is not Blame.SELF)
+        if not _covers(explained, failure):
+            return False
+        if failure.node in (None, node):
+            return True
+        if failure.type not in self.elsewhere:
+            return False
+        return failure.blame is not Blame.SELF
 
     def proves(self, fault: FailureType) -> bool:
         """Whether a fault of this type justifies taking its node out."""
-        return fault in self.faults and self.faults[fault].proof
+        if fault not in self.faults:
+            return False
+        return self.faults[fault].proof
 
 
 def _covers(explained: Explained, failure: Failure) -> bool:
     if failure.decided_by in explained.deciders:
         return True
-    return failure.type in explained.types and failure.blame is not Blame.ALL
+    if failure.type not in explained.types:
+        return False
+    return failure.blame is not Blame.ALL
 
 
 def load(path: str, text: str, ruleset: RuleSet) -> NodeFaultTable:
     """Raises RuleFaults with every fault: shape, names that do not exist, types that stand twice or cannot be meant."""
     table, faults = yaml_loader.read(path, text, _NodeFaultFile)
-    if table is not None:
-        faults += [Fault(path, yaml_loader.locate(text, *where), why) for where, why in _mistakes(table, ruleset)]
-    if table is None or faults:
-        raise RuleFaults(faults)
-    rows = {
-        kind: Explained(
-            _types(row.explains, ruleset),
-            frozenset(decider for name in row.deciders for decider in table.deciders.get(name, (name,))),
-            row.proof,
-        )
-        for row in table.faults
-        for kind in row.types
-    }
+    if table:
+        faults += located_faults(path, text, _mistakes(table, ruleset))
+    table = yaml_loader.sound(table, faults)
+    rows: dict[FailureType, Explained] = {}
+    for row in table.faults:
+        deciders = chain.from_iterable(table.deciders.get(name, (name,)) for name in row.deciders)
+        explained = Explained(_types(row.explains, ruleset), frozenset(deciders), row.proof)
+        rows |= dict.fromkeys(row.types, explained)
     return NodeFaultTable(rows, _types(table.elsewhere, ruleset))
 
 
@@ -107,49 +110,57 @@ def _types(names: Iterable[FailureType | str], ruleset: RuleSet) -> frozenset[Fa
     return frozenset(FailureType(kind) for name in names for kind in ruleset.lists.get(name, (name,)))
 
 
-def _mistakes(table: _NodeFaultFile, ruleset: RuleSet) -> list[_Mistake]:
-    mistakes: list[_Mistake] = [(("elsewhere", index), why) for index, why in _type_mistakes(table.elsewhere, ruleset)]
+def _mistakes(table: _NodeFaultFile, ruleset: RuleSet) -> Iterator[Mistake]:
+    yield from _type_mistakes(("elsewhere",), table.elsewhere, ruleset)
     known = {f"rule:{rule.id}" for rule in ruleset.rules}
     for name, deciders in table.deciders.items():
-        mistakes += [(("deciders", name, index), why) for index, why in _decider_mistakes(deciders, known)]
+        yield from _decider_mistakes(("deciders", name), deciders, known)
     seen = set[FailureType]()
     for number, row in enumerate(table.faults):
         where = ("faults", number)
-        mistakes += [((*where, "types", index), why) for index, why in _fault_mistakes(row.types, seen)]
-        mistakes += [((*where, "explains", index), why) for index, why in _type_mistakes(row.explains, ruleset)]
-        single = [name for name in row.deciders if name not in table.deciders]
-        for index, why in _decider_mistakes(single, known):
-            mistakes.append(((*where, "deciders", row.deciders.index(single[index])), why))
-    return mistakes
+        yield from _fault_mistakes((*where, "types"), row.types, seen)
+        yield from _type_mistakes((*where, "explains"), row.explains, ruleset)
+        yield from _decider_mistakes((*where, "deciders"), row.deciders, known, table.deciders)
 
 
-def _fault_mistakes(kinds: Iterable[FailureType], seen: set[FailureType]) -> Iterator[tuple[int, str]]:
-    """Indices of types that stand twice, or that no node has. seen: types of the rows before; those of this one are
-    added."""
+_Where = tuple[str | int, ...]
+"""A list in the file."""
+
+
+def _fault_mistakes(where: _Where, kinds: Iterable[FailureType], seen: set[FailureType]) -> Iterator[Mistake]:
+    """Types that stand twice, or that no node has.
+
+    seen: types of the rows before; those of this one are added.
+    """
     for index, kind in enumerate(kinds):
         if kind in seen:
-            yield index, f"'{kind}' appears twice"
+            yield (*where, index), f"'{kind}' appears twice"
         if category_of(kind) not in (Category.INFRASTRUCTURE, Category.FRAMEWORK):
-            yield index, f"'{kind}' is no fault of a node"
+            yield (*where, index), f"'{kind}' is no fault of a node"
         seen.add(kind)
 
 
-def _type_mistakes(names: Iterable[FailureType | str], ruleset: RuleSet) -> list[tuple[int, str]]:
-    mistakes = []
+def _type_mistakes(where: _Where, names: Iterable[FailureType | str], ruleset: RuleSet) -> Iterator[Mistake]:
     for index, name in enumerate(names):
-        kinds = ruleset.lists.get(name) or ((name,) if isinstance(name, FailureType) else ())
-        if not kinds:
-            mistakes.append((index, f"'{name}' is neither a failure type nor one of {', '.join(ruleset.lists)}"))
-        elif any(category_of(FailureType(kind)) is Category.NONE for kind in kinds):
-            mistakes.append((index, f"'{name}' is no failure"))
-    return mistakes
+        kinds = ruleset.lists.get(name) or (name,)
+        if not set(kinds) <= set(FailureType):
+            yield (*where, index), f"'{name}' is neither a failure type nor one of {', '.join(ruleset.lists)}"
+        elif Category.NONE in map(category_of, map(FailureType, kinds)):
+            yield (*where, index), f"'{name}' is no failure"
 
 
-def _decider_mistakes(deciders: Iterable[str], known: set[str]) -> list[tuple[int, str]]:
-    mistakes = []
+def _decider_mistakes(
+    where: _Where, deciders: Iterable[str], known: Collection[str], lists: Collection[str] = ()
+) -> Iterator[Mistake]:
+    """Rules that do not exist, and names that are no deciders.
+
+    known: deciders that are rules.
+    lists: names of lists of deciders.
+    """
     for index, decider in enumerate(deciders):
-        if decider.startswith("rule:") and decider not in known:
-            mistakes.append((index, f"no rule '{decider.removeprefix('rule:')}'"))
-        elif ":" not in decider:
-            mistakes.append((index, f"'{decider}' is neither a decider nor a list of them"))
-    return mistakes
+        if decider in lists:
+            continue
+        if ":" not in decider:
+            yield (*where, index), f"'{decider}' is neither a decider nor a list of them"
+        elif decider.startswith("rule:") and decider not in known:
+            yield (*where, index), f"no rule '{decider.removeprefix('rule:')}'"

@@ -22,8 +22,11 @@ def reported(events: Iterable[Event]) -> Outcome | None:
     for event in sorted(events, key=lambda event: event.time, reverse=True):
         if event.kind in kinds:
             return kinds[event.kind]
-        if event.kind is EventKind.EXIT and (event.code, event.signal) != (None, None):
-            return Outcome.FAILED if event.code or event.signal else Outcome.COMPLETED
+        if event.kind is not EventKind.EXIT:
+            continue
+        causes = {event.code, event.signal} - {None}
+        if causes:
+            return Outcome.FAILED if any(causes) else Outcome.COMPLETED
     return None
 
 

@@ -6,13 +6,14 @@ then wait, and the watchdog reports after ten minutes, the fault at *report minu
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from diagnoser.model import Evidence, Line, Mark
 from diagnoser.model.taxonomy import Category, FailureType, category_of
-from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.candidate_sources import of_words
 from diagnoser.rules.keyword_classifier import KeywordClassifier
-from diagnoser.rules.schema import Role, Specificity
+from diagnoser.rules.schema import Role
 
 _WAITING = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR, FailureType.CONNECTION_ERROR})
 """What ranks report because another did not arrive: it tells of the waiting, not of what led to it."""
@@ -37,65 +38,85 @@ def link(candidates: Sequence[Candidate], evidence: Evidence, keywords: KeywordC
     window = _window(candidates, evidence)
     if window is None:
         return tuple(candidates)
-    begin, end = window
-    linked = [
-        replace(c, role=Role.ROOT, precursor=True)
-        if begin <= evidence.lines[c.line].time <= end and c.role in (Role.ROOT, Role.SYMPTOM) and _is_device(c.type)
-        else c
-        for c in candidates
-    ]
-    if not any(c.precursor for c in linked):
-        linked += _from_words(evidence, {c.line for c in candidates}, keywords, begin, end)
+    linked, covered, is_known = list[Candidate](), set[int](), False
+    for candidate in candidates:
+        covered.add(candidate.line)
+        if candidate.is_failing and _is_device(candidate.type) and evidence.lines[candidate.line].time in window:
+            candidate, is_known = replace(candidate, role=Role.ROOT, precursor=True), True
+        linked.append(candidate)
+    if not is_known:
+        linked += _from_words(evidence, covered, keywords, window)
     return tuple(sorted(linked, key=lambda c: c.line))
 
 
-def _window(candidates: Sequence[Candidate], evidence: Evidence) -> tuple[float, float] | None:
-    """Seconds since the epoch between which the first reported wait began; None without a time or a timeout."""
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Seconds since the epoch between which something happened, both included."""
+
+    begin: float
+    end: float
+
+    def __contains__(self, time: float) -> bool:
+        return self.begin <= time <= self.end
+
+
+def _window(candidates: Sequence[Candidate], evidence: Evidence) -> _Window | None:
+    """When the first reported wait began; None without a time or a timeout."""
     reports = []
     for candidate in candidates:
         line = evidence.lines[candidate.line]
-        waited = _waited(line.body) if candidate.type in _WAITING and line.time > 0 else 0.0
+        if candidate.type not in _WAITING:
+            continue
+        if line.time <= 0:
+            continue
+        waited = _waited(line.body)
         if waited >= _SHORTEST:
             reports.append((line.time, waited))
     if not reports:
         return None
     reported, waited = min(reports)
     near = min(_NEAR, waited / 2)
-    return reported - waited - near, reported - waited + near
+    return _Window(reported - waited - near, reported - waited + near)
 
 
 def _waited(body: str) -> float:
     """Seconds that the report says were waited; the time that it really took outweighs the limit."""
-    waits = list(_WAITED.finditer(body[:2048]))
-    waits.sort(key=lambda wait: wait["ran"] is None)
-    for wait in waits[:1]:
-        if wait["count"]:
-            return int(wait["count"]) * _UNITS[wait["unit"][:3]]
-        return int(wait["ran"] or wait["limit"]) / 1000
-    return 0.0
+    wait = min(_WAITED.finditer(body[:2048]), key=lambda wait: wait["ran"] is None, default=None)
+    if wait is None:
+        return 0.0
+    if wait["count"]:
+        return int(wait["count"]) * _UNITS[wait["unit"][:3]]
+    return int(wait["ran"] or wait["limit"]) / 1000
 
 
 def _from_words(
-    evidence: Evidence, covered: set[int], keywords: KeywordClassifier, begin: float, end: float
+    evidence: Evidence, covered: set[int], keywords: KeywordClassifier, window: _Window
 ) -> Iterator[Candidate]:
-    if not any(0 < point.time < begin for point in evidence.progress):
+    if not any(0 < point.time < window.begin for point in evidence.progress):
         return  # the first collective of all: what is printed at the start of a run is no fault
     for index, line in enumerate(evidence.lines):
-        if index in covered or not begin <= line.time <= end:
+        if index in covered:
+            continue
+        if line.time not in window:
             continue
         kind = _complaint(line, keywords)
-        if kind is not None and _is_device(kind):
+        if kind is None:
+            continue
+        if _is_device(kind):
             why = "its words speak of a fault at the moment from which a collective waited until it timed out"
-            rank = line.rank if line.rank >= 0 else None
-            yield Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=rank, precursor=True)
+            yield replace(of_words(index, line, kind, why), precursor=True)
 
 
 def _complaint(line: Line, keywords: KeywordClassifier) -> FailureType | None:
     """What a line complains of; None for one in a calm voice."""
-    if line.mark is not Mark.SEVERITY or _CALM.search(line.body):
+    if line.mark is not Mark.SEVERITY:
+        return None
+    if _CALM.search(line.body):
         return None
     return keywords.says(line.body)
 
 
 def _is_device(kind: FailureType) -> bool:
-    return category_of(kind) is Category.INFRASTRUCTURE and kind not in _WAITING and kind not in _NO_DEVICE
+    if category_of(kind) is not Category.INFRASTRUCTURE:
+        return False
+    return kind not in _WAITING | _NO_DEVICE

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 from diagnoser.model import Anchor, Evidence
 from diagnoser.model.order import is_after
-from diagnoser.model.taxonomy import Category, FailureType, category_of
-from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason, is_end, is_fault
-from diagnoser.rules.candidates import Candidate
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.logged_errors import spoke_on
 from diagnoser.rules.schema import Role, Specificity
 
@@ -22,6 +24,8 @@ ANCHORS = tuple(
     Anchor(text) for text in ("START TIME:", "Setting OMP_NUM_THREADS environment", "+ srun ", "+ torchrun ", ":main]")
 )
 """What the compressor must let through for this module, besides the rules' anchors."""
+_IS_FAULT, _IS_END = attrgetter("is_fault"), attrgetter("is_end")
+_IS_FAILING, _IS_COMPLETED = attrgetter("is_failing"), attrgetter("is_completed")
 
 
 def resolve_attempts(candidate_set: CandidateSet, evidence: Evidence) -> None:
@@ -29,48 +33,64 @@ def resolve_attempts(candidate_set: CandidateSet, evidence: Evidence) -> None:
 
     Restarts inside a launch (torchelastic) are no new launch: there later failures often bury the first.
     """
-    launches, lines = _launches(evidence), evidence.lines
-    faults = [c.line for c in candidate_set.open if is_fault(c)]
-    ends = [c.line for c in candidate_set.open if is_end(c)]
-    for before, launch in reversed(list(pairwise(launches))):
+    lines = evidence.lines
+    faults = candidate_set.where(_IS_FAULT)
+    outcomes = faults + candidate_set.where(_IS_END)
+    for before, launch in reversed(list(pairwise(_launches(evidence)))):
         if not is_after(lines[launch], lines[before]).after:
             continue  # nodes that print no times come up together
-        if any(before < line < launch for line in faults + ends) and any(line > launch for line in faults):
-            candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c, launch=launch: c.line < launch)  # type: ignore[misc]
+        if not _is_before(launch, faults):
+            continue
+        if any(before < c.line < launch for c in outcomes):
+            candidate_set.dismiss_before(launch)
             return
+
+
+def _is_before(line: int, candidates: Sequence[Candidate]) -> bool:
+    return any(c.line > line for c in candidates)
 
 
 def _launches(evidence: Evidence) -> list[int]:
     """Lines with the launcher's start banner; only the banner text that comes first in the log counts."""
-    banners = [(index, match[0]) for index, line in enumerate(evidence.lines) if (match := _LAUNCH.search(line.body))]
-    return [index for index, text in banners if text == banners[0][1]]
+    banners: dict[str, list[int]] = {}
+    for index, line in enumerate(evidence.lines):
+        match = _LAUNCH.search(line.body)
+        if match:
+            banners.setdefault(match[0], []).append(index)
+    return next(iter(banners.values()), [])
 
 
-def resolve_end(
-    candidate_set: CandidateSet,
-    evidence: Evidence,
-    went_on: Callable[[Candidate], bool],
-    begins: Sequence[int],
-    *,
-    diverged: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class RunTimeline:
+    """What the log shows of the order of a job's launches and steps.
+
+    recovered: whether training went on after a candidate's line.
+    begins: lines at which later launches begin; an end does not explain what comes after the next launch.
+    diverged: the loss series diverged and never came back.
+    """
+
+    evidence: Evidence
+    recovered: Callable[[Candidate], bool]
+    begins: Sequence[int] = ()
+    diverged: bool = False
+
+    def survived(self, candidate: Candidate) -> bool:
+        """Whether the candidate is a failure after which training went on."""
+        if candidate.precursor:
+            return False  # the steps after it do not show that it was survived
+        if candidate.names_no_failure:
+            return False
+        return self.recovered(candidate)
+
+
+def resolve_end(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """A run that completed, or was ordered to stop, explains what follows; a completed run also what precedes.
 
     A job that hangs after a failure is stopped by somebody: then the failure before the end is the cause.
-    begins: lines at which later launches begin; an end does not explain what comes after the next launch.
     """
-    _resolve_earlier_ends(candidate_set, begins)
-    _resolve_completed(candidate_set, evidence, went_on, diverged=diverged)
-    ordered = [c for c in candidate_set.open if is_end(c) and c.type is not FailureType.COMPLETED]
-    if not ordered:
-        return
-    first, last = ordered[0], ordered[-1]
-    if any(_may_precede(c, first, evidence) and _led_to(c, first) for c in candidate_set.open):
-        candidate_set.dismiss(RejectionReason.LATER, lambda c: c in ordered)
-    elif went_on(last) and _has_later_outcome(candidate_set, last):
-        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= last.line)
-    else:
-        candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.line > first.line)
+    _resolve_earlier_ends(candidate_set, run.begins)
+    _resolve_completed(candidate_set, run)
+    _resolve_ordered(candidate_set, run)
 
 
 def _resolve_earlier_ends(candidate_set: CandidateSet, begins: Sequence[int]) -> None:
@@ -78,120 +98,175 @@ def _resolve_earlier_ends(candidate_set: CandidateSet, begins: Sequence[int]) ->
 
     A job that was preempted or cancelled and then completed in the same log keeps the former as its outcome.
     """
+    ends, failing = candidate_set.where(_IS_END), candidate_set.where(_IS_FAILING)
     for launch, begin in reversed(list(pairwise([0, *begins]))):
-        before = {c.type for c in candidate_set.open if launch <= c.line < begin and is_end(c)}
-        after = {c.type for c in candidate_set.open if c.line >= begin and c.role in (Role.ROOT, Role.SYMPTOM)}
-        if before and after - ({FailureType.COMPLETED} - before):
-            candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c, begin=begin: c.line < begin)  # type: ignore[misc]
+        before = {c.type for c in ends if launch <= c.line < begin}
+        after = {c.type for c in failing if c.line >= begin}
+        if not before:
+            continue
+        if after - ({FailureType.COMPLETED} - before):
+            candidate_set.dismiss_before(begin)
             return
 
 
-def _resolve_completed(
-    candidate_set: CandidateSet, evidence: Evidence, went_on: Callable[[Candidate], bool], *, diverged: bool
-) -> None:
-    _dismiss_survived_ends(candidate_set, went_on)
-    completed = _completed(candidate_set)
+def _resolve_completed(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    """Believe the last clean end, unless a reason speaks against it."""
+    _dismiss_survived_ends(candidate_set, run)
+    completed = candidate_set.where(_IS_COMPLETED)
     if not completed:
         return
-    last = completed[-1]
-    traced = {line for trace in evidence.tracebacks for line in trace.lines}
-    if any(_belies(c, last) or _died_apart(c, last, evidence, traced) for c in candidate_set.open):
-        candidate_set.dismiss(RejectionReason.VAGUE_END, lambda c: c.type is FailureType.COMPLETED)
-    elif diverged:
-        candidate_set.dismiss(RejectionReason.LATER, lambda c: c.type is FailureType.COMPLETED)
-    elif any(_contradicts(c, last, evidence, traced, again=went_on(last)) for c in candidate_set.open):
-        candidate_set.dismiss(RejectionReason.LATER, lambda c: c.type is FailureType.COMPLETED)
-        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line < last.line)
+    end = _CleanEnd(completed[-1], run, run.evidence.traceback_lines, again=run.recovered(completed[-1]))
+    if candidate_set.has(end.is_belied_by) or candidate_set.has(end.is_outlived_by):
+        candidate_set.dismiss(RejectionReason.VAGUE_END, _says_completed)
+    elif run.diverged:
+        candidate_set.dismiss(RejectionReason.LATER, _says_completed)
+    elif candidate_set.has(end.is_contradicted_by):
+        candidate_set.dismiss(RejectionReason.LATER, _says_completed)
+        candidate_set.dismiss_before(end.line)
     else:
-        candidate_set.dismiss(RejectionReason.FINISHED, lambda c: not is_end(c))
+        candidate_set.dismiss(RejectionReason.FINISHED, lambda c: not c.is_end)
 
 
-def _completed(candidate_set: CandidateSet) -> list[Candidate]:
-    return [c for c in candidate_set.open if is_end(c) and c.type is FailureType.COMPLETED]
+def _says_completed(candidate: Candidate) -> bool:
+    return candidate.type is FailureType.COMPLETED
 
 
-def _dismiss_survived_ends(candidate_set: CandidateSet, went_on: Callable[[Candidate], bool]) -> None:
+def _dismiss_survived_ends(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """A clean end after which training went on ended another run, where something came of the one that follows."""
-    survived = [c.line for c in _completed(candidate_set) if went_on(c)]
-    if survived and any(c.line > survived[-1] and c.role in (Role.ROOT, Role.SYMPTOM) for c in candidate_set.open):
-        candidate_set.dismiss(RejectionReason.EARLIER_ATTEMPT, lambda c: c.line <= survived[-1])
+    survived = list(filter(run.recovered, candidate_set.where(_IS_COMPLETED)))
+    if not survived:
+        return
+    if _is_before(survived[-1].line, candidate_set.where(_IS_FAILING)):
+        candidate_set.dismiss_before(survived[-1].line + 1)
 
 
-def _belies(candidate: Candidate, end: Candidate) -> bool:
-    """Whether a failure before ``end`` shows that its words are those of a script that prints them in any case."""
-    if candidate.line >= end.line or candidate.logged or category_of(candidate.type) is Category.NONE:
-        return False
-    near = end.line - candidate.line <= SAME_STORY
-    if end.by.startswith("rule:"):
-        return end.specificity <= Specificity.CLASS and near and is_fault(candidate)
-    return candidate.exit or _belies_words(candidate, end, near=near)
+@dataclass(frozen=True, slots=True)
+class _CleanEnd:
+    """The last line that says that the run completed.
 
-
-def _belies_words(candidate: Candidate, end: Candidate, *, near: bool) -> bool:
-    """The same for an end that no rule knows, and a failure before it that is no reported end of a process."""
-    if candidate.role not in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER):
-        return False
-    return end.specificity <= Specificity.CLASS or (near and candidate.raised)
-
-
-def _died_apart(candidate: Candidate, end: Candidate, evidence: Evidence, traced: Collection[int]) -> bool:
-    """Whether another rank's own stream ends within an exception: that ``end`` speaks well of the rest proves nothing
-    of this one."""
-    line, last = evidence.lines[candidate.line], evidence.lines[end.line]
-    apart = line.stream != last.stream and min(line.rank, last.rank) >= 0 and line.rank != last.rank
-    died = is_fault(candidate) and candidate.raised and not candidate.logged
-    return apart and died and not spoke_on(evidence, candidate.line, traced)
-
-
-def _contradicts(
-    candidate: Candidate, end: Candidate, evidence: Evidence, traced: Collection[int], *, again: bool
-) -> bool:
-    """Whether the candidate shows that the job failed after all, or that another one followed in the same log.
-
-    Errors of peers when the first ones exit do not, nor does one that was caught by a program that spoke on; nor do
-    those of tasks of the same step when ``end`` is the benchmark's own verdict (explains all). again: training went on
-    after ``end``: another run.
+    traced: indices of the lines of tracebacks.
+    again: training went on after the line: another run.
     """
-    if candidate.line < end.line or candidate.role not in (Role.ROOT, Role.SYMPTOM):
-        return False
-    if again:
-        return True
-    if candidate is end or _is_of_leaving_peer(candidate):
-        return False
-    if candidate.logged and spoke_on(evidence, candidate.line, traced):
-        return False
-    verdict_of_step = "all" in end.explains
-    return not (verdict_of_step and _is_of_step(candidate, end, evidence))
+
+    candidate: Candidate
+    run: RunTimeline
+    traced: Collection[int]
+    again: bool
+
+    @property
+    def line(self) -> int:
+        return self.candidate.line
+
+    def is_belied_by(self, other: Candidate) -> bool:
+        """Whether a failure before the end shows that its words are those of a script that prints them in any case."""
+        if other.line >= self.line:
+            return False
+        if other.logged:
+            return False
+        if other.names_no_failure:
+            return False
+        near, vague = self.line - other.line <= SAME_STORY, self.candidate.is_vague
+        if self.candidate.is_by_rule:
+            return vague and near and other.is_fault
+        if other.exit:
+            return True
+        if other.role not in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER):
+            return False
+        return vague or (near and other.raised)
+
+    def is_outlived_by(self, other: Candidate) -> bool:
+        """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves
+        nothing of this one."""
+        if not other.is_fault:
+            return False
+        if not other.raised:
+            return False
+        if other.logged:
+            return False
+        line, last = self.run.evidence.lines[other.line], self.run.evidence.lines[self.line]
+        if line.stream == last.stream:
+            return False
+        if line.rank == last.rank:
+            return False
+        if min(line.rank, last.rank) < 0:
+            return False
+        return not spoke_on(self.run.evidence, other.line, self.traced)
+
+    def is_contradicted_by(self, other: Candidate) -> bool:
+        """Whether the candidate shows that the job failed after all, or that another one followed in the same log."""
+        if other.line < self.line:
+            return False
+        if not other.is_failing:
+            return False
+        if self.again:
+            return True
+        if other is self.candidate:
+            return False
+        if _is_of_leaving_peer(other):
+            return False
+        if not other.logged:
+            return not self._is_verdict_on(other)
+        if spoke_on(self.run.evidence, other.line, self.traced):
+            return False  # the program caught it
+        return not self._is_verdict_on(other)
+
+    def _is_verdict_on(self, other: Candidate) -> bool:
+        """Whether the end is the benchmark's own verdict on a step, and the candidate is about tasks of that step: the
+        end of one, its cancellation, or a line that one printed."""
+        if "all" not in self.candidate.explains:
+            return False
+        if other.exit:
+            return True
+        if (other.type, other.role) == (FailureType.CANCELLED, Role.SYMPTOM):
+            return True
+        lines = self.run.evidence.lines
+        return min(lines[other.line].task, lines[self.line].task) >= 0
 
 
 def _is_of_leaving_peer(candidate: Candidate) -> bool:
-    return candidate.type in LEAVING and candidate.role is Role.SYMPTOM and not candidate.raised
+    """Whether it is an error of a peer when the first ones exit."""
+    return tells_of_lost_peer(candidate) and not candidate.raised
 
 
-def _is_of_step(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
-    """Whether the candidate is about tasks of the step that ``end`` is the verdict on: the end of one, its
-    cancellation, or a line that one printed."""
-    if candidate.exit or (candidate.type is FailureType.CANCELLED and candidate.role is Role.SYMPTOM):
-        return True
-    return min(evidence.lines[candidate.line].task, evidence.lines[end.line].task) >= 0
+def tells_of_lost_peer(candidate: Candidate) -> bool:
+    """Whether it is what processes print when their peers have exited already."""
+    if candidate.role is not Role.SYMPTOM:
+        return False
+    return candidate.type in LEAVING
 
 
-def _has_later_outcome(candidate_set: CandidateSet, end: Candidate) -> bool:
-    return any(c.line > end.line and _comes_after(c, end) for c in candidate_set.open)
+def _resolve_ordered(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    """Believe that the run was ordered to stop, unless a failure led to the order or the run went on."""
+    ordered = candidate_set.where(lambda c: c.is_end and not c.is_completed)
+    if not ordered:
+        return
+    first, last = ordered[0], ordered[-1]
+    if candidate_set.has(lambda c: _led_to(c, first, run.evidence)):
+        candidate_set.dismiss(RejectionReason.LATER, ordered.__contains__)
+    elif run.recovered(last) and candidate_set.has(lambda c: _comes_after(c, last)):
+        candidate_set.dismiss_before(last.line + 1)
+    else:
+        candidate_set.dismiss(RejectionReason.EXPLAINED, lambda c: c.line > first.line)
 
 
 def _comes_after(candidate: Candidate, end: Candidate) -> bool:
     """Whether what follows, once training has gone on, is the outcome: any fault, and a clean end unless the scheduler
     itself took the nodes away, which is what its attempt ended of."""
-    return is_fault(candidate) or (is_end(candidate) and end.specificity < Specificity.CODE)
-
-
-def _may_precede(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
-    return is_after(evidence.lines[candidate.line], evidence.lines[end.line]).after is not True
-
-
-def _led_to(candidate: Candidate, end: Candidate) -> bool:
-    """Whether a failure before an ordered end is the reason for it."""
-    if category_of(candidate.type) is Category.NONE or candidate.role not in (Role.ROOT, Role.SYMPTOM):
+    if candidate.line <= end.line:
         return False
-    return candidate.role is Role.ROOT or end.type is not FailureType.PREEMPTED
+    if candidate.is_fault:
+        return True
+    if not candidate.is_end:
+        return False
+    return end.specificity < Specificity.CODE
+
+
+def _led_to(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
+    """Whether a failure that may have come before an ordered end is the reason for it."""
+    if candidate.names_no_failure:
+        return False
+    if not candidate.is_failing:
+        return False
+    if (candidate.role, end.type) == (Role.SYMPTOM, FailureType.PREEMPTED):
+        return False
+    return is_after(evidence.lines[candidate.line], evidence.lines[end.line]).after is not True

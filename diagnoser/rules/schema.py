@@ -5,10 +5,11 @@ A rule and its proof are one thing: examples of both kinds are mandatory.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
+from itertools import chain
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
@@ -80,6 +81,20 @@ class RuleExamples(StrictModel):
     no_match: Annotated[tuple[PatternText, ...], Field(min_length=1)]
 
 
+class TextExamples(StrictModel):
+    """Lines that the patterns of a table's row must match, and lines that they must not."""
+
+    match: Annotated[tuple[PatternText, ...], Field(min_length=1)]
+    no_match: Annotated[tuple[PatternText, ...], Field(min_length=1)]
+
+
+class PatternRow(StrictModel):
+    """A row of a table of patterns, with its proof."""
+
+    patterns: Annotated[tuple[PatternText, ...], Field(min_length=1)]
+    examples: TextExamples
+
+
 class Near(StrictModel):
     """A condition on the surroundings: some kept line within ``lines`` lines before or after matches a pattern."""
 
@@ -87,6 +102,7 @@ class Near(StrictModel):
     lines: Annotated[int, Field(ge=1, le=1000)] = 50
 
 
+_Watched = tuple[tuple[str, ...], tuple[str, ...], bool]
 Lists = Mapping[str, tuple[FailureType, ...]]
 """Named lists of types that ``explains`` may name."""
 
@@ -149,22 +165,25 @@ class RuleSet:
     @cached_property
     def anchors(self) -> tuple[Anchor, ...]:
         """What the compressor's gate must let through."""
-        fatal: dict[str, bool] = {}
+        texts, fatal = set[str](), set[str]()
         for rule in self.rules:
-            for text in rule.anchors:
-                fatal[text] = fatal.get(text, False) or rule.role is Role.ROOT
-        return tuple(Anchor(text, is_fatal) for text, is_fatal in sorted(fatal.items()))
+            texts.update(rule.anchors)
+            if rule.role is Role.ROOT:
+                fatal.update(rule.anchors)
+        return tuple(Anchor(text, text in fatal) for text in sorted(texts))
 
     @cached_property
-    def watched(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...], bool], ...]:
+    def watched(self) -> "tuple[_Watched, ...]":
         """(anchors, patterns, whether it names a root) of every rule, for the compressor's gate. Lines of benign rules
         need not be kept: they have no patterns here. The patterns of a ``near`` come without anchors.
         """
-        nears = [near for rule in self.rules for near in (rule.near, rule.not_near) if near]
-        return tuple(
-            (rule.anchors, () if rule.role is Role.BENIGN else rule.patterns, rule.role is Role.ROOT)
-            for rule in self.rules
-        ) + tuple(((), near.patterns, False) for near in nears)
+        own, nears = list[_Watched](), list[_Watched]()
+        for rule in self.rules:
+            patterns = () if rule.role is Role.BENIGN else rule.patterns
+            own.append((rule.anchors, patterns, rule.role is Role.ROOT))
+            for near in filter(None, (rule.near, rule.not_near)):
+                nears.append(((), near.patterns, False))
+        return (*own, *nears)
 
 
 def load_lists(path: str, text: str) -> Lists:
@@ -173,9 +192,7 @@ def load_lists(path: str, text: str) -> Lists:
     for name in table.lists if table else ():
         if name == "all" or name in set(FailureType):
             faults.append(Fault(path, yaml_loader.locate(text, "lists", name), f"'{name}' has a meaning already"))
-    if table is None or faults:
-        raise RuleFaults(faults)
-    return table.lists
+    return yaml_loader.sound(table, faults).lists
 
 
 def load(files: Mapping[str, str], lists: Lists | None = None, *, tested: bool = False) -> RuleSet:
@@ -191,15 +208,23 @@ def load(files: Mapping[str, str], lists: Lists | None = None, *, tested: bool =
         faults += read_faults
         if rule is None:
             continue
-        faults += _faults(path, text, rule, lists, tested=tested)
+        mistakes = list(_mistakes(path, rule, lists, tested=tested))
         if rule.id in rules:
-            faults.append(Fault(path, yaml_loader.locate(text, "id"), f"id '{rule.id}' is taken by another rule"))
+            mistakes.append((("id",), f"id '{rule.id}' is taken by another rule"))
+        faults += located_faults(path, text, mistakes)
         rules[rule.id] = rule.model_copy(update={"explains": _expanded(rule.explains, lists)})
     if faults:
         raise RuleFaults(faults)
     types = "\0".join(f"{name} {' '.join(kinds)}" for name, kinds in sorted(lists.items()))
-    digest = hashlib.sha256("\0".join([*(f"{path}\0{text}" for path, text in sorted(files.items())), types]).encode())
-    return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16], lists)
+    return RuleSet(_by_id(rules), _hash((*chain.from_iterable(sorted(files.items())), types)), lists)
+
+
+def _by_id(rules: Mapping[str, Rule]) -> tuple[Rule, ...]:
+    return tuple(rules[key] for key in sorted(rules))
+
+
+def _hash(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _expanded(explains: Iterable[FailureType | str], lists: Lists) -> tuple[FailureType | str, ...]:
@@ -207,40 +232,67 @@ def _expanded(explains: Iterable[FailureType | str], lists: Lists) -> tuple[Fail
     return tuple(dict.fromkeys(kind for name in explains for kind in lists.get(name, (name,))))
 
 
-def joined(own: RuleSet, learned: RuleSet) -> RuleSet:
-    """Both sets as one, with a hash of its own. A learned rule never replaces the site's own rule of the same id."""
-    rules = {rule.id: rule for rule in (*learned.rules, *own.rules)}
-    digest = hashlib.sha256(f"{own.hash}\0{learned.hash}".encode())
-    return RuleSet(tuple(rules[key] for key in sorted(rules)), digest.hexdigest()[:16], own.lists)
+def joined(site: RuleSet, learned: RuleSet) -> RuleSet:
+    """Both sets as one, with a hash of its own. A learned rule never replaces the site's rule of the same id."""
+    rules = {rule.id: rule for rule in (*learned.rules, *site.rules)}
+    return RuleSet(_by_id(rules), _hash((site.hash, learned.hash)), site.lists)
 
 
-def _faults(path: str, text: str, rule: Rule, lists: Lists, *, tested: bool) -> list[Fault]:
-    def locate(*where: str | int) -> int:
-        return yaml_loader.locate(text, *where)
+Mistake = tuple[tuple[str | int, ...], str]
+"""Where in a file something is wrong, and what."""
 
-    pattern_faults = [] if tested else _pattern_faults(rule)
-    faults = [Fault(path, locate(*where), message) for where, message in pattern_faults]
-    if path != f"{category_of(rule.type)}/{rule.id}.yaml":
-        faults.append(Fault(path, locate("id"), f"must be named {category_of(rule.type)}/{rule.id}.yaml"))
+
+def located_faults(path: str, text: str, mistakes: Iterable[Mistake]) -> list[Fault]:
+    """The mistakes with the lines of the file's ``text`` in which they are."""
+    return [Fault(path, yaml_loader.locate(text, *where), message) for where, message in mistakes]
+
+
+def _mistakes(path: str, rule: Rule, lists: Lists, *, tested: bool) -> Iterator[Mistake]:
+    """What is wrong with a rule beyond its shape."""
+    if not tested:
+        yield from _pattern_mistakes(rule)
+    name = f"{category_of(rule.type)}/{rule.id}.yaml"
+    if path != name:
+        yield ("id",), f"must be named {name}"
+    names = ("all", *lists, *FailureType)
     for index, kind in enumerate(rule.explains):
-        if not isinstance(kind, FailureType) and kind not in ("all", *lists):
-            names = ", ".join(["'all'", *lists])
-            faults.append(Fault(path, locate("explains", index), f"'{kind}' is not a failure type, nor one of {names}"))
+        if kind not in names:
+            known = ", ".join(["'all'", *lists])
+            yield ("explains", index), f"'{kind}' is not a failure type, nor one of {known}"
     for index, anchor in enumerate(rule.anchors):
         if len(anchor.translate(_DIGITS).strip()) < 3:
-            faults.append(Fault(path, locate("anchors", index), "must have three characters beside digits"))
-    return faults
+            yield ("anchors", index), "must have three characters beside digits"
 
 
-def _pattern_faults(rule: Rule) -> list[tuple[tuple[str | int, ...], str]]:
-    lists = {"patterns": rule.patterns, "unless": rule.unless, "frames": rule.frames}
-    faults: list[tuple[tuple[str | int, ...], str]] = []
-    for name, patterns in lists.items():
-        faults += [((name, i), why) for i, pattern in enumerate(patterns) if (why := not_re2(pattern))]
+def _pattern_mistakes(rule: Rule) -> Iterator[Mistake]:
+    yield from pattern_mistakes(("patterns",), rule.patterns)
+    yield from pattern_mistakes(("unless",), rule.unless)
+    yield from pattern_mistakes(("frames",), rule.frames)
     for name, near in (("near", rule.near), ("not_near", rule.not_near)):
-        patterns = near.patterns if near else ()
-        faults += [((name, "patterns", i), why) for i, pattern in enumerate(patterns) if (why := not_re2(pattern))]
-    return faults
+        if near:
+            yield from pattern_mistakes((name, "patterns"), near.patterns)
+
+
+def pattern_mistakes(where: tuple[str | int, ...], patterns: Iterable[str]) -> Iterator[Mistake]:
+    """The patterns of a list that cannot be used. where: the list in its file."""
+    for index, pattern in enumerate(patterns):
+        why = not_re2(pattern)
+        if why:
+            yield (*where, index), why
+
+
+def row_mistakes(where: tuple[str | int, ...], patterns: Iterable[str]) -> Iterator[Mistake]:
+    """The same for a row whose patterns the file does not list one by one."""
+    for _, why in pattern_mistakes((), patterns):
+        yield where, why
+
+
+def example_mistakes(examples: TextExamples, says: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """(``match`` or ``no_match``, text) of each example that does not hold. says: whether the table matches a text."""
+    for name, wanted in (("match", True), ("no_match", False)):
+        for text in getattr(examples, name):
+            if says(text) is not wanted:
+                yield name, text
 
 
 def not_re2(pattern: str) -> str:

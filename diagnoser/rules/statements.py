@@ -5,9 +5,11 @@ lists happened elsewhere, if at all: none of it may be taken for the cause.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import methodcaller
+from typing import Any
 
 from diagnoser.dialects.runtimes import repetition
 from diagnoser.model import Evidence, Line
@@ -37,30 +39,44 @@ def advice_at(text: str) -> int:
     return match.start() if match else len(text)
 
 
+def stated_matches(patterns: Iterable[Any], text: str) -> list[Any]:
+    """The first match of each RE2 pattern in ``text``; what only advice lists is no match."""
+    matches = list(filter(None, map(methodcaller("search", text), patterns)))
+    if not matches:
+        return []  # most often: the advice need not be looked for
+    advice = advice_at(text)
+    return [match for match in matches if match.start() < advice]
+
+
 def without_advice(text: str) -> str:
     """``text`` without what may have led to it; a record in JSON keeps its other fields."""
     start = advice_at(text)
-    end = _RECORD_ENDS.search(text, start) if start < len(text) and '{"' in text[:start] else None
+    if start == len(text):
+        return text
+    end = _RECORD_ENDS.search(text, start) if '{"' in text[:start] else None
     return text[:start] + (text[end.start() :] if end else "")
 
 
 def stated_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
     """The lines, their bodies without advice."""
-    bodies = map(without_advice, (line.body for line in lines))
-    return tuple(
-        line if body == line.body else replace(line, body=body) for line, body in zip(lines, bodies, strict=True)
-    )
+    return tuple(map(_stated_line, lines))
+
+
+def _stated_line(line: Line) -> Line:
+    body = without_advice(line.body)
+    if body == line.body:
+        return line
+    return replace(line, body=body)
 
 
 def stated(evidence: Evidence) -> Evidence:
     """The evidence with empty bodies for the items of lists of advice, and without the lines that a collector held back
     and printed after what came of them, where the line that each repeats is there. Steps that only such lines tell at
     the end were made before it."""
-    items = set(_items_of_advice(evidence.lines))
-    if items:
-        lines = (replace(line, body="") if i in items else line for i, line in enumerate(evidence.lines))
-        evidence = replace(evidence, lines=tuple(lines))
-    return _without_repetitions(evidence)
+    lines = list(evidence.lines)
+    for index in _items_of_advice(evidence.lines):
+        lines[index] = replace(lines[index], body="")
+    return _without_repetitions(replace(evidence, lines=tuple(lines)))
 
 
 def _items_of_advice(lines: Sequence[Line]) -> Iterator[int]:
@@ -68,28 +84,37 @@ def _items_of_advice(lines: Sequence[Line]) -> Iterator[int]:
     for index, (before, line) in enumerate(pairwise(lines), 1):
         if before.body.rstrip().endswith(":") and advice_at(before.body) < len(before.body):
             left = _ITEMS
-        if not left or not _same_speaker(before, line) or (line.body.strip() and not _ITEM.match(line.body)):
+        if left and line.speaker == before.speaker and _may_be_item(line.body):
+            left -= 1
+            yield index
+        else:
             left = 0
-            continue
-        left -= 1
-        yield index
 
 
-def _same_speaker(before: Line, line: Line) -> bool:
-    return (before.stream, before.rank, before.task, before.node) == (line.stream, line.rank, line.task, line.node)
+def _may_be_item(body: str) -> bool:
+    if not body.strip():
+        return True
+    return bool(_ITEM.match(body))
 
 
 def _without_repetitions(evidence: Evidence) -> Evidence:
-    repeated = {index: text for index, line in enumerate(evidence.lines) if (text := repetition(line.body))}
+    repeated: dict[int, str] = {}
+    for index, line in enumerate(evidence.lines):
+        text = repetition(line.body)
+        if text:
+            repeated[index] = _shape(text)
     if not repeated:
         return evidence
     printed = {_shape(line.body) for index, line in enumerate(evidence.lines) if index not in repeated}
-    dropped = {index for index, text in repeated.items() if _shape(text) in printed}
-    numbers = {evidence.lines[index].number for index in dropped}
+    rest, numbers = list[int](), set[int]()
+    for index, line in enumerate(evidence.lines):
+        if repeated.get(index) in printed:
+            numbers.add(line.number)
+        else:
+            rest.append(index)
     last = max((point.line for point in evidence.progress if point.line not in numbers), default=0)
-    progress = tuple(point for point in evidence.progress if point.line not in numbers or point.line < last)
-    kept = [index for index in range(len(evidence.lines)) if index not in dropped]
-    return selected(replace(evidence, progress=progress), kept)
+    progress = tuple(point for point in evidence.progress if point.line < last or point.line not in numbers)
+    return selected(replace(evidence, progress=progress), rest)
 
 
 def _shape(text: str) -> str:

@@ -8,16 +8,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
 from diagnoser.model import Evidence, yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.candidates import Candidate
-from diagnoser.rules.schema import Blame, Role, Rule, RuleSet
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.schema import Blame, Mistake, Role, Rule, RuleSet, located_faults
 
 _LINE = re.compile(r"\bXid \([^)\n]{0,80}\): (?P<code>\d{1,3})\b")
 _NAMED = re.compile(
@@ -30,7 +30,6 @@ _UNIT = re.compile(r"^, (?P<unit>[A-Z][A-Za-z_0-9 ]{1,30}?) (?P<severity>Fatal|N
 _REGISTERS = re.compile(r"\((0x[0-9a-fA-F]{1,8}(?:,? 0x[0-9a-fA-F]{1,8}){0,7})\)")
 _STATED = re.compile(r"recovery action changed from .{0,40}? to 0x[0-9a-fA-F]+ \((?P<stated>[^)\n]{1,40})\)")
 _RESTART_APP, _RESET_GPU, _RECOVERY = "RESTART_APP", "RESET_GPU", "XID_154"
-_NVLINK, _NVLINK5 = "WORKFLOW_NVLINK_ERR", "WORKFLOW_NVLINK5_ERR"
 """Actions of the catalogue that mean something to the code below."""
 _REGISTER_BITS = 32
 
@@ -64,6 +63,11 @@ class XidCode(StrictModel):
     type: FailureType
     rule: str
 
+    @property
+    def asked(self) -> str:
+        """Name of the action that the catalogue asks for, or that counts in its place."""
+        return self.immediate or self.treated_as
+
 
 class XidSubcode(StrictModel):
     """What the first two registers of a line of an NVLink 5 code decode to.
@@ -81,11 +85,19 @@ class XidSubcode(StrictModel):
 
     def decodes(self, unit: str, intr_info: int, status: int) -> bool:
         """unit: as printed. Lines of both driver generations are known by their unit, else by either layout."""
-        if unit not in self.units or (self.status and status not in self.status):
+        if unit not in self.units:
             return False
-        digits = f"{intr_info:032b}"
-        layouts = self.intr_info if len(self.units) == 1 else (self.intr_info[self.units.index(unit)],)
-        return any(all(wanted in ("-", digit) for wanted, digit in zip(bits, digits, strict=True)) for bits in layouts)
+        if self.status and status not in self.status:
+            return False
+        if len(self.units) > 1:
+            return _fits(self.intr_info[self.units.index(unit)], intr_info)
+        return any(_fits(bits, intr_info) for bits in self.intr_info)
+
+
+def _fits(bits: str, value: int) -> bool:
+    """Whether a register's value has these bits; "-" matches both digits."""
+    mask = int(bits.replace("0", "1").replace("-", "0"), 2)
+    return value & mask == int(bits.replace("-", "0"), 2)
 
 
 class LinkBits(StrictModel):
@@ -125,20 +137,19 @@ class XidTable(StrictModel):
     def by_code(self) -> Mapping[int, XidCode]:
         return {row.code: row for row in self.xid}
 
-    @cached_property
-    def _subcodes(self) -> Mapping[int, Sequence[XidSubcode]]:
-        return {code: [row for row in self.subcodes if row.code == code] for code in self.by_code}
-
     def guidance(self, body: str) -> "XidGuidance | None":
         """What the catalogue says of the Xid in a line; None where the line has none that the catalogue lists."""
         line = _LINE.search(body)
-        named = line or _NAMED.search(body)
-        code = int(named["code"] or named["gauge"]) if named else 0
+        if line:
+            plain = self._plain(int(line["code"]))
+            return self._decoded(plain, body[line.end() :]) if plain else None
+        named = _NAMED.search(body)
+        return self._plain(int(next(filter(None, named.groups())))) if named else None
+
+    def _plain(self, code: int) -> "XidGuidance | None":
+        """What the catalogue says of a code alone."""
         row = self.by_code.get(code)
-        if row is None:
-            return None
-        plain = self._guidance(row, row.immediate or row.treated_as, row.investigate)
-        return self._decoded(plain, body[line.end() :]) if line else plain
+        return self._guidance(row, row.asked, row.investigate) if row else None
 
     def stated(self, earlier: "XidGuidance", recovery: "XidGuidance") -> "XidGuidance":
         """What an Xid asks for once Xid 154 has stated a recovery of the same GPU."""
@@ -149,36 +160,58 @@ class XidTable(StrictModel):
 
     def _decoded(self, plain: "XidGuidance", rest: str) -> "XidGuidance":
         """rest: what the driver prints behind the code."""
-        row, values = plain.row, _registers(rest)
-        if row.immediate == _RECOVERY and (match := _STATED.search(rest)):
-            stated = match["stated"].strip()
-            return self._guidance(row, self.recovery_actions.get(stated, _RECOVERY), row.investigate, stated)
-        if row.immediate == _NVLINK5 and (unit := _UNIT.match(rest)):
-            return replace(self._by_unit(plain, unit, values), unit=unit["unit"])
-        if row.immediate == _NVLINK and any(values):
-            return self._by_link_bits(plain, values)
+        match plain.row.immediate:
+            case "XID_154":
+                return self._by_recovery(plain, rest)
+            case "WORKFLOW_NVLINK5_ERR":
+                return self._by_unit(plain, rest)
+            case "WORKFLOW_NVLINK_ERR":
+                return self._by_link_bits(plain, rest)
         return plain
 
-    def _by_unit(self, plain: "XidGuidance", unit: re.Match[str], values: Sequence[int]) -> "XidGuidance":
+    def _by_recovery(self, plain: "XidGuidance", rest: str) -> "XidGuidance":
+        """The action of the recovery that Xid 154 states."""
+        match = _STATED.search(rest)
+        if not match:
+            return plain
+        stated = match["stated"].strip()
+        return self._guidance(plain.row, self.recovery_actions.get(stated, _RECOVERY), plain.investigate, stated)
+
+    def _by_unit(self, plain: "XidGuidance", rest: str) -> "XidGuidance":
         """The action of the subcode that unit and registers name, else that of the severity."""
-        known = self._subcodes[plain.row.code] if len(values) > 1 else ()
-        subcode = next((sub for sub in known if sub.decodes(unit["unit"], values[0], values[1])), None)
+        unit, values = _UNIT.match(rest), _registers(rest)
+        if not unit:
+            return plain
+        plain = replace(plain, unit=unit["unit"])
+        subcode = self._subcode(plain, *values[:2]) if len(values) > 1 else None
         if subcode:
-            return self._guidance(plain.row, subcode.immediate, subcode.investigate)
+            return replace(self._guidance(plain.row, subcode.immediate, subcode.investigate), unit=plain.unit)
         if unit["severity"] == "Fatal":
             return replace(plain, asked=_RESET_GPU, action=self.actions[_RESET_GPU])
         return plain
 
-    def _by_link_bits(self, plain: "XidGuidance", values: Sequence[int]) -> "XidGuidance":
+    def _subcode(self, plain: "XidGuidance", intr_info: int, status: int) -> XidSubcode | None:
+        for subcode in self.subcodes:
+            if subcode.code != plain.row.code:
+                continue
+            if subcode.decodes(plain.unit, intr_info, status):
+                return subcode
+        return None
+
+    def _by_link_bits(self, plain: "XidGuidance", rest: str) -> "XidGuidance":
         """The action of the bits, where no other bit is set in any register and all of them agree."""
-        left, asked = list(values), set[str]()
+        left, asked = dict(enumerate(_registers(rest), 1)), set[str]()
         for known in self.link_bits:
             mask = sum(1 << bit for bit in known.bits)
-            index = known.register_number - 1
-            if index < len(left) and left[index] & mask:
-                left[index] &= ~mask
+            value = left.get(known.register_number, 0)
+            if value & mask:
+                left[known.register_number] = value & ~mask
                 asked.add(known.immediate)
-        return self._guidance(plain.row, asked.pop(), plain.investigate) if len(asked) == 1 and not any(left) else plain
+        if any(left.values()):
+            return plain
+        if len(asked) != 1:
+            return plain
+        return self._guidance(plain.row, asked.pop(), plain.investigate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +237,14 @@ class XidGuidance:
     @property
     def text(self) -> str:
         """One or two sentences for people: the code, its name and what NVIDIA asks for."""
-        label = f"Xid {self.row.code} ({', '.join(filter(None, (self.row.name, self.unit)))}): "
+        name = ", ".join(filter(None, (self.row.name, self.unit)))
+        source = "NVIDIA asks for" if self.row.immediate else "the catalogue states no action; taken as"
         if self.stated:
-            label += f"Xid 154 states '{self.stated}': "
-        source = "NVIDIA asks for" if self.stated or self.row.immediate else "the catalogue states no action; taken as"
-        asks = f"{label}{source} {self.action.asks} ({self.asked})."
-        return f"{asks} To investigate: {self.advice}." if self.advice else asks
+            source = f"Xid 154 states '{self.stated}': NVIDIA asks for"
+        asks = f"Xid {self.row.code} ({name}): {source} {self.action.asks} ({self.asked})."
+        if self.advice:
+            return f"{asks} To investigate: {self.advice}."
+        return asks
 
 
 _Gpu = tuple[str, str | None]
@@ -218,75 +253,93 @@ _Gpu = tuple[str, str | None]
 
 def follow(candidates: Sequence[Candidate], evidence: Evidence, table: XidTable) -> tuple[Candidate, ...]:
     """The candidates with what NVIDIA asks for after their Xids: whom they blame, what is to be done, the advice."""
-    guidances = {c.line: guidance for c in candidates if (guidance := _guidance(c, evidence, table))}
-    gpus = {c.line: (c.node or evidence.lines[c.line].node, c.gpu) for c in candidates if c.line in guidances}
-    restated = _restated(guidances, gpus, table)
-    recovered = {gpus[line] for line in restated}
-    explained = {line for line, guidance in guidances.items() if guidance.is_recovery and gpus[line] in recovered}
-    guidances |= restated
-    application = _application(guidances.values())
-    return tuple(_followed(c, guidances.get(c.line), application, explained) for c in candidates)
+    xids = _xids(candidates, evidence, table)
+    application = _application(xids.values())
+    followed = []
+    for candidate in candidates:
+        xid = xids.get(candidate.line)
+        if xid:
+            candidate = _guided(candidate, xid)
+        elif application:
+            candidate = _cleared(candidate, application)
+        followed.append(candidate)
+    return tuple(followed)
 
 
-def _followed(
-    candidate: Candidate, guidance: XidGuidance | None, application: XidGuidance | None, explained: Collection[int]
-) -> Candidate:
-    """One candidate. application: the Xid by which the driver blames it. explained: lines that only state how to
-    recover from another Xid."""
-    if guidance is None:
-        return _cleared(candidate, application) if application else candidate
-    guided = _guided(candidate, guidance)
-    return replace(guided, role=Role.SYMPTOM) if guided.line in explained and guided.role is Role.ROOT else guided
+@dataclass(frozen=True, slots=True)
+class _Xid:
+    """A line that reports an Xid.
 
-
-def _restated(
-    guidances: Mapping[int, XidGuidance], gpus: Mapping[int, _Gpu], table: XidTable
-) -> dict[int, XidGuidance]:
-    """The guidances of Xids for whose GPU a later Xid 154 states the recovery, by line.
-
-    gpus: the GPU that each line is about.
+    is_explained: it only states how to recover from another Xid.
     """
-    recoveries: dict[_Gpu, tuple[int, XidGuidance]] = {}
-    for line, guidance in sorted(guidances.items()):
-        if guidance.is_recovery and gpus[line][1]:
-            recoveries[gpus[line]] = line, guidance  # the last one counts
-    restated = {}
-    for line, guidance in guidances.items():
-        later, recovery = recoveries.get(gpus[line], (-1, guidance))
-        if line < later and guidance.action.cause:
-            restated[line] = table.stated(guidance, recovery)
+
+    gpu: _Gpu
+    guidance: XidGuidance
+    is_explained: bool = False
+
+
+def _xids(candidates: Sequence[Candidate], evidence: Evidence, table: XidTable) -> dict[int, _Xid]:
+    """The Xids by line, as a later Xid 154 restates them."""
+    xids: dict[int, _Xid] = {}
+    for candidate in sorted(candidates, key=attrgetter("line")):
+        line = evidence.lines[candidate.line]
+        guidance = table.guidance(line.body)
+        if guidance and candidate.by == f"rule:{guidance.row.rule}":
+            xids[candidate.line] = _Xid((candidate.node or line.node, candidate.gpu), guidance)
+    recoveries = {xid.gpu: index for index, xid in xids.items() if xid.guidance.is_recovery}  # the last one counts
+    return xids | _restated(xids, recoveries, table)
+
+
+def _restated(xids: Mapping[int, _Xid], recoveries: Mapping[_Gpu, int], table: XidTable) -> dict[int, _Xid]:
+    """The Xids for whose GPU a later line states the recovery, and those that only state it.
+
+    recoveries: the last line for each GPU.
+    """
+    restated, gpus = dict[int, _Xid](), set[_Gpu]()
+    for index, xid in xids.items():
+        later = recoveries.get(xid.gpu, -1)
+        if xid.gpu[1] and index < later and xid.guidance.action.cause:
+            restated[index] = _Xid(xid.gpu, table.stated(xid.guidance, xids[later].guidance))
+            gpus.add(xid.gpu)
+    for index, xid in xids.items():
+        if xid.guidance.is_recovery and xid.gpu in gpus:
+            restated[index] = replace(restated.get(index, xid), is_explained=True)
     return restated
 
 
-def _guidance(candidate: Candidate, evidence: Evidence, table: XidTable) -> XidGuidance | None:
-    guidance = table.guidance(evidence.lines[candidate.line].body)
-    return guidance if guidance and candidate.by == f"rule:{guidance.row.rule}" else None
-
-
-def _guided(candidate: Candidate, guidance: XidGuidance) -> Candidate:
+def _guided(candidate: Candidate, xid: _Xid) -> Candidate:
     """A code that cannot be the cause explains nothing, and is the verdict only where nothing else is found."""
-    action = guidance.action
+    guidance, action = xid.guidance, xid.guidance.action
+    role, explains = candidate.role, candidate.explains
+    if not action.cause:
+        role, explains = Role.TEARDOWN, frozenset()
+    elif xid.is_explained and role is Role.ROOT:
+        role = Role.SYMPTOM
     return replace(
         candidate,
         why=f"Xid {guidance.row.code}, {guidance.row.name}: {guidance.asked}",
-        role=candidate.role if action.cause else Role.TEARDOWN,
-        explains=candidate.explains if action.cause else frozenset(),
+        role=role,
+        explains=explains,
         blame=action.blame,
         action=action.action,
         mitigation=f"{guidance.text} {candidate.mitigation}",
     )
 
 
-def _application(guidances: Collection[XidGuidance]) -> XidGuidance | None:
+def _application(xids: Collection[_Xid]) -> XidGuidance | None:
     """The Xid by which the driver blames the application, if no other Xid speaks against the node."""
-    if any(guidance.action.blame is Blame.SELF for guidance in guidances):
+    if any(xid.guidance.action.blame is Blame.SELF for xid in xids):
         return None
-    return next((guidance for guidance in guidances if guidance.asked == _RESTART_APP), None)
+    return next((xid.guidance for xid in xids if xid.guidance.asked == _RESTART_APP), None)
 
 
 def _cleared(candidate: Candidate, application: XidGuidance) -> Candidate:
     """A CUDA error that the job prints is the same fault as the driver's Xid: neither speaks against the node."""
-    if candidate.type is not FailureType.CUDA_ERROR or candidate.role is not Role.ROOT or candidate.action is not None:
+    if candidate.type is not FailureType.CUDA_ERROR:
+        return candidate
+    if candidate.role is not Role.ROOT:
+        return candidate
+    if candidate.action is not None:
         return candidate
     action, mitigation = application.action, f"{application.text} {candidate.mitigation}".strip()
     return replace(candidate, blame=action.blame, action=action.action, mitigation=mitigation)
@@ -295,71 +348,75 @@ def _cleared(candidate: Candidate, application: XidGuidance) -> Candidate:
 def load(path: str, text: str, rules: RuleSet) -> XidTable:
     """Raises RuleFaults with every fault: shape, a code that stands twice, a name or a rule that does not exist."""
     table, faults = yaml_loader.read(path, text, XidTable)
-    if table is not None:
-        faults += _faults(path, text, table, {rule.id: rule for rule in rules.rules})
-    if table is None or faults:
-        raise RuleFaults(faults)
-    return table
+    if table:
+        by_id = {rule.id: rule for rule in rules.rules}
+        faults += located_faults(path, text, (*_code_mistakes(table, by_id), *_reference_mistakes(table)))
+        for name in sorted({_RECOVERY, _RESET_GPU, _RESTART_APP} - table.actions.keys()):
+            faults += located_faults(path, text, [(("actions",), f"no action {name}")])
+    return yaml_loader.sound(table, faults)
 
 
-def _faults(path: str, text: str, table: XidTable, rules: Mapping[str, Rule]) -> list[Fault]:
-    mistakes = (*_code_mistakes(table, rules), *_reference_mistakes(table))
-    faults = [Fault(path, yaml_loader.locate(text, *where), message) for where, message in mistakes]
-    needed = {_RECOVERY, _RESET_GPU, _RESTART_APP} - table.actions.keys()
-    return faults + [Fault(path, yaml_loader.locate(text, "actions"), f"no action {name}") for name in sorted(needed)]
-
-
-def _code_mistakes(table: XidTable, rules: Mapping[str, Rule]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _code_mistakes(table: XidTable, rules: Mapping[str, Rule]) -> Iterator[Mistake]:
     """Where in the file a code is wrong, and how."""
     seen = set[int]()
-    messages = [(("xid", index), row.code, _xid_faults(table, row, rules)) for index, row in enumerate(table.xid)]
-    messages += [(("sxid", index), row.code, _sxid_faults(row, rules)) for index, row in enumerate(table.sxid)]
-    for where, code, wrong in messages:
+    mistakes = [(("xid", index), row.code, _xid_faults(table, row, rules)) for index, row in enumerate(table.xid)]
+    mistakes += ((("sxid", index), row.code, _sxid_faults(row, rules)) for index, row in enumerate(table.sxid))
+    for where, code, wrong in mistakes:
         if code in seen:
             yield where, f"code {code} appears twice"
-        yield from ((where, message) for message in wrong)
         seen.add(code)
+        for message in wrong:
+            yield where, f"code {code}: {message}"
 
 
-def _reference_mistakes(table: XidTable) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _reference_mistakes(table: XidTable) -> Iterator[Mistake]:
     """Where a row other than a code's names an action, or something to investigate, that does not exist."""
     for index, subcode in enumerate(table.subcodes):
         for message in _name_faults(table, subcode.immediate, subcode.investigate):
             yield ("subcodes", index), f"subcode of {subcode.code}: {message}"
-    asked = [("recovery_actions", name, action) for name, action in table.recovery_actions.items()]
-    asked += [("link_bits", str(bits.register_number), bits.immediate) for bits in table.link_bits]
-    for part, name, action in asked:
-        yield from (((part,), f"{name}: {message}") for message in _name_faults(table, action, ""))
+    for name, action in table.recovery_actions.items():
+        for message in _name_faults(table, action):
+            yield ("recovery_actions",), f"{name}: {message}"
+    for bits in table.link_bits:
+        for message in _name_faults(table, bits.immediate):
+            yield ("link_bits",), f"{bits.register_number}: {message}"
 
 
-def _name_faults(table: XidTable, action: str, investigate: str) -> list[str]:
-    messages = [] if action in table.actions else [f"no action '{action}'"]
-    known = not investigate or investigate in table.investigate
-    return messages + ([] if known else [f"nothing to investigate is called '{investigate}'"])
+def _name_faults(table: XidTable, action: str, investigate: str = "") -> Iterator[str]:
+    if action not in table.actions:
+        yield f"no action '{action}'"
+    if investigate not in ("", *table.investigate):
+        yield f"nothing to investigate is called '{investigate}'"
 
 
-def _xid_faults(table: XidTable, row: XidCode, rules: Mapping[str, Rule]) -> list[str]:
-    asked, rule = row.immediate or row.treated_as, rules.get(row.rule)
-    messages = [f"code {row.code}: {message}" for message in _name_faults(table, asked, row.investigate)]
+def _xid_faults(table: XidTable, row: XidCode, rules: Mapping[str, Rule]) -> Iterator[str]:
+    yield from _name_faults(table, row.asked, row.investigate)
+    rule = rules.get(row.rule)
     if rule is None:
-        return [*messages, f"code {row.code}: no rule '{row.rule}'"]
+        yield f"no rule '{row.rule}'"
+        return
     if rule.type is not row.type:
-        messages.append(f"code {row.code}: rule '{row.rule}' is of type {rule.type}, not {row.type}")
-    action = table.actions.get(asked)
-    if action and (rule.blame is not action.blame or (rule.role is not Role.TEARDOWN) is not action.cause):
-        messages.append(f"code {row.code}: {asked} does not agree with blame and role of rule '{row.rule}'")
-    return messages
+        yield f"rule '{row.rule}' is of type {rule.type}, not {row.type}"
+    action = table.actions.get(row.asked)
+    if action is None:
+        return
+    may_be_cause = rule.role is not Role.TEARDOWN
+    if (rule.blame, may_be_cause) != (action.blame, action.cause):
+        yield f"{row.asked} does not agree with blame and role of rule '{row.rule}'"
 
 
-def _sxid_faults(row: SxidCode, rules: Mapping[str, Rule]) -> list[str]:
-    if row.rule and row.rule not in rules:
-        return [f"code {row.code}: no rule '{row.rule}'"]
-    if row.rule and row.type and rules[row.rule].type is not row.type:
-        return [f"code {row.code}: rule '{row.rule}' is of type {rules[row.rule].type}, not {row.type}"]
-    return []
+def _sxid_faults(row: SxidCode, rules: Mapping[str, Rule]) -> Iterator[str]:
+    rule = rules.get(row.rule)
+    if rule is None:
+        if row.rule:
+            yield f"no rule '{row.rule}'"
+    elif row.type not in (None, rule.type):
+        yield f"rule '{row.rule}' is of type {rule.type}, not {row.type}"
 
 
 def _registers(text: str) -> list[int]:
     """The registers that an NVLink line prints, in its order; empty where it prints none."""
     match = _REGISTERS.search(text)
-    return [int(value, 16) for value in re.findall(r"0x[0-9a-fA-F]+", match[1])] if match else []
+    if match:
+        return [int(value, 16) for value in re.findall(r"0x[0-9a-fA-F]+", match[1])]
+    return []

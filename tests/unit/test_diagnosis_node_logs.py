@@ -27,6 +27,10 @@ def analyzer() -> LogAnalyzer:
     return accuracy_bars.load()
 
 
+def lines_near_failure(evidence: Evidence, lines: list[Line], failed: tuple[float, float]) -> list[Line]:
+    return [line for line, reason in node_logs.weighed_lines(evidence, lines, failed) if reason is None]
+
+
 def times(text: str, received: float = NOON, given: tuple[float, ...] | None = None) -> tuple[float, ...]:
     found = node_logs.with_times(LineBlock(Stream("kernel", "n1"), text.encode(), 1, given, received)).times
     assert found is not None
@@ -95,27 +99,27 @@ def line(time: float, number: int = 1, node: str = "n1", source: str = "kernel")
 def test_only_lines_around_the_failure_join() -> None:
     """Ten minutes before to five minutes after; a line without a time joins, for who sent it meant this job."""
     found = [line(NOON - 601), line(NOON - 599), line(NOON + 299), line(NOON + 301), line(0.0)]
-    joined = node_logs.lines_near_failure(Evidence(), found, (NOON, NOON))
+    joined = lines_near_failure(Evidence(), found, (NOON, NOON))
     assert [one.time for one in joined] == [NOON - 599, NOON + 299, 0.0]
 
 
 def test_the_wait_of_a_collective_belongs_to_the_failure() -> None:
     """A watchdog that fires half an hour after the last step: the fault of that time joins."""
     stalled = Evidence(progress=(Progress(1, 0, NOON - 1800, step=7),))
-    assert node_logs.lines_near_failure(stalled, [line(NOON - 1750)], (NOON, NOON))
-    assert not node_logs.lines_near_failure(Evidence(), [line(NOON - 1750)], (NOON, NOON))
+    assert lines_near_failure(stalled, [line(NOON - 1750)], (NOON, NOON))
+    assert not lines_near_failure(Evidence(), [line(NOON - 1750)], (NOON, NOON))
 
 
 def test_what_the_job_outlived_does_not_join() -> None:
     """Steps after a node's complaint show that this job did not die of it."""
     steps = tuple(Progress(number, 0, NOON - 300 + number, step=number) for number in range(9))
-    assert not node_logs.lines_near_failure(Evidence(progress=steps), [line(NOON - 400)], (NOON, NOON))
+    assert not lines_near_failure(Evidence(progress=steps), [line(NOON - 400)], (NOON, NOON))
 
 
 def test_a_log_in_local_time_is_joined_by_arrival() -> None:
     """The job's own lines may be hours off: what joins is decided by the time of arrival, and keeps its own time."""
     local = Evidence(lines=(Line(Stream(), 1, "x", "x", time=NOON + 8 * 3600 - 4),))
-    assert node_logs.lines_near_failure(local, [line(NOON - 30), line(NOON - 3600)], (NOON, NOON)) == [line(NOON - 30)]
+    assert lines_near_failure(local, [line(NOON - 30), line(NOON - 3600)], (NOON, NOON)) == [line(NOON - 30)]
 
 
 def diagnose(analyzer: LogAnalyzer, log: str, node: str, failed: tuple[float, float] = (0.0, 0.0)) -> Diagnosis:

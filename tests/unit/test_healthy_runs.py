@@ -83,7 +83,7 @@ def replay(path: Path) -> Replay | None:
     for gap in longest:
         part = arriving(lines, arrived, start, gap.line)
         seen, start = merge([seen, part]) if seen else part, gap.line
-        limit = pipeline.patience_with(AttemptLog(seen).evidence, Baseline())
+        limit = pipeline.expected_silence_with(AttemptLog(seen).evidence, Baseline())
         judged += 1
         if limit and (silence := limit.silence(gap.seconds - 0.001)):
             silences.append(silence)

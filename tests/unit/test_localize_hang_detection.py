@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from diagnoser.localize.hang_detection import FIRST_STEP, Patience, Silence, patience, pauses
+from diagnoser.localize.hang_detection import FIRST_STEP, ExpectedSilence, Silence, expected_silence, pauses
 from diagnoser.model import Baseline, CleanRun, Evidence, Line, Phase, Progress, Stage, Stream
 
 OUT = Stream()
@@ -31,8 +31,8 @@ def family(**longest: float) -> Baseline:
     return Baseline((CleanRun("j/1", 10, {}, pauses={FIRST_STEP: 5.0}), CleanRun("j/2", 10, {}, pauses=longest)))
 
 
-def limit(run: Evidence, known: Baseline = UNKNOWN) -> Patience:
-    found = patience(run, known)
+def limit(run: Evidence, known: Baseline = UNKNOWN) -> ExpectedSilence:
+    found = expected_silence(run, known)
     assert found is not None
     return found
 
@@ -201,7 +201,7 @@ def test_the_next_look_is_when_the_silence_tells_more() -> None:
 
 def test_nothing_to_measure_by_is_no_hang() -> None:
     """Without a known stage, silence cannot be judged; two steps are the first ones."""
-    assert patience(evidence(last=1000.0), UNKNOWN) is None
+    assert expected_silence(evidence(last=1000.0), UNKNOWN) is None
     assert limit(evidence(*steps(2, 1.0))).confirmed == 3600.0
 
 

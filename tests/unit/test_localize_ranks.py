@@ -27,7 +27,8 @@ TABLE = (
 def place(
     evidence: Evidence, at: int, rank: int | None = None, node: str | None = None, alone: bool = True
 ) -> tuple[int | None, str | None]:
-    return ranks.place(ranks.read(evidence, Facts()), evidence.lines, at, rank, node, alone=alone)
+    spot = ranks.place(ranks.read(evidence, Facts()), evidence.lines, at, rank, node, alone=alone)
+    return spot.rank, spot.node
 
 
 def test_the_elastic_table_names_rank_and_host() -> None:

@@ -7,8 +7,8 @@ import pytest
 from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules import causality
+from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidates import Break, Candidate
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Blame, Role, Specificity
 from tests.rule_files import collect, engine, log, rule, trace
@@ -273,7 +273,7 @@ def test_bare_assertion_points_at_what_it_asserts() -> None:
 
 def test_a_break_of_the_loss_is_a_candidate() -> None:
     """The place where the series broke competes like any other line."""
-    (found,) = collect(log("iter 9: loss nan"), (), Break(0, "loss is nan"))
+    (found,) = collect(log("iter 9: loss nan"), (), LossDivergence(0, "loss is nan"))
     assert (found.type, found.by) == (T.LOSS_DIVERGENCE, "heuristic:loss_series")
 
 

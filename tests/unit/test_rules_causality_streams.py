@@ -5,7 +5,7 @@ from dataclasses import replace
 from diagnoser.model import Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules import causality
-from diagnoser.rules.candidates import Candidate
+from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.schema import Role, Specificity
 from tests.rule_files import log
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
-from diagnoser.localize.hang_detection import Patience
+from diagnoser.localize.hang_detection import ExpectedSilence
 from diagnoser.model import (
     Attempt,
     AttemptKey,
@@ -60,7 +60,7 @@ class Bench(Bystander):
         self.outbox = LocalWakeSignal()
         self.metrics = Metrics(CollectorRegistry())
         self.numbers = iter(range(1, 100))
-        self.limit: Patience | None = None
+        self.limit: ExpectedSilence | None = None
         self.worker = scripted_worker(
             store,
             self,
@@ -76,7 +76,7 @@ class Bench(Bystander):
     def clock(self) -> float:
         return self.now
 
-    async def patience(self, log: AttemptLog, known: Baseline) -> Patience | None:
+    async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         return self.limit
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
@@ -436,7 +436,7 @@ async def test_silent_runs_are_looked_for_now_and_then(store: SqlStore) -> None:
     assert looks == [1000.0, 1030.0]
 
 
-STEADY = Patience(Stage.TRAIN, 0.0, 1.0, suspected=15.0, confirmed=60.0, in_training=15.0)
+STEADY = ExpectedSilence(Stage.TRAIN, 0.0, 1.0, suspected=15.0, confirmed=60.0, in_training=15.0)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Slack: an incoming webhook or a bot, with buttons in its messages."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, SecretStr
 
@@ -36,9 +36,6 @@ class SlackSettings(BaseModel):
         "buttons.",
     )
     slack_api_url: str = Field("https://slack.com/api/", description="Address of Slack's API.")
-    slack_rate_limit: Annotated[float, Field(gt=0)] = Field(
-        1.0, description="Alerts sent per second, at most. Slack accepts one."
-    )
 
 
 def operators(settings: SlackSettings) -> frozenset[str]:
@@ -67,10 +64,6 @@ def _receivers(settings: SlackSettings) -> Mapping[str, OpenReceiver]:
     return {NAME: open_webhook} if url else {}
 
 
-def _rates(settings: SlackSettings) -> Mapping[str, float]:
-    return {NAME: settings.slack_rate_limit}
-
-
 def _routes(settings: SlackSettings) -> "Sequence[BaseRoute]":
     from diagnoser.channels.slack.buttons import SlackAccess, routes
 
@@ -87,7 +80,7 @@ CHANNEL = Channel(
     name=NAME,
     settings=SlackSettings,
     receivers=_receivers,
-    rates=_rates,
+    rate=1.0,  # Slack accepts one a second
     routes=_routes,
     answers=_answers,
     exits=(

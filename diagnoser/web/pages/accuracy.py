@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from fastapi import Depends, Response
 
-from diagnoser.accuracy import judged
+from diagnoser.accuracy import feedback_accuracy
 from diagnoser.model import CaseReplay
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
@@ -32,9 +32,9 @@ async def accuracy_page(core: Core, pages: Drawn) -> Response:
     replays = await core.store.cases.replays(REPLAYS)
     latest = next(iter(replays), None)
     now = core.clock()
-    since = judged.week_of(now) - (WEEKS - 1) * judged.WEEK
+    since = feedback_accuracy.week_of(now) - (WEEKS - 1) * feedback_accuracy.WEEK
     judgements = await core.store.cases.judgements(since, JUDGEMENTS)
-    weeks = judged.by_week(judgements, now, WEEKS)
+    weeks = feedback_accuracy.by_week(judgements, now, WEEKS)
     wrong = []
     if latest:
         wrong = [outcome for outcome in reversed(latest.outcomes) if not outcome.is_right]
@@ -50,9 +50,9 @@ async def accuracy_page(core: Core, pages: Drawn) -> Response:
         is_cut=len(judgements) == JUDGEMENTS,
         weeks=weeks,
         most_judged=max(week.judged for week in weeks),
-        kinds=judged.by_kind(judgements),
-        corrected=judged.most_corrected(judgements, CORRECTED),
-        confusions=judged.confusions(judgements, CORRECTED),
+        kinds=feedback_accuracy.by_kind(judgements),
+        corrected=feedback_accuracy.most_corrected(judgements, CORRECTED),
+        confusions=feedback_accuracy.confusions(judgements, CORRECTED),
     )
 
 

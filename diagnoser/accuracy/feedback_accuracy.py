@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from diagnoser.model import Judgement
 from diagnoser.model.taxonomy import FailureType
@@ -57,35 +58,40 @@ def week_of(time: float) -> float:
 def by_week(judgements: Iterable[Judgement], now: float, weeks: int) -> list[Week]:
     """The last weeks, oldest first, those without a judgement included."""
     counts = Counter((week_of(judgement.time), judgement.was_right) for judgement in judgements)
-    starts = [week_of(now) - number * WEEK for number in range(weeks - 1, -1, -1)]
-    return [Week(start, counts[start, True], counts[start, False]) for start in starts]
+    listed = []
+    for number in range(weeks - 1, -1, -1):
+        start = week_of(now) - number * WEEK
+        listed.append(Week(start, counts[start, True], counts[start, False]))
+    return listed
 
 
 def by_kind(judgements: Sequence[Judgement]) -> list[Tally]:
     """Count by what decided: rule, heuristic, language model, confirmed failure; most judged first."""
-    return _tallies((judgement.decided_by.partition(":")[0], judgement.was_right) for judgement in judgements)
+    return _tallies(judgements, lambda judgement: judgement.decided_by.partition(":")[0])
 
 
 def most_corrected(judgements: Sequence[Judgement], limit: int) -> list[Tally]:
     """The single rules, models and heuristics that people corrected most often."""
-    tallies = _tallies((judgement.decided_by, judgement.was_right) for judgement in judgements)
-    wrong = sorted((tally for tally in tallies if tally.wrong), key=lambda tally: (-tally.wrong, tally.name))
-    return wrong[:limit]
+    tallies = filter(attrgetter("wrong"), _tallies(judgements, attrgetter("decided_by")))
+    return sorted(tallies, key=lambda tally: (-tally.wrong, tally.name))[:limit]
 
 
 def confusions(judgements: Sequence[Judgement], limit: int) -> list[Confusion]:
     """List what people corrected most often, and to what."""
-    wrong = [judgement for judgement in judgements if not judgement.was_right]
-    latest: dict[tuple[FailureType, FailureType], Judgement] = {}
-    for judgement in sorted(wrong, key=lambda judgement: judgement.time):
-        latest[judgement.said, judgement.known] = judgement
-    counts = Counter((judgement.said, judgement.known) for judgement in wrong)
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [Confusion(*pair, count, latest[pair].diagnosis) for pair, count in ranked[:limit]]
+    found: dict[tuple[FailureType, FailureType], Confusion] = {}
+    for judgement in sorted(judgements, key=attrgetter("time")):
+        if judgement.was_right:
+            continue
+        pair = judgement.said, judgement.known
+        count = found[pair].count + 1 if pair in found else 1
+        found[pair] = Confusion(*pair, count, judgement.diagnosis)
+    return sorted(found.values(), key=lambda confusion: (-confusion.count, confusion.said, confusion.known))[:limit]
 
 
-def _tallies(outcomes: Iterable[tuple[str, bool]]) -> list[Tally]:
-    counts = Counter(outcomes)
-    names = {name for name, _ in counts}
-    tallies = [Tally(name, counts[name, True], counts[name, True] + counts[name, False]) for name in names]
-    return sorted(tallies, key=lambda tally: (-tally.judged, tally.name))
+def _tallies(judgements: Iterable[Judgement], name_of: Callable[[Judgement], str]) -> list[Tally]:
+    tallies: dict[str, Tally] = {}
+    for judgement in judgements:
+        name = name_of(judgement)
+        before = tallies.get(name, Tally(name, 0, 0))
+        tallies[name] = Tally(name, before.right + judgement.was_right, before.judged + 1)
+    return sorted(tallies.values(), key=lambda tally: (-tally.judged, tally.name))

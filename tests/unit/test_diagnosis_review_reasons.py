@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.diagnosis.doubts import doubts
+from diagnoser.diagnosis.review_reasons import review_reasons
 from diagnoser.model import ASK_REASONS, AskReason, Diagnosis, Event, EventKind, Facts, Job, RootCause, Suspect
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidates import Candidate
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Role, Specificity
 from tests import accuracy_bars
@@ -64,7 +64,7 @@ def test_a_rival_is_close_where_only_its_place_speaks_against_it(
     root = Candidate(1, FailureType.GPU_LOST, Role.ROOT, "rule:x", "gone", Specificity.CODE)
     causal = CausalResult(root, ((replace(root, line=9, type=kind, role=role), reason),))
     diagnosis = replace(LOST, root_cause=RootCause(1, "gone", node="gpu-1"))
-    assert doubts(diagnosis, causal, NODES) == ((AskReason.CLOSE_RIVAL,) if close else ())
+    assert review_reasons(diagnosis, causal, NODES) == ((AskReason.CLOSE_RIVAL,) if close else ())
 
 
 def test_what_decides_must_not_stand_at_the_end_of_other_failures() -> None:
@@ -73,8 +73,8 @@ def test_what_decides_must_not_stand_at_the_end_of_other_failures() -> None:
     stopped = replace(wrapper, type=FailureType.CANCELLED, role=Role.SYMPTOM)
     ended = replace(LOST, type=FailureType.CANCELLED, category=Category.NONE)
     placed = replace(LOST, root_cause=RootCause(1, "gone", node="gpu-1"))
-    assert doubts(placed, CausalResult(wrapper), NODES) == (AskReason.CONSEQUENCE,)
-    assert doubts(ended, CausalResult(stopped), NODES) == (AskReason.CONSEQUENCE,)
+    assert review_reasons(placed, CausalResult(wrapper), NODES) == (AskReason.CONSEQUENCE,)
+    assert review_reasons(ended, CausalResult(stopped), NODES) == (AskReason.CONSEQUENCE,)
 
 
 def test_what_the_scheduler_reports_is_no_guess(analyzer: LogAnalyzer) -> None:
@@ -105,8 +105,8 @@ def suspects(*scores: float) -> tuple[Suspect, ...]:
 )
 def test_a_fault_of_one_machine_must_have_its_place(diagnosis: Diagnosis, unsure: bool) -> None:
     """No node where several could be it, or two suspects as good as each other; a shared service has no place."""
-    assert doubts(diagnosis, CausalResult(None), NODES) == ((AskReason.UNSURE_LOCATION,) if unsure else ())
-    assert doubts(replace(diagnosis, nodes=()), CausalResult(None), {0: "gpu-1", 1: "gpu-1"}) == ()
+    assert review_reasons(diagnosis, CausalResult(None), NODES) == ((AskReason.UNSURE_LOCATION,) if unsure else ())
+    assert review_reasons(replace(diagnosis, nodes=()), CausalResult(None), {0: "gpu-1", 1: "gpu-1"}) == ()
 
 
 def test_every_reason_has_its_words() -> None:

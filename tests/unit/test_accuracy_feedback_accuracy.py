@@ -1,7 +1,7 @@
 """How often verdicts were right by the word of people."""
 
-from diagnoser.accuracy import judged
-from diagnoser.accuracy.judged import Confusion, Tally, Week
+from diagnoser.accuracy import feedback_accuracy
+from diagnoser.accuracy.feedback_accuracy import Confusion, Tally, Week
 from diagnoser.model import Judgement
 from diagnoser.model.taxonomy import FailureType
 
@@ -17,7 +17,7 @@ def said(diagnosis: str, time: float, said: FailureType, known: FailureType, by:
 JUDGEMENTS = [
     said("1", MONDAY - 1, LOST, LOST),
     said("2", MONDAY, LOST, ECC),
-    said("3", MONDAY + judged.WEEK - 1, LOST, ECC),
+    said("3", MONDAY + feedback_accuracy.WEEK - 1, LOST, ECC),
     said("4", MONDAY + 5, UNKNOWN, LOST, "heuristic:no_evidence"),
     said("5", MONDAY + 6, ECC, ECC, "rule:xid_94"),
 ]
@@ -25,10 +25,10 @@ JUDGEMENTS = [
 
 def test_weeks_begin_on_monday_and_none_is_left_out() -> None:
     """The last weeks, oldest first, also those in which nobody judged anything."""
-    weeks = judged.by_week(JUDGEMENTS, MONDAY + 100, 3)
+    weeks = feedback_accuracy.by_week(JUDGEMENTS, MONDAY + 100, 3)
     assert weeks == [
-        Week(MONDAY - 2 * judged.WEEK, 0, 0),
-        Week(MONDAY - judged.WEEK, 1, 0),
+        Week(MONDAY - 2 * feedback_accuracy.WEEK, 0, 0),
+        Week(MONDAY - feedback_accuracy.WEEK, 1, 0),
         Week(MONDAY, 1, 3),
     ]
     assert sum(week.judged for week in weeks) == len(JUDGEMENTS)
@@ -36,14 +36,15 @@ def test_weeks_begin_on_monday_and_none_is_left_out() -> None:
 
 def test_deciders_are_counted_by_kind_and_one_by_one() -> None:
     """Kinds with all their verdicts; single rules only where they were wrong, the worst first."""
-    assert judged.by_kind(JUDGEMENTS) == [Tally("rule", 2, 4), Tally("heuristic", 0, 1)]
-    worst = judged.most_corrected(JUDGEMENTS, 5)
+    assert feedback_accuracy.by_kind(JUDGEMENTS) == [Tally("rule", 2, 4), Tally("heuristic", 0, 1)]
+    worst = feedback_accuracy.most_corrected(JUDGEMENTS, 5)
     assert worst == [Tally("rule:xid_79", 1, 3), Tally("heuristic:no_evidence", 0, 1)]
     assert [tally.wrong for tally in worst] == [2, 1]
-    assert judged.most_corrected(JUDGEMENTS, 1) == worst[:1]
+    assert feedback_accuracy.most_corrected(JUDGEMENTS, 1) == worst[:1]
 
 
 def test_confusions_are_counted_with_the_latest_of_them() -> None:
     """From the cause that was named to the one that was right."""
-    assert judged.confusions(JUDGEMENTS, 5) == [Confusion(LOST, ECC, 2, "3"), Confusion(UNKNOWN, LOST, 1, "4")]
-    assert judged.confusions(JUDGEMENTS[:1], 5) == []
+    found = feedback_accuracy.confusions(JUDGEMENTS, 5)
+    assert found == [Confusion(LOST, ECC, 2, "3"), Confusion(UNKNOWN, LOST, 1, "4")]
+    assert feedback_accuracy.confusions(JUDGEMENTS[:1], 5) == []

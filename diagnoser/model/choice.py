@@ -1,0 +1,16 @@
+"""Picks values out of collections."""
+
+from collections.abc import Collection, Iterable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def only(values: Collection[_T]) -> _T | None:
+    """The value of a collection that holds one; None where it holds none, or several."""
+    return next(iter(values)) if len(values) == 1 else None
+
+
+def first(values: Iterable[_T]) -> _T | None:
+    """The first value; None without any."""
+    return next(iter(values), None)

@@ -1,0 +1,168 @@
+"""The refinements of candidates: each shows a candidate as more of the log tells it, or leaves it as it was."""
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from diagnoser.model import Evidence, Traceback
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.candidate_sources import RuleLog
+from diagnoser.rules.logged_errors import goes_on, is_harmless, is_logged
+from diagnoser.rules.schema import Role
+
+_TRIES = re.compile(r", in (?:mkdir|makedirs|touch|unlink|remove|rename|replace|rmtree)$")
+"""Frames of functions that try first and make what is missing when that fails."""
+_QUOTED = 60
+"""Lines below an exception within which the one that it quotes is printed."""
+
+
+def named_by_context(candidate: Candidate, log: RuleLog) -> Candidate:
+    """A rule that knows only the class of an exception, or that of a broken file, knows less than the place does where
+    it was raised: a checkpoint that is cut or does not fit is one whatever class carries it."""
+    trace = log.trace_of(candidate)
+    if candidate.role is not Role.ROOT:
+        return candidate
+    if not candidate.is_vague and not _is_of_broken_file(candidate):
+        return candidate
+    if trace is None and not candidate.raised:
+        return candidate
+    message = f"{trace.exception}: {trace.message}" if trace else log.body_of(candidate)
+    kind = _kind_in_context(candidate, trace, message, log)
+    if kind is None:
+        return candidate
+    why = "the status, the subject or the place of the exception says more than its class"
+    named = _renamed(candidate, kind, "heuristic:exception_context", why)
+    return replace(named, action=log.tables.exceptions.action(kind, message))
+
+
+def _is_of_broken_file(candidate: Candidate) -> bool:
+    return candidate.type is FailureType.DATASET_LOADING_ERROR
+
+
+def _kind_in_context(candidate: Candidate, trace: Traceback | None, message: str, log: RuleLog) -> FailureType | None:
+    """The type by subject and place, else by the status in the message, else by the exceptions raised from this one."""
+    table = log.tables.exceptions
+    if trace is None:
+        return table.in_context(candidate.type, message, ())
+    stated = None if _is_of_broken_file(candidate) else table.by_status(trace.message)
+    kind = table.in_context(stated or candidate.type, message, trace.frames)
+    return kind or stated or _named_by_outer(candidate, log)
+
+
+def _named_by_outer(candidate: Candidate, log: RuleLog) -> FailureType | None:
+    """What those say that were raised from the exception, as a framework that restores a checkpoint says which
+    variable did not fit."""
+    links = {candidate.trace}
+    for number, trace in enumerate(log.evidence.tracebacks):
+        if trace.cause not in links:
+            continue
+        links.add(number)
+        kind = log.tables.exceptions.in_context(candidate.type, f"{trace.exception}: {trace.message}", ())
+        if kind:
+            return kind
+    return None
+
+
+def named_by_message(candidate: Candidate, log: RuleLog) -> Candidate:
+    """An exception whose class says nothing gets its type from its message, where keywords recognise that."""
+    if candidate.type is not FailureType.RUNTIME_ERROR:
+        return candidate
+    if not candidate.is_vague:
+        return candidate
+    if not candidate.raised and candidate.by != "heuristic:exception_line":
+        return candidate
+    kind = log.tables.keywords.says(log.message_of(candidate))
+    return _renamed(candidate, kind, "heuristic:words", candidate.why) if kind else candidate
+
+
+def _renamed(candidate: Candidate, kind: FailureType, by: str, why: str) -> Candidate:
+    """Nothing of the rule that named it before holds for the new type: not what it advises, nor that it is proven."""
+    return replace(candidate, type=kind, by=by, why=why, mitigation="", action=None, maturity=None)
+
+
+def at_assert(candidate: Candidate, log: RuleLog) -> Candidate:
+    """A bare AssertionError says nothing: point at the line of the assert statement."""
+    trace = log.trace_of(candidate)
+    if trace is None:
+        return candidate
+    if trace.exception != "AssertionError":
+        return candidate
+    if trace.message.strip():
+        return candidate
+    for index in reversed(trace.lines):
+        if log.evidence.lines[index].body.lstrip().startswith("assert "):
+            return replace(candidate, line=index)
+    return candidate
+
+
+def opened(candidate: Candidate, raised: Collection[int], log: RuleLog) -> Candidate:
+    """An exception that only quotes another: a wrapper where the quoted one was read, else named by what it quotes.
+
+    raised: lines of the candidates that are raised exceptions and may be the root.
+    """
+    trace = log.trace_of(candidate)
+    if trace is None:
+        return candidate
+    if candidate.role is not Role.ROOT:
+        return candidate
+    if not log.tables.exceptions.is_carrier(trace.exception, trace.message):
+        return candidate
+    quoted = list(_quoted(log.evidence, trace))
+    if not set(quoted).isdisjoint(raised):
+        return replace(candidate, role=Role.WRAPPER)
+    if not candidate.is_vague:
+        return candidate
+    for index in quoted:
+        kind = log.tables.keywords.says(log.evidence.lines[index].body)
+        if kind:
+            return _renamed(candidate, kind, "heuristic:words", candidate.why)
+    return candidate
+
+
+def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
+    """Indices of the lines below an exception, as far as the same process speaks and no code is shown."""
+    raised = evidence.lines[trace.raised]
+    for index in range(trace.raised + 1, min(len(evidence.lines), trace.raised + _QUOTED)):
+        line = evidence.lines[index]
+        if line.voice != raised.voice:
+            continue
+        if line.number - raised.number > _QUOTED:
+            continue
+        if not line.body.startswith("  "):
+            yield index
+
+
+def with_control_flow(candidate: Candidate, log: RuleLog) -> Candidate:
+    """Mark an exception that code raises on purpose: by its class, or because a function tries first."""
+    trace = log.trace_of(candidate)
+    if trace is None:
+        return candidate
+    if log.tables.exceptions.is_control_flow(trace.exception):
+        return replace(candidate, control_flow=True)
+    if _only_tried(candidate, trace):
+        return replace(candidate, control_flow=True)
+    return candidate
+
+
+def _only_tried(candidate: Candidate, trace: Traceback) -> bool:
+    is_missing = candidate.type is FailureType.FILE_NOT_FOUND_ERROR
+    if not is_missing:
+        return False
+    return bool(_TRIES.search("".join(trace.frames[-1:])))
+
+
+def with_logged(candidate: Candidate, log: RuleLog) -> Candidate:
+    """Mark an error that the program caught and logged; one that it calls harmless is benign."""
+    evidence, trace = log.evidence, log.trace_of(candidate)
+    if trace and is_harmless(evidence, trace):
+        return replace(candidate, role=Role.BENIGN)
+    if candidate.exit:
+        return candidate
+    if candidate.names_no_failure:
+        return candidate
+    if not candidate.is_failing:
+        return candidate
+    if not is_logged(evidence, candidate.line, candidate.trace):
+        return candidate
+    return replace(candidate, logged=True, goes_on=goes_on(evidence, candidate.line, candidate.trace))

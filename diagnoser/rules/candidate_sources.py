@@ -1,0 +1,391 @@
+"""The sources of candidates: each is one way in which a line of a log shows what failed, and names itself in ``by``."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from diagnoser.model import Evidence, ExitReport, Line, Traceback
+from diagnoser.model.choice import only
+from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
+from diagnoser.rules.candidate import Candidate, LossDivergence
+from diagnoser.rules.clean_end import CleanEnd, EndTable
+from diagnoser.rules.engine import Hit
+from diagnoser.rules.exceptions import ExceptionTable
+from diagnoser.rules.keyword_classifier import KeywordClassifier
+from diagnoser.rules.schema import Blame, Maturity, Role, Rule, Specificity
+
+_LAST_WORDS = 60
+"""Lines before the end of a stream in which keywords alone may count: a run that logs on for longer survived them."""
+_TRYING = 3
+"""Lines before the end of a stream in which a retry is no calm word: the run has ended before it got through."""
+_RETRIES = re.compile(r"\bretry|\bretries\b|\b(?:try|trying) again\b", re.IGNORECASE)
+_TEMPORARY = re.compile(r"(?i)\b(?:temporar(?:y|ily)|transient|try again|EAGAIN|EAI_AGAIN|slow ?down|throttl\w+)\b")
+_BARE_EXCEPTION = re.compile(
+    r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))"
+    r"(?: \(see above for traceback\))?: (?P<message>\S.*)"
+)
+_RAISED = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*[A-Za-z]\w*(?:Error|Exception|Timeout|Invalid)(?:: |$)|Exception: |\s+what\(\):"
+)
+_NAMED = ("Error: ", "Exception: ", "Error (see above for traceback): ")
+"""What a line that names an exception holds; TensorFlow 1 repeats it below the graph's traceback."""
+_HANDLER = re.compile(r", in \w*sig\w*_?handler\b|, in _run_exitfuncs|, in __del__")
+"""Frames of code that runs because the process is already shutting down."""
+_IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
+SIGNALS = {
+    9: (FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM),
+    6: (FailureType.SEGMENTATION_FAULT, Role.SYMPTOM),
+    **dict.fromkeys((4, 7, 8, 11), (FailureType.SEGMENTATION_FAULT, Role.ROOT)),
+}
+"""What the signal that ended a process says: who aborts or is killed may have been told to by something else."""
+_VANISHED = FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM
+"""What the end of a process says that nobody can tell a code of: usually it was killed."""
+_CODES = {
+    1: (FailureType.RUNTIME_ERROR, Role.WRAPPER),
+    124: (FailureType.TIME_LIMIT, Role.SYMPTOM),
+}
+"""What exit codes say. Python exits with 1 after an exception that nobody caught. A process that lost its peer and
+raised ends so: where another code is reported, another process ended itself. ``timeout`` exits with 124 when it ended
+the program."""
+EXIT_CODE, EXIT_SIGNAL = "heuristic:exit_code", "heuristic:exit_signal"
+"""Deciders that read the code or the signal of an ended process."""
+_DOWNSTREAM = frozenset(
+    {
+        FailureType.NCCL_TIMEOUT_ERROR,
+        FailureType.NCCL_REMOTE_ERROR,
+        FailureType.CONNECTION_ERROR,
+        FailureType.NETWORK_ERROR,
+        FailureType.CALLED_PROCESS_ERROR,
+    }
+)
+"""What peers, their network library and the launcher print once a process has ended."""
+_THROWN = re.compile(r"terminate called after throwing an instance of '(?P<name>[\w:]+)")
+_WHAT = re.compile(r"\s*what\(\): +(?P<message>\S.*)")
+_PROGRAM_ERRORS = ("logic_error", "out_of_range", "length_error", "domain_error", "bad_cast", "bad_function_call")
+"""C++ exceptions that a fault in the code throws; their messages name no cause outside of it."""
+_AFTER_ABORT = frozenset(map(str, (FailureType.SEGMENTATION_FAULT, FailureType.CALLED_PROCESS_ERROR)))
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristics:
+    """The tables that classify lines no rule knows."""
+
+    exceptions: ExceptionTable
+    keywords: KeywordClassifier
+    ends: EndTable
+
+
+@dataclass(frozen=True)
+class RuleLog:
+    """A log, the tables that read it, and what the rules and the series already say of it."""
+
+    evidence: Evidence
+    tables: Heuristics
+    hits: Sequence[Hit] = ()
+    loss: LossDivergence | None = None
+    end: CleanEnd | None = None
+
+    @cached_property
+    def terminations(self) -> Mapping[int, Candidate]:
+        """What uncaught C++ exceptions say, by the lines of their messages: each caused the abort that is reported
+        afterwards."""
+        lines, found = self.evidence.lines, dict[int, Candidate]()
+        for index, line in enumerate(lines[:-1]):
+            thrown, below = _THROWN.search(line.body), lines[index + 1]
+            if not thrown or below.voice != line.voice:
+                continue
+            what = _WHAT.match(below.body)
+            if what:
+                candidate = _from_termination(index + 1, line, thrown["name"], what["message"], self.tables)
+                found |= {index + 1: candidate} if candidate else {}
+        return found
+
+    def trace_of(self, candidate: Candidate) -> Traceback | None:
+        """The traceback that the candidate's line raises."""
+        if candidate.trace >= 0:
+            return self.evidence.tracebacks[candidate.trace]
+        return None
+
+    def body_of(self, candidate: Candidate) -> str:
+        return self.evidence.lines[candidate.line].body
+
+    def message_of(self, candidate: Candidate) -> str:
+        """The message of the exception that the line raises, else the line."""
+        trace = self.trace_of(candidate)
+        return trace.message if trace else self.body_of(candidate)
+
+
+def from_rules(log: RuleLog) -> Iterator[Candidate]:
+    """The lines that rules know, on each line the most exact rule first."""
+    traces = {trace.raised: number for number, trace in enumerate(log.evidence.tracebacks)}
+    for hit in log.hits:
+        candidate = from_hit(hit, log.evidence, traces.get(hit.line, -1))
+        trace = log.trace_of(candidate)
+        if hit.line + 1 in log.terminations:
+            # says no more than that there is an exception; the line below says which
+            candidate = replace(candidate, role=Role.WRAPPER)
+        elif trace and candidate.role is Role.ROOT and _is_at_exit(log.evidence, trace):
+            candidate = replace(candidate, role=Role.TEARDOWN)
+        yield candidate
+
+
+def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
+    """The line as its rule sees it.
+
+    trace: index of the traceback that the line raises, or -1.
+    """
+    rule, line = hit.rule, evidence.lines[hit.line]
+    return Candidate(
+        line=hit.line,
+        type=rule.type,
+        role=rule.role,
+        by=f"rule:{rule.id}",
+        why=rule.title,
+        specificity=rule.specificity,
+        explains=frozenset(map(str, rule.explains)),
+        overrides=frozenset(f"rule:{rule_id}" for rule_id in rule.overrides),
+        blame=rule.blame,
+        rank=line.known_rank if hit.rank is None else hit.rank,
+        node=hit.node,
+        gpu=hit.gpu,
+        maturity=rule.maturity,
+        action=_asked(rule, line.body),
+        mitigation=rule.mitigation,
+        trace=trace,
+        raised=trace >= 0 or bool(_RAISED.match(line.body)),
+    )
+
+
+def _asked(rule: Rule, body: str) -> Action | None:
+    """What the rule asks for. Where its line calls a fault outside the job temporary, nobody has to mend it first."""
+    stops = (rule.action, category_of(rule.type)) == (Action.NOTIFY_USER, Category.INFRASTRUCTURE)
+    if not stops:
+        return rule.action
+    if _TEMPORARY.search(body):
+        return None
+    return rule.action
+
+
+def from_loss(log: RuleLog) -> Iterator[Candidate]:
+    """The line at which the loss series breaks."""
+    if log.loss is None:
+        return
+    yield Candidate(
+        line=log.loss.line,
+        type=FailureType.LOSS_DIVERGENCE,
+        role=Role.ROOT,
+        by="heuristic:loss_series",
+        why=log.loss.why,
+        specificity=Specificity.MESSAGE,
+        rank=log.evidence.lines[log.loss.line].known_rank,
+        mitigation="Go back to the last checkpoint before the break, and skip the batches since then.",
+    )
+
+
+def from_end(log: RuleLog) -> Iterator[Candidate]:
+    """The line that says that the run ended well."""
+    if log.end is None:
+        return
+    yield Candidate(
+        line=log.end.line,
+        type=FailureType.COMPLETED,
+        role=Role.ROOT,
+        by="heuristic:clean_end",
+        why=log.end.why,
+        specificity=log.end.specificity,
+        rank=log.evidence.lines[log.end.line].known_rank,
+    )
+
+
+def outweighs(report: ExitReport, candidate: Candidate) -> bool:
+    """Whether the report of a process's end says more than the candidate of its line."""
+    if candidate.role is Role.WRAPPER:
+        return True
+    if report.signal is None:
+        return False
+    return candidate.is_vague
+
+
+def only_rank(report: ExitReport) -> int | None:
+    return only(report.ranks)
+
+
+def from_exit(report: ExitReport) -> Candidate:
+    """The report of a process's end: its signal, else its code, says what ended it."""
+    kind, role = _meaning(report)
+    return Candidate(
+        line=report.line,
+        type=kind,
+        role=role,
+        by=EXIT_CODE if report.code else EXIT_SIGNAL,
+        why=f"{report.launcher} reports that the process ended with {_how(report)}",
+        exit=True,
+        specificity=Specificity.CLASS if report.signal is None else Specificity.FAMILY,
+        explains=_DOWNSTREAM,
+        blame=Blame.SELF,
+        rank=only_rank(report),
+        node=report.node or None,
+        maturity=Maturity.STABLE,
+        mitigation="Read what this process printed last; where it printed nothing, the kernel log of its node.",
+    )
+
+
+def _meaning(report: ExitReport) -> tuple[FailureType, Role]:
+    """Type and role that the signal says, else the code."""
+    if report.signal is not None:
+        return SIGNALS.get(report.signal, (FailureType.RUNTIME_ERROR, Role.WRAPPER))
+    if report.code:
+        return _CODES.get(report.code, (FailureType.RUNTIME_ERROR, Role.SYMPTOM))
+    return _VANISHED
+
+
+def _how(report: ExitReport) -> str:
+    if report.code:
+        return f"code {report.code}"
+    return f"signal {report.signal}" if report.signal else "no word of its own"
+
+
+def from_traces(log: RuleLog) -> Iterator[Candidate]:
+    """The classes of exceptions that tracebacks end in."""
+    table = log.tables.exceptions
+    for number, trace in enumerate(log.evidence.tracebacks):
+        reading = table.read(trace.exception, trace.message, trace.frames)
+        yield Candidate(
+            line=trace.raised,
+            type=reading.type,
+            role=Role.TEARDOWN if _is_at_exit(log.evidence, trace) else reading.role,
+            by="heuristic:exception_class",
+            why=f"a traceback ends in {trace.exception}",
+            specificity=Specificity.CLASS if reading.generic else Specificity.FAMILY,
+            rank=trace.rank if trace.rank >= 0 else None,
+            action=table.action(reading.type, trace.message),
+            trace=number,
+            raised=True,
+        )
+
+
+def _is_at_exit(evidence: Evidence, trace: Traceback) -> bool:
+    """Whether the exception was raised while the process was shutting down."""
+    if _is_ignored(evidence, trace):
+        return True
+    return any(map(_HANDLER.search, trace.frames))
+
+
+def _is_ignored(evidence: Evidence, trace: Traceback) -> bool:
+    """Python and logging print such a line above errors that they swallow: the run goes on."""
+    voice = evidence.lines[trace.start].voice
+    for line in reversed(evidence.lines[max(0, trace.start - 39) : trace.start]):
+        if line.voice == voice:
+            return line.body.lstrip().startswith(_IGNORED)
+    return False
+
+
+def from_terminations(log: RuleLog) -> Iterator[Candidate]:
+    """The uncaught C++ exceptions."""
+    yield from log.terminations.values()
+
+
+def _from_termination(index: int, line: Line, name: str, message: str, tables: Heuristics) -> Candidate | None:
+    """What the message at ``index`` says; None for a bug in native code, which the abort names as well as can be."""
+    reading = tables.exceptions.read(name, message)
+    kind, by, specificity = reading.type, "heuristic:exception_class", Specificity.FAMILY
+    if reading.generic:
+        specificity = Specificity.CLASS
+        named = tables.keywords.says(message)
+        if named:
+            kind, by = named, "heuristic:words"
+        elif name.endswith(_PROGRAM_ERRORS):
+            return None
+    return Candidate(
+        line=index,
+        type=kind,
+        role=Role.SYMPTOM,
+        by=by,
+        why=f"an uncaught {name} ended the process",
+        specificity=specificity,
+        explains=_AFTER_ABORT,
+        blame=Blame.SELF,
+        rank=line.known_rank,
+        raised=True,
+    )
+
+
+def from_lines(log: RuleLog) -> Iterator[Candidate]:
+    """Exception lines outside joined tracebacks: truncated logs, loggers that print only the last line."""
+    traced = log.evidence.traceback_lines
+    for index, line in enumerate(log.evidence.lines):
+        if index in traced:
+            continue
+        if not any(mark in line.body for mark in _NAMED):
+            continue
+        match = _BARE_EXCEPTION.match(line.body)
+        if match:
+            reading = log.tables.exceptions.read(match["name"], match["message"])
+            yield Candidate(
+                line=index,
+                type=reading.type,
+                role=reading.role,
+                by="heuristic:exception_line",
+                why=f"a line names {match['name']}",
+                specificity=Specificity.WORD,
+                rank=line.known_rank,
+                raised=bool(_RAISED.match(line.body)),
+            )
+
+
+def from_last_words(candidates: Sequence[Candidate], covered: Collection[int], log: RuleLog) -> Iterator[Candidate]:
+    """What the words of the last lines say, where since the last clean end nothing tells why a process ended.
+
+    covered: lines that are candidates already.
+    """
+    done = max((c.line for c in candidates if c.is_completed), default=-1)
+    end = death = len(log.evidence.lines)
+    for candidate in candidates:
+        if candidate.line <= done:
+            continue
+        if not candidate.is_failing:
+            continue
+        if not _is_death(candidate):
+            return
+        death = min(death, candidate.line)
+    for cause in _from_keywords(covered, log):
+        if death < end and _is_crash(cause):
+            continue  # words of a crash say no more than the death does
+        if done < cause.line < death:
+            yield cause
+
+
+def _is_death(candidate: Candidate) -> bool:
+    """The line says how a process ended, not why: an abort follows the error that led to it, a code has no words."""
+    if candidate.role is not Role.SYMPTOM:
+        return False
+    if _is_crash(candidate):
+        return True
+    return candidate.by == EXIT_CODE
+
+
+def _is_crash(candidate: Candidate) -> bool:
+    return candidate.type is FailureType.SEGMENTATION_FAULT
+
+
+def _from_keywords(covered: Collection[int], log: RuleLog) -> Iterator[Candidate]:
+    """Lines near the end whose keywords complain of a failure."""
+    last_numbers = log.evidence.last_numbers
+    for index, line in enumerate(log.evidence.lines):
+        left = last_numbers[line.stream] - line.number
+        if index in covered:
+            continue
+        if left > _LAST_WORDS:
+            continue
+        reads = log.tables.keywords.complains
+        if left < _TRYING and _RETRIES.search(line.body):
+            reads = log.tables.keywords.says
+        kind = reads(line.body)
+        if kind is not None:
+            yield of_words(index, line, kind, "no rule knows this line; its words speak of it")
+
+
+def of_words(index: int, line: Line, kind: FailureType, why: str) -> Candidate:
+    """The line as its keywords name it."""
+    return Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=line.known_rank)

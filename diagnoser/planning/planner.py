@@ -22,8 +22,8 @@ from diagnoser.model import (
 )
 from diagnoser.model.alerts import Alert, encode
 from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
+from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.taxonomy import Outcome
-from diagnoser.model.trials import ScoreDrop
 from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert, score_drop_alert, seal
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
@@ -130,7 +130,7 @@ class DecisionPlanner:
         if plan is None:
             return None
         allocation = claim.attempt.nodes
-        nodes, suspects = (trust.as_allocated(names, allocation) for names in (plan.nodes, plan.suspects))
+        nodes, suspects = (trust.match_scheduler_names(names, allocation) for names in (plan.nodes, plan.suspects))
         plan = replace(
             plan,
             key=plan_key(claim.attempt.key, plan.action, nodes, plan.rollback),
@@ -176,7 +176,9 @@ def verdict_key(record: DiagnosisRecord) -> str:
 
 def _proofs(diagnosis: Diagnosis, nodes: Sequence[str], allocation: Sequence[str]) -> tuple[NodeProof, ...]:
     """What the diagnosis holds against these nodes, under the names that the scheduler gives them."""
-    named = (replace(proof, node=trust.as_allocated((proof.node,), allocation)[0]) for proof in diagnosis.proofs)
+    named = (
+        replace(proof, node=trust.match_scheduler_names((proof.node,), allocation)[0]) for proof in diagnosis.proofs
+    )
     return tuple(proof for proof in named if proof.node in nodes)
 
 

@@ -95,7 +95,7 @@ class PlanCommands:
             word = plan_states.approval(comment)
             proofs = tuple(NodeProof(node, ProofKind.PERSON, word, time=now, by=by) for node in plan.unproven)
             vouched = replace(plan, proofs=(*plan.proofs, *proofs))
-            objection = trust.objection(vouched, plan.allocation)
+            objection = trust.why_not_removable(vouched, plan.allocation)
             if objection and plan.state is PlanState.WAITING:
                 raise Conflict(f"plan {plan.id} cannot be approved: {objection[1]}")
             sent = plan_states.approve(vouched, by=by, comment=comment, now=now, life=life)
@@ -109,7 +109,7 @@ class PlanCommands:
 
         return transition
 
-    def take_back(self, by: str, comment: str, now: float) -> PlanTransition:
+    def revoke_decision(self, by: str, comment: str, now: float) -> PlanTransition:
         """Undoes an approval that nobody acted on yet, or a refusal. A webhook is told within a moment, and whoever
         receives it need not claim the plan: where there is one, an approval stands."""
 
@@ -118,7 +118,7 @@ class PlanCommands:
                 raise Conflict(
                     f"plan {plan.id} cannot be taken back: the webhook told of it, and may have been acted on"
                 )
-            return TransitionResult(plan_states.take_back(plan, by=by, comment=comment, now=now))
+            return TransitionResult(plan_states.revoke_decision(plan, by=by, comment=comment, now=now))
 
         return transition
 
@@ -130,7 +130,7 @@ class PlanCommands:
         """An executor takes the plan, unless the second gate before a node goes refuses it: it is held then."""
 
         def transition(plan: Plan, allocation: Collection[str]) -> TransitionResult:
-            objection = trust.objection(plan, allocation or plan.allocation)
+            objection = trust.why_not_removable(plan, allocation or plan.allocation)
             if objection is None:
                 return TransitionResult(
                     plan_states.claim(plan, executor=executor, token=token, until=now + self.lease, now=now)
@@ -220,7 +220,7 @@ class PlanCommands:
             check = node_check.record_answers(plan.check, [self._judged(plan.check, answer) for answer in answers])
             if not answers and not results:
                 check = node_check.skip_queries(check)  # it was to ask, and has nothing to say
-            check = node_check.record(check, round, results, vouched=trust.is_vouched(plan.job, vouched))
+            check = node_check.record(check, round, results, vouched=trust.is_operator_run(plan.job, vouched))
             return self._checked(plan, check, history, now)
 
         return transition

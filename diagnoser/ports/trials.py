@@ -10,15 +10,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
 
-from diagnoser.model.trials import (
+from diagnoser.model.evaluations import (
     BatchKind,
     BatchState,
     Node,
-    Piece,
-    PieceState,
     RunState,
     Runtime,
+    ShardState,
     Suite,
+    TrialShard,
     TrialState,
 )
 
@@ -27,7 +27,7 @@ from diagnoser.model.trials import (
 class TrialRun:
     """One evaluation of a suite. backend: which nodes carry it out, such as "local@host" or "slurm". folder: absolute,
     of samples, scores and logs. directory: absolute, where its commands run. cuts: how often its samples were cut into
-    pieces."""
+    shards."""
 
     id: str
     suite: Suite
@@ -54,12 +54,12 @@ class TrialRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceRecord:
+class ShardRecord:
     """batch: that runs it or ran it last. seconds: of its inference, of which load until the first
     sample."""
 
-    piece: Piece
-    state: PieceState = PieceState.WAITING
+    shard: TrialShard
+    state: ShardState = ShardState.WAITING
     batch: str = ""
     failures: int = 0
     error: str = ""
@@ -93,7 +93,7 @@ class RunProgress:
 
     run: TrialRun
     trials: tuple[TrialRecord, ...]
-    pieces: tuple[PieceRecord, ...]
+    shards: tuple[ShardRecord, ...]
     batches: tuple[BatchRecord, ...]
 
 
@@ -111,39 +111,39 @@ class TrialLedger(Protocol):
     async def trials_of(self, runs: Collection[str]) -> dict[str, list[TrialRecord]]:
         """By run, in no order."""
 
-    async def cut(self, run: str, cuts: int, old: Collection[Piece], new: Collection[Piece]) -> bool:
-        """Put new pieces in place of waiting ones, which hold the same samples. cuts: as it was read. False where one
+    async def cut(self, run: str, cuts: int, old: Collection[TrialShard], new: Collection[TrialShard]) -> bool:
+        """Put new shards in place of waiting ones, which hold the same samples. cuts: as it was read. False where one
         of those replaced does not wait any more."""
 
-    async def start_batch(self, batch: BatchRecord, pieces: Sequence[Piece]) -> bool:
-        """Take a free slot and waiting pieces; for scoring, a trial that is to be scored. All or nothing."""
+    async def start_batch(self, batch: BatchRecord, shards: Sequence[TrialShard]) -> bool:
+        """Take a free slot and waiting shards; for scoring, a trial that is to be scored. All or nothing."""
 
-    async def settle_batch(
+    async def record_batch(
         self,
         batch: BatchRecord,
-        pieces: Sequence[PieceRecord] = (),
+        shards: Sequence[ShardRecord] = (),
         trials: Sequence[TrialRecord] = (),
         runtimes: Mapping[str, Runtime] = MappingProxyType({}),
     ) -> bool:
-        """What has come out of a batch so far, and its state. Of pieces only those that this batch runs are changed; a
-        trial that is over keeps its state, and the waiting pieces of a trial that fails are cancelled. runtimes: by a
+        """What has come out of a batch so far, and its state. Of shards only those that this batch runs are changed; a
+        trial that is over keeps its state, and the waiting shards of a trial that fails are cancelled. runtimes: by a
         name that stays the same when they are stored again. False where the batch was over already."""
 
     async def begin_scoring(self, run: str, which: Collection[tuple[str, str]], again: bool = False) -> int:
-        """Trials (checkpoint, task) whose pieces are all inferred; how many changed state. again: also those scored or
+        """Trials (checkpoint, task) whose shards are all inferred; how many changed state. again: also those scored or
         failed before, of a run that is over, which goes on."""
 
     async def set_suite(self, run: str, suite: Suite) -> None:
         """With other commands. Its checkpoints, tasks and samples are to stay the same."""
 
     async def end_run(self, run: str, state: RunState, now: float) -> bool:
-        """CANCELLED also cancels its trials and pieces that are not over."""
+        """CANCELLED also cancels its trials and shards that are not over."""
 
     async def drop_trials(self, before: float, limit: int) -> int:
         """Drop runs that ended before, and runtimes from before."""
 
     async def runtimes(self, tasks: Collection[str], limit: int) -> list[Runtime]:
-        """Of earlier pieces of these tasks, the newest first."""
+        """Of earlier shards of these tasks, the newest first."""
 
 
 class OrderState(StrEnum):

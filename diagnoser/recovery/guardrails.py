@@ -118,7 +118,7 @@ def _attempt_closed(plan: Plan, case: _Case) -> Plan | None:
 
 def _proven(plan: Plan, case: _Case) -> Plan | None:
     """The first of the three gates before a node goes. Advice that nobody acts on stays, with the missing proof."""
-    objection = trust.objection(plan, plan.allocation)
+    objection = trust.why_not_removable(plan, plan.allocation)
     if objection is None:
         return None
     reason, why = objection

@@ -62,10 +62,10 @@ def refuse(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
     return with_state(plan, PlanState.REFUSED, PlanReason.REFUSED, by=by, why=why, now=now)
 
 
-def take_back(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
+def revoke_decision(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
     """A person takes back an approval or a refusal that nothing has come of: the plan waits again, and what the
     approval vouched for is unproven again. Raises Conflict when it is too late."""
-    if objection := settled(plan, now):
+    if objection := why_not_revocable(plan, now):
         raise Conflict(f"plan {plan.id} cannot be taken back: {objection}")
     why = f"{'approval' if plan.state is PlanState.SENT else 'refusal'} taken back"
     waits = with_state(
@@ -79,7 +79,7 @@ def take_back(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
     return replace(waits, proofs=tuple(proof for proof in plan.proofs if proof.kind is not ProofKind.PERSON))
 
 
-def settled(plan: Plan, now: float) -> str:
+def why_not_revocable(plan: Plan, now: float) -> str:
     """Why a person's decision about the plan cannot be taken back any more; "" when it can."""
     if plan.expires <= now and plan.state in (PlanState.SENT, PlanState.REFUSED):
         return "its time is over"

@@ -13,7 +13,7 @@ _SLURM = "slurm-"
 Objection = tuple[PlanReason, str]
 
 
-def objection(plan: Plan, allocation: Collection[str]) -> Objection | None:
+def why_not_removable(plan: Plan, allocation: Collection[str]) -> Objection | None:
     """Why the plan may not take its nodes out; None when it may, or names none.
 
     allocation: the nodes that the scheduler gave the attempt, as known now.
@@ -33,7 +33,7 @@ def objection(plan: Plan, allocation: Collection[str]) -> Objection | None:
     return None
 
 
-def is_vouched(job: str, stated: bool | None) -> bool:
+def is_operator_run(job: str, stated: bool | None) -> bool:
     """Whether the results of a node check count as proof. stated: what the agent says, None for an older one.
 
     Slurm's agent has always run the operator's program, and carries out only plans of its own jobs. What others ran may
@@ -42,7 +42,7 @@ def is_vouched(job: str, stated: bool | None) -> bool:
     return job.startswith(_SLURM) if stated is None else stated
 
 
-def as_allocated(names: Iterable[str], allocation: Collection[str]) -> tuple[str, ...]:
+def match_scheduler_names(names: Iterable[str], allocation: Collection[str]) -> tuple[str, ...]:
     """The names as the scheduler spells them: a log may say ``gpu-017`` for ``gpu-017.cluster.local`` or the reverse.
     A name that fits no node, or several, stays as it is."""
     by_short: dict[str, list[str]] = {}

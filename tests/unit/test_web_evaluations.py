@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from diagnoser.model import Job
-from diagnoser.model.trials import (
+from diagnoser.model.evaluations import (
     BatchKind,
     BatchState,
-    Piece,
-    PieceState,
     RunState,
+    ShardState,
     Suite,
     Task,
+    TrialShard,
     TrialState,
 )
-from diagnoser.ports import BatchRecord, PieceRecord, TrialRecord, TrialRun
+from diagnoser.ports import BatchRecord, ShardRecord, TrialRecord, TrialRun
 from tests.serving import HOSTILE, NOW, Web, serving
 from tests.unit.test_worker_scores import scored
 
 TASKS = (Task("code", 10, (), ()), Task("maths", 4, (), ()))
 RUN = TrialRun("r1", Suite("weekly", ("/ckpt/step-9",), TASKS, gpus=2), "slurm", "/runs/r1", "/suites", NOW - 600)
-MATHS, CODE = Piece("/ckpt/step-9", "maths", 0, 4), Piece("/ckpt/step-9", "code", 0, 10)
+MATHS, CODE = TrialShard("/ckpt/step-9", "maths", 0, 4), TrialShard("/ckpt/step-9", "code", 0, 10)
 
 
 @pytest.fixture
@@ -38,19 +38,19 @@ async def fill_evaluation(web: Web) -> None:
     await store.add_run(RUN)
     await store.cut("r1", 0, (), (MATHS, CODE))
     infer = BatchRecord("r1-a", "r1", BatchKind.INFER, "hgx-01", 0, NOW - 600, 300.0)
-    done = [PieceRecord(MATHS, PieceState.INFERRED, "r1-a", seconds=100.0, load=40.0)]
+    done = [ShardRecord(MATHS, ShardState.INFERRED, "r1-a", seconds=100.0, load=40.0)]
     await store.start_batch(infer, (MATHS,))
-    await store.settle_batch(replace(infer, state=BatchState.ENDED, ended=NOW - 500), done)
+    await store.record_batch(replace(infer, state=BatchState.ENDED, ended=NOW - 500), done)
     lost = replace(infer, id="r1-b", node="hgx-02")
     failed = TrialRecord("/ckpt/step-9", "code", TrialState.FAILED, error=HOSTILE)
     await store.start_batch(lost, (CODE,))
-    code = [PieceRecord(CODE, PieceState.FAILED, "r1-b", 3, HOSTILE)]
-    await store.settle_batch(replace(lost, state=BatchState.LOST, ended=NOW - 400), code, [failed])
+    code = [ShardRecord(CODE, ShardState.FAILED, "r1-b", 3, HOSTILE)]
+    await store.record_batch(replace(lost, state=BatchState.LOST, ended=NOW - 400), code, [failed])
     await store.begin_scoring("r1", [("/ckpt/step-9", "maths")])
     scoring = BatchRecord("r1-s", "r1", BatchKind.SCORE, "", 0, NOW - 500, checkpoint="/ckpt/step-9", task="maths")
     maths = TrialRecord("/ckpt/step-9", "maths", TrialState.SCORED, {"accuracy": 0.75, HOSTILE: 1.0}, scored=NOW - 450)
     await store.start_batch(scoring, ())
-    await store.settle_batch(replace(scoring, state=BatchState.ENDED, ended=NOW - 450), (), [maths])
+    await store.record_batch(replace(scoring, state=BatchState.ENDED, ended=NOW - 450), (), [maths])
     await store.end_run("r1", RunState.ENDED, NOW - 300)
 
 

@@ -11,7 +11,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
-from diagnoser.model.trials import BatchKind, BatchState, RunState
+from diagnoser.model.evaluations import BatchKind, BatchState, RunState
 from diagnoser.notifications import alertmanager, slack, text
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import BatchRecord
@@ -47,7 +47,7 @@ async def scored(store: SqlStore, accuracies: list[float], suite: str = "nightly
         await store.add_run(run)
         await store.begin_scoring(run.id, [which])
         assert await store.start_batch(batch, ())
-        assert await store.settle_batch(replace(batch, state=BatchState.ENDED, ended=run.created + 40), (), [trial])
+        assert await store.record_batch(replace(batch, state=BatchState.ENDED, ended=run.created + 40), (), [trial])
         assert await store.end_run(run.id, RunState.ENDED, run.created + 55)
 
 

@@ -13,23 +13,23 @@ from diagnoser.adapters.sql.database import Database
 from diagnoser.adapters.sql.tables import trial_batches, trial_pieces, trial_runs, trial_runtimes
 from diagnoser.adapters.sql.tables import trials as trial_table
 from diagnoser.model.errors import Conflict
-from diagnoser.model.record_json import RecordJson
-from diagnoser.model.trials import (
+from diagnoser.model.evaluations import (
     BatchKind,
     BatchState,
-    Piece,
-    PieceState,
     RunState,
     Runtime,
+    ShardState,
     Suite,
+    TrialShard,
     TrialState,
 )
-from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRecord, TrialRun
+from diagnoser.model.record_json import RecordJson
+from diagnoser.ports import BatchRecord, RunProgress, ShardRecord, TrialRecord, TrialRun
 
 _SUITE = RecordJson(Suite)
 _AT_ONCE = 500
 """Rows that one statement names."""
-_OPEN_PIECES = (PieceState.WAITING, PieceState.RUNNING)
+_OPEN_SHARDS = (ShardState.WAITING, ShardState.RUNNING)
 _OPEN_TRIALS = (TrialState.INFERRING, TrialState.SCORING)
 
 
@@ -71,7 +71,7 @@ class TrialRows(Database):
         return RunProgress(
             record,
             tuple(sorted(of_trials, key=lambda trial: (places[trial.checkpoint], tasks[trial.task]))),
-            tuple(sorted(map(_piece, rows["trial_pieces"]), key=lambda piece: piece.piece)),
+            tuple(sorted(map(_shard, rows["trial_pieces"]), key=lambda shard: shard.shard)),
             tuple(sorted(map(_batch, rows["trial_batches"]), key=lambda batch: (batch.started, batch.id))),
         )
 
@@ -83,38 +83,38 @@ class TrialRows(Database):
                 found[row["run"]].append(_trial(row))
         return found
 
-    async def cut(self, run: str, cuts: int, old: Collection[Piece], new: Collection[Piece]) -> bool:
+    async def cut(self, run: str, cuts: int, old: Collection[TrialShard], new: Collection[TrialShard]) -> bool:
         mine = and_(trial_runs.c.id == run, trial_runs.c.cuts == cuts, trial_runs.c.state == RunState.RUNNING.value)
         try:
             async with self.writing() as connection:
                 if not (await connection.execute(update(trial_runs).where(mine).values(cuts=cuts + 1))).rowcount:
                     raise _Lost
-                gone = await _taken(connection, run, set(old) - set(new), {"state": PieceState.SPLIT.value})
-                made = [PieceRecord(piece, failures=_failures(piece, gone)) for piece in sorted(set(new) - set(old))]
+                gone = await _taken(connection, run, set(old) - set(new), {"state": ShardState.SPLIT.value})
+                made = [ShardRecord(shard, failures=_failures(shard, gone)) for shard in sorted(set(new) - set(old))]
                 await self._revive(connection, run, made)
         except _Lost:
             return False
         return True
 
-    async def _revive(self, connection: AsyncConnection, run: str, new: Sequence[PieceRecord]) -> None:
+    async def _revive(self, connection: AsyncConnection, run: str, new: Sequence[ShardRecord]) -> None:
         """A cut may come back after another cut: its row is there."""
         for record in new:
-            statement = self.insert(trial_pieces).values(_piece_row(run, record))
+            statement = self.insert(trial_pieces).values(_shard_row(run, record))
             keys = [column.name for column in trial_pieces.primary_key]
-            values = {"state": PieceState.WAITING.value, "failures": record.failures, "batch": ""}
-            is_split = trial_pieces.c.state == PieceState.SPLIT.value
+            values = {"state": ShardState.WAITING.value, "failures": record.failures, "batch": ""}
+            is_split = trial_pieces.c.state == ShardState.SPLIT.value
             upsert = statement.on_conflict_do_update(index_elements=keys, set_=values, where=is_split)
             await connection.execute(upsert)
 
-    async def start_batch(self, batch: BatchRecord, pieces: Sequence[Piece]) -> bool:
+    async def start_batch(self, batch: BatchRecord, shards: Sequence[TrialShard]) -> bool:
         try:
             async with self.writing() as connection:
-                await self._start(connection, batch, pieces)
+                await self._start(connection, batch, shards)
         except _Lost:
             return False
         return True
 
-    async def _start(self, connection: AsyncConnection, batch: BatchRecord, pieces: Sequence[Piece]) -> None:
+    async def _start(self, connection: AsyncConnection, batch: BatchRecord, shards: Sequence[TrialShard]) -> None:
         """The run's row is locked, so that it is not cancelled meanwhile."""
         is_open = and_(trial_runs.c.id == batch.run, trial_runs.c.state == RunState.RUNNING.value)
         if (await connection.execute(select(trial_runs.c.id).where(is_open).with_for_update())).first() is None:
@@ -122,7 +122,7 @@ class TrialRows(Database):
         if not await self.insert_new(connection, trial_batches, [asdict(batch)]):
             raise _Lost
         if batch.kind is BatchKind.INFER:
-            await _taken(connection, batch.run, pieces, {"state": PieceState.RUNNING.value, "batch": batch.id})
+            await _taken(connection, batch.run, shards, {"state": ShardState.RUNNING.value, "batch": batch.id})
             return
         row = trial_table.c
         is_free = and_(
@@ -131,10 +131,10 @@ class TrialRows(Database):
         if not (await connection.execute(update(trial_table).where(is_free).values(batch=batch.id))).rowcount:
             raise _Lost
 
-    async def settle_batch(
+    async def record_batch(
         self,
         batch: BatchRecord,
-        pieces: Sequence[PieceRecord] = (),
+        shards: Sequence[ShardRecord] = (),
         trials: Sequence[TrialRecord] = (),
         runtimes: Mapping[str, Runtime] = MappingProxyType({}),
     ) -> bool:
@@ -144,8 +144,8 @@ class TrialRows(Database):
         async with self.writing() as connection:
             if not (await connection.execute(changed)).rowcount:
                 return False
-            for record in pieces:
-                await _settle_piece(connection, batch, record)
+            for record in shards:
+                await _settle_shard(connection, batch, record)
             for trial in trials:
                 await _settle_trial(connection, batch.run, trial)
             for name, runtime in runtimes.items():
@@ -204,38 +204,38 @@ class TrialRows(Database):
 
 
 async def _taken(
-    connection: AsyncConnection, run: str, pieces: Collection[Piece], values: dict[str, Any]
-) -> list[PieceRecord]:
-    """Change pieces that wait, and what they were. Raises _Lost when one of them does not."""
-    row, ordered = trial_pieces.c, sorted(pieces)
-    taken: list[PieceRecord] = []
+    connection: AsyncConnection, run: str, shards: Collection[TrialShard], values: dict[str, Any]
+) -> list[ShardRecord]:
+    """Change shards that wait, and what they were. Raises _Lost when one of them does not."""
+    row, ordered = trial_pieces.c, sorted(shards)
+    taken: list[ShardRecord] = []
     for start in range(0, len(ordered), _AT_ONCE):
-        keys = [(piece.checkpoint, piece.task, piece.first, piece.last) for piece in ordered[start : start + _AT_ONCE]]
+        keys = [(shard.checkpoint, shard.task, shard.first, shard.last) for shard in ordered[start : start + _AT_ONCE]]
         of_keys = tuple_(row.checkpoint, row.task, row.first, row.last).in_(keys)
-        are_waiting = and_(row.run == run, of_keys, row.state == PieceState.WAITING.value)
+        are_waiting = and_(row.run == run, of_keys, row.state == ShardState.WAITING.value)
         changed = update(trial_pieces).where(are_waiting).values(values).returning(*row)
-        taken += [_piece(found) for found in (await connection.execute(changed)).mappings()]
+        taken += [_shard(found) for found in (await connection.execute(changed)).mappings()]
     if len(taken) != len(ordered):
         raise _Lost
     return taken
 
 
-def _failures(piece: Piece, replaced: Sequence[PieceRecord]) -> int:
-    """A piece that takes samples over has failed as often as those that it takes them from."""
-    return max((record.failures for record in replaced if _overlap(piece, record.piece)), default=0)
+def _failures(shard: TrialShard, replaced: Sequence[ShardRecord]) -> int:
+    """A shard that takes samples over has failed as often as those that it takes them from."""
+    return max((record.failures for record in replaced if _overlap(shard, record.shard)), default=0)
 
 
-def _overlap(one: Piece, other: Piece) -> bool:
+def _overlap(one: TrialShard, other: TrialShard) -> bool:
     same = (one.checkpoint, one.task) == (other.checkpoint, other.task)
     return same and one.first < other.last and other.first < one.last
 
 
-async def _settle_piece(connection: AsyncConnection, batch: BatchRecord, record: PieceRecord) -> None:
-    row, piece = trial_pieces.c, record.piece
-    same = and_(row.checkpoint == piece.checkpoint, row.task == piece.task, row.first == piece.first)
-    mine = and_(same, row.last == piece.last, row.run == batch.run, row.batch == batch.id)
-    runs = and_(mine, row.state == PieceState.RUNNING.value)
-    values = {name: value for name, value in _piece_row(batch.run, record).items() if name in _SETTLED}
+async def _settle_shard(connection: AsyncConnection, batch: BatchRecord, record: ShardRecord) -> None:
+    row, shard = trial_pieces.c, record.shard
+    same = and_(row.checkpoint == shard.checkpoint, row.task == shard.task, row.first == shard.first)
+    mine = and_(same, row.last == shard.last, row.run == batch.run, row.batch == batch.id)
+    runs = and_(mine, row.state == ShardState.RUNNING.value)
+    values = {name: value for name, value in _shard_row(batch.run, record).items() if name in _SETTLED}
     await connection.execute(update(trial_pieces).where(runs).values(values))
 
 
@@ -249,13 +249,13 @@ async def _settle_trial(connection: AsyncConnection, run: str, record: TrialReco
     if record.state is TrialState.FAILED:
         left = trial_pieces.c
         of_trial = and_(left.run == run, left.checkpoint == record.checkpoint, left.task == record.task)
-        waiting = and_(of_trial, left.state == PieceState.WAITING.value)
-        await connection.execute(update(trial_pieces).where(waiting).values(state=PieceState.CANCELLED.value))
+        waiting = and_(of_trial, left.state == ShardState.WAITING.value)
+        await connection.execute(update(trial_pieces).where(waiting).values(state=ShardState.CANCELLED.value))
 
 
 async def _cancel_open(connection: AsyncConnection, run: str) -> None:
-    pieces = and_(trial_pieces.c.run == run, trial_pieces.c.state.in_(_OPEN_PIECES))
-    await connection.execute(update(trial_pieces).where(pieces).values(state=PieceState.CANCELLED.value))
+    shards = and_(trial_pieces.c.run == run, trial_pieces.c.state.in_(_OPEN_SHARDS))
+    await connection.execute(update(trial_pieces).where(shards).values(state=ShardState.CANCELLED.value))
     open_trials = and_(trial_table.c.run == run, trial_table.c.state.in_(_OPEN_TRIALS))
     await connection.execute(update(trial_table).where(open_trials).values(state=TrialState.CANCELLED.value))
 
@@ -297,15 +297,15 @@ def _trial(row: RowMapping) -> TrialRecord:
     )
 
 
-def _piece_row(run: str, record: PieceRecord) -> dict[str, Any]:
+def _shard_row(run: str, record: ShardRecord) -> dict[str, Any]:
     more = {"failures": record.failures, "error": record.error, "seconds": record.seconds, "load": record.load}
-    return {**asdict(record.piece), "run": run, "state": record.state.value, "batch": record.batch, **more}
+    return {**asdict(record.shard), "run": run, "state": record.state.value, "batch": record.batch, **more}
 
 
-def _piece(row: RowMapping) -> PieceRecord:
-    piece = Piece(row["checkpoint"], row["task"], row["first"], row["last"])
-    state = PieceState(row["state"])
-    return PieceRecord(piece, state, row["batch"], row["failures"], row["error"], row["seconds"], row["load"])
+def _shard(row: RowMapping) -> ShardRecord:
+    shard = TrialShard(row["checkpoint"], row["task"], row["first"], row["last"])
+    state = ShardState(row["state"])
+    return ShardRecord(shard, state, row["batch"], row["failures"], row["error"], row["seconds"], row["load"])
 
 
 def _batch(row: RowMapping) -> BatchRecord:

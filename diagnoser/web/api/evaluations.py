@@ -8,10 +8,17 @@ from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 
 from diagnoser.client.service import API
+from diagnoser.evaluations.progress import (
+    gpu_seconds,
+    gpu_seconds_in_line,
+    job_of,
+    samples,
+    samples_stored,
+    trial_fields,
+)
 from diagnoser.model.errors import NotFound
-from diagnoser.model.trials import RunState, TrialState
+from diagnoser.model.evaluations import RunState, TrialState
 from diagnoser.ports import RunProgress, Store, TrialRun
-from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, samples, samples_stored, trial_fields
 from diagnoser.web.api.params import utc
 from diagnoser.web.http.authentication import READ, Provided
 from diagnoser.web.http.problems import answers

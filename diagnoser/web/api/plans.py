@@ -335,7 +335,7 @@ async def take_plan_back(services: AppDependencies, caller: Credential, id: str,
     """Raises NotFound, Conflict."""
     await find(services, id)
     now = services.clock()
-    return await services.plans.change(id, now, services.plans.commands.take_back(caller.name, comment, now))
+    return await services.plans.change(id, now, services.plans.commands.revoke_decision(caller.name, comment, now))
 
 
 async def find(services: AppDependencies, id: str) -> Plan:

@@ -7,10 +7,10 @@ from fastapi import Depends, Request, Response
 from markupsafe import Markup
 from pydantic import Field
 
-from diagnoser.model.trials import ScoreDrop, TrialState
+from diagnoser.evaluations import gantt, progress
+from diagnoser.evaluations.scores import ScoreSeries, drops, series
+from diagnoser.model.evaluations import ScoreDrop, TrialState
 from diagnoser.ports import RunProgress, TrialRecord, TrialRun
-from diagnoser.trials import gantt, progress
-from diagnoser.trials.scores import ScoreSeries, drops, series
 from diagnoser.web.api.evaluations import EvaluationId, find
 from diagnoser.web.http.authentication import Provided, may_read
 from diagnoser.web.http.dependencies import AppDependencies

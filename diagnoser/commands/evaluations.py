@@ -1,7 +1,15 @@
-"""`trials`: evaluation of checkpoints."""
+"""`evaluations`: evaluation of checkpoints."""
 
 import typer
 
-trials_cli = typer.Typer(no_args_is_help=True, help="Evaluate checkpoints without idle GPUs.")
-for command in (trials_plan.plan, trials_run.run, trials_run.score, trials_run.cancel, trials_status.status):
-    trials_cli.command()(command)
+from diagnoser.commands import evaluations_plan, evaluations_run, evaluations_status
+
+evaluations_cli = typer.Typer(no_args_is_help=True, help="Evaluate checkpoints without idle GPUs.")
+for command in (
+    evaluations_plan.plan,
+    evaluations_run.run,
+    evaluations_run.score,
+    evaluations_run.cancel,
+    evaluations_status.status,
+):
+    evaluations_cli.command()(command)

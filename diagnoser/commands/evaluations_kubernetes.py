@@ -1,4 +1,4 @@
-"""`trials run --kubernetes`: its options, and what carries batches out as they say."""
+"""`evaluations run --kubernetes`: its options, and what carries batches out as they say."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""`trials plan`: what would run where, and when; nothing is run."""
+"""`evaluations plan`: what would run where, and when; nothing is run."""
 
 import asyncio
 from dataclasses import asdict, replace
@@ -14,7 +14,7 @@ from diagnoser.evaluations.runtime_estimates import RuntimeEstimates, estimate_r
 from diagnoser.evaluations.schedule import gpu_seconds, in_line, schedule
 from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.errors import BadInput, Unavailable
-from diagnoser.model.evaluations import Node, Runtime, Schedule, Suite
+from diagnoser.model.evaluations import Node, Placement, Runtime, Schedule, Suite
 from diagnoser.model.record_json import RecordJson
 
 _RUNTIME = RecordJson(Runtime)
@@ -130,6 +130,12 @@ def _as_json(plan: Schedule, expected: RuntimeEstimates, suite: Suite, in_line_s
         "gpu_seconds": gpu_seconds(plan.placements, suite),
         "load": expected.load,
         "start": expected.start,
-        "placements": [asdict(placement) for placement in plan.placements],
+        "placements": list(map(_placement, plan.placements)),
         "scorings": [asdict(scoring) for scoring in plan.scorings],
     }
+
+
+def _placement(placement: Placement) -> dict[str, Any]:
+    """As programs read it: shards are "pieces" there."""
+    batch = {"pieces": [asdict(shard) for shard in placement.batch.shards], "seconds": placement.batch.seconds}
+    return {**asdict(placement), "batch": batch}

@@ -1,4 +1,4 @@
-"""`trials run`, `score` and `cancel`: an evaluation that is carried out here, by Slurm or by Kubernetes."""
+"""`evaluations run`, `score` and `cancel`: an evaluation that is carried out here, by Slurm or by Kubernetes."""
 
 import asyncio
 import os
@@ -45,7 +45,9 @@ RUNS = 1000
 _BATCH_SECONDS = {LOCAL: 60.0, SLURM: 600.0, KUBERNETES: 600.0}
 """Of work for a slot at once: a job of a scheduler takes seconds to start."""
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Its id, as `trials run` and `trials status` print it.")]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="Its id, as `run` and `status` print it.")
+]
 Nodes = Annotated[
     list[str] | None,
     typer.Option(
@@ -164,7 +166,7 @@ def run(
     elif kubernetes:
         backend = f"{KUBERNETES}@{namespace}"
     runner = _Runner(backend, folder, executor_of, scorers, as_json, _service(server, token_file))
-    if not _with_store(lambda store: runner.act(store, suite_file, suite, resume, once), "trials run"):
+    if not _with_store(lambda store: runner.act(store, suite_file, suite, resume, once), "evaluations run"):
         raise typer.Exit(1)
 
 
@@ -232,7 +234,7 @@ def score(
         await store.begin_scoring(run, [(trial.checkpoint, trial.task) for trial in which], again=True)
         return await _carried_out(store, _local((), CopyLimits()), progress.run, scorers, as_json)
 
-    progress = _with_store(act, "trials score")
+    progress = _with_store(act, "evaluations score")
     show(progress, as_json)
     if not _is_scored(progress):
         raise typer.Exit(1)
@@ -256,7 +258,7 @@ def cancel(run: Run, context: options.Context = "", as_json: AsJson = False) -> 
             await store.end_run(run, RunState.CANCELLED, time.time())
             return await _coordinator(store, executor, ending, 1).step(run)
 
-    show(with_store(act, "trials cancel"), as_json)
+    show(with_store(act, "evaluations cancel"), as_json)
 
 
 def _with_store(act: "Callable[[SqlStore], Awaitable[Answer]]", command: str) -> Answer:
@@ -264,7 +266,7 @@ def _with_store(act: "Callable[[SqlStore], Awaitable[Answer]]", command: str) ->
         return with_store(act, command)
     except KeyboardInterrupt:
         err.print(
-            "The coordinator has ended; what runs goes on. `diagnoser trials status` lists runs.", highlight=False
+            "The coordinator has ended; what runs goes on. `diagnoser evaluations status` lists runs.", highlight=False
         )
         raise typer.Exit(130) from None
 

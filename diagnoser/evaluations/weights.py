@@ -8,8 +8,8 @@ that is killed, so that no copy is ever held by nobody:
     KEY.use    held, shared, by each reader: their number is the reference count
     KEY/       the copy; KEY.json, written last, has the sizes and checksums of its files
 
-Standard library only: it runs on nodes. ``python -m diagnoser.evaluations.weights FOLDER [CHECKPOINT...]`` drops copies that
-nobody reads: all of them, or those of a run that is over, and with them what killed runs have left.
+Standard library only: it runs on nodes. ``python -m diagnoser.evaluations.weights FOLDER [CHECKPOINT...]`` drops copies
+that nobody reads: all of them, or those of a run that is over, and with them what killed runs have left.
 """
 
 import errno

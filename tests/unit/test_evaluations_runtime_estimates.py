@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.evaluations.runtime_estimates import billions
+from diagnoser.evaluations.runtime_estimates import billions, estimate_runtimes
 from diagnoser.model.evaluations import Runtime, Suite, Task
 
 SUITE = Suite("s", ("c",), (Task("gsm8k", 1000, ("i",), ("s",)),), size="7B", hardware="A100")

@@ -1,4 +1,4 @@
-"""`diagnoser.evaluations.schedule`: every schedule is sound, none beats the lower bound, and what is left is cut anew."""
+"""Schedules: every schedule is sound, none beats the lower bound, and what is left is cut anew."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence

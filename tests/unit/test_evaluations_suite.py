@@ -1,4 +1,4 @@
-"""`diagnoser.evaluations.suite`: the file of a suite, its faults by line and field, and the command lines of its engine."""
+"""The file of a suite, its faults by line and field, and the command lines of its engine."""
 
 import json
 import re

@@ -18,7 +18,7 @@ from diagnoser.ports import BatchRecord
 from diagnoser.worker.scores import FRESH_SECONDS, ScoreWatch
 from tests.databases import sqlite_store
 from tests.serving import NOW, plan_commands
-from tests.unit.test_trials_scores import evaluated
+from tests.unit.test_evaluations_scores import evaluated
 
 
 class Site:

@@ -22,18 +22,13 @@ import structlog
 
 from diagnoser.agent import evidence_runner
 from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.claims import CLAIM_SECONDS, ClaimLoop
 from diagnoser.agent.cluster import Cluster, NotCollected, S
 from diagnoser.agent.evidence_runner import Bounds
 from diagnoser.hang import flight_recorder, report
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, RequestReason, RuntimeFile
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound, Unavailable
 
-CLAIM_SECONDS = 20.0
-"""How long the service may hold a claim until there is something to collect."""
-PAUSE_SECONDS = 0.5
-"""Between two claims: an answer without a request may come at once."""
-LONGEST_WAIT = 300.0
-"""Between two claims from a service that is away, or knows no such requests."""
 REQUESTS_AT_ONCE = 4
 POSTS_AT_ONCE = 8
 NODES_AT_ONCE = 16
@@ -253,7 +248,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceCollector(Generic[S]):
-    """pause: how to sleep. jitter: numbers from 0 to 1, so that the agents of many clusters do not ask in step."""
+    """jitter, pause: as of ``ClaimLoop``."""
 
     client: ApiClient
     cluster: Cluster[S]
@@ -269,23 +264,18 @@ class EvidenceCollector(Generic[S]):
             raise errors.exceptions[0] from None
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
-        wait, running = PAUSE_SECONDS, set[asyncio.Task[None]]()
-        while True:
-            await self.pause(wait * (0.75 + self.jitter() / 2))
-            if len(running) == REQUESTS_AT_ONCE:
-                continue
-            try:
-                free = REQUESTS_AT_ONCE - len(running)
-                claimed = await self.client.claim_evidence(self.cluster.name, free, CLAIM_SECONDS)
-                wait = PAUSE_SECONDS
-            except (Unavailable, BadInput, NotFound) as error:
-                wait = min(2 * wait, LONGEST_WAIT)
-                log.warning("evidence_not_claimed", why=str(error), again_in=wait)
-                continue
-            for request in claimed:
-                task = group.create_task(self.answer(request))
-                running.add(task)
-                task.add_done_callback(running.discard)
+        running = set[asyncio.Task[None]]()
+
+        async def claim() -> list[dict[str, Any]]:
+            free = REQUESTS_AT_ONCE - len(running)
+            if not free:
+                return []
+            return await self.client.claim_evidence(self.cluster.name, free, CLAIM_SECONDS)
+
+        async for request in ClaimLoop(self.jitter, self.pause).requests(claim, "evidence_not_claimed"):
+            task = group.create_task(self.answer(request))
+            running.add(task)
+            task.add_done_callback(running.discard)
 
     async def answer(self, claimed: Mapping[str, Any]) -> None:
         """Collects, sends and reports. Never raises: whatever goes wrong, the lease ends and the request is made anew,

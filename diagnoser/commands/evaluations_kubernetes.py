@@ -25,81 +25,80 @@ _PANEL = "Kubernetes"
 _MEMORY = "/mnt/node-memory"
 """Where pods have the memory for copies of weights."""
 
-Kubernetes = Annotated[
-    bool, typer.Option("--kubernetes", help="Carry batches out as Kubernetes Jobs.", rich_help_panel=_PANEL)
-]
-Image = Annotated[
-    str,
-    typer.Option(
-        help="Image of the pods: the suite's programs, sh, and python3 (3.11) with this package.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Namespace = Annotated[str, typer.Option(help="Where Jobs are made.", rich_help_panel=_PANEL)]
 Context = Annotated[
     str,
     typer.Option(
         help="Context of the kubeconfig. In a pod, the service account is used instead.", rich_help_panel=_PANEL
     ),
 ]
-Queue = Annotated[str, typer.Option(help="LocalQueue of Kueue that admits the Jobs.", rich_help_panel=_PANEL)]
-Claims = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--claim",
-        metavar="NAME=PATH",
-        help="Claim of a shared volume, and the path where pods have it, as the coordinator does. Repeatable.",
-        rich_help_panel=_PANEL,
-    ),
-]
-HostPaths = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--host-path", help="Path that all nodes and the coordinator share. Repeatable.", rich_help_panel=_PANEL
-    ),
-]
-GpuResource = Annotated[
-    str, typer.Option(help='By which pods ask for GPUs; "" where nodes have none.', rich_help_panel=_PANEL)
-]
-NodeSelector = Annotated[
-    str,
-    typer.Option(help="Labels of nodes that may be used, such as pool=eval; without --node.", rich_help_panel=_PANEL),
-]
-PodTemplate = Annotated[
-    Path | None,
-    typer.Option(
-        help="PodTemplateSpec (YAML) with what else the pods need; its container is named trial. What diagnoser sets "
-        "goes before it.",
-        rich_help_panel=_PANEL,
-    ),
-]
-ScoreCpu = Annotated[str, typer.Option(help="CPUs that scoring asks for.", rich_help_panel=_PANEL)]
-ScoreMemory = Annotated[str, typer.Option(help="Memory that scoring asks for.", rich_help_panel=_PANEL)]
-RunAs = Annotated[
-    str,
-    typer.Option(
-        metavar="UID:GID", help="User and group of the pods, not root. Default: yours.", rich_help_panel=_PANEL
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesOptions:
-    """As they are given. weights: folder of the nodes' shared memory, "" for no copies, None for memory of the pods.
-    copy_rate: bytes a second."""
+    """As they are given.
 
-    namespace: str
-    context: str = ""
-    image: str = ""
-    queue: str = ""
-    claims: Sequence[str] = ()
-    host_paths: Sequence[str] = ()
-    gpu: str = ""
-    selector: str = ""
-    template: Path | None = None
-    cpu: str = ""
-    memory: str = ""
-    run_as: str = ""
+    weights: folder of the nodes' shared memory, "" for no copies, None for memory of the pods.
+    copy_rate: bytes a second.
+    """
+
+    namespace: Annotated[str, typer.Option(help="Where Jobs are made.", rich_help_panel=_PANEL)] = "default"
+    context: Context = ""
+    image: Annotated[
+        str,
+        typer.Option(
+            help="Image of the pods: the suite's programs, sh, and python3 (3.11) with this package.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+    queue: Annotated[str, typer.Option(help="LocalQueue of Kueue that admits the Jobs.", rich_help_panel=_PANEL)] = ""
+    claims: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--claim",
+            metavar="NAME=PATH",
+            help="Claim of a shared volume, and the path where pods have it, as the coordinator does. Repeatable.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    host_paths: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host-path", help="Path that all nodes and the coordinator share. Repeatable.", rich_help_panel=_PANEL
+        ),
+    ] = None
+    gpu: Annotated[
+        str,
+        typer.Option(
+            "--gpu-resource", help='By which pods ask for GPUs; "" where nodes have none.', rich_help_panel=_PANEL
+        ),
+    ] = "nvidia.com/gpu"
+    selector: Annotated[
+        str,
+        typer.Option(
+            "--node-selector",
+            help="Labels of nodes that may be used, such as pool=eval; without --node.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+    template: Annotated[
+        Path | None,
+        typer.Option(
+            "--pod-template",
+            help="PodTemplateSpec (YAML) with what else the pods need; its container is named trial. What diagnoser "
+            "sets goes before it.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    cpu: Annotated[str, typer.Option("--score-cpu", help="CPUs that scoring asks for.", rich_help_panel=_PANEL)] = "1"
+    memory: Annotated[
+        str, typer.Option("--score-memory", help="Memory that scoring asks for.", rich_help_panel=_PANEL)
+    ] = "2Gi"
+    run_as: Annotated[
+        str,
+        typer.Option(
+            metavar="UID:GID", help="User and group of the pods, not root. Default: yours.", rich_help_panel=_PANEL
+        ),
+    ] = ""
     weights: str | None = ""
     copy_rate: float = 0.0
 
@@ -165,8 +164,8 @@ def _volumes(options: KubernetesOptions) -> dict[str, str]:
     """Path -> name of its claim, "" for a path of the host. Raises BadInput."""
     from diagnoser.agent.kubernetes import names
 
-    volumes = dict.fromkeys(options.host_paths, "")
-    for text in options.claims:
+    volumes = dict.fromkeys(options.host_paths or (), "")
+    for text in options.claims or ():
         claim, _, path = text.partition("=")
         volumes[path] = names.valid(claim, "claim")
     for path in (*volumes, options.weights or "/"):

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from diagnoser.commands import evaluations_kubernetes as options
-from diagnoser.commands.evaluations_kubernetes import KubernetesOptions, kubernetes_canceller, kubernetes_executor
+from diagnoser.agent.flags import from_flags
+from diagnoser.commands.evaluations_kubernetes import (
+    Context,
+    KubernetesOptions,
+    kubernetes_canceller,
+    kubernetes_executor,
+)
 from diagnoser.commands.evaluations_plan import load_suite
 from diagnoser.commands.evaluations_status import progress_of, show
 from diagnoser.commands.stored import with_store
@@ -45,128 +50,123 @@ RUNS = 1000
 _BATCH_SECONDS = {LOCAL: 60.0, SLURM: 600.0, KUBERNETES: 600.0}
 """Of work for a slot at once: a job of a scheduler takes seconds to start."""
 
-Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="Its id, as `run` and `status` print it.")
-]
-Nodes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--node",
-        help="NAME=GPUS, a node that may be used and how many GPUs of it; for Slurm also a list such as gpu-[1-4]=8. "
-        "May be given again. Default: this machine, with all of its GPUs; for Kubernetes all nodes that have some.",
-    ),
-]
-Slurm = Annotated[
-    bool, typer.Option("--slurm", help="Carry batches out as Slurm jobs, not as processes of this machine.")
-]
-Sbatch = Annotated[
-    list[str] | None,
-    typer.Option("--sbatch", help="Further word of sbatch, such as --partition=gpu. May be given again."),
-]
-SbatchScore = Annotated[
-    list[str] | None, typer.Option("--sbatch-score", help="The same for scoring, which needs no GPU.")
-]
-Gres = Annotated[str, typer.Option(help='By which Slurm jobs ask for GPUs; "" where nodes have none.')]
-Scorers = Annotated[
-    int,
-    typer.Option(min=0, help="Trials that are scored at once, where the suite does not say; 0: half as many as CPUs."),
-]
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        help='Folder in shared memory for copies of weights; "" for none. Default: one in /dev/shm. For Kubernetes a '
-        "folder of the nodes that pods may mount, such as /dev/shm, and by default memory of each pod."
-    ),
-]
-CopyRate = Annotated[float, typer.Option(min=0, help="MB a second that a copy reads from the storage; 0: no limit.")]
-Server = Annotated[
-    str,
-    typer.Option(
-        envvar="DIAGNOSER_URL",
-        help="Address of the service; the log of a trial that failed is sent there and diagnosed. Not set: not sent.",
-    ),
-]
-TokenFile = Annotated[
-    str, typer.Option(help="File with the token for the service. Default: the variable DIAGNOSER_TOKEN.")
-]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Its id, as `run` and `status` print it.")]
 
 
-def run(
-    suite_file: Annotated[Path | None, typer.Argument(metavar="[SUITE.yaml]", help="What to evaluate.")] = None,
-    resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with this run, after its coordinator ended.")] = "",
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    gres: Annotated[str, typer.Option(help='By which Slurm jobs ask for GPUs; "" where nodes have none.')] = "gpu"
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option(help="Further word of sbatch, such as --partition=gpu. May be given again."),
+    ] = None
+    sbatch_score: Annotated[list[str] | None, typer.Option(help="The same for scoring, which needs no GPU.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    suite_file: Annotated[Path | None, typer.Argument(metavar="[SUITE.yaml]", help="What to evaluate.")] = None
+    resume: Annotated[str, typer.Option(metavar="RUN", help="Go on with this run, after its coordinator ended.")] = ""
     folder: Annotated[
         Path, typer.Option(help="Where samples, scores and logs of runs go; for Slurm and Kubernetes a shared one.")
-    ] = Path("trials"),
-    node: Nodes = None,
-    slurm: Slurm = False,
-    sbatch: Sbatch = None,
-    sbatch_score: SbatchScore = None,
-    gres: Gres = "gpu",
-    scorers: Scorers = 0,
-    weights: Weights = None,
-    copy_rate: CopyRate = 0.0,
-    server: Server = "",
-    token_file: TokenFile = "",
+    ] = Path("trials")
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node",
+            help="NAME=GPUS, a node that may be used and how many GPUs of it; for Slurm also a list such as "
+            "gpu-[1-4]=8. May be given again. Default: this machine, with all of its GPUs; for Kubernetes all nodes "
+            "that have some.",
+        ),
+    ] = None
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help='Folder in shared memory for copies of weights; "" for none. Default: one in /dev/shm. For '
+            "Kubernetes a folder of the nodes that pods may mount, such as /dev/shm, and by default memory of each "
+            "pod."
+        ),
+    ] = None
+    copy_rate: Annotated[
+        float, typer.Option(min=0, help="MB a second that a copy reads from the storage; 0: no limit.")
+    ] = 0.0
+    server: Annotated[
+        str,
+        typer.Option(
+            envvar="DIAGNOSER_URL",
+            help="Address of the service; the log of a trial that failed is sent there and diagnosed. Not set: not "
+            "sent.",
+        ),
+    ] = ""
+    token_file: Annotated[
+        str, typer.Option(help="File with the token for the service. Default: the variable DIAGNOSER_TOKEN.")
+    ] = ""
     once: Annotated[
         bool, typer.Option("--once", help="Of a suite that follows a job: end when nothing is due, instead of waiting.")
-    ] = False,
-    kubernetes: options.Kubernetes = False,
-    image: options.Image = "",
-    namespace: options.Namespace = "default",
-    context: options.Context = "",
-    queue: options.Queue = "",
-    claim: options.Claims = None,
-    host_path: options.HostPaths = None,
-    gpu_resource: options.GpuResource = "nvidia.com/gpu",
-    node_selector: options.NodeSelector = "",
-    pod_template: options.PodTemplate = None,
-    score_cpu: options.ScoreCpu = "1",
-    score_memory: options.ScoreMemory = "2Gi",
-    run_as: options.RunAs = "",
-    as_json: AsJson = False,
-) -> None:
+    ] = False
+    as_json: AsJson = False
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Carry batches out as Slurm jobs, not as processes of this machine.")
+    ] = False
+    slurm_jobs: SlurmOptions
+    kubernetes: Annotated[
+        bool,
+        typer.Option("--kubernetes", help="Carry batches out as Kubernetes Jobs.", rich_help_panel="Kubernetes"),
+    ] = False
+    pods: KubernetesOptions
+
+    @property
+    def copies(self) -> CopyLimits:
+        folder = self.weights
+        if folder is None:
+            folder = default_folder()
+        return CopyLimits(folder, rate=self.copy_rate * 1e6)
+
+    @property
+    def backend(self) -> str:
+        if self.slurm:
+            return SLURM
+        if self.kubernetes:
+            return f"{KUBERNETES}@{self.pods.namespace}"
+        return _here()
+
+    def suite(self) -> Suite | None:
+        """Read the suite; None where a run is resumed. Raises BadInput where the options do not fit each other."""
+        if self.slurm and self.kubernetes:
+            raise BadInput("name either --slurm or --kubernetes")
+        if (self.suite_file is None) == (not self.resume):
+            raise BadInput("name either a suite, or a run to --resume")
+        suite = None
+        if self.suite_file is not None:
+            suite = load_suite(self.suite_file)
+        if self.once and (suite is None or suite.follow is None):
+            raise BadInput("--once is for a suite with follow: {job, every}")
+        return suite
+
+    def executor(self, run: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
+        """Raises BadInput for nodes that cannot be used."""
+        nodes: list[Node] = []
+        if self.nodes or not self.kubernetes:
+            nodes = _nodes(self.nodes or [], run.suite.gpus, self.slurm)
+        if self.kubernetes:
+            pods = replace(self.pods, weights=self.weights, copy_rate=self.copy_rate * 1e6)
+            return kubernetes_executor(pods, run, nodes)
+        if self.slurm:
+            return nullcontext(_slurm(nodes, self.copies, self.slurm_jobs))
+        return nullcontext(_local(nodes, self.copies))
+
+
+@from_flags(RunOptions)
+def run(options: RunOptions) -> None:
     """Evaluate a suite of checkpoints and tasks. When this ends, or is killed, what runs goes on: resume it.
 
     A suite with follow: {job, every} evaluates the verified checkpoints of that job as they come, one in each so many
     steps, and never ends by itself. Started again it goes on where it was, and several do the work of one.
 
     Ends with 1 where a trial has no score."""
-    if slurm and kubernetes:
-        raise BadInput("name either --slurm or --kubernetes")
-    suite = _suite(suite_file, resume, once)
-    copies = CopyLimits(default_folder() if weights is None else weights, rate=copy_rate * 1e6)
-    pods = KubernetesOptions(
-        namespace=namespace,
-        context=context,
-        image=image,
-        queue=queue,
-        claims=claim or (),
-        host_paths=host_path or (),
-        gpu=gpu_resource,
-        selector=node_selector,
-        template=pod_template,
-        cpu=score_cpu,
-        memory=score_memory,
-        run_as=run_as,
-        weights=weights,
-        copy_rate=copy_rate * 1e6,
-    )
-
-    def executor_of(trial_run: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
-        if kubernetes and not node:
-            return kubernetes_executor(pods, trial_run, [])
-        nodes = _nodes(node or [], trial_run.suite.gpus, slurm)
-        if kubernetes:
-            return kubernetes_executor(pods, trial_run, nodes)
-        return nullcontext(_slurm(nodes, copies, gres, sbatch, sbatch_score) if slurm else _local(nodes, copies))
-
-    backend = _here()
-    if slurm:
-        backend = SLURM
-    elif kubernetes:
-        backend = f"{KUBERNETES}@{namespace}"
-    runner = _Runner(backend, folder, executor_of, scorers, as_json, _service(server, token_file))
-    if not _with_store(lambda store: runner.act(store, suite_file, suite, resume, once), "evaluations run"):
+    suite = options.suite()
+    runner = _Runner(options, _service(options.server, options.token_file))
+    if not _with_store(lambda store: runner.act(store, suite), "evaluations run"):
         raise typer.Exit(1)
 
 
@@ -174,40 +174,35 @@ def run(
 class _Runner:
     """Carries runs out and shows each. What it returns says whether all of their trials have scores."""
 
-    backend: str
-    folder: Path
-    executor_of: Callable[[TrialRun], AbstractAsyncContextManager[NodeExecutor]]
-    scorers: int
-    as_json: bool
+    options: RunOptions
     service: "ServerOptions | None"
 
-    async def act(
-        self, store: "SqlStore", suite_file: Path | None, suite: Suite | None, resume: str, once: bool
-    ) -> bool:
-        if suite_file is None or suite is None:
-            trial_run = (await progress_of(store, resume)).run
-            _require_backend(trial_run, self.backend)
-            return await self._carry_out(store, trial_run)
+    async def act(self, store: "SqlStore", suite: Suite | None) -> bool:
+        options = self.options
+        if options.suite_file is None or suite is None:
+            resumed = (await progress_of(store, options.resume)).run
+            _require_backend(resumed, options.backend)
+            return await self._carry_out(store, resumed)
         if suite.follow is not None:
-            return await self._follow(store, suite_file, suite, once)
-        trial_run = _new_run(suite_file, suite, secrets.token_hex(4), self.folder, self.backend)
-        return await self._carry_out(store, trial_run, is_new=True)
+            return await self._follow(store, suite)
+        new = _new_run(options.suite_file, suite, secrets.token_hex(4), options.folder, options.backend)
+        return await self._carry_out(store, new, is_new=True)
 
-    async def _follow(self, store: "SqlStore", suite_file: Path, suite: Suite, once: bool) -> bool:
+    async def _follow(self, store: "SqlStore", suite: Suite) -> bool:
         are_scored, unseen = True, set[str]()
         while True:
-            for trial_run in await _followed(store, suite_file, suite, self.folder, self.backend, unseen):
+            for trial_run in await _followed(store, self.options, suite, unseen):
                 are_scored &= await self._carry_out(store, trial_run)
-            if once:
+            if self.options.once:
                 return are_scored
             await asyncio.sleep(FOLLOW_PAUSE)
 
     async def _carry_out(self, store: "SqlStore", trial_run: TrialRun, is_new: bool = False) -> bool:
-        async with self.executor_of(trial_run) as executor:
+        async with self.options.executor(trial_run) as executor:
             if is_new:  # the executor has checked that it can be carried out
                 await store.add_run(trial_run)
-            progress = await _carried_out(store, executor, trial_run, self.scorers, self.as_json, self.service)
-        show(progress, self.as_json)
+            progress = await _carried_out(store, executor, trial_run, self.options.as_json, self.service)
+        show(progress, self.options.as_json)
         return _is_scored(progress)
 
 
@@ -217,7 +212,6 @@ def score(
     suite_file: Annotated[
         Path | None, typer.Option("--suite", help="File whose score commands are used, instead of the run's own.")
     ] = None,
-    scorers: Scorers = 0,
     as_json: AsJson = False,
 ) -> None:
     """Compute the scores of a run again from its stored samples, on this machine, without a GPU."""
@@ -232,7 +226,7 @@ def score(
         if suite_file is not None:
             await store.set_suite(run, _with_scoring(progress.run.suite, load_suite(suite_file)))
         await store.begin_scoring(run, [(trial.checkpoint, trial.task) for trial in which], again=True)
-        return await _carried_out(store, _local((), CopyLimits()), progress.run, scorers, as_json)
+        return await _carried_out(store, _local((), CopyLimits()), progress.run, as_json)
 
     progress = _with_store(act, "evaluations score")
     show(progress, as_json)
@@ -240,7 +234,7 @@ def score(
         raise typer.Exit(1)
 
 
-def cancel(run: Run, context: options.Context = "", as_json: AsJson = False) -> None:
+def cancel(run: Run, context: Context = "", as_json: AsJson = False) -> None:
     """End a run, with all that it has running. Its samples and scores stay."""
 
     def executor_of(trial_run: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
@@ -248,7 +242,7 @@ def cancel(run: Run, context: options.Context = "", as_json: AsJson = False) -> 
         if kind == KUBERNETES:
             return kubernetes_canceller(place, context)
         if kind == SLURM:
-            return nullcontext(_slurm((), CopyLimits(), "", (), ()))
+            return nullcontext(_slurm((), CopyLimits(), SlurmOptions()))
         _require_backend(trial_run, _here())
         return nullcontext(_local((), CopyLimits(default_folder())))
 
@@ -256,7 +250,7 @@ def cancel(run: Run, context: options.Context = "", as_json: AsJson = False) -> 
         ending = (await progress_of(store, run)).run
         async with executor_of(ending) as executor:
             await store.end_run(run, RunState.CANCELLED, time.time())
-            return await _coordinator(store, executor, ending, 1).step(run)
+            return await _coordinator(store, executor, ending).step(run)
 
     show(with_store(act, "evaluations cancel"), as_json)
 
@@ -271,30 +265,38 @@ def _with_store(act: "Callable[[SqlStore], Awaitable[Answer]]", command: str) ->
         raise typer.Exit(130) from None
 
 
-async def _followed(
-    store: "SqlStore", suite_file: Path, suite: Suite, folder: Path, backend: str, unseen: set[str]
-) -> list[TrialRun]:
-    """Runs to carry out: those that a follower before this one left, and a new one for each checkpoint that is due.
-    unseen: checkpoints that are not there, each warned of once."""
+async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen: set[str]) -> list[TrialRun]:
+    """List the runs to carry out: those that a follower before this one left, and a new one for each checkpoint that
+    is due.
+
+    unseen: checkpoints that are not there, each warned of once.
+    """
     from diagnoser.evaluations.continuous_evaluation import due, run_id, suite_of
 
     runs = await store.trial_runs(RUNS)
-    mine = [run for run in runs if run.suite.name == suite.name and run.backend == backend and run.suite.follow]
-    found = [run for run in reversed(mine) if run.state is RunState.RUNNING]
-    assert suite.follow is not None
+    left = [run for run in reversed(runs) if _is_left(run, suite, options.backend)]
+    assert suite.follow is not None and options.suite_file is not None, "the caller follows the suite of a file"
     for saved in due(suite.follow, await store.attempts(suite.follow.job), runs, suite.name):
         of_checkpoint = suite_of(suite, saved)
         try:
-            trial_run = _new_run(suite_file, of_checkpoint, run_id(of_checkpoint), folder, backend)
+            name = run_id(of_checkpoint)
+            trial_run = _new_run(options.suite_file, of_checkpoint, name, options.folder, options.backend)
             await store.add_run(trial_run)
-            found.append(trial_run)
+            left.append(trial_run)
         except BadInput as error:
             if saved.path not in unseen:
                 err.print(f"skipped: {error}", markup=False, highlight=False, style="yellow")
             unseen.add(saved.path)
         except Conflict:
             err.print(f"somebody else evaluates {saved.path}", markup=False, highlight=False)
-    return found
+    return left
+
+
+def _is_left(run: TrialRun, suite: Suite, backend: str) -> bool:
+    """Whether a follower of the suite has begun the run, and not ended it."""
+    if run.state is not RunState.RUNNING or run.suite.follow is None:
+        return False
+    return run.suite.name == suite.name and run.backend == backend
 
 
 def _service(server: str, token_file: str) -> "ServerOptions | None":
@@ -325,16 +327,6 @@ def _new_run(suite_file: Path, suite: Suite, name: str, folder: Path, backend: s
     except OSError as error:
         raise BadInput(f"{place}: {error.strerror}") from error
     return TrialRun(name, suite, backend, str(place), str(directory), time.time())
-
-
-def _suite(suite_file: Path | None, resume: str, once: bool) -> Suite | None:
-    """Read the suite; None where a run is resumed. Raises BadInput where the options do not fit each other."""
-    if (suite_file is None) == (not resume):
-        raise BadInput("name either a suite, or a run to --resume")
-    suite = load_suite(suite_file) if suite_file else None
-    if once and (suite is None or suite.follow is None):
-        raise BadInput("--once is for a suite with follow: {job, every}")
-    return suite
 
 
 def _here() -> str:
@@ -393,29 +385,22 @@ def _local(nodes: Sequence[Node], copies: CopyLimits) -> NodeExecutor:
     return LocalExecutor(nodes, copies)
 
 
-def _slurm(
-    nodes: Sequence[Node],
-    copies: CopyLimits,
-    gres: str,
-    sbatch: Sequence[str] | None,
-    sbatch_score: Sequence[str] | None,
-) -> NodeExecutor:
+def _slurm(nodes: Sequence[Node], copies: CopyLimits, options: SlurmOptions) -> NodeExecutor:
     from diagnoser.agent.slurm.evaluation_batches import SlurmBatches
 
-    return SlurmBatches(nodes, copies, time.time, gres, sbatch or (), sbatch_score or ())
+    return SlurmBatches(nodes, copies, time.time, options.gres, options.sbatch or (), options.sbatch_score or ())
 
 
 def _coordinator(
     store: "SqlStore",
     executor: NodeExecutor,
     run: TrialRun,
-    scorers: int,
     reporter: "LogReporter | None" = None,
 ) -> "Coordinator":
     from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
 
-    at_once = scorers or max(1, (os.cpu_count() or 1) // 2)
-    settings = CoordinatorSettings(batch_seconds=_BATCH_SECONDS[run.backend.partition("@")[0]], scorers=at_once)
+    scorers = max(1, (os.cpu_count() or 1) // 2)
+    settings = CoordinatorSettings(batch_seconds=_BATCH_SECONDS[run.backend.partition("@")[0]], scorers=scorers)
     return Coordinator(store, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter)
 
 
@@ -423,7 +408,6 @@ async def _carried_out(
     store: "SqlStore",
     executor: NodeExecutor,
     run: TrialRun,
-    scorers: int,
     quiet: bool,
     server: "ServerOptions | None" = None,
 ) -> RunProgress:
@@ -435,7 +419,7 @@ async def _carried_out(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     reporter = LogReporter(server) if server is not None else None
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as bars:
-        progress = await _coordinator(store, executor, run, scorers, reporter).carry_out(
+        progress = await _coordinator(store, executor, run, reporter).carry_out(
             run.id, lambda: asyncio.sleep(pause), _shown_in(bars, run)
         )
     if reporter is not None:

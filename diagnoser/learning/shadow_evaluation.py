@@ -103,7 +103,7 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
     if retry_history.fingerprint(verdict) == plan.fingerprint:
         return False
     reached = retry_history.progress(verdict, claim.attempt)
-    return verdict.outcome is Outcome.COMPLETED or retry_history.further(reached, plan.progress)
+    return verdict.outcome is Outcome.COMPLETED or retry_history.is_further(reached, plan.progress)
 
 
 def learned_rule_hits(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:

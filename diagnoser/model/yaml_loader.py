@@ -3,13 +3,14 @@
 Rules, filter rules and the policy table are all read this way, so that a person can fix a file in one go.
 """
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from diagnoser.model.errors import Fault
+from diagnoser.model.errors import Fault, RuleFaults
 
 # libyaml reads some hundred rule files several times faster than the loader in Python.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,6 +41,21 @@ def read(path: str, text: str, shape: type[Model]) -> tuple[Model | None, list[F
         return None, duplicates + [
             Fault(path, line_of(tree, entry["loc"]), _message(entry["loc"], entry["msg"])) for entry in error.errors()
         ]
+
+
+def load(
+    path: str, text: str, shape: type[Model], faults_of: Callable[[Model], Iterable[Fault]] = lambda _: ()
+) -> Model:
+    """Read the document as ``shape``. Raises RuleFaults with every fault.
+
+    faults_of: finds what the shape alone does not show.
+    """
+    found, faults = read(path, text, shape)
+    if found is not None:
+        faults += faults_of(found)
+    if found is None or faults:
+        raise RuleFaults(faults)
+    return found
 
 
 def _parse(text: str) -> tuple[yaml.Node | None, object]:

@@ -92,7 +92,7 @@ class PlanCommands:
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             life = 60.0 * self.policy.table.defaults.expires_minutes
-            word = plan_states.approval(comment)
+            word = plan_states.commented("approved", comment)
             proofs = tuple(NodeProof(node, ProofKind.PERSON, word, time=now, by=by) for node in plan.unproven)
             vouched = replace(plan, proofs=(*plan.proofs, *proofs))
             objection = trust.why_not_removable(vouched, plan.allocation)

@@ -24,10 +24,13 @@ class BlastRadius:
 
 def blast_radius(plan: Plan, running: Sequence[NodeRun]) -> BlastRadius:
     """running: launches that run on the cluster of the plan now, of any job."""
-    checked = () if plan.nodes or plan.action is not Action.CHECK_AND_RESUBMIT else touched(plan)
-    affected = {*plan.nodes, *checked}
-    others = (run for run in running if run.attempt.job != plan.job and affected.intersection(run.nodes))
-    return BlastRadius(plan.nodes, checked, plan.action in RUNNABLE, tuple(others))
+    affected = touched(plan)
+    checked: tuple[str, ...] = ()
+    if not plan.nodes:
+        checked = affected
+    others = (run for run in running if run.attempt.job != plan.job)
+    neighbours = tuple(run for run in others if not set(affected).isdisjoint(run.nodes))
+    return BlastRadius(plan.nodes, checked, plan.action in RUNNABLE, neighbours)
 
 
 def touched(plan: Plan) -> tuple[str, ...]:

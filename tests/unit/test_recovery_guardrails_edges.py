@@ -406,7 +406,7 @@ def test_whose_suspicion_counts(old: dict[str, object], counts: bool) -> None:
 )
 def test_what_counts_as_progress(now: tuple[str, float], before: tuple[str, float], is_further: bool) -> None:
     """Steps and checkpoints exactly, time and lines only by half as much again, and never one against the other."""
-    assert retry_history.further(now, before) is is_further
+    assert retry_history.is_further(now, before) is is_further
 
 
 def test_a_persons_word_on_a_node_is_feedback_on_ours() -> None:

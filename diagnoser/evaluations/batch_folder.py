@@ -66,8 +66,10 @@ def status(folder: Path, job: SchedulerJob | None, now: float) -> OrderStatus:
     if is_marked(folder, ENDED):
         return OrderStatus(OrderState.ENDED, results(folder))
     if job is None:
-        known = is_marked(folder, SUBMITTED, STARTED)
-        return OrderStatus(OrderState.LOST if known else OrderState.UNKNOWN, found, "its job is not known any more")
+        state = OrderState.UNKNOWN
+        if is_marked(folder, SUBMITTED, STARTED):
+            state = OrderState.LOST
+        return OrderStatus(state, found, "its job is not known any more")
     if job.state is OrderState.ENDED and now - job.ended < UNSEEN_SECONDS:
         return OrderStatus(OrderState.RUNNING, found)
     if job.state in (OrderState.ENDED, OrderState.LOST):
@@ -103,7 +105,9 @@ def read_scores(path: Path) -> dict[str, float]:
         raise BadInput(f"the scores are no JSON: {error}") from error
     if not isinstance(found, dict) or not 0 < len(found) <= METRICS:
         raise BadInput("the scores are to be a JSON object, with a number for each metric")
-    faulty = [name for name, value in found.items() if isinstance(value, bool) or not isinstance(value, int | float)]
-    if faulty:
-        raise BadInput(f"the score {faulty[0][:60]!r} is no number")
-    return {name: float(value) for name, value in found.items()}
+    scores: dict[str, float] = {}
+    for name, value in found.items():
+        if type(value) not in (int, float):
+            raise BadInput(f"the score {name[:60]!r} is no number")
+        scores[name] = float(value)
+    return scores

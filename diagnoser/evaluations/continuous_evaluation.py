@@ -24,13 +24,17 @@ def due(follow: Follow, attempts: Sequence[Attempt], runs: Iterable[TrialRun], s
     if last is None:
         return verified[-1:]
     chosen: list[Checkpoint] = []
-    part = (last.step or 0) // follow.every
+    part = _part(last, follow)
     for saved in verified:
-        saved_part = (saved.step or 0) // follow.every
-        if saved.saved > last.saved and saved_part != part:
-            part = saved_part
+        if saved.saved > last.saved and _part(saved, follow) != part:
+            part = _part(saved, follow)
             chosen.append(saved)
     return chosen
+
+
+def _part(of: Checkpoint | Follow, follow: Follow) -> int:
+    """Number of the ``follow.every`` steps that a checkpoint is in."""
+    return (of.step or 0) // follow.every
 
 
 def _verified(attempts: Sequence[Attempt]) -> list[Checkpoint]:
@@ -44,19 +48,23 @@ def _verified(attempts: Sequence[Attempt]) -> list[Checkpoint]:
 
 def _last_evaluated(job: str, runs: Iterable[TrialRun], suite: str) -> Follow | None:
     """The newest checkpoint of the job that the suite evaluated."""
-    earlier = [run.suite.follow for run in runs if run.suite.name == suite and run.suite.follow is not None]
-    return max((follow for follow in earlier if follow.job == job), key=lambda follow: follow.saved, default=None)
+    earlier: list[Follow] = []
+    for run in runs:
+        follow = run.suite.follow
+        if run.suite.name == suite and follow is not None and follow.job == job:
+            earlier.append(follow)
+    return max(earlier, key=lambda follow: follow.saved, default=None)
 
 
 def suite_of(suite: Suite, saved: Checkpoint) -> Suite:
-    """The suite, of this checkpoint. Raises ValueError where it follows no job."""
+    """Make the suite of this checkpoint. Raises ValueError where it follows no job."""
     if suite.follow is None:
         raise ValueError(f"{suite.name} follows no job")
     return replace(suite, checkpoints=(saved.path,), follow=replace(suite.follow, step=saved.step, saved=saved.saved))
 
 
 def run_id(suite: Suite) -> str:
-    """The same wherever it is made, so that two that follow the same job start one run."""
+    """Name the run, alike wherever it is made, so that two that follow the same job start one run."""
     follow = suite.follow
     which = repr((suite.name, suite.checkpoints, follow and (follow.job, follow.step, follow.saved)))
     return hashlib.sha256(which.encode("utf-8", "replace")).hexdigest()[:12]

@@ -5,7 +5,7 @@ another one, and several at once do the work of one. The order of a step matters
 started; where only the ledger knows it, it is started again, which its id makes safe.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -33,7 +33,7 @@ from diagnoser.model.evaluations import (
     Schedule,
     ShardState,
     Suite,
-    Task,
+    TrialKey,
     TrialShard,
     TrialState,
 )
@@ -132,11 +132,11 @@ class Coordinator:
         progress = await self._progress(run)
         if progress.run.state is RunState.RUNNING:
             nodes = await self._executor.nodes()
-            if await self._settle(progress, nodes):
+            if await self._record_outcomes(progress, nodes):
                 progress = await self._progress(run)
             progress = await self._score(progress)
             progress = await self._infer(progress, nodes)
-            if all(trial.state in TRIALS_OVER for trial in progress.trials) and not _running(progress):
+            if not progress.running and {trial.state for trial in progress.trials} <= TRIALS_OVER:
                 await self._ledger.end_run(run, RunState.ENDED, self._clock())
                 progress = await self._progress(run)
         if progress.run.state is not RunState.RUNNING:
@@ -151,7 +151,7 @@ class Coordinator:
         return progress
 
     async def _end(self, progress: RunProgress) -> None:
-        for batch in _running(progress):
+        for batch in progress.running:
             await self._executor.cancel(_order(progress, batch))
             await self._close(batch, BatchState.CANCELLED)
         nodes = sorted({batch.node for batch in progress.batches if batch.kind is BatchKind.INFER})
@@ -162,22 +162,24 @@ class Coordinator:
 
     # --- what came of the batches ---
 
-    async def _settle(self, progress: RunProgress, nodes: Sequence[Node]) -> bool:
-        """Whether there was anything to record."""
-        batches = _running(progress)
+    async def _record_outcomes(self, progress: RunProgress, nodes: Sequence[Node]) -> bool:
+        """Record what came of the batches. Returns whether there was anything to record."""
+        batches = progress.running
+        if not batches:
+            return False
         orders = [_order(progress, batch) for batch in batches]
-        statuses = await self._executor.poll(orders) if orders else []
-        idle, settled = _has_idle_slot(progress, nodes), False
+        statuses = await self._executor.poll(orders)
+        idle, is_changed = _has_idle_slot(progress, nodes), False
         for batch, order, status in zip(batches, orders, statuses, strict=True):
             if status.state is OrderState.UNKNOWN:
                 await self._start(progress, batch, order)
                 continue
             state = await self._state_of(batch, order, status, nodes, progress, idle)
             if batch.kind is BatchKind.INFER:
-                settled |= await self._settle_inference(progress, batch, order, state, status)
+                is_changed |= await self._record_inference(progress, batch, order, state, status)
             else:
-                settled |= await self._settle_scoring(progress, batch, order, state, status)
-        return settled
+                is_changed |= await self._record_scoring(progress, batch, order, state, status)
+        return is_changed
 
     async def _state_of(
         self,
@@ -188,43 +190,46 @@ class Coordinator:
         progress: RunProgress,
         idle: bool,
     ) -> BatchState:
-        """A batch that is cancelled here counts as lost, unless it has not begun: then nothing is held against it."""
-        if status.state in (OrderState.ENDED, OrderState.LOST):
-            return BatchState.ENDED if status.state is OrderState.ENDED else BatchState.LOST
-        if batch.kind is BatchKind.INFER:
-            is_gone = batch.node not in {node.name for node in nodes}
-            if status.state is OrderState.QUEUED and is_gone:
-                await self._executor.cancel(order)
-                return BatchState.CANCELLED
-            if idle and self._is_late(batch, progress):
-                log.warning("trial_batch_late", batch=batch.id, node=batch.node)
-                await self._executor.cancel(order)
-                return BatchState.LOST
+        """Cancel a batch that waits on a node that is gone, or takes too long. One that is cancelled here counts as
+        lost, unless it has not begun: then nothing is held against it."""
+        if status.state is OrderState.ENDED:
+            return BatchState.ENDED
+        if status.state is OrderState.LOST:
+            return BatchState.LOST
+        if batch.kind is not BatchKind.INFER:
+            return BatchState.RUNNING
+        if status.state is OrderState.QUEUED and batch.node not in {node.name for node in nodes}:
+            await self._executor.cancel(order)
+            return BatchState.CANCELLED
+        if idle and self._is_late(batch, progress):
+            log.warning("trial_batch_late", batch=batch.id, node=batch.node)
+            await self._executor.cancel(order)
+            return BatchState.LOST
         return BatchState.RUNNING
 
     def _is_late(self, batch: BatchRecord, progress: RunProgress) -> bool:
-        """Whether a batch takes too long. Once for each shard: where the expectation was wrong, the second try is left
-        alone.
+        """Tell whether a batch takes too long. Once for each shard: where the expectation was wrong, the second try is
+        left alone.
         """
+        if any(record.failures for record in progress.open_shards(batch)):
+            return False
         limit = self._settings.late_factor * batch.seconds + self._settings.late_seconds
-        tried = any(record.failures for record in _shards_of(progress, batch))
-        return not tried and self._clock() - batch.started > limit
+        return self._clock() - batch.started > limit
 
-    async def _settle_inference(
+    async def _record_inference(
         self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
     ) -> bool:
-        """Record the results of a batch's shards. Whether there was something to record."""
-        results = {result.output: result for result in status.results}
+        """Record the results of a batch's shards. Returns whether there was something to record."""
         changes, runtimes = self._outcomes(progress, batch, state, status)
-        failed = {
-            record.shard.checkpoint + record.shard.task: record
-            for record in changes
-            if record.state is ShardState.FAILED
-        }
-        trials = [_failed_trial(record) for record in failed.values()]
         if not changes and state is BatchState.RUNNING:
             return False
+        failed: dict[TrialKey, ShardRecord] = {}
+        for record in changes:
+            if record.state is ShardState.FAILED:
+                failed[record.shard.trial] = record
+        trials = list(map(_failed_trial, failed.values()))
         if await self._ledger.record_batch(self._at(batch, state), changes, trials, runtimes):
+            results = {result.output: result for result in status.results}
             for record in failed.values():
                 output = _samples_of(progress, record.shard)
                 self._report(progress, record.shard, _log_of(order, output), results.get(output))
@@ -233,12 +238,12 @@ class Coordinator:
     def _outcomes(
         self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
     ) -> tuple[list[ShardRecord], dict[str, Runtime]]:
-        """The shards of a batch that have changed, and how long those took that were inferred."""
+        """Find the shards of a batch that have changed, and how long those took that were inferred."""
         results = {result.output: result for result in status.results}
         changes: list[ShardRecord] = []
         runtimes: dict[str, Runtime] = {}
         without_result: list[ShardRecord] = []
-        for record in _shards_of(progress, batch):
+        for record in progress.open_shards(batch):
             result = results.get(_samples_of(progress, record.shard))
             if result is None:
                 without_result.append(record)
@@ -265,27 +270,34 @@ class Coordinator:
         self, progress: RunProgress, of: TrialShard | TrialRecord, failed_log: Path, result: CommandResult | None
     ) -> None:
         """Report a failed trial. Only the coordinator that recorded it does, so that a trial is not reported twice."""
-        if self._reporter is not None and failed_log.exists():
-            job, name = job_of(progress.run, of.checkpoint, of.task), f"{progress.run.suite.name} {of.task}"
-            self._reporter.report(FailedTrial(job, name, failed_log, result.code if result else None))
+        if self._reporter is None or not failed_log.exists():
+            return
+        job, name = job_of(progress.run, of.checkpoint, of.task), f"{progress.run.suite.name} {of.task}"
+        code = None
+        if result:
+            code = result.code
+        self._reporter.report(FailedTrial(job, name, failed_log, code))
 
     def _failed(self, record: ShardRecord, why: str) -> ShardRecord:
         failures = record.failures + 1
-        state = ShardState.FAILED if failures >= self._settings.failures_max else ShardState.WAITING
+        state = ShardState.WAITING
+        if failures >= self._settings.failures_max:
+            state = ShardState.FAILED
         shard = record.shard
         log.warning("trial_piece_failed", task=shard.task, first=shard.first, failures=failures, why=why[:200])
         return replace(record, state=state, failures=failures, error=why)
 
     def _at(self, batch: BatchRecord, state: BatchState) -> BatchRecord:
-        return replace(batch, state=state, ended=None if state is BatchState.RUNNING else self._clock())
+        if state is BatchState.RUNNING:
+            return replace(batch, state=state, ended=None)
+        return replace(batch, state=state, ended=self._clock())
 
-    async def _settle_scoring(
+    async def _record_scoring(
         self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
     ) -> bool:
         if state is BatchState.RUNNING:
             return False
-        trial = _trial(progress, batch.checkpoint, batch.task)
-        result = status.results[0] if status.results else None
+        trial, result = progress.trial(batch.key), next(iter(status.results), None)
         runtimes: dict[str, Runtime] = {}
         try:
             if result is None:
@@ -294,37 +306,39 @@ class Coordinator:
                 raise BadInput(f"exit code {result.code}\n{result.tail}")
             scores = read_scores(Path(result.output))
             trial = replace(trial, state=TrialState.SCORED, scores=scores, error="", scored=self._clock())
-            first = next(record for record in progress.shards if _is_inferred_of(record, trial))
-            runtimes = _runtime(progress, first, result.seconds)
+            runtimes = _runtime(progress, progress.inferred_of(trial.key)[0], result.seconds)
         except BadInput as error:
             trial = self._not_scored(trial, str(error))
-        settled = await self._ledger.record_batch(self._at(batch, state), (), [trial], runtimes)
-        if settled and trial.state is TrialState.FAILED:
+        is_recorded = await self._ledger.record_batch(self._at(batch, state), (), [trial], runtimes)
+        if is_recorded and trial.state is TrialState.FAILED:
             self._report(progress, trial, _log_of(order, order.commands[0].output), result)
         return True
 
     def _not_scored(self, trial: TrialRecord, why: str) -> TrialRecord:
-        """The trial after a try to score it that failed: it is tried again, as often as shards are."""
+        """Count a try to score the trial that failed: it is tried again, as often as shards are."""
         failures = trial.failures + 1
-        state = TrialState.FAILED if failures >= self._settings.failures_max else TrialState.SCORING
+        state = TrialState.SCORING
+        if failures >= self._settings.failures_max:
+            state = TrialState.FAILED
         return replace(trial, state=state, failures=failures, error=f"scoring: {why}")
 
     # --- scoring ---
 
     async def _score(self, progress: RunProgress) -> RunProgress:
         """Start scoring where a scorer is free. Returns what the ledger knows afterwards."""
-        whole = [(trial.checkpoint, trial.task) for trial in progress.trials if _is_inferred(progress, trial)]
+        inferring = [trial.key for trial in progress.trials if trial.state is TrialState.INFERRING]
+        whole = list(filter(progress.is_whole, inferring))
         if whole:
             await self._ledger.begin_scoring(progress.run.id, whole)
             progress = await self._progress(progress.run.id)
-        running = [batch for batch in _running(progress) if batch.kind is BatchKind.SCORE]
+        running = {batch.key: batch.slot for batch in progress.running if batch.kind is BatchKind.SCORE}
         waiting = _waiting_for_scorer(progress, running)
         if not waiting:
             return progress
         expected = (await self._expected(progress)).scores
         waiting.sort(key=lambda trial: -expected[trial.task])  # the longest first: it ends last
         scorers = progress.run.suite.scorers or self._settings.scorers
-        free = [slot for slot in range(scorers) if slot not in {batch.slot for batch in running}]
+        free = sorted(set(range(scorers)).difference(running.values()))
         for slot, trial in zip(free, waiting, strict=False):
             batch = BatchRecord(
                 self._name(progress),
@@ -348,28 +362,43 @@ class Coordinator:
         free = _free_slots(progress, nodes)
         if not free or not _is_unplanned(progress, []):
             return progress
-        now_nodes, now_running = tuple(nodes), frozenset(batch.id for batch in _running(progress))
-        nodes_before, running_before = self._planned_for
-        is_starving = now_running != running_before and any(not self._next(node, slot) for node, slot in free)
-        if is_starving or now_nodes != nodes_before or _is_unplanned(progress, _shards(self._plan)):
+        planned_for = tuple(nodes), frozenset(batch.id for batch in progress.running)
+        if self._needs_plan(progress, planned_for, free):
             progress = await self._replan(progress, nodes)
-            self._planned_for = now_nodes, now_running
+            self._planned_for = planned_for
         for node, slot in free:
             await self._give(progress, node, slot)
         return await self._progress(progress.run.id)
 
+    def _needs_plan(
+        self,
+        progress: RunProgress,
+        planned_for: tuple[tuple[Node, ...], frozenset[str]],
+        free: Sequence[tuple[str, int]],
+    ) -> bool:
+        """planned_for: nodes and running batches as they are now."""
+        nodes, running = planned_for
+        nodes_before, running_before = self._planned_for
+        if nodes != nodes_before or _is_unplanned(progress, _shards(self._plan)):
+            return True
+        if running == running_before:
+            return False
+        return not all(self._next(node, slot) for node, slot in free)
+
     async def _replan(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
         """Plan anew. Where another coordinator was faster, nothing is planned until the next step."""
         self._plan = []
-        waiting = [record.shard for record in progress.shards if record.state is ShardState.WAITING]
-        running = list(_placements(progress, self._clock()))
-        begun = progress.run.created
+        waiting, begun = progress.waiting, progress.run.created
+        running = [
+            replace(placed, start=placed.start - begun, end=placed.end - begun)
+            for placed in _placements(progress, self._clock())
+        ]
         schedule = self._planner(
             progress.run.suite,
             await self._expected(progress),
             nodes,
             _done(progress),
-            [replace(placed, start=placed.start - begun, end=placed.end - begun) for placed in running],
+            running,
             self._clock() - begun,
         )
         cut = _shards(schedule.placements)
@@ -379,8 +408,10 @@ class Coordinator:
         return await self._progress(progress.run.id)
 
     def _next(self, node: str, slot: int) -> Placement | None:
-        mine = (placed for placed in self._plan if (placed.node, placed.slot) == (node, slot) and placed.batch.shards)
-        return next(mine, None)
+        for placed in self._plan:
+            if (placed.node, placed.slot) == (node, slot) and placed.batch.shards:
+                return placed
+        return None
 
     async def _give(self, progress: RunProgress, node: str, slot: int) -> None:
         """The next shards of the slot's part of the plan, behind one load."""
@@ -400,8 +431,8 @@ class Coordinator:
     async def _start(self, progress: RunProgress, batch: BatchRecord, order: Order) -> None:
         """Start a batch. Where the node does not answer, the batch is unknown to it, and started by the next step."""
         if batch.kind is BatchKind.SCORE:
-            shards = [record.shard for record in progress.shards if _is_inferred_of(record, batch)]
-            link_samples(Path(order.folder) / "samples", [Path(_samples_of(progress, shard)) for shard in shards])
+            folders = [Path(_samples_of(progress, record.shard)) for record in progress.inferred_of(batch.key)]
+            link_samples(Path(order.folder) / "samples", folders)
         try:
             await self._executor.start(order)
         except Unavailable as error:
@@ -422,41 +453,10 @@ def _shards(placements: Sequence[Placement]) -> list[TrialShard]:
     return [shard for placement in placements for shard in placement.batch.shards]
 
 
-def _waiting_for_scorer(progress: RunProgress, scoring: Sequence[BatchRecord]) -> list[TrialRecord]:
-    """Trials whose samples are all there and that nothing scores. scoring: the batches that run."""
-    busy = {(batch.checkpoint, batch.task) for batch in scoring}
-    inferred = [trial for trial in progress.trials if trial.state is TrialState.SCORING]
-    return [trial for trial in inferred if (trial.checkpoint, trial.task) not in busy]
-
-
-def _running(progress: RunProgress) -> list[BatchRecord]:
-    return [batch for batch in progress.batches if batch.state is BatchState.RUNNING]
-
-
-def _shards_of(progress: RunProgress, batch: BatchRecord) -> list[ShardRecord]:
-    """List the shards that the batch has not ended yet, in their order."""
-    mine = (record for record in progress.shards if record.batch == batch.id)
-    return [record for record in mine if record.state is ShardState.RUNNING]
-
-
-def _trial(progress: RunProgress, checkpoint: str, task: str) -> TrialRecord:
-    return next(trial for trial in progress.trials if (trial.checkpoint, trial.task) == (checkpoint, task))
-
-
-def _task(suite: Suite, name: str) -> Task:
-    return next(task for task in suite.tasks if task.name == name)
-
-
-def _is_inferred_of(record: ShardRecord, of: TrialRecord | BatchRecord) -> bool:
-    same = (record.shard.checkpoint, record.shard.task) == (of.checkpoint, of.task)
-    return same and record.state is ShardState.INFERRED
-
-
-def _is_inferred(progress: RunProgress, trial: TrialRecord) -> bool:
-    if trial.state is not TrialState.INFERRING:
-        return False
-    stored = sum(record.shard.last - record.shard.first for record in progress.shards if _is_inferred_of(record, trial))
-    return stored == _task(progress.run.suite, trial.task).samples
+def _waiting_for_scorer(progress: RunProgress, scored: Collection[TrialKey]) -> list[TrialRecord]:
+    """List trials whose samples are all there and that nothing scores. scored: those that a batch scores now."""
+    inferred = (trial for trial in progress.trials if trial.state is TrialState.SCORING)
+    return [trial for trial in inferred if trial.key not in scored]
 
 
 def _failed_trial(record: ShardRecord) -> TrialRecord:
@@ -475,33 +475,35 @@ def _runtime(progress: RunProgress, record: ShardRecord, score: float | None = N
     if not record.seconds:
         return {}
     name = f"{progress.run.id} {shard.checkpoint} {shard.task} {shard.first}"
-    samples, load = shard.last - shard.first, record.load or 0.0
-    return {name: Runtime(shard.task, suite.size, suite.hardware, samples, record.seconds, load, score)}
+    load = record.load or 0.0
+    return {name: Runtime(shard.task, suite.size, suite.hardware, shard.samples, record.seconds, load, score)}
 
 
 def _free_slots(progress: RunProgress, nodes: Sequence[Node]) -> list[tuple[str, int]]:
-    busy = {(batch.node, batch.slot) for batch in _running(progress)}
-    slots = ((node.name, slot) for node in nodes for slot in range(node.gpus // progress.run.suite.gpus))
+    busy = {(batch.node, batch.slot) for batch in progress.running}
+    slots = []
+    for node in nodes:
+        slots += [(node.name, slot) for slot in range(node.gpus // progress.run.suite.gpus)]
     return [slot for slot in slots if slot not in busy]
 
 
 def _has_idle_slot(progress: RunProgress, nodes: Sequence[Node]) -> bool:
-    waits = any(record.state is ShardState.WAITING for record in progress.shards)
-    return not waits and bool(_free_slots(progress, nodes))
+    if progress.waiting:
+        return False
+    return bool(_free_slots(progress, nodes))
 
 
 def _done(progress: RunProgress) -> Done:
-    stored = tuple(record.shard for record in progress.shards if record.state is ShardState.INFERRED)
-    over = frozenset(
-        (trial.checkpoint, trial.task) for trial in progress.trials if trial.state is not TrialState.INFERRING
-    )
+    stored = tuple(record.shard for record in progress.inferred)
+    over = frozenset(trial.key for trial in progress.trials if trial.state is not TrialState.INFERRING)
     return Done(stored, over)
 
 
 def _is_unplanned(progress: RunProgress, planned: Iterable[TrialShard]) -> bool:
-    """Whether samples wait of which the plan knows nothing; those of a new run are in no shard yet."""
-    waiting = {record.shard for record in progress.shards if record.state is ShardState.WAITING}
-    return not progress.run.cuts or not waiting <= set(planned)
+    """Tell whether samples wait of which the plan knows nothing; those of a new run are in no shard yet."""
+    if not progress.run.cuts:
+        return True
+    return not set(progress.waiting) <= set(planned)
 
 
 def _log_of(order: Order, output: str) -> Path:
@@ -511,8 +513,8 @@ def _log_of(order: Order, output: str) -> Path:
 
 
 def _placements(progress: RunProgress, now: float) -> Iterable[Placement]:
-    for batch in _running(progress):
-        shards = tuple(record.shard for record in _shards_of(progress, batch))
+    for batch in progress.running:
+        shards = tuple(record.shard for record in progress.open_shards(batch))
         if batch.kind is BatchKind.INFER and shards:
             end = max(now, batch.started + batch.seconds)
             yield Placement(Batch(shards, batch.seconds), batch.node, batch.slot, batch.started, end)
@@ -523,7 +525,7 @@ def _first_of(batch: Batch, expected: RuntimeEstimates, seconds: float) -> tuple
     taken: list[TrialShard] = []
     total = expected.load
     for shard in batch.shards:
-        took = expected.start + (shard.last - shard.first) * expected.samples[shard.task]
+        took = expected.start + shard.samples * expected.samples[shard.task]
         if taken and total + took > seconds:
             break
         taken.append(shard)
@@ -542,12 +544,15 @@ def _order(progress: RunProgress, batch: BatchRecord, shards: Sequence[TrialShar
     suite, folder = progress.run.suite, f"{progress.run.folder}/batches/{batch.id}"
     if batch.kind is BatchKind.SCORE:
         values = {"checkpoint": batch.checkpoint, "task": batch.task, "samples": f"{folder}/samples"}
-        commands = [Command(_task(suite, batch.task).score, values, f"{folder}/scores.json")]
+        commands = [Command(suite.task(batch.task).score, values, f"{folder}/scores.json")]
         gpus, checkpoint = 0, ""
     else:
-        mine = shards if shards is not None else [record.shard for record in _shards_of(progress, batch)]
-        commands = [_inference(progress, shard) for shard in mine]
-        gpus, checkpoint = suite.gpus, mine[0].checkpoint if mine else ""
+        if shards is None:
+            shards = [record.shard for record in progress.open_shards(batch)]
+        commands = [_inference(progress, shard) for shard in shards]
+        gpus, checkpoint = suite.gpus, ""
+        if shards:
+            checkpoint = shards[0].checkpoint
     return Order(
         batch.id, batch.kind, batch.node, batch.slot, gpus, checkpoint, folder, progress.run.directory, tuple(commands)
     )
@@ -560,4 +565,4 @@ def _inference(progress: RunProgress, shard: TrialShard) -> Command:
         "last": str(shard.last),
         "start": str(shard.first + 1),
     }
-    return Command(_task(progress.run.suite, shard.task).infer, values, _samples_of(progress, shard))
+    return Command(progress.run.suite.task(shard.task).infer, values, _samples_of(progress, shard))

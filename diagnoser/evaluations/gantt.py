@@ -4,7 +4,8 @@ What a bar is shows its pattern, not its colour alone: loads are hatched, metric
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
@@ -59,7 +60,9 @@ def bars(schedule: Schedule, estimates: RuntimeEstimates) -> list[Bar]:
     """Rows of slots in the order of their nodes, then as many rows of CPUs as metrics run at the same time."""
     several = len({scoring.checkpoint for scoring in schedule.scorings}) > 1
     placed = sorted(schedule.placements, key=lambda placement: (natural_order(placement.node), placement.slot))
-    found = [bar for placement in placed for bar in _batch_bars(placement, estimates, several)]
+    found: list[Bar] = []
+    for placement in placed:
+        found += _batch_bars(placement, estimates, several)
     free: list[tuple[float, int]] = []
     for scoring in sorted(schedule.scorings, key=lambda scoring: scoring.start):
         if free and free[0][0] <= scoring.start:
@@ -74,8 +77,10 @@ def bars(schedule: Schedule, estimates: RuntimeEstimates) -> list[Bar]:
 
 def svg(chart: Sequence[Bar], title: str, description: str) -> str:
     """The chart as one element, to stand in a page or in a file. The texts are escaped here."""
-    rows = {row: number for number, row in enumerate(dict.fromkeys(bar.row for bar in chart))}
-    end = max((bar.end for bar in chart), default=0.0) or 1.0
+    rows: dict[str, int] = {}
+    for bar in chart:
+        rows.setdefault(bar.row, len(rows))
+    end = _end(chart)
     bottom = _TOP + _ROW * max(1, len(rows))
     scale = (_WIDTH - _LEFT - 8) / end
     return (
@@ -98,11 +103,16 @@ def text(chart: Sequence[Bar], width: int = 100) -> str:
         rows.setdefault(bar.row, []).append(bar)
     name = min(max(map(len, rows), default=0), 24)
     cells = max(10, width - name - 1)
-    end = max((bar.end for bar in chart), default=0.0) or 1.0
+    end = _end(chart)
     lines = [f"{row[-name:]:<{name}} {_cells(found, end, cells)}" for row, found in rows.items()]
     axis = f"{'':<{name}} 0{duration(end):>{cells - 1}}"
     marks = "  ".join(f"{_MARK[kind]} {kind}" for kind in _kinds(chart))
     return "\n".join([*lines, axis, marks])
+
+
+def _end(chart: Sequence[Bar]) -> float:
+    """1.0 for a chart of nothing: widths are divided by it."""
+    return max((bar.end for bar in chart), default=0.0) or 1.0
 
 
 def duration(seconds: float) -> str:
@@ -118,7 +128,7 @@ def duration(seconds: float) -> str:
 def _batch_bars(placement: Placement, estimates: RuntimeEstimates, several: bool) -> Iterable[Bar]:
     row, at = f"{placement.node} {placement.slot}", placement.start
     shards = placement.batch.shards
-    seconds = [estimates.start + (shard.last - shard.first) * estimates.samples[shard.task] for shard in shards]
+    seconds = [estimates.start + shard.samples * estimates.samples[shard.task] for shard in shards]
     if (load := placement.batch.seconds - sum(seconds)) > 0.5:
         yield Bar(row, BarKind.LOAD, "weights", at, at + load)
         at += load
@@ -129,13 +139,20 @@ def _batch_bars(placement: Placement, estimates: RuntimeEstimates, several: bool
 
 
 def trial_label(checkpoint: str, task: str, several: bool) -> str:
-    return f"{checkpoint.rstrip('/').rpartition('/')[2]} {task}" if several else task
+    if not several:
+        return task
+    return f"{checkpoint.rstrip('/').rpartition('/')[2]} {task}"
 
 
 def natural_order(name: str) -> tuple[tuple[int, str], ...]:
     """So that gpu-10 comes after gpu-9."""
-    parts = "".join(letter if letter.isdecimal() else f"\0{letter}\0" for letter in name).split("\0")
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts if part)
+    order: list[tuple[int, str]] = []
+    for part in re.findall(r"\d+|\D", name):
+        if part.isdecimal():
+            order.append((int(part), ""))
+        else:
+            order.append((-1, part))
+    return tuple(order)
 
 
 def _cells(found: Sequence[Bar], end: float, cells: int) -> str:
@@ -146,10 +163,13 @@ def _cells(found: Sequence[Bar], end: float, cells: int) -> str:
         for cell in range(int(left), min(int(right) + 1, cells)):
             share = min(right, cell + 1) - max(left, cell)
             shares[cell][bar.kind] = shares[cell].get(bar.kind, 0.0) + share
-    return "".join(
-        _MARK[max(share, key=lambda kind: (share[kind], _OVER[kind]))] if sum(share.values()) > 0.05 else " "
-        for share in shares
-    ).rstrip()
+    return "".join(map(_cell, shares)).rstrip()
+
+
+def _cell(shares: Mapping[BarKind, float]) -> str:
+    if sum(shares.values()) <= 0.05:
+        return " "
+    return _MARK[max(shares, key=lambda kind: (shares[kind], _OVER[kind]))]
 
 
 _DEFINITIONS = (
@@ -162,7 +182,10 @@ _DEFINITIONS = (
 
 def _kinds(chart: Sequence[Bar]) -> list[BarKind]:
     """List the kinds to explain: all but lost work, which most charts have none of."""
-    return [kind for kind in BarKind if kind is not BarKind.LOST or any(bar.kind is kind for bar in chart)]
+    kinds = list(BarKind)
+    if BarKind.LOST not in {bar.kind for bar in chart}:
+        kinds.remove(BarKind.LOST)
+    return kinds
 
 
 def _legend(chart: Sequence[Bar]) -> str:
@@ -175,7 +198,9 @@ def _legend(chart: Sequence[Bar]) -> str:
 
 def _row(row: str, number: int) -> str:
     y = _TOP + _ROW * number + _ROW - 5
-    return f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{escape(row if len(row) < 24 else "…" + row[-22:])}</text>'
+    if len(row) >= 24:
+        row = "…" + row[-22:]
+    return f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{escape(row)}</text>'
 
 
 def _axis(end: float, scale: float, bottom: int) -> str:
@@ -187,13 +212,22 @@ def _axis(end: float, scale: float, bottom: int) -> str:
     return f'{ticks}<text x="{_WIDTH - 8}" y="{bottom + 16}" text-anchor="end">{duration(end)}</text>'
 
 
+def _label(bar: Bar, width: float) -> str:
+    """Choose the longest text that fits into the bar; "" where none does."""
+    if bar.kind is BarKind.INFERENCE:
+        for name in (bar.label, bar.label.rpartition(" ")[0]):
+            if len(name) * _LETTER < width - 6:
+                return name
+    return ""
+
+
 def _rectangle(bar: Bar, row: int, scale: float) -> str:
     x, width = _LEFT + bar.start * scale, max(0.5, (bar.end - bar.start) * scale - 1)
     y = _TOP + _ROW * row + 2
     times = f"{duration(bar.start)} to {duration(bar.end)}"
-    names = (bar.label, bar.label.rpartition(" ")[0]) if bar.kind is BarKind.INFERENCE else ()
-    name = next((name for name in names if len(name) * _LETTER < width - 6), "")
-    label = f'<text x="{x + 3:.1f}" y="{y + 11}" fill="#fff" font-size="10">{escape(name)}</text>' if name else ""
+    label = ""
+    if name := _label(bar, width):
+        label = f'<text x="{x + 3:.1f}" y="{y + 11}" fill="#fff" font-size="10">{escape(name)}</text>'
     return (
         f'<g><title>{escape(bar.label)}: {bar.kind}, {times}</title><rect x="{x:.1f}" y="{y}" width="{width:.1f}" '
         f'height="{_ROW - 4}" fill="{_FILL[bar.kind]}" stroke="{_EDGE[bar.kind]}" stroke-width=".75"/>{label}</g>'

@@ -84,9 +84,11 @@ class LocalExecutor:
 
 
 def _gpus(order: Order) -> dict[str, str]:
-    first = order.slot * order.gpus
-    infers = order.kind is BatchKind.INFER
-    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(first, first + order.gpus))) if infers else ""}
+    devices = ""
+    if order.kind is BatchKind.INFER:
+        first = order.slot * order.gpus
+        devices = ",".join(map(str, range(first, first + order.gpus)))
+    return {"CUDA_VISIBLE_DEVICES": devices}
 
 
 @contextmanager
@@ -119,7 +121,9 @@ def _status(folder: Path) -> OrderStatus:
         return OrderStatus(OrderState.RUNNING, batch_folder.results(folder))
     if not batch_folder.is_marked(folder, STARTED):
         return OrderStatus(OrderState.UNKNOWN)
-    state = OrderState.ENDED if batch_folder.is_marked(folder, ENDED) else OrderState.LOST
+    state = OrderState.LOST
+    if batch_folder.is_marked(folder, ENDED):
+        state = OrderState.ENDED
     return OrderStatus(state, batch_folder.results(folder), batch_folder.fault(folder))
 
 

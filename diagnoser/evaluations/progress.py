@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from diagnoser.evaluations.gantt import Bar, BarKind, natural_order, trial_label
-from diagnoser.model.evaluations import BatchKind, BatchState, ShardState
+from diagnoser.model.evaluations import BatchKind, BatchState, TrialKey
 from diagnoser.ports import BatchRecord, RunProgress, ShardRecord, TrialRecord, TrialRun
 
 
@@ -26,8 +26,7 @@ def trial_fields(trial: TrialRecord) -> dict[str, Any]:
 
 
 def samples_stored(progress: RunProgress) -> int:
-    stored = (record.shard for record in progress.shards if record.state is ShardState.INFERRED)
-    return sum(shard.last - shard.first for shard in stored)
+    return sum(record.shard.samples for record in progress.inferred)
 
 
 def samples(progress: RunProgress) -> int:
@@ -37,45 +36,48 @@ def samples(progress: RunProgress) -> int:
 
 def gpu_seconds(progress: RunProgress, now: float) -> float:
     """Sum up for how long its batches have held GPUs."""
-    held = (batch for batch in progress.batches if batch.kind is BatchKind.INFER)
-    return progress.run.suite.gpus * sum((batch.ended or now) - batch.started for batch in held)
+    seconds = 0.0
+    for batch in progress.batches:
+        if batch.kind is BatchKind.INFER:
+            seconds += (batch.ended or now) - batch.started
+    return progress.run.suite.gpus * seconds
 
 
 def gpu_seconds_in_line(progress: RunProgress) -> float | None:
     """Estimate for how long a job a trial would have held GPUs, from the figures of this run: it loads once, infers,
     and scores before it gives them back. None before all trials of the run were scored.
     """
-    shards = [record for record in progress.shards if record.state is ShardState.INFERRED and record.seconds]
-    scoring = _scoring_seconds(progress)
-    if not shards or scoring.keys() != {(trial.checkpoint, trial.task) for trial in progress.trials}:
+    scoring, longest_load, inference = _scoring_seconds(progress), 0.0, 0.0
+    for record in progress.inferred:
+        load, seconds = record.load or 0.0, record.seconds or 0.0
+        if seconds:
+            longest_load = max(longest_load, load)
+            inference += seconds - load
+    if not any(record.seconds for record in progress.inferred):
         return None
-    loads = [record.load or 0.0 for record in shards]
-    inference = sum(record.seconds or 0.0 for record in shards) - sum(loads)
-    return progress.run.suite.gpus * (max(loads) * len(scoring) + inference + sum(scoring.values()))
+    if scoring.keys() != {trial.key for trial in progress.trials}:
+        return None
+    return progress.run.suite.gpus * (longest_load * len(scoring) + inference + sum(scoring.values()))
 
 
-def _scoring_seconds(progress: RunProgress) -> dict[tuple[str, str], float]:
-    """How long each trial was scored, by checkpoint and task: the median of its tries."""
-    tries: dict[tuple[str, str], list[float]] = {}
+def _scoring_seconds(progress: RunProgress) -> dict[TrialKey, float]:
+    """Measure how long each trial was scored: the median of its tries."""
+    tries: dict[TrialKey, list[float]] = {}
     for batch in progress.batches:
-        if _is_scoring(batch) and batch.ended is not None:
-            tries.setdefault((batch.checkpoint, batch.task), []).append(batch.ended - batch.started)
+        if (batch.kind, batch.state) == (BatchKind.SCORE, BatchState.ENDED) and batch.ended is not None:
+            tries.setdefault(batch.key, []).append(batch.ended - batch.started)
     return {trial: median(seconds) for trial, seconds in tries.items()}
 
 
 def bars(progress: RunProgress, now: float) -> list[Bar]:
     """Rows of slots in the order of their nodes, then those of CPUs. Seconds of the run."""
     by_batch: dict[str, list[ShardRecord]] = {}
-    for record in progress.shards:
-        if record.state is ShardState.INFERRED and record.seconds:
+    for record in progress.inferred:
+        if record.seconds:
             by_batch.setdefault(record.batch, []).append(record)
-    rows = {
-        batch.id: (batch.kind is BatchKind.SCORE, natural_order(batch.node), batch.slot) for batch in progress.batches
-    }
-    placed = sorted(progress.batches, key=lambda batch: rows[batch.id])
     several = len(progress.run.suite.checkpoints) > 1
     found: list[Bar] = []
-    for batch in placed:
+    for batch in sorted(progress.batches, key=_row):
         start, end = batch.started - progress.run.created, (batch.ended or now) - progress.run.created
         if batch.kind is BatchKind.SCORE:
             label = trial_label(batch.checkpoint, batch.task, several)
@@ -85,8 +87,8 @@ def bars(progress: RunProgress, now: float) -> list[Bar]:
     return found
 
 
-def _is_scoring(batch: BatchRecord) -> bool:
-    return batch.kind is BatchKind.SCORE and batch.state is BatchState.ENDED
+def _row(batch: BatchRecord) -> tuple[bool, tuple[tuple[int, str], ...], int]:
+    return batch.kind is BatchKind.SCORE, natural_order(batch.node), batch.slot
 
 
 def _of_inference(
@@ -102,7 +104,9 @@ def _of_inference(
         name = f"{trial_label(shard.checkpoint, shard.task, several)} {shard.first}-{shard.last - 1}"
         yield Bar(row, BarKind.INFERENCE, name, min(at + load, end), min(at + seconds, end))
         at = min(at + seconds, end)
-    if batch.state is BatchState.RUNNING and at < end:
+    if at >= end:
+        return
+    if batch.state is BatchState.RUNNING:
         yield Bar(row, BarKind.INFERENCE, "running", at, end)
-    elif batch.state is not BatchState.ENDED and at < end:
+    elif batch.state is not BatchState.ENDED:
         yield Bar(row, BarKind.LOST, batch.state.value, at, end)

@@ -38,7 +38,9 @@ def main() -> None:
         return
     order = json.loads((given.folder / "order.json").read_text())
     os.chdir(order["directory"])  # a checkpoint may be named from there
-    kept = [given.lock] if given.lock >= 0 else []
+    kept = []
+    if given.lock >= 0:
+        kept.append(given.lock)
     with weights(order["checkpoint"], CopyLimits(**order["copies"])) as found:
         write(given.folder / "weights.json", {"path": found.path, "reason": found.reason, "seconds": found.seconds})
         for place, command in enumerate(order["commands"]):
@@ -85,34 +87,39 @@ class _Batch:
             return {"output": str(output), "code": 0, "seconds": 0.0}
         draft = output.with_name(f"{output.name}.draft-{self.order['batch']}")
         code, load = self._ran(place, command, draft)
-        if not code and not _is_written(draft):
-            code, message = 1, f"it ended well, and wrote nothing to {'{scores}' if self._scores else '{samples}'}\n"
+        if code == 0 and not _is_written(draft):
+            code = 1
             with log_of(self.folder, place).open("a") as log:
-                log.write(message)
-        if not code:
+                log.write(f"it ended well, and wrote nothing to {{{self._output}}}\n")
+        tail, copied = "", 0.0
+        if code == 0:
             _publish(draft, output)
+        else:
+            tail = _tail(log_of(self.folder, place))
         shutil.rmtree(draft, ignore_errors=True)
-        tail = _tail(log_of(self.folder, place)) if code else ""
-        copied = self.weights.seconds if place == 0 else 0.0
+        if place == 0:
+            copied = self.weights.seconds
         took = {"seconds": time.time() - begun + copied, "load": load + copied}
         return {"output": str(output), "code": code, **took, "tail": tail}
 
     @property
-    def _scores(self) -> bool:
-        return bool(self.order["kind"] == "score")
+    def _output(self) -> str:
+        """Placeholder of what its commands write."""
+        return {"score": "scores"}.get(self.order["kind"], "samples")
 
     def _ran(self, place: int, command: dict[str, Any], draft: Path) -> tuple[int, float]:
         """(exit code, seconds until its model was loaded)."""
         draft.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(draft, ignore_errors=True)
-        if not self._scores:
+        if self._output == "samples":
             draft.mkdir()
         mark = self.folder / f"{place}.loaded"
-        output = {"scores" if self._scores else "samples": str(draft)}
         own = {"checkpoint": self.weights.path, "inspect_engine": str(Path(__file__).with_name("inspect_engine.py"))}
-        values = {**own, **command["values"], **output}
+        values = {**own, **command["values"], self._output: str(draft)}
         words = [_PLACEHOLDER.sub(lambda name: str(values.get(name[1], name[0])), word) for word in command["words"]]
-        kept = [*self.kept, *([self.weights.fd] if self.weights.fd >= 0 else [])]
+        kept = list(self.kept)
+        if self.weights.fd >= 0:
+            kept.append(self.weights.fd)
         environment = {**os.environ, **self.order["environment"], LOADED: str(mark)}
         begun = time.time()
         with log_of(self.folder, place).open("wb") as log:
@@ -129,11 +136,15 @@ class _Batch:
             except OSError as error:
                 log.write(f"{words[0]}: {error.strerror}\n".encode())
                 return 127, 0.0
-        return done.returncode, max(0.0, mark.stat().st_mtime - begun) if mark.exists() else 0.0
+        if not mark.exists():
+            return done.returncode, 0.0
+        return done.returncode, max(0.0, mark.stat().st_mtime - begun)
 
 
 def _is_written(draft: Path) -> bool:
-    return any(draft.iterdir()) if draft.is_dir() else draft.is_file()
+    if draft.is_dir():
+        return any(draft.iterdir())
+    return draft.is_file()
 
 
 def _publish(draft: Path, output: Path) -> None:

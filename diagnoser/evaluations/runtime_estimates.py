@@ -51,9 +51,11 @@ def estimate_runtimes(suite: Suite, runtimes: Iterable[Runtime] = ()) -> Runtime
 
 
 def billions(size: str) -> float | None:
-    """Parameters of a model by its size: 7.0 for "7B". None where it is not a number with a unit."""
+    """Read the parameters of a model from its size: 7.0 for "7B". None where it is not a number with a unit."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMBT])\s*", size.upper())
-    return float(match[1]) * _UNITS[match[2]] or None if match else None
+    if match is None:
+        return None
+    return float(match[1]) * _UNITS[match[2]] or None
 
 
 def _sample_seconds(suite: Suite, task: Task, here: Sequence[Runtime]) -> float:
@@ -63,7 +65,9 @@ def _sample_seconds(suite: Suite, task: Task, here: Sequence[Runtime]) -> float:
     if same:
         return median(same)
     others = [_rate(runtime) / size for runtime in here if (size := billions(runtime.size))]
-    return (median(others) if others else _SAMPLE_SECONDS) * _billions(suite)
+    if not others:
+        return _SAMPLE_SECONDS * _billions(suite)
+    return median(others) * _billions(suite)
 
 
 def _rate(runtime: Runtime) -> float:
@@ -74,8 +78,11 @@ def _score_seconds(task: Task, known: Sequence[Runtime]) -> float:
     """A metric runs on CPUs over the samples of its task, whatever the model and the hardware."""
     if task.score_seconds is not None:
         return task.score_seconds
-    same = [runtime.score for runtime in known if runtime.task == task.name and runtime.score is not None]
-    return median(same) if same else task.samples * _SCORE_SECONDS
+    of_task = (runtime.score for runtime in known if runtime.task == task.name)
+    scores = [score for score in of_task if score is not None]
+    if not scores:
+        return task.samples * _SCORE_SECONDS
+    return median(scores)
 
 
 def _loads(suite: Suite, here: Sequence[Runtime]) -> tuple[float, float]:
@@ -86,12 +93,15 @@ def _loads(suite: Suite, here: Sequence[Runtime]) -> tuple[float, float]:
     """
     loads = [runtime.load for runtime in here if runtime.size == suite.size]
     if not loads:
-        sizes = [(runtime.load, billions(runtime.size)) for runtime in here]
-        loads = [load / size * _billions(suite) for load, size in sizes if size]
+        for runtime in here:
+            if size := billions(runtime.size):
+                loads.append(runtime.load / size * _billions(suite))
     if not loads:
         weights = suite.weights or _billions(suite) * 1e9 * _BYTES_A_PARAMETER
         return weights / _STORAGE, _START_SECONDS + weights / _MEMORY
-    tenths = quantiles(loads, n=10, method="inclusive") if len(loads) > 1 else loads
+    if len(loads) == 1:
+        return 0.0, loads[0]
+    tenths = quantiles(loads, n=10, method="inclusive")
     return tenths[-1] - tenths[0], tenths[0]
 
 

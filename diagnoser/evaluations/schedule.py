@@ -13,10 +13,22 @@ import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates
 from diagnoser.model.errors import BadInput
-from diagnoser.model.evaluations import Batch, Done, Node, Placement, Schedule, Scoring, Suite, Task, TrialShard
+from diagnoser.model.evaluations import (
+    Batch,
+    Done,
+    Node,
+    Placement,
+    Schedule,
+    Scoring,
+    Suite,
+    Task,
+    TrialKey,
+    TrialShard,
+)
 
 _STRETCHES = (*(step / 200 for step in range(25)), 0.16, 0.25, 0.5, 1.0)
 """How much later than the lower bound the end is tried to be."""
@@ -52,12 +64,13 @@ def rescheduled(
     """
     slots = _slots(suite, nodes, running, now)
     trials = list(_trials(suite, estimates, done, running, now))
-    bound = max([now, *(placement.end for placement in running), *_bounds(trials, slots, estimates, suite.scorers)])
+    last_end = max((placement.end for placement in running), default=now)
+    bound = max([now, last_end, *_bounds(trials, slots, estimates, suite.scorers)])
     best = min(
         _plans(trials, slots, estimates, suite.scorers, now, bound, len(suite.checkpoints) > 1),
         key=lambda plan: plan.makespan,
     )
-    makespan = max(best.makespan, *(placement.end for placement in running), now)
+    makespan = max(best.makespan, last_end, now)
     return Schedule(best.placements, best.scorings, makespan, bound)
 
 
@@ -106,11 +119,16 @@ class _Trial:
 
     @property
     def samples(self) -> int:
-        return sum(last - first for first, last in self.waiting)
+        return sum(map(_length, self.waiting))
 
     @property
     def work(self) -> float:
         return self.samples * self.seconds
+
+
+def _length(samples: Range) -> int:
+    first, last = samples
+    return last - first
 
 
 def _slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Placement], now: float) -> list[_Slot]:
@@ -119,11 +137,11 @@ def _slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Placement], no
         slot = placement.node, placement.slot
         free[slot] = max(free.get(slot, now), placement.end)
         loaded.setdefault(placement.node, set()).update(shard.checkpoint for shard in placement.batch.shards)
-    slots = [
-        _Slot(node.name, number, free.get((node.name, number), now), frozenset(loaded.get(node.name, ())))
-        for node in nodes
-        for number in range(node.gpus // suite.gpus)
-    ]
+    slots = []
+    for node in nodes:
+        in_memory = frozenset(loaded.get(node.name, ()))
+        for number in range(node.gpus // suite.gpus):
+            slots.append(_Slot(node.name, number, free.get((node.name, number), now), in_memory))
     if not slots:
         raise BadInput(f"no node has the {suite.gpus} GPUs that a trial needs")
     return slots
@@ -133,14 +151,14 @@ def _trials(
     suite: Suite, estimates: RuntimeEstimates, done: Done, running: Sequence[Placement], now: float
 ) -> Iterator[_Trial]:
     """List the trials that are not scored yet."""
-    covered: dict[tuple[str, str], list[TrialShard]] = {}
-    for shard in [*done.shards, *(shard for placement in running for shard in placement.batch.shards)]:
-        covered.setdefault((shard.checkpoint, shard.task), []).append(shard)
-    ends: dict[tuple[str, str], float] = {}
+    covered: dict[TrialKey, list[TrialShard]] = {}
+    for shard in done.shards:
+        covered.setdefault(shard.trial, []).append(shard)
+    ends: dict[TrialKey, float] = {}
     for placement in running:
         for shard in placement.batch.shards:
-            key = shard.checkpoint, shard.task
-            ends[key] = max(ends.get(key, now), placement.end)
+            covered.setdefault(shard.trial, []).append(shard)
+            ends[shard.trial] = max(ends.get(shard.trial, now), placement.end)
     for checkpoint in suite.checkpoints:
         for task in suite.tasks:
             key = checkpoint, task.name
@@ -185,7 +203,9 @@ def _bounds(
     for trial in sorted(trials, key=lambda trial: -trial.score):
         inferred = trial.ready
         if trial.waiting:
-            share = -(-trial.samples // len(slots)) if trial.task.splits else trial.samples
+            share = trial.samples
+            if trial.task.splits:
+                share = math.ceil(trial.samples / len(slots))
             lead = min(_leads(slots, {trial.checkpoint}, estimates))
             inferred = max(inferred, lead + share * trial.seconds)
             work += trial.work
@@ -202,7 +222,13 @@ def _bounds(
 
 
 def _leads(slots: Iterable[_Slot], checkpoints: set[str], estimates: RuntimeEstimates) -> list[float]:
-    return [slot.free + (0.0 if slot.loaded & checkpoints else estimates.load) + estimates.start for slot in slots]
+    leads = []
+    for slot in slots:
+        lead = slot.free + estimates.start
+        if not slot.loaded & checkpoints:
+            lead += estimates.load
+        leads.append(lead)
+    return leads
 
 
 def _filled(starts: Iterable[float], work: float) -> float:
@@ -229,8 +255,10 @@ class _Lane:
 
     def first_sample(self, trial: _Trial) -> float:
         """When the trial's first sample could run here."""
-        is_loaded = trial.checkpoint == self.last or trial.checkpoint in self.slot.loaded
-        return self.end + self.estimates.start + (0.0 if is_loaded else self.estimates.load)
+        at = self.end + self.estimates.start
+        if trial.checkpoint in (self.last, *self.slot.loaded):
+            return at
+        return at + self.estimates.load
 
     def take(self, trial: _Trial, ranges: Iterable[Range], longest: float) -> None:
         if self.last != trial.checkpoint:
@@ -240,7 +268,7 @@ class _Lane:
         for first, last in ranges:
             for shard in _cut(trial, first, last, longest):
                 self.batches[-1][1].append(shard)
-                self.end += self.estimates.start + (shard.last - shard.first) * trial.seconds
+                self.end += self.estimates.start + shard.samples * trial.seconds
 
     def placements(self) -> Iterator[Placement]:
         ends = [*(start for start, _ in self.batches[1:]), self.end]
@@ -264,9 +292,12 @@ def _plans(
     bound: float,
     several: bool,
 ) -> Iterator[_Plan]:
+    orders = [False]
+    if several:
+        orders.append(True)
     for stretch in _STRETCHES:
         end = now + (bound - now) * (1 + stretch)
-        for together in (False, True) if several else (False,):
+        for together in orders:
             yield (plan := _plan(trials, slots, estimates, scorers, end, together))
             if plan.makespan <= end + _EPSILON:
                 return
@@ -288,16 +319,19 @@ def _plan(
 
     def urgency(number: int) -> tuple[str, float, str, float]:
         trial = trials[number]
-        return trial.checkpoint if together else "", deadlines[number], trial.checkpoint, -trial.work
+        first = ""
+        if together:
+            first = trial.checkpoint
+        return first, deadlines[number], trial.checkpoint, -trial.work
 
     order = sorted((number for number, trial in enumerate(trials) if trial.waiting), key=urgency)
     ready = [trial.ready for trial in trials]
     for number in order:
         ready[number] = max(ready[number], _place(trials[number], lanes, estimates, deadlines[number]))
-    placements = [placement for lane in lanes for placement in lane.placements()]
+    placements = list(chain.from_iterable(map(_Lane.placements, lanes)))
     placements.sort(key=lambda placement: (placement.start, placement.node, placement.slot))
     scorings = _scorings(list(zip(ready, trials, strict=True)), scorers)
-    ends = [*(placement.end for placement in placements), *(scoring.end for scoring in scorings)]
+    ends = [job.end for job in (*placements, *scorings)]
     return _Plan(tuple(placements), scorings, max(ends, default=begin))
 
 
@@ -322,11 +356,13 @@ def _place(trial: _Trial, lanes: Sequence[_Lane], estimates: RuntimeEstimates, d
     pace = trial.seconds
     if trial.work > longest:
         pace *= 1 + estimates.start / longest  # it is cut into shards, and each of them has to start
-    if trial.task.splits and sum(_room(begin, deadline, pace) for begin in begins) < trial.samples:
-        deadline = max(deadline, _filled(begins, trial.samples * pace)) + pace
     waiting, end, left = list(trial.waiting), 0.0, trial.samples
-    shares = _shares([_room(begin, deadline, pace) for begin in begins], left) if trial.task.splits else ()
-    for lane, share in shares:
+    rooms: list[int] = []
+    if trial.task.splits:
+        rooms = _rooms(begins, deadline, pace)
+        if sum(rooms) < left:
+            rooms = _rooms(begins, max(deadline, _filled(begins, left * pace)) + pace, pace)
+    for lane, share in _shares(rooms, left):
         lanes[lane].take(trial, _taken(waiting, share), longest)
         left, end = left - share, max(end, lanes[lane].end)
     if left:  # it cannot be cut, or rounding has taken a sample's room
@@ -342,9 +378,9 @@ def _shares(rooms_of_lanes: Sequence[int], samples: int) -> Iterator[tuple[int, 
     Where one lane has room for all, the widest takes them. Else the widest are filled one by one, and the last share
     goes to the narrowest lane that has room for it, so that wide ones stay free for other trials.
     """
-    rooms = sorted(((room, -lane) for lane, room in enumerate(rooms_of_lanes)), reverse=True)
-    is_cut = bool(rooms) and rooms[0][0] < samples
-    while samples and rooms and rooms[0][0]:
+    rooms = sorted(((room, -lane) for lane, room in enumerate(rooms_of_lanes) if room), reverse=True)
+    is_cut = max(rooms_of_lanes, default=0) < samples
+    while samples and rooms:
         place = 0
         if is_cut:
             place = max(0, sum(room >= samples for room, _ in rooms) - 1)
@@ -354,9 +390,9 @@ def _shares(rooms_of_lanes: Sequence[int], samples: int) -> Iterator[tuple[int, 
         yield -lane, share
 
 
-def _room(begin: float, deadline: float, pace: float) -> int:
-    """Samples that end by the deadline."""
-    return max(0, math.floor((deadline - begin) / pace + _EPSILON))
+def _rooms(begins: Sequence[float], deadline: float, pace: float) -> list[int]:
+    """Samples that end by the deadline, of each lane."""
+    return [max(0, math.floor((deadline - begin) / pace + _EPSILON)) for begin in begins]
 
 
 def _taken(waiting: list[Range], count: int) -> Iterator[Range]:
@@ -372,8 +408,9 @@ def _taken(waiting: list[Range], count: int) -> Iterator[Range]:
 
 def _cut(trial: _Trial, first: int, last: int, longest: float) -> Iterator[TrialShard]:
     """Pieces of about the same length, of at most ``longest`` seconds where the trial can be cut."""
-    samples = last - first
-    parts = min(samples, math.ceil(samples * trial.seconds / longest)) if trial.task.splits else 1
+    samples, parts = last - first, 1
+    if trial.task.splits:
+        parts = min(samples, math.ceil(samples * trial.seconds / longest))
     for part in range(parts):
         at, to = first + samples * part // parts, first + samples * (part + 1) // parts
         yield TrialShard(trial.checkpoint, trial.task.name, at, to)
@@ -385,7 +422,9 @@ def _scorings(ready: Sequence[tuple[float, _Trial]], scorers: int) -> tuple[Scor
     free = [0.0] * (scorers or max(1, len(coming)))
     waiting, scorings, at, now = list[tuple[float, int]](), list[Scoring](), 0, 0.0
     while at < len(coming) or waiting:
-        now = max(now, free[0], 0.0 if waiting else coming[at][0])
+        now = max(now, free[0])
+        if not waiting:
+            now = max(now, coming[at][0])
         while at < len(coming) and coming[at][0] <= now:
             heapq.heappush(waiting, (-coming[at][1].score, at))
             at += 1

@@ -7,12 +7,12 @@ more than chance: at least three standard deviations of the difference, and as m
 metric of the suite to one in a hundred checkpoints.
 """
 
+import itertools
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import NormalDist, median
 
 from diagnoser.model.evaluations import Score, ScoreDrop, Task, TrialState
@@ -52,28 +52,34 @@ class ScoreSeries:
 def step_of(checkpoint: str) -> int | None:
     """The last number in the name of its file or folder: 2000 of ``/ckpt/step-2000``."""
     numbers = re.findall(r"[0-9]+", checkpoint.rstrip("/").rpartition("/")[2])
-    return int(numbers[-1][:18]) if numbers else None
+    if not numbers:
+        return None
+    return int(numbers[-1][:18])
 
 
 def series(evaluated: Iterable[tuple[TrialRun, Sequence[TrialRecord]]]) -> list[ScoreSeries]:
     """evaluated: runs with their trials, in any order."""
-    found: dict[tuple[str, str, str], dict[str, Score]] = {}
+    by_metric: dict[tuple[str, str, str], dict[str, Score]] = {}
     for run, trials in sorted(evaluated, key=lambda pair: (pair[0].created, pair[0].id)):
         tasks = {task.name: task for task in run.suite.tasks}
         for trial in trials:
-            if trial.state is TrialState.SCORED and trial.task in tasks:
-                for metric in trial.scores:
-                    if not _IS_ERROR.search(metric):
-                        score = _score(run.id, trial, metric, tasks[trial.task])
-                        found.setdefault((run.suite.name, trial.task, metric), {})[trial.checkpoint] = score
-    return [ScoreSeries(*key, tuple(sorted(scores.values(), key=_place))) for key, scores in sorted(found.items())]
+            if trial.state is not TrialState.SCORED or trial.task not in tasks:
+                continue
+            for metric in itertools.filterfalse(_IS_ERROR.search, trial.scores):
+                score = _score(run.id, trial, metric, tasks[trial.task])
+                by_metric.setdefault((run.suite.name, trial.task, metric), {})[trial.checkpoint] = score
+    return [ScoreSeries(*key, tuple(sorted(scores.values(), key=_place))) for key, scores in sorted(by_metric.items())]
 
 
 def drops(of: Sequence[ScoreSeries]) -> list[ScoreDrop]:
     """All of them, at every place. of: as ``series`` gives them."""
-    metrics = Counter(one.suite for one in of)
-    found = (_drop(one, place, metrics[one.suite]) for one in of for place in range(1, len(one.scores)))
-    return [drop for drop in found if drop is not None]
+    metrics = Counter(of_metric.suite for of_metric in of)
+    found = []
+    for of_metric in of:
+        for place in range(1, len(of_metric.scores)):
+            if drop := _drop(of_metric, place, metrics[of_metric.suite]):
+                found.append(drop)
+    return found
 
 
 def _drop(of: ScoreSeries, place: int, metrics: int) -> ScoreDrop | None:
@@ -81,7 +87,9 @@ def _drop(of: ScoreSeries, place: int, metrics: int) -> ScoreDrop | None:
     score, before = of.scores[place], of.scores[:place]
     expected = median(earlier.value for earlier in before[-_BEFORE:])
     noise = _noise_of_difference(score, before)
-    worse = score.value - expected if of.lower_is_better else expected - score.value
+    worse = expected - score.value
+    if of.lower_is_better:
+        worse = -worse
     deviations = max(_DEVIATIONS, NormalDist().inv_cdf(1 - _FALSE_ALARMS / metrics))
     if noise is None or not worse > deviations * noise:
         return None
@@ -103,7 +111,8 @@ def _reported(trial: TrialRecord, metric: str) -> float | None:
     """The standard error that stands beside the metric, under its name with an ending or with a word put in, such as
     ``acc_stderr,none`` for ``acc,none``."""
     for name, value in trial.scores.items():
-        if _IS_ERROR.search(name) and _IS_ERROR.sub("", name) == metric and math.isfinite(value) and value > 0:
+        is_error = _IS_ERROR.search(name) and _IS_ERROR.sub("", name) == metric
+        if is_error and 0 < value < math.inf:
             return value
     return None
 
@@ -120,8 +129,13 @@ def _of_share(value: float, samples: int) -> float | None:
 def _noise_of_difference(score: Score, before: Sequence[Score]) -> float | None:
     """The standard deviation of this score minus the median of those before it."""
     compared = before[-_BEFORE:]
-    known = [one.noise for one in (*compared, score) if one.noise is not None]
-    changes = [abs(later.value - earlier.value) for earlier, later in pairwise(before)][-_NEIGHBOURS:]
-    of_neighbours = [_NORMAL * median(changes) / math.sqrt(2)] if len(changes) >= _NEIGHBOURS_LEAST else []
-    noises = [*([max(known)] if len(known) > 1 else []), *of_neighbours]
-    return max(noises) * math.hypot(1.0, _OF_MEDIAN[len(compared)]) if noises else None
+    known = [scored.noise for scored in (*compared, score) if scored.noise is not None]
+    changes = [abs(later.value - earlier.value) for earlier, later in itertools.pairwise(before)][-_NEIGHBOURS:]
+    noises = []
+    if len(known) > 1:
+        noises.append(max(known))
+    if len(changes) >= _NEIGHBOURS_LEAST:
+        noises.append(_NORMAL * median(changes) / math.sqrt(2))
+    if not noises:
+        return None
+    return max(noises) * math.hypot(1.0, _OF_MEDIAN[len(compared)])

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_val
 
 from diagnoser.evaluations.runtime_estimates import billions
 from diagnoser.model import yaml_loader
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.errors import Fault
 from diagnoser.model.evaluations import Follow, Suite, Task
 from diagnoser.model.yaml_loader import StrictModel
 
@@ -29,7 +29,14 @@ def _words(value: object) -> object:
     if isinstance(value, str):
         raise ValueError("must be a list of words, such as [python3, infer.py]; no shell reads it")
     if isinstance(value, list):
-        return [str(word) if isinstance(word, int | float) and not isinstance(word, bool) else word for word in value]
+        return list(map(_word, value))
+    return value
+
+
+def _word(value: object) -> object:
+    """A number is a word, too; whatever else is no text stays a fault."""
+    if type(value) in (int, float):
+        return str(value)
     return value
 
 
@@ -75,9 +82,10 @@ class _Engine(StrictModel):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if (self.inspect_ai is None) == (self.infer is None and self.score is None):
+        commands = [command for command in (self.infer, self.score) if command is not None]
+        if (self.inspect_ai is None) == (not commands):
             raise ValueError("must have either infer and score, or inspect_ai")
-        if self.inspect_ai is None and (self.infer is None or self.score is None):
+        if len(commands) == 1 and self.inspect_ai is None:
             raise ValueError("must have infer and score")
         return self
 
@@ -121,19 +129,19 @@ class _SuiteFile(StrictModel):
 
 def read_suite(path: str, text: str) -> Suite:
     """``path`` is only used in the faults. Raises RuleFaults with all of them, each with its line and field."""
-    file, faults = yaml_loader.read(path, text, _SuiteFile)
-    if file is None:
-        raise RuleFaults(faults)
-    for where, message in _faults(file):
-        faults.append(Fault(path, yaml_loader.locate(text, *where), f"{'.'.join(map(str, where))}: {message}"))
-    if faults:
-        raise RuleFaults(faults)
+
+    def faults(file: _SuiteFile) -> Iterator[Fault]:
+        for where, message in _faults(file):
+            yield Fault(path, yaml_loader.locate(text, *where), f"{'.'.join(map(str, where))}: {message}")
+
+    file = yaml_loader.load(path, text, _SuiteFile, faults)
     tasks = tuple(
         Task(task.name, task.samples, *_commands(file, task), task.sample_seconds, task.score_seconds, task.splits)
         for task in file.tasks
     )
-    follow = Follow(file.follow.job, file.follow.every) if file.follow else None
-    weights = int(file.weights)
+    follow, weights = None, int(file.weights)
+    if file.follow:
+        follow = Follow(file.follow.job, file.follow.every)
     return Suite(file.name, file.checkpoints, tasks, file.gpus, weights, file.hardware, file.size, file.scorers, follow)
 
 
@@ -176,8 +184,10 @@ def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
 
 
 def _needed(splits: bool) -> set[str]:
-    """Placeholders that a command needs: without them, each shard would infer the whole task."""
-    return {"samples", "first", "last"} if splits else {"samples"}
+    """List the placeholders that a command needs: without them, each shard would infer the whole task."""
+    if not splits:
+        return {"samples"}
+    return {"samples", "first", "last"}
 
 
 def _repeated(where: Place, names: Sequence[str]) -> Iterator[tuple[Place, str]]:
@@ -191,13 +201,16 @@ def _repeated(where: Place, names: Sequence[str]) -> Iterator[tuple[Place, str]]
 def _command_faults(
     where: Place, words: Sequence[str], known: Set[str], needed: Set[str]
 ) -> Iterator[tuple[Place, str]]:
-    used = [(place, name) for place, word in enumerate(words) for name in _PLACEHOLDER.findall(word)]
-    for place, name in used:
-        if name not in known:
-            yield (*where, place), f"no placeholder {{{name}}}; there are {', '.join(sorted(known))}"
-    names = {"first" if name == "start" else name for _, name in used}  # the same, counted from 1
-    if missing := sorted(needed - names):
-        yield where, f"needs the placeholder {', '.join(f'{{{name}}}' for name in missing)}"
+    missing = set(needed)
+    for place, word in enumerate(words):
+        for name in _PLACEHOLDER.findall(word):
+            if name not in known:
+                yield (*where, place), f"no placeholder {{{name}}}; there are {', '.join(sorted(known))}"
+            missing.discard(name)
+            if name == "start":
+                missing.discard("first")  # the same, counted from 1
+    if missing:
+        yield where, f"needs the placeholder {', '.join(f'{{{name}}}' for name in sorted(missing))}"
     yield from _shell_faults(where, words)
 
 
@@ -206,6 +219,5 @@ def _shell_faults(where: Place, words: Sequence[str]) -> Iterator[tuple[Place, s
     if not words or words[0].rpartition("/")[2] not in _SHELLS:
         return
     for place, (option, word) in enumerate(pairwise(words), 1):
-        is_script = option.startswith("-") and option.endswith("c")
-        if is_script and _PLACEHOLDER.search(word):
+        if re.fullmatch(r"-.*c", option, re.DOTALL) and _PLACEHOLDER.search(word):
             yield (*where, place), 'give placeholders to a shell as words of their own, and use "$1" and "$2"'

@@ -121,7 +121,8 @@ def _own_folder(path: str) -> Path:
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_ours or found.st_mode & 0o022:
         raise _Refused(f"{path} is not a folder that only this user may write to")
     return folder
 
@@ -131,12 +132,18 @@ _Files = dict[str, tuple[int, int]]
 
 
 def _files(source: Path) -> _Files:
-    found = [source] if source.is_file() else [path for path in sorted(source.rglob("*")) if path.is_file()]
-    stats = {path: path.stat() for path in found}
-    return {
-        "" if path == source else str(path.relative_to(source)): (status.st_size, status.st_mtime_ns)
-        for path, status in stats.items()
-    }
+    if source.is_file():
+        return {"": _version(source)}
+    files: _Files = {}
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            files[str(path.relative_to(source))] = _version(path)
+    return files
+
+
+def _version(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _key(source: Path, files: _Files) -> str:
@@ -147,10 +154,13 @@ def _key(source: Path, files: _Files) -> str:
 @contextmanager
 def _locked(path: Path, wait: bool = True) -> Iterator[int]:
     """Raises BlockingIOError where another process has it and this one shall not wait."""
+    kind = fcntl.LOCK_EX
+    if not wait:
+        kind |= fcntl.LOCK_NB
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(lock, kind)
             if _is_there(lock, path):
                 yield lock
                 return
@@ -170,7 +180,10 @@ def _is_whole(copy: Path) -> bool:
     manifest = _manifest(copy)
     if manifest is None:
         return False
-    return all((copy / name).is_file() and (copy / name).stat().st_size == size for name, size, _ in manifest["files"])
+    for name, size, _ in manifest["files"]:
+        if not (copy / name).is_file() or (copy / name).stat().st_size != size:
+            return False
+    return True
 
 
 def _manifest(copy: Path) -> dict[str, list[tuple[str, int, int]]] | None:
@@ -286,16 +299,17 @@ def _remove(copy: Path) -> None:
 
 
 def _swept(lock: Path, keep_seconds: float, checkpoints: Collection[str] | None) -> str | None:
-    """The checkpoint of a copy that was removed."""
+    """Remove a copy unless it is read, or may be soon. Returns its checkpoint, None where it stays."""
     copy = lock.with_suffix("")
     try:
         with _locked(lock, wait=False):
-            manifest = _manifest(copy)
-            checkpoint = str(manifest["checkpoint"]) if manifest else ""
-            if manifest and checkpoints is not None and checkpoint not in checkpoints:
-                return None
-            if manifest and not _is_idle(copy.with_suffix(".use"), keep_seconds):
-                return None
+            manifest, checkpoint = _manifest(copy), ""
+            if manifest:
+                checkpoint = str(manifest["checkpoint"])
+                if checkpoints is not None and checkpoint not in checkpoints:
+                    return None
+                if not _is_idle(copy.with_suffix(".use"), keep_seconds):
+                    return None
             _remove(copy)
             copy.with_suffix(".use").unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
@@ -322,5 +336,7 @@ def _is_idle(use: Path, keep_seconds: float) -> bool:
 
 
 if __name__ == "__main__":
-    for gone in drop(sys.argv[1], sys.argv[2:]) if sys.argv[2:] else sweep(sys.argv[1], 0.0):
+    folder, *named = sys.argv[1:]
+    dropped = drop(folder, named) if named else sweep(folder, 0.0)
+    for gone in dropped:
         sys.stdout.write(f"dropped the copy of {gone}\n")

@@ -8,6 +8,9 @@ CPUs. A *batch* is what runs in one go on one node behind one load of the weight
 from dataclasses import dataclass
 from enum import StrEnum
 
+TrialKey = tuple[str, str]
+"""(checkpoint, task)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -57,6 +60,9 @@ class Suite:
     scorers: int = 0
     follow: Follow | None = None
 
+    def task(self, name: str) -> Task:
+        return next(task for task in self.tasks if task.name == name)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -90,6 +96,14 @@ class TrialShard:
     task: str
     first: int
     last: int
+
+    @property
+    def trial(self) -> TrialKey:
+        return self.checkpoint, self.task
+
+    @property
+    def samples(self) -> int:
+        return self.last - self.first
 
 
 @dataclass(frozen=True, slots=True)

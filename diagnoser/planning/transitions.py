@@ -5,12 +5,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.model import (
+    BreakerState,
     ClusterHistory,
     NodeActor,
     NodeCheck,
     NodeEvent,
     NodeEventKind,
     NodeProof,
+    OutboxMessage,
     PairResult,
     Plan,
     PlanReason,
@@ -162,8 +164,9 @@ class PlanCommands:
                 now=now,
                 reason=report.refused,
             )
-            is_over = after is not plan and after.state in (PlanState.REACHED, PlanState.NOT_REACHED)
-            alerts = self.planner.alert_plan(after, now) if is_over else ()
+            alerts: tuple[OutboxMessage, ...] = ()
+            if after is not plan and after.state in plan_states.ENDED:
+                alerts = self.planner.alert_plan(after, now)
             return TransitionResult(after, messages=alerts, node_events=_drained(plan, after, lease.executor, now))
 
         return transition
@@ -183,20 +186,27 @@ class PlanCommands:
                     plan, by=plan_states.DIAGNOSER, why=f"node check of {len(request.nodes)} nodes begun", now=now
                 )
                 return self._checked(noted, self._begin_check(plan, request), history, now)
-            check = plan.check if request.queries else node_check.skip_queries(plan.check)
-            return self._checked(plan, check if request.pairs else node_check.skip_pairs(check), history, now)
+            check = plan.check
+            if not request.queries:
+                check = node_check.skip_queries(check)
+            if not request.pairs:
+                check = node_check.skip_pairs(check)
+            return self._checked(plan, check, history, now)
 
         return transition
 
     def _begin_check(self, plan: Plan, request: CheckRequest) -> NodeCheck:
-        """Only nodes that the scheduler gave the attempt are suspects, as far as that is known."""
+        """Begin a check. Only nodes that the scheduler gave the attempt are suspects, as far as that is known."""
         suspects = [node for node in plan.suspects if node in plan.allocation]
         check = replace(node_check.begin(request.nodes, suspects), types=request.types, since=request.since)
         if request.queries:
             ids = [query.id for query in self.queries.queries_for(request.types)]
-            ids += [SITE_CHECK] if request.site_check else []
+            if request.site_check:
+                ids.append(SITE_CHECK)
             check = node_check.ask(check, itertools.product(check.suspects[:SUSPECTS_ASKED], ids))
-        return check if request.pairs else node_check.skip_pairs(check)
+        if not request.pairs:
+            return node_check.skip_pairs(check)
+        return check
 
     def check_results(
         self,
@@ -232,8 +242,9 @@ class PlanCommands:
         """A person is handling a node: a plan that names it and that no executor works on yet is held."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            is_claimed = plan.lease is not None and plan.lease.until > now
-            if mark.node not in plan.nodes or is_claimed or plan.state not in (PlanState.SENT, PlanState.WAITING):
+            if mark.node not in plan.nodes or plan.is_leased(now):
+                return TransitionResult(plan)
+            if plan.state not in (PlanState.SENT, PlanState.WAITING):
                 return TransitionResult(plan)
             why = f"{mark.node} was {mark.kind} by a person: it is left alone"
             held = plan_states.with_state(
@@ -251,13 +262,15 @@ class PlanCommands:
         """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            is_over = plan.state not in (*plan_states.OPEN, PlanState.SENT)
-            if plan.rollback is None or is_over:
+            if plan.rollback is None or plan.state not in (*plan_states.OPEN, PlanState.SENT):
                 return TransitionResult(plan)
             is_withdrawn = self._can_withdraw(plan, unused)
-            if plan.reason == PlanReason.BAD_CHECKPOINT and not (is_withdrawn and plan.state is PlanState.SENT):
+            is_news = plan.reason != PlanReason.BAD_CHECKPOINT
+            if not is_news and not (is_withdrawn and plan.state is PlanState.SENT):
                 return TransitionResult(plan)
-            state = PlanState.HELD if is_withdrawn and plan.state is not PlanState.ADVISED else plan.state
+            state = plan.state
+            if is_withdrawn and state is not PlanState.ADVISED:
+                state = PlanState.HELD
             bad = plan_states.with_state(
                 plan,
                 state,
@@ -268,8 +281,9 @@ class PlanCommands:
             )
             if is_withdrawn:
                 bad = replace(bad, lease=None)
-            alerts = () if state is PlanState.ADVISED else self.planner.alert_plan(bad, now)
-            return TransitionResult(bad, messages=alerts)
+            if state is PlanState.ADVISED:
+                return TransitionResult(bad)
+            return TransitionResult(bad, messages=self.planner.alert_plan(bad, now))
 
         return transition
 
@@ -281,7 +295,9 @@ class PlanCommands:
         """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if plan.state is not PlanState.SENT or plan.reason == PlanReason.APPROVED or plan.steps:
+            if plan.state is not PlanState.SENT or plan.steps:
+                return TransitionResult(plan)
+            if plan.reason == PlanReason.APPROVED:
                 return TransitionResult(plan)
             why = f"attempt {completed} of the job completed since: nothing is left to do"
             held = plan_states.with_state(
@@ -301,9 +317,12 @@ class PlanCommands:
         return transition
 
     def _can_withdraw(self, plan: Plan, unused: str) -> bool:
-        """Whether nobody acts on the plan, and nobody was told to. unused: as in ``checkpoint_bad``."""
-        is_free = plan.lease is None or (plan.lease.token == unused and not plan.steps)
-        return is_free and (bool(unused) or not self.is_announced(plan))
+        """Tell whether nobody acts on the plan, and nobody was told to. unused: as in ``checkpoint_bad``."""
+        if plan.lease is not None and (plan.steps or plan.lease.token != unused):
+            return False
+        if unused:
+            return True
+        return not self.is_announced(plan)
 
     def _renewed(self, plan: Plan, token: str, now: float) -> Plan:
         """The plan with its lease renewed. Raises Conflict when the token does not hold it."""
@@ -313,7 +332,9 @@ class PlanCommands:
     def _checked(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
         """The plan with its check gone on; what follows from a verdict follows once."""
         after, before = replace(plan, check=check), plan.check
-        if check.verdict is None or (before is not None and before.verdict is not None):
+        if check.verdict is None:
+            return TransitionResult(after)
+        if before is not None and before.verdict is not None:
             return TransitionResult(after)
         return self._with_verdict(after, check, history, now)
 
@@ -349,7 +370,9 @@ class PlanCommands:
         again = retry_history.suspected_by_others(replace(plan, suspects=nodes), history.past, now)
         if again:
             others = len({past.job for past in again})  # not by name: the plan is the tenant's to read
-            whose = "a job of another tenant" if others == 1 else f"{others} jobs of other tenants"
+            whose = f"{others} jobs of other tenants"
+            if others == 1:
+                whose = "a job of another tenant"
             reason, why = PlanReason.SUSPECTED_AGAIN, f"urgent: {why}, but {whose} suspected it, too"
         waits = plan_states.with_state(
             replace(plan, nodes=nodes, lease=None),
@@ -364,37 +387,44 @@ class PlanCommands:
     def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
         if not plan.nodes or plan.history[-1].state is not PlanState.SENT:
             return TransitionResult(plan)
-        limits, reason = self.policy.table.breaker.limits(), PlanReason.BREAKER
-        over = breaker.over_tenant_share(limits, plan, plan.nodes, history, now)
-        trip = None if over else breaker.decide_trip(limits, plan, plan.nodes, history, now)
+        limits, trips = self.policy.table.breaker.limits(), list[BreakerState]()
         tripped = history.open & set(breaker.scopes(plan))
-        if over:
-            reason, why = PlanReason.TENANT_CAP, over
-        elif trip or tripped:
-            why = trip.reason if trip else f"the breaker of {', '.join(sorted(tripped))} is open"
-        else:
+        reason, why = PlanReason.TENANT_CAP, breaker.over_tenant_share(limits, plan, plan.nodes, history, now)
+        if not why:
+            reason = PlanReason.BREAKER
+            if trip := breaker.decide_trip(limits, plan, plan.nodes, history, now):
+                why = trip.reason
+                trips.append(trip)
+            elif tripped:
+                why = f"the breaker of {', '.join(sorted(tripped))} is open"
+        if not why:
             return TransitionResult(plan)
         paused = plan_states.with_state(plan, PlanState.WAITING, reason, by=plan_states.DIAGNOSER, why=why, now=now)
         paused = replace(paused, lease=None)
-        return TransitionResult(paused, trips=(trip,) if trip else (), messages=self.planner.alert_plan(paused, now))
+        return TransitionResult(paused, trips=tuple(trips), messages=self.planner.alert_plan(paused, now))
 
 
 def _proofs(check: NodeCheck, faulty: Sequence[str], reason: str, now: float) -> list[NodeProof]:
-    """What a node says itself; where it says nothing, the groups that failed with it, if they are vouched for."""
-    own = [
-        NodeProof(query.node, ProofKind.QUERY, query.text, query.query, time=now)
-        for query in check.queries
-        if query.state is QueryState.PROVES and query.node in faulty
-    ]
-    asked = {proof.node for proof in own}
-    tested = [node for node in faulty if node not in asked] if check.vouched else []
-    return own + [NodeProof(node, ProofKind.CHECK, reason, time=now) for node in tested]
+    """List what nodes say themselves; where one says nothing, the groups that failed with it, if they are vouched
+    for."""
+    proofs = []
+    for query in check.queries:
+        if query.state is QueryState.PROVES and query.node in faulty:
+            proofs.append(NodeProof(query.node, ProofKind.QUERY, query.text, query.query, time=now))
+    if not check.vouched:
+        return proofs
+    by_themselves = {proof.node for proof in proofs}
+    for node in faulty:
+        if node not in by_themselves:
+            proofs.append(NodeProof(node, ProofKind.CHECK, reason, time=now))
+    return proofs
 
 
 def _drained(before: Plan, after: Plan, executor: str, now: float) -> tuple[NodeEvent, ...]:
     """The nodes that this report adds to those taken out."""
-    added = [node for node in after.drained if node not in before.drained]
     why = f"plan {after.id} by {executor}"
-    return tuple(
-        NodeEvent(after.cluster, node, NodeEventKind.CORDONED, NodeActor.DIAGNOSER, now, why) for node in added
-    )
+    events = []
+    for node in after.drained:
+        if node not in before.drained:
+            events.append(NodeEvent(after.cluster, node, NodeEventKind.CORDONED, NodeActor.DIAGNOSER, now, why))
+    return tuple(events)

@@ -18,6 +18,7 @@ from diagnoser.model.evaluations import (
     Runtime,
     ShardState,
     Suite,
+    TrialKey,
     TrialShard,
     TrialState,
 )
@@ -51,6 +52,10 @@ class TrialRecord:
     error: str = ""
     failures: int = 0
     scored: float | None = None
+
+    @property
+    def key(self) -> TrialKey:
+        return self.checkpoint, self.task
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,11 @@ class BatchRecord:
     checkpoint: str = ""
     task: str = ""
 
+    @property
+    def key(self) -> TrialKey:
+        """Of the trial that is scored."""
+        return self.checkpoint, self.task
+
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
@@ -95,6 +105,34 @@ class RunProgress:
     trials: tuple[TrialRecord, ...]
     shards: tuple[ShardRecord, ...]
     batches: tuple[BatchRecord, ...]
+
+    @property
+    def running(self) -> list[BatchRecord]:
+        return [batch for batch in self.batches if batch.state is BatchState.RUNNING]
+
+    @property
+    def waiting(self) -> list[TrialShard]:
+        return [record.shard for record in self.shards if record.state is ShardState.WAITING]
+
+    @property
+    def inferred(self) -> list[ShardRecord]:
+        return [record for record in self.shards if record.state is ShardState.INFERRED]
+
+    def inferred_of(self, trial: TrialKey) -> list[ShardRecord]:
+        return [record for record in self.inferred if record.shard.trial == trial]
+
+    def open_shards(self, batch: BatchRecord) -> list[ShardRecord]:
+        """List the shards that the batch has not ended yet, in their order."""
+        open_records = (record for record in self.shards if record.state is ShardState.RUNNING)
+        return [record for record in open_records if record.batch == batch.id]
+
+    def trial(self, key: TrialKey) -> TrialRecord:
+        return next(trial for trial in self.trials if trial.key == key)
+
+    def is_whole(self, trial: TrialKey) -> bool:
+        """Tell whether all samples of the trial are stored."""
+        stored = sum(record.shard.samples for record in self.inferred_of(trial))
+        return stored == self.run.suite.task(trial[1]).samples
 
 
 class TrialLedger(Protocol):

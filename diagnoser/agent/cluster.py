@@ -30,7 +30,9 @@ class Command:
 
     @property
     def line(self) -> str:
-        details = self.note or (orjson.dumps(self.body).decode() if self.body else "")
+        details = self.note
+        if self.body and not details:
+            details = orjson.dumps(self.body).decode()
         return f"{shlex.join(self.words)} {details}".rstrip()
 
 
@@ -47,9 +49,13 @@ class CommandAttempt:
     passing: bool = False
 
     @property
-    def settled(self) -> bool:
+    def is_final(self) -> bool:
         """Whether another try would end the same way."""
         return self.code is not None and not self.passing
+
+    @property
+    def is_refused(self) -> bool:
+        return self.is_final and self.code != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +99,24 @@ class Attempts(tuple[CommandAttempt, ...]):
     """What was run for a plan, oldest first."""
 
     def succeeded(self, command: Command) -> bool:
-        return any(attempt.command == command and attempt.code == 0 for attempt in self)
+        return 0 in self.codes(command)
+
+    def codes(self, command: Command) -> list[int | None]:
+        """Answers to the command; none where it was not tried."""
+        return [attempt.code for attempt in self if attempt.command == command]
 
     def refusal(self, command: Command) -> CommandAttempt | None:
-        """The answer that refused the command for good."""
-        same = (attempt for attempt in self if attempt.command.words == command.words and attempt.settled)
-        return next((attempt for attempt in same if attempt.code != 0), None)
+        """Find the answer that refused the command for good."""
+        for attempt in self:
+            if attempt.command.words == command.words and attempt.is_refused:
+                return attempt
+        return None
 
     def unless_refused(self, command: Command, fault: str) -> Run | Done:
         refused = self.refusal(command)
-        return Done(False, f"{fault}: {refused.output}") if refused else Run(command)
+        if refused:
+            return Done(False, f"{fault}: {refused.output}")
+        return Run(command)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,11 @@ def query_requests(table: NodeQueryTable, failure_type: str, nodes: Iterable[str
 def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:
     """From when on a line of a node's own log may have to do with the failure of the attempt, in seconds since the
     epoch; 0.0 where the attempt is not known. By the service's clock: times in shipped lines may be of any zone."""
-    attempts = job.get("attempts", ()) if job else ()
-    opened = next((known["opened"] for known in attempts if known["number"] == attempt), None)
-    return datetime.fromisoformat(opened).timestamp() - LOOKBACK_SECONDS if opened else 0.0
+    known = job or {}
+    for launch in known.get("attempts", ()):
+        if launch["number"] == attempt and launch["opened"]:
+            return datetime.fromisoformat(launch["opened"]).timestamp() - LOOKBACK_SECONDS
+    return 0.0
 
 
 def judge(
@@ -86,9 +88,10 @@ def _why_unanswered(results: Sequence[QueryResult]) -> str:
     """Why a node neither confirms nor denies the fault."""
     if not results:
         return "no query was run"
-    unanswered = (result for result in results if result.state is QueryState.NOT_AVAILABLE)
-    first = next(unanswered, None)
-    return f"{first.query}: {first.text[:200]}" if first else "its own log could not be read"
+    for result in results:
+        if result.state is QueryState.NOT_AVAILABLE:
+            return f"{result.query}: {result.text[:200]}"
+    return "its own log could not be read"
 
 
 def _result(

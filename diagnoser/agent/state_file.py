@@ -54,6 +54,11 @@ class JobCheckpoint:
     earlier_nodes: tuple[str, ...] = ()
 
     @property
+    def is_open(self) -> bool:
+        """Whether the launch has begun, and its end was not reported."""
+        return self.started and not self.ended
+
+    @property
     def all_nodes(self) -> tuple[str, ...]:
         """Of all launches that were seen, this one's last; the oldest are forgotten first."""
         return tuple(dict.fromkeys((*self.earlier_nodes, *self.nodes)))[-NODES_KEPT:]

@@ -66,7 +66,9 @@ def reflectors(api: Kube, cache: InformerCache, namespaces: Sequence[str]) -> li
 
     lists = [Reflector(api, "/api/v1/nodes", cache.put_node, cache.drop_node)]
     for namespace in namespaces or ("",):
-        where = f"/api/v1/namespaces/{namespace}" if namespace else "/api/v1"
+        where = "/api/v1"
+        if namespace:
+            where += f"/namespaces/{namespace}"
         lists.append(Reflector(api, f"{where}/pods", cache.put_pod, cache.drop_pod))
         lists.append(Reflector(api, f"{where}/events", cache.put_event, keep))
         for kind in KINDS.values():

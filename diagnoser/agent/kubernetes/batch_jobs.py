@@ -6,13 +6,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from diagnoser.agent.kubernetes import names, parsing
+from diagnoser.agent.kubernetes import fields, names, parsing
 from diagnoser.agent.kubernetes.check import SHARED_MEMORY, bound_to
 from diagnoser.agent.kubernetes.kinds import JOB, Object
 from diagnoser.evaluations.batch_folder import SchedulerJob
 from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model import yaml_loader
-from diagnoser.model.errors import RuleFaults
 from diagnoser.model.evaluations import BatchKind
 from diagnoser.ports import Order, OrderState
 
@@ -21,6 +20,7 @@ BATCH = names.DOMAIN + "trial-batch"
 PREFIX = "diagnoser-trial-"
 KEEP_SECONDS = 600
 """How long a Job that has ended stays, for people to look at."""
+MOST_GPUS = 1_000_000
 _SCRIPT = 'exec "$@" >>"$0" 2>&1'
 _REPELS = ("NoSchedule", "NoExecute")
 
@@ -72,7 +72,7 @@ class JobSettings:
 
     @property
     def tolerations(self) -> Sequence[Mapping[str, Any]]:
-        return (self.template.get("spec") or {}).get("tolerations") or ()
+        return fields.entries(self.template, "spec", "tolerations")
 
 
 def job_name(batch: str) -> str:
@@ -83,17 +83,16 @@ def job_name(batch: str) -> str:
 def batch_job(order: Order, folder: str, settings: JobSettings, copies: CopyLimits) -> Object:
     """One pod, never a second one: a batch that is lost is cut anew, for the nodes that are left. Its output goes to
     the batch's folder, so that nobody needs the right to read logs."""
-    name, infers = job_name(order.batch), order.kind is BatchKind.INFER
+    name, labels = job_name(order.batch), {**names.MANAGED, BATCH: order.batch}
     runner = ("python3", "-P", "-m", "diagnoser.evaluations.runner", folder, "--owner", name)
-    asked: Object = {"requests": {"cpu": settings.cpu, "memory": settings.memory}}
-    if infers:
-        asked = {"limits": {settings.gpu: str(order.gpus)}} if settings.gpu else {}
-    container: Object = {"command": ["/bin/sh", "-c", _SCRIPT, f"{folder}/runner.log", *runner], "resources": asked}
-    if not infers:  # images of CUDA see all GPUs of the node otherwise
-        container["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-    labels = {**names.MANAGED, BATCH: order.batch}
-    pod = _pod(container, settings, copies if infers else CopyLimits())
-    return _job({"name": name}, labels, order.node if infers else "", pod, settings)
+    container: Object = {"command": ["/bin/sh", "-c", _SCRIPT, f"{folder}/runner.log", *runner], "resources": {}}
+    if order.kind is BatchKind.INFER:
+        if settings.gpu:
+            container["resources"] = {"limits": {settings.gpu: str(order.gpus)}}
+        return _job({"name": name}, labels, order.node, _pod(container, settings, copies), settings)
+    container["resources"] = {"requests": {"cpu": settings.cpu, "memory": settings.memory}}
+    container["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]  # images of CUDA see all GPUs otherwise
+    return _job({"name": name}, labels, "", _pod(container, settings, CopyLimits()), settings)
 
 
 def clean_job(node: str, checkpoints: Sequence[str], settings: JobSettings, copies: CopyLimits) -> Object:
@@ -105,47 +104,42 @@ def clean_job(node: str, checkpoints: Sequence[str], settings: JobSettings, copi
 
 def seen(job: Mapping[str, Any]) -> SchedulerJob:
     """What its status says. RUNNING once its pod is ready, which servers before 1.24 do not say."""
-    status = job.get("status") or {}
-    holding = [one for one in status.get("conditions") or () if one.get("status") == "True"]
-    conditions = {str(condition.get("type")): condition for condition in holding}
+    status = fields.section(job, "status")
+    conditions = fields.conditions(status)
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
     if failed:
         why = ": ".join(str(failed[part]) for part in ("reason", "message") if failed.get(part))
         return SchedulerJob(OrderState.LOST, detail=f"its Job failed: {why[: parsing.TEXT_LENGTH]}")
     if "Complete" in conditions:
         return SchedulerJob(OrderState.ENDED, parsing.seconds(status.get("completionTime")), "its Job ended")
-    return SchedulerJob(OrderState.RUNNING if status.get("ready") else OrderState.QUEUED)
+    if status.get("ready"):
+        return SchedulerJob(OrderState.RUNNING)
+    return SchedulerJob(OrderState.QUEUED)
 
 
 def is_suspended(job: Mapping[str, Any]) -> bool:
     """By Kueue, until it is admitted or after it was preempted."""
-    return bool((job.get("spec") or {}).get("suspend"))
+    return bool(fields.section(job, "spec").get("suspend"))
 
 
 def usable_gpus(node: Mapping[str, Any], settings: JobSettings) -> int | None:
     """That pods of the run may ask for: 0 where the node takes none of them. None where GPUs are no resource."""
-    record = parsing.node(node)
-    if not record.up or record.cordoned or _repels(node, settings):
+    if not parsing.node(node).takes_jobs or _repels(node, settings):
         return 0
     if not settings.gpu:
         return None
-    status = node.get("status") or {}
-    count = str((status.get("allocatable") or {}).get(settings.gpu) or "0")
-    return int(count) if count.isdecimal() else 0
+    return fields.count(fields.section(node, "status", "allocatable").get(settings.gpu), MOST_GPUS)
 
 
 def _repels(node: Mapping[str, Any], settings: JobSettings) -> bool:
     """Whether the node has a taint that pods of the run do not tolerate."""
-    taints = (node.get("spec") or {}).get("taints") or ()
-    return any(taint.get("effect") in _REPELS and not _is_tolerated(taint, settings) for taint in taints)
+    taints = [taint for taint in fields.entries(node, "spec", "taints") if taint.get("effect") in _REPELS]
+    return not all(_is_tolerated(taint, settings) for taint in taints)
 
 
 def read_template(path: str, text: str) -> Object:
     """A PodTemplateSpec in YAML. path: for faults. Raises RuleFaults, with all of them."""
-    found, faults = yaml_loader.read(path, text, _Template)
-    if found is None:
-        raise RuleFaults(faults)
-    return found.model_dump(exclude_unset=True)
+    return yaml_loader.load(path, text, _Template).model_dump(exclude_unset=True)
 
 
 def _pod(container: Object, settings: JobSettings, copies: CopyLimits) -> Object:
@@ -156,11 +150,15 @@ def _pod(container: Object, settings: JobSettings, copies: CopyLimits) -> Object
     ]
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": SHARED_MEMORY}]  # noqa: S108 - of the pod
     for place, (path, claim) in enumerate(settings.volumes.items()):
-        source = {"persistentVolumeClaim": {"claimName": claim}} if claim else _of_host(path)
+        source: Object = _of_host(path)
+        if claim:
+            source = {"persistentVolumeClaim": {"claimName": claim}}
         volumes.append({"name": f"shared-{place}", **source})
         mounts.append({"name": f"shared-{place}", "mountPath": path})
     if copies.folder:
-        memory = _of_host(settings.memory_folder) if settings.memory_folder else {"emptyDir": {"medium": "Memory"}}
+        memory: Object = {"emptyDir": {"medium": "Memory"}}
+        if settings.memory_folder:
+            memory = _of_host(settings.memory_folder)
         volumes.append({"name": "weights", **memory})
         mounts.append({"name": "weights", "mountPath": copies.folder.rpartition("/")[0]})
     return {
@@ -194,16 +192,16 @@ def _pod(container: Object, settings: JobSettings, copies: CopyLimits) -> Object
 
 def _job(meta: Object, labels: Mapping[str, str], node: str, pod: Object, settings: JobSettings) -> Object:
     """Not looked after by the agent: what fails is tried again by the run."""
-    ours = {"metadata": {"labels": dict(labels)}, "spec": bound_to(node, pod) if node else pod}
-    template = _merged(settings.template, ours)
+    if node:
+        pod = bound_to(node, pod)
+    template = _merged(settings.template, {"metadata": {"labels": dict(labels)}, "spec": pod})
     if not node:
         [container] = template["spec"]["containers"]
-        container["resources"] = {
-            part: {name: amount for name, amount in amounts.items() if name != settings.gpu}
-            for part, amounts in container["resources"].items()
-        }
-    queue = {parsing.QUEUE: settings.queue} if settings.queue else {}
-    meta = {**meta, "labels": {**labels, **queue, names.WATCH: "false"}}
+        for amounts in container["resources"].values():
+            amounts.pop(settings.gpu, None)
+    meta = {**meta, "labels": {**labels, names.WATCH: "false"}}
+    if settings.queue:
+        meta["labels"][parsing.QUEUE] = settings.queue
     spec = {"suspend": False, "backoffLimit": 0, "ttlSecondsAfterFinished": KEEP_SECONDS, "template": template}
     return {"apiVersion": JOB.group, "kind": JOB.name, "metadata": meta, "spec": spec}
 
@@ -214,33 +212,46 @@ def _of_host(path: str) -> Object:
 
 def _merged(under: Any, ours: Any) -> Any:
     """Ours wins. Lists whose items have names are merged by these; of others ours takes the place."""
-    if isinstance(under, Mapping) and isinstance(ours, Mapping):
-        return {**under, **{name: _merged(under.get(name), value) for name, value in ours.items()}}
-    if isinstance(under, list) and isinstance(ours, list) and all(map(_identity, ours)):
-        return _merged_items(under, ours)
+    match under, ours:
+        case dict(), dict():
+            return {**under, **{name: _merged(under.get(name), value) for name, value in ours.items()}}
+        case list(), list() if all(map(_identity, ours)):
+            return _merged_items(under, ours)
     return ours
 
 
 def _merged_items(under: list[Any], ours: list[Any]) -> list[Any]:
-    known = {_identity(item): item for item in under}
-    mine = {_identity(item) for item in ours}
-    kept = [item for item in under if _identity(item) not in mine]
-    return [*kept, *(_merged(known.get(_identity(item)), item) for item in ours)]
+    theirs: list[Any] = []
+    known: dict[str, Any] = {}
+    for item in under:
+        known[_identity(item)] = item
+    merged = {}
+    for item in ours:
+        merged[_identity(item)] = _merged(known.get(_identity(item)), item)
+    for item in under:
+        if _identity(item) not in merged:
+            theirs.append(item)
+    return [*theirs, *merged.values()]
 
 
 def _identity(item: Any) -> str:
-    return str(item.get("mountPath") or item.get("name") or "") if isinstance(item, Mapping) else ""
+    if not isinstance(item, Mapping):
+        return ""
+    return fields.text(item, "mountPath") or fields.text(item, "name")
 
 
 def _is_tolerated(taint: Mapping[str, Any], settings: JobSettings) -> bool:
     """By the template. Admission adds what tolerates a taint of the resource's name to pods that ask for it."""
-    return taint.get("key") == settings.gpu or any(_tolerates(one, taint) for one in settings.tolerations)
+    if taint.get("key") == settings.gpu:
+        return True
+    return any(_tolerates(toleration, taint) for toleration in settings.tolerations)
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False
-    if not toleration.get("key"):
-        return toleration.get("operator") == "Exists"
-    same = toleration["key"] == taint.get("key")
-    return same and (toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", ""))
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")

@@ -12,11 +12,12 @@ from typing import Any
 
 import structlog
 
-from diagnoser.agent.kubernetes import batch_jobs, names
+from diagnoser.agent.kubernetes import batch_jobs, fields, names
 from diagnoser.agent.kubernetes.batch_jobs import JobSettings
 from diagnoser.agent.kubernetes.cluster import KubernetesNodes
 from diagnoser.agent.kubernetes.kinds import JOB, Object
 from diagnoser.agent.kubernetes.kube import ApiResponse, Kube
+from diagnoser.agent.nodes import is_down
 from diagnoser.evaluations import batch_folder
 from diagnoser.evaluations.batch_folder import CANCELLED, STARTED, SUBMITTED, SchedulerJob
 from diagnoser.evaluations.weights import CopyLimits
@@ -108,8 +109,9 @@ class KubernetesBatches:
         if job is None or job["metadata"].get("deletionTimestamp"):
             return None
         found = batch_jobs.seen(job)
-        has_started = batch_folder.is_marked(Path(order.folder), STARTED)
-        if found.state is not OrderState.QUEUED or not has_started or batch_jobs.is_suspended(job):
+        if found.state is not OrderState.QUEUED or batch_jobs.is_suspended(job):
+            return found
+        if not batch_folder.is_marked(Path(order.folder), STARTED):
             return found
         if order.node and not await self._is_up(order.node):
             await self._delete(order)
@@ -117,28 +119,34 @@ class KubernetesBatches:
         return replace(found, state=OrderState.RUNNING)
 
     async def _is_up(self, node: str) -> bool:
-        known = await KubernetesNodes(self.kube, "").nodes([node])
-        return node in known and known[node].up
+        return not is_down(node, await KubernetesNodes(self.kube, "").nodes([node]))
 
     async def _list(self, path: str, selector: str) -> list[Object]:
-        pages = self.kube.pages(path, {"labelSelector": selector} if selector else {})
-        return [item async for page in pages for item in page.get("items") or ()]
+        query, items = dict[str, str](), list[Object]()
+        if selector:
+            query["labelSelector"] = selector
+        async for page in self.kube.pages(path, query):
+            items += fields.entries(page, "items")
+        return items
 
     async def _create(self, job: Object, query: Mapping[str, str] | None = None) -> None:
         """What is there already has been started. Raises BadInput for what Kubernetes refuses, Unavailable for what it
         may take later, such as above a quota."""
         answer = await self.kube.ask("POST", JOB.path(self.namespace), job, query)
-        if answer.ok or (answer.code == 409 and answer.body.get("reason") == "AlreadyExists"):
-            return
-        message = f"the Job is refused: {answer.message}"
-        raise (Unavailable if _passes(answer) else BadInput)(message)
+        if (answer.code, answer.body.get("reason")) != (409, "AlreadyExists"):
+            _require(answer, "the Job is refused")
 
     async def _delete(self, order: Order) -> None:
         path = JOB.path(self.namespace, batch_jobs.job_name(order.batch))
         answer = await self.kube.ask("DELETE", path, {"propagationPolicy": "Background"})
-        if not answer.ok and answer.code != 404:
-            raise (Unavailable if _passes(answer) else BadInput)(f"the Job cannot be deleted: {answer.message}")
+        if answer.code != 404:
+            _require(answer, "the Job cannot be deleted")
 
 
-def _passes(answer: ApiResponse) -> bool:
-    return answer.code in (409, 429) or "exceeded quota" in answer.message
+def _require(answer: ApiResponse, fault: str) -> None:
+    """Raises Unavailable for what may be taken later, BadInput for any other refusal."""
+    if answer.ok:
+        return
+    if answer.code in (409, 429) or "exceeded quota" in answer.message:
+        raise Unavailable(f"{fault}: {answer.message}")
+    raise BadInput(f"{fault}: {answer.message}")

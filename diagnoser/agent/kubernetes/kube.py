@@ -14,6 +14,7 @@ import kr8s.asyncio
 import orjson
 import structlog
 
+from diagnoser.agent.kubernetes import fields
 from diagnoser.model.errors import BadInput, Denied, OutOfScope, Unavailable
 
 REQUEST_SECONDS = 30.0
@@ -42,8 +43,17 @@ class ApiResponse:
     @property
     def message(self) -> str:
         """What a person reads."""
-        detail = str(self.body.get("message") or "") if not self.ok else ""
-        return f"HTTP {self.code}" + (f": {detail[:1000]}" if detail else "")
+        detail = fields.text(self.body, "message")
+        if self.ok or not detail:
+            return f"HTTP {self.code}"
+        return f"HTTP {self.code}: {detail[:1000]}"
+
+    @property
+    def exit_code(self) -> int:
+        """As of a command: 0 where it was done."""
+        if self.ok:
+            return 0
+        return self.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +83,14 @@ class Kube:
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any] | None:
         """None when it is not there. Raises OutOfScope when we may not read it."""
         answer = await self.ask("GET", path, query=query)
-        return None if answer.code == 404 else _body(path, answer)
+        if answer.code == 404:
+            return None
+        return _body(path, answer)
 
     async def pages(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[dict[str, Any]]:
         """A list in pieces, so that a large one never lies in memory at once. Raises Gone when it must begin anew."""
-        after = ""
+        page_query = {**(query or {}), "limit": str(PAGE)}
         while True:
-            page_query = {**(query or {}), "limit": str(PAGE), **({"continue": after} if after else {})}
             answer = await self.ask("GET", path, query=page_query)
             if answer.code == 410:
                 raise Gone(answer.message)
@@ -87,8 +98,8 @@ class Kube:
                 raise OutOfScope("the cluster does not serve it")
             page = _body(path, answer)
             yield page
-            after = str((page.get("metadata") or {}).get("continue") or "")
-            if not after:
+            page_query["continue"] = fields.text(fields.section(page, "metadata"), "continue")
+            if not page_query["continue"]:
                 return
 
     @asynccontextmanager
@@ -137,7 +148,9 @@ class Kube:
         self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str] | None
     ) -> ApiResponse:
         root, _, rest = path[1:].partition("/")
-        headers = {**self._headers(), **({"content-type": MERGE} if method == "PATCH" else {})}
+        headers = self._headers()
+        if method == "PATCH":
+            headers["content-type"] = MERGE
         request: dict[str, Any] = {"params": query or {}, "headers": headers, "timeout": REQUEST_SECONDS}
         if body is not None:
             request["content"] = orjson.dumps(body)
@@ -157,7 +170,9 @@ class Kube:
 
     def _headers(self) -> dict[str, str]:
         token = self.api.auth.token
-        return {"authorization": f"Bearer {token.strip()}"} if token else {}
+        if not token:
+            return {}
+        return {"authorization": f"Bearer {token.strip()}"}
 
 
 class Gone(Unavailable):
@@ -200,8 +215,10 @@ async def _message(socket: httpx_ws.AsyncWebSocketSession) -> bytes:
 def _body(path: str, answer: ApiResponse) -> dict[str, Any]:
     if answer.code == 429:
         raise Unavailable(f"the API server is busy: {answer.message}")
+    if answer.code == 403:
+        raise OutOfScope(f"GET {path}: {answer.message}")
     if not answer.ok:
-        raise (OutOfScope if answer.code == 403 else BadInput)(f"GET {path}: {answer.message}")
+        raise BadInput(f"GET {path}: {answer.message}")
     return dict(answer.body)
 
 
@@ -210,4 +227,6 @@ def _json(content: bytes) -> Mapping[str, Any]:
         body = orjson.loads(content)
     except orjson.JSONDecodeError:
         return {"message": content[:500].decode("utf-8", "replace")}
-    return body if isinstance(body, dict) else {"message": str(body)[:500]}
+    if not isinstance(body, dict):
+        return {"message": str(body)[:500]}
+    return body

@@ -20,6 +20,7 @@ from diagnoser.model.evaluations import BatchKind, Node
 from diagnoser.ports import Clock, Order, OrderState, OrderStatus
 
 PREFIX = "diagnoser-trial-"
+_STATES = {"PENDING": OrderState.QUEUED, "COMPLETED": OrderState.ENDED}
 _TRY_AGAIN = ("timed out", "Unable to contact", "temporarily", "Connection", "connect to", "Socket", "Zero Bytes")
 
 
@@ -41,20 +42,26 @@ class SlurmBatches:
     runner: Runner = field(default=run)
 
     async def nodes(self) -> list[Node]:
-        known = await Slurm(self.runner).nodes()
-        absent = [node.name for node in self.nodes_given if node.name not in known]
-        if absent:
-            raise BadInput(f"Slurm knows no node {absent[0]}")
-        return [node for node in self.nodes_given if known[node.name].up and not known[node.name].cordoned]
+        known, usable = await Slurm(self.runner).nodes(), []
+        for node in self.nodes_given:
+            if node.name not in known:
+                raise BadInput(f"Slurm knows no node {node.name}")
+            if known[node.name].takes_jobs:
+                usable.append(node)
+        return usable
 
     async def start(self, order: Order) -> None:
-        if batch_folder.is_marked(Path(order.folder), CANCELLED) or (await self._jobs([order])).get(_name(order)):
+        if batch_folder.is_marked(Path(order.folder), CANCELLED):
+            return
+        if _name(order) in await self._jobs([order]):
             return
         folder = batch_folder.write_order(order, self.copies, {})
         words = self._sbatch(_name(order), folder / "runner.log", order.directory)
         if order.kind is BatchKind.INFER:
-            gpus = (f"--gres={self.gres}:{order.gpus}",) if self.gres else ()
-            words += (f"--nodelist={order.node}", *gpus, *self.infer)
+            words += (f"--nodelist={order.node}",)
+            if self.gres:
+                words += (f"--gres={self.gres}:{order.gpus}",)
+            words += tuple(self.infer)
         else:
             words += tuple(self.score)
         runs = shlex.join((self.python, "-P", "-m", "diagnoser.evaluations.runner", str(folder)))
@@ -97,17 +104,20 @@ class SlurmBatches:
         result = await self.runner(words, COMMAND_SECONDS)
         if result.code == 0:
             return result.output
-        refused = result.code is not None and not any(word in result.message for word in _TRY_AGAIN)
-        message = f"{words[0]}: {result.message or f'exit code {result.code}'}"
-        raise BadInput(message) if refused and words[0] == "sbatch" else Unavailable(message)
+        message = f"{words[0]}: {result.fault}"
+        if result.code is None or words[0] != "sbatch":
+            raise Unavailable(message)
+        if any(word in result.message for word in _TRY_AGAIN):
+            raise Unavailable(message)
+        raise BadInput(message)
 
 
 def _seen(job: JobRecord | None) -> SchedulerJob | None:
     if job is None:
         return None
     if not job.finished:
-        return SchedulerJob(OrderState.QUEUED if job.state == "PENDING" else OrderState.RUNNING)
-    state = OrderState.ENDED if job.state == "COMPLETED" else OrderState.LOST
+        return SchedulerJob(_STATES.get(job.state, OrderState.RUNNING))
+    state = _STATES.get(job.state, OrderState.LOST)
     return SchedulerJob(state, job.ended, f"Slurm's job {job.number} ended as {job.state}")
 
 

@@ -48,7 +48,7 @@ class SlurmSource:
         by_key = {str(number): job for number, job in listed.items()}
         jobs = {key: job for key, job in by_key.items() if changes.concerns(job, key in state.jobs, state.time)}
         for key, checkpoint in state.jobs.items():
-            if key not in by_key and checkpoint.started and not checkpoint.ended:
+            if key not in by_key and checkpoint.is_open:
                 jobs[key] = changes.forgotten(checkpoint, await self.slurm.ended(int(key)))
         state.logs = {key: offset for key, offset in state.logs.items() if key in jobs}
         return ClusterSnapshot(jobs, nodes, now)
@@ -70,7 +70,9 @@ class SlurmSource:
         return changes.diff(job, nodes, before, self.cluster)
 
     async def ship(self, job: JobRecord, checkpoint: JobCheckpoint, *, rest: bool) -> None:
-        if not self.logs or not job.output or not checkpoint.started:
+        if not self.logs or not job.output:
+            return
+        if not checkpoint.started:
             return
         key, count = str(job.number), 0
         offset = self.state.logs.get(key, LogOffset())

@@ -114,9 +114,7 @@ class Attempts(tuple[CommandAttempt, ...]):
 
     def unless_refused(self, command: Command, fault: str) -> Run | Done:
         refused = self.refusal(command)
-        if refused:
-            return Done(False, f"{fault}: {refused.output}")
-        return Run(command)
+        return Done(False, f"{fault}: {refused.output}") if refused else Run(command)
 
 
 @dataclass(frozen=True, slots=True)

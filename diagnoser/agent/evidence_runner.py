@@ -116,7 +116,9 @@ def read_file(
         return DumpFile(path, why=error.strerror or str(error))
     with closing_handle(opened):
         status = os.fstat(opened)
-        if not since <= status.st_mtime < until or not status.st_size:
+        if not since <= status.st_mtime < until:
+            return None
+        if not status.st_size:
             return None
         why = refusal(status, uid, bounds)
         if why:
@@ -185,7 +187,9 @@ def job_processes(job: str) -> "list[Process]":
             pairs = (pair.decode("utf-8", "replace").partition("=") for pair in raw.split(b"\0"))
             variables = {name: value for name, _, value in pairs}
             of_job = variables.get("SLURM_JOB_ID") == job and variables.get("SLURMD_NODENAME", node) == node
-            if not (of_job if job else sandbox(str(pid)) == own) or not runs_python(pid):
+            if not (of_job if job else sandbox(str(pid)) == own):
+                continue
+            if not runs_python(pid):
                 continue
             with open("/proc/%d/stat" % pid, "rb") as file:
                 parent = int(file.read().rpartition(b")")[2].split()[1])

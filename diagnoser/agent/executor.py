@@ -208,9 +208,7 @@ class Executor(Generic[S]):
         limit = PATIENCE_SECONDS
         while True:
             nodes, state = await self._observe(execution.spec, progress + limit)
-            limit = PATIENCE_SECONDS
-            if state.held:
-                limit = HELD_PATIENCE_SECONDS
+            limit = HELD_PATIENCE_SECONDS if state.held else PATIENCE_SECONDS
             execution.drained = _drained(execution.spec, nodes)
             execution.ran_on |= frozenset(state.nodes) | self._seen(execution.spec.job)
             step = decide(execution, nodes, state)
@@ -250,7 +248,9 @@ class Executor(Generic[S]):
     def _still_runs(self, execution: PlanExecution, state: S) -> bool:
         """Tell whether the job runs although it does not hang, and this agent did not see its launch end. What is under
         way is finished."""
-        if execution.started or execution.hangs:
+        if execution.started:
+            return False
+        if execution.hangs:
             return False
         if not self.cluster.running(execution.spec, state):
             return False
@@ -267,7 +267,9 @@ class Executor(Generic[S]):
         """The refusal to take out a node whose own log does not confirm what was shipped of it. Asked once for a plan:
         nodes of a check have been asked already."""
         spec, table = execution.spec, self.queries
-        if execution.confirmation is not None or spec.action is Action.CHECK_AND_RESUBMIT:
+        if execution.confirmation is not None:
+            return None
+        if spec.action is Action.CHECK_AND_RESUBMIT:
             return None
         nodes = confirmation.unconfirmed_nodes(execution.claimed.plan, spec.nodes)
         if not nodes:

@@ -112,7 +112,9 @@ def _parse(node: str, output: str) -> Iterator[dict[str, Any]]:
 
 
 def _exit_code(code: object) -> int | None:
-    if type(code) is not int or not -256 < code < 256:
+    if type(code) is not int:
+        return None
+    if not -256 < code < 256:
         return None
     return code
 

@@ -66,9 +66,7 @@ def status(folder: Path, job: SchedulerJob | None, now: float) -> OrderStatus:
     if is_marked(folder, ENDED):
         return OrderStatus(OrderState.ENDED, results(folder))
     if job is None:
-        state = OrderState.UNKNOWN
-        if is_marked(folder, SUBMITTED, STARTED):
-            state = OrderState.LOST
+        state = OrderState.LOST if is_marked(folder, SUBMITTED, STARTED) else OrderState.UNKNOWN
         return OrderStatus(state, found, "its job is not known any more")
     if job.state is OrderState.ENDED and now - job.ended < UNSEEN_SECONDS:
         return OrderStatus(OrderState.RUNNING, found)

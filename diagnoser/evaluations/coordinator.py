@@ -270,19 +270,17 @@ class Coordinator:
         self, progress: RunProgress, of: TrialShard | TrialRecord, failed_log: Path, result: CommandResult | None
     ) -> None:
         """Report a failed trial. Only the coordinator that recorded it does, so that a trial is not reported twice."""
-        if self._reporter is None or not failed_log.exists():
+        if self._reporter is None:
+            return
+        if not failed_log.exists():
             return
         job, name = job_of(progress.run, of.checkpoint, of.task), f"{progress.run.suite.name} {of.task}"
-        code = None
-        if result:
-            code = result.code
+        code = result.code if result else None
         self._reporter.report(FailedTrial(job, name, failed_log, code))
 
     def _failed(self, record: ShardRecord, why: str) -> ShardRecord:
         failures = record.failures + 1
-        state = ShardState.WAITING
-        if failures >= self._settings.failures_max:
-            state = ShardState.FAILED
+        state = ShardState.FAILED if failures >= self._settings.failures_max else ShardState.WAITING
         shard = record.shard
         log.warning("trial_piece_failed", task=shard.task, first=shard.first, failures=failures, why=why[:200])
         return replace(record, state=state, failures=failures, error=why)
@@ -317,9 +315,7 @@ class Coordinator:
     def _not_scored(self, trial: TrialRecord, why: str) -> TrialRecord:
         """Count a try to score the trial that failed: it is tried again, as often as shards are."""
         failures = trial.failures + 1
-        state = TrialState.SCORING
-        if failures >= self._settings.failures_max:
-            state = TrialState.FAILED
+        state = TrialState.FAILED if failures >= self._settings.failures_max else TrialState.SCORING
         return replace(trial, state=state, failures=failures, error=f"scoring: {why}")
 
     # --- scoring ---
@@ -360,7 +356,9 @@ class Coordinator:
     async def _infer(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
         """Start batches on free slots. Returns what the ledger knows afterwards."""
         free = _free_slots(progress, nodes)
-        if not free or not _is_unplanned(progress, []):
+        if not free:
+            return progress
+        if not _is_unplanned(progress, []):
             return progress
         planned_for = tuple(nodes), frozenset(batch.id for batch in progress.running)
         if self._needs_plan(progress, planned_for, free):
@@ -379,7 +377,9 @@ class Coordinator:
         """planned_for: nodes and running batches as they are now."""
         nodes, running = planned_for
         nodes_before, running_before = self._planned_for
-        if nodes != nodes_before or _is_unplanned(progress, _shards(self._plan)):
+        if nodes != nodes_before:
+            return True
+        if _is_unplanned(progress, _shards(self._plan)):
             return True
         if running == running_before:
             return False

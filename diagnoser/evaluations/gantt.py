@@ -139,9 +139,7 @@ def _batch_bars(placement: Placement, estimates: RuntimeEstimates, several: bool
 
 
 def trial_label(checkpoint: str, task: str, several: bool) -> str:
-    if not several:
-        return task
-    return f"{checkpoint.rstrip('/').rpartition('/')[2]} {task}"
+    return f"{checkpoint.rstrip('/').rpartition('/')[2]} {task}" if several else task
 
 
 def natural_order(name: str) -> tuple[tuple[int, str], ...]:

@@ -62,7 +62,9 @@ class LocalExecutor:
     def _start(self, order: Order) -> None:
         Path(order.folder).mkdir(parents=True, exist_ok=True)
         with _locked(Path(order.folder)) as lock:
-            if lock is None or _is_begun(Path(order.folder)):
+            if lock is None:
+                return
+            if _is_begun(Path(order.folder)):
                 return
             folder = batch_folder.write_order(order, self._copies, _gpus(order))
             environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
@@ -121,9 +123,7 @@ def _status(folder: Path) -> OrderStatus:
         return OrderStatus(OrderState.RUNNING, batch_folder.results(folder))
     if not batch_folder.is_marked(folder, STARTED):
         return OrderStatus(OrderState.UNKNOWN)
-    state = OrderState.LOST
-    if batch_folder.is_marked(folder, ENDED):
-        state = OrderState.ENDED
+    state = OrderState.ENDED if batch_folder.is_marked(folder, ENDED) else OrderState.LOST
     return OrderStatus(state, batch_folder.results(folder), batch_folder.fault(folder))
 
 

@@ -142,9 +142,7 @@ class _Batch:
 
 
 def _is_written(draft: Path) -> bool:
-    if draft.is_dir():
-        return any(draft.iterdir())
-    return draft.is_file()
+    return any(draft.iterdir()) if draft.is_dir() else draft.is_file()
 
 
 def _publish(draft: Path, output: Path) -> None:

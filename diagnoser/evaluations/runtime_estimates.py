@@ -65,9 +65,7 @@ def _sample_seconds(suite: Suite, task: Task, here: Sequence[Runtime]) -> float:
     if same:
         return median(same)
     others = [_rate(runtime) / size for runtime in here if (size := billions(runtime.size))]
-    if not others:
-        return _SAMPLE_SECONDS * _billions(suite)
-    return median(others) * _billions(suite)
+    return median(others) * _billions(suite) if others else _SAMPLE_SECONDS * _billions(suite)
 
 
 def _rate(runtime: Runtime) -> float:
@@ -80,9 +78,7 @@ def _score_seconds(task: Task, known: Sequence[Runtime]) -> float:
         return task.score_seconds
     of_task = (runtime.score for runtime in known if runtime.task == task.name)
     scores = [score for score in of_task if score is not None]
-    if not scores:
-        return task.samples * _SCORE_SECONDS
-    return median(scores)
+    return median(scores) if scores else task.samples * _SCORE_SECONDS
 
 
 def _loads(suite: Suite, here: Sequence[Runtime]) -> tuple[float, float]:

@@ -203,9 +203,7 @@ def _bounds(
     for trial in sorted(trials, key=lambda trial: -trial.score):
         inferred = trial.ready
         if trial.waiting:
-            share = trial.samples
-            if trial.task.splits:
-                share = math.ceil(trial.samples / len(slots))
+            share = math.ceil(trial.samples / len(slots)) if trial.task.splits else trial.samples
             lead = min(_leads(slots, {trial.checkpoint}, estimates))
             inferred = max(inferred, lead + share * trial.seconds)
             work += trial.work
@@ -319,9 +317,7 @@ def _plan(
 
     def urgency(number: int) -> tuple[str, float, str, float]:
         trial = trials[number]
-        first = ""
-        if together:
-            first = trial.checkpoint
+        first = trial.checkpoint if together else ""
         return first, deadlines[number], trial.checkpoint, -trial.work
 
     order = sorted((number for number, trial in enumerate(trials) if trial.waiting), key=urgency)

@@ -52,9 +52,7 @@ class ScoreSeries:
 def step_of(checkpoint: str) -> int | None:
     """The last number in the name of its file or folder: 2000 of ``/ckpt/step-2000``."""
     numbers = re.findall(r"[0-9]+", checkpoint.rstrip("/").rpartition("/")[2])
-    if not numbers:
-        return None
-    return int(numbers[-1][:18])
+    return int(numbers[-1][:18]) if numbers else None
 
 
 def series(evaluated: Iterable[tuple[TrialRun, Sequence[TrialRecord]]]) -> list[ScoreSeries]:
@@ -63,7 +61,9 @@ def series(evaluated: Iterable[tuple[TrialRun, Sequence[TrialRecord]]]) -> list[
     for run, trials in sorted(evaluated, key=lambda pair: (pair[0].created, pair[0].id)):
         tasks = {task.name: task for task in run.suite.tasks}
         for trial in trials:
-            if trial.state is not TrialState.SCORED or trial.task not in tasks:
+            if trial.state is not TrialState.SCORED:
+                continue
+            if trial.task not in tasks:
                 continue
             for metric in itertools.filterfalse(_IS_ERROR.search, trial.scores):
                 score = _score(run.id, trial, metric, tasks[trial.task])
@@ -91,7 +91,9 @@ def _drop(of: ScoreSeries, place: int, metrics: int) -> ScoreDrop | None:
     if of.lower_is_better:
         worse = -worse
     deviations = max(_DEVIATIONS, NormalDist().inv_cdf(1 - _FALSE_ALARMS / metrics))
-    if noise is None or not worse > deviations * noise:
+    if noise is None:
+        return None
+    if not worse > deviations * noise:
         return None
     return ScoreDrop(of.suite, of.task, of.metric, score, expected, noise)
 

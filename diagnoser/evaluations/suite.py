@@ -35,9 +35,7 @@ def _words(value: object) -> object:
 
 def _word(value: object) -> object:
     """A number is a word, too; whatever else is no text stays a fault."""
-    if type(value) in (int, float):
-        return str(value)
-    return value
+    return str(value) if type(value) in (int, float) else value
 
 
 def _name(value: str) -> str:
@@ -185,9 +183,7 @@ def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
 
 def _needed(splits: bool) -> set[str]:
     """List the placeholders that a command needs: without them, each shard would infer the whole task."""
-    if not splits:
-        return {"samples"}
-    return {"samples", "first", "last"}
+    return {"samples", "first", "last"} if splits else {"samples"}
 
 
 def _repeated(where: Place, names: Sequence[str]) -> Iterator[tuple[Place, str]]:
@@ -216,7 +212,9 @@ def _command_faults(
 
 def _shell_faults(where: Place, words: Sequence[str]) -> Iterator[tuple[Place, str]]:
     """A name put into the text of a script would be run by the shell. The script stands behind -c, or -lc and so on."""
-    if not words or words[0].rpartition("/")[2] not in _SHELLS:
+    if not words:
+        return
+    if words[0].rpartition("/")[2] not in _SHELLS:
         return
     for place, (option, word) in enumerate(pairwise(words), 1):
         if re.fullmatch(r"-.*c", option, re.DOTALL) and _PLACEHOLDER.search(word):

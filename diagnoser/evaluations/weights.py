@@ -181,7 +181,9 @@ def _is_whole(copy: Path) -> bool:
     if manifest is None:
         return False
     for name, size, _ in manifest["files"]:
-        if not (copy / name).is_file() or (copy / name).stat().st_size != size:
+        if not (copy / name).is_file():
+            return False
+        if (copy / name).stat().st_size != size:
             return False
     return True
 

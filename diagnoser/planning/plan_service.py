@@ -37,7 +37,9 @@ class PlanService:
         while True:
             token = secrets.token_urlsafe(24)
             result = await self.store.claim_plan(cluster, now, self.commands.claim(executor, token, now))
-            if result is None or result.plan is None:
+            if result is None:
+                return None
+            if result.plan is None:
                 return None
             if result.plan.state is not PlanState.SENT:
                 self._observe(result, now)
@@ -78,7 +80,9 @@ class PlanService:
         unused: as of ``PlanCommands.checkpoint_bad``.
         """
         back = plan.rollback
-        if back is None or not back.checkpoint:
+        if back is None:
+            return plan
+        if not back.checkpoint:
             return plan
         if plan.state not in (*OPEN, PlanState.SENT):
             return plan
@@ -97,12 +101,12 @@ class PlanService:
 def trace_transition(trace: Trace, result: TransitionResult, since: float) -> None:
     """Trace what was decided about a plan, where that is news; and how an executor fared with it, when that is over."""
     plan = result.plan
-    if plan is None or plan.reason not in result.reasons:
+    if plan is None:
+        return
+    if plan.reason not in result.reasons:
         return
     attempt, facts = AttemptKey(plan.job, plan.attempt), {"plan": plan.id, "action": plan.action.value}
-    by = ""
-    if plan.history:
-        by = plan.history[-1].by
+    by = plan.history[-1].by if plan.history else ""
     trace(
         TraceStep.PLAN,
         attempt,
@@ -113,13 +117,13 @@ def trace_transition(trace: Trace, result: TransitionResult, since: float) -> No
         reason=plan.reason,
         by=by,
     )
-    if plan.lease is None or plan.state not in ENDED:
+    if plan.lease is None:
+        return
+    if plan.state not in ENDED:
         return
     executor = plan.lease.executor
     claimed = next((change.time for change in plan.history if change.by == executor), since)
-    error = ""
-    if plan.state is PlanState.NOT_REACHED:
-        error = plan.reason
+    error = plan.reason if plan.state is PlanState.NOT_REACHED else ""
     trace(
         TraceStep.CARRY_OUT,
         attempt,

@@ -90,7 +90,9 @@ class DecisionPlanner:
 
     def announce(self, plan: Plan, record: DiagnosisRecord | None) -> tuple[OutboxMessage, ...]:
         """Copy a plan that may act now to the webhook; in mode act also one that only a person can carry out."""
-        if not self.webhook or record is None:
+        if not self.webhook:
+            return ()
+        if record is None:
             return ()
         is_for_person = plan.action not in RUNNABLE and plan.mode is Mode.ACT
         if plan.state is not PlanState.SENT and not is_for_person:
@@ -162,9 +164,7 @@ class DecisionPlanner:
 
     def _address(self, path: str) -> str:
         """Of a page; "" where the service does not know its own address."""
-        if not self.base_url:
-            return ""
-        return f"{self.base_url}{path}"
+        return f"{self.base_url}{path}" if self.base_url else ""
 
 
 def verdict_alert(record: DiagnosisRecord, job: Job, link: str, redact: Callable[[str], str]) -> Alert:

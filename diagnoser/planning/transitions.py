@@ -242,7 +242,9 @@ class PlanCommands:
         """A person is handling a node: a plan that names it and that no executor works on yet is held."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if mark.node not in plan.nodes or plan.is_leased(now):
+            if mark.node not in plan.nodes:
+                return TransitionResult(plan)
+            if plan.is_leased(now):
                 return TransitionResult(plan)
             if plan.state not in (PlanState.SENT, PlanState.WAITING):
                 return TransitionResult(plan)
@@ -262,7 +264,9 @@ class PlanCommands:
         """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if plan.rollback is None or plan.state not in (*plan_states.OPEN, PlanState.SENT):
+            if plan.rollback is None:
+                return TransitionResult(plan)
+            if plan.state not in (*plan_states.OPEN, PlanState.SENT):
                 return TransitionResult(plan)
             is_withdrawn = self._can_withdraw(plan, unused)
             is_news = plan.reason != PlanReason.BAD_CHECKPOINT
@@ -295,7 +299,9 @@ class PlanCommands:
         """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if plan.state is not PlanState.SENT or plan.steps:
+            if plan.state is not PlanState.SENT:
+                return TransitionResult(plan)
+            if plan.steps:
                 return TransitionResult(plan)
             if plan.reason == PlanReason.APPROVED:
                 return TransitionResult(plan)
@@ -370,9 +376,7 @@ class PlanCommands:
         again = retry_history.suspected_by_others(replace(plan, suspects=nodes), history.past, now)
         if again:
             others = len({past.job for past in again})  # not by name: the plan is the tenant's to read
-            whose = f"{others} jobs of other tenants"
-            if others == 1:
-                whose = "a job of another tenant"
+            whose = "a job of another tenant" if others == 1 else f"{others} jobs of other tenants"
             reason, why = PlanReason.SUSPECTED_AGAIN, f"urgent: {why}, but {whose} suspected it, too"
         waits = plan_states.with_state(
             replace(plan, nodes=nodes, lease=None),
@@ -385,7 +389,9 @@ class PlanCommands:
         return TransitionResult(waits, messages=self.planner.alert_plan(waits, now))
 
     def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
-        if not plan.nodes or plan.history[-1].state is not PlanState.SENT:
+        if not plan.nodes:
+            return TransitionResult(plan)
+        if plan.history[-1].state is not PlanState.SENT:
             return TransitionResult(plan)
         limits, trips = self.policy.table.breaker.limits(), list[BreakerState]()
         tripped = history.open & set(breaker.scopes(plan))

@@ -59,9 +59,7 @@ def over_tenant_share(
     cannot trip it for the others.
     """
     of_tenant = [past for past in history.past if past.tenant == plan.tenant]
-    whose = "jobs of no known tenant"
-    if plan.tenant:
-        whose = f"tenant {plan.tenant}"
+    whose = f"tenant {plan.tenant}" if plan.tenant else "jobs of no known tenant"
     for count in _counts(limits, plan, nodes, history, of_tenant, now):
         share = min(count.allowed, max(1, int(limits.tenant * count.allowed)))
         if count.out > share:
@@ -70,9 +68,7 @@ def over_tenant_share(
 
 
 def _nodes(count: int) -> str:
-    if count == 1:
-        return "1 node"
-    return f"{count} nodes"
+    return "1 node" if count == 1 else f"{count} nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,9 @@ def _floor(
 ) -> BreakerState | None:
     fleet = history.fleet.get(plan.cluster, 0)
     unavailable = {node for node, mark in history.marks.items() if mark.kind in _OUT} | set(nodes)
-    if fleet <= 1 or fleet - len(unavailable) >= limits.healthy * fleet:
+    if fleet <= 1:
+        return None
+    if fleet - len(unavailable) >= limits.healthy * fleet:
         return None
     why = f"{fleet - len(unavailable)} of {fleet} nodes would stay in service, {limits.healthy:.0%} must"
     return BreakerState(plan.cluster, True, now, why)
@@ -140,14 +138,18 @@ def handled(nodes: Sequence[str], history: ClusterHistory, now: float, hours: fl
 
 
 def _is_left_to_person(mark: NodeEvent, since: float) -> bool:
-    if mark.by is not NodeActor.PERSON or mark.kind is NodeEventKind.DOWN:
+    if mark.by is not NodeActor.PERSON:
+        return False
+    if mark.kind is NodeEventKind.DOWN:
         return False
     return mark.kind is NodeEventKind.CORDONED or mark.time > since
 
 
 def with_feedback(before: NodeEvent | None, mark: NodeEvent) -> NodeEvent:
     """Add to the event what it says about our own last action on the node."""
-    if mark.by is not NodeActor.PERSON or mark.feedback:
+    if mark.by is not NodeActor.PERSON:
+        return mark
+    if mark.feedback:
         return mark
     if mark.kind is NodeEventKind.CORDONED:
         return replace(mark, feedback="node_is_bad")

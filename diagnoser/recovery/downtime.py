@@ -46,7 +46,9 @@ def failed_at(*, hung: bool, fatal: float | None, ended: float | None, last_line
     end = ended or last_line
     if hung:
         return last_line or end
-    if fatal is None or not 0 <= end - fatal <= FATAL_AGE:
+    if fatal is None:
+        return end
+    if not 0 <= end - fatal <= FATAL_AGE:
         return end
     return fatal
 
@@ -91,7 +93,9 @@ def _saved(runs: Sequence[FailedRun]) -> float | None:
             by_people.append(_down(run))
         elif run.gpus:
             by_plans.append((run.gpus, _down(run)))
-    if len(by_people) < COMPARED or not by_plans:
+    if len(by_people) < COMPARED:
+        return None
+    if not by_plans:
         return None
     usual = min(median(by_people), GIVEN_UP)
     return sum(gpus * max(0.0, usual - down) for gpus, down in by_plans) / HOUR
@@ -104,6 +108,4 @@ def _down(run: FailedRun) -> float:
 
 def _mean(values: Iterable[float]) -> float | None:
     positive = [max(0.0, value) for value in values]
-    if not positive:
-        return None
-    return fmean(positive)
+    return fmean(positive) if positive else None

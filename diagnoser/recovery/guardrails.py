@@ -87,9 +87,7 @@ def _has_acted(past: Plan) -> bool:
 
 def _gives_way(past: Plan) -> bool:
     """Tell whether a later plan for the same attempt replaces this one: nobody acts on it, or has done anything."""
-    if past.state is PlanState.HELD:
-        return launched_nothing(past)
-    return past.state in OPEN
+    return launched_nothing(past) if past.state is PlanState.HELD else past.state in OPEN
 
 
 def _run_rails(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, ...]]:
@@ -99,7 +97,9 @@ def _run_rails(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, ...]]
         changed = rail(plan, case)
         if changed is None:
             continue
-        if changed.action is plan.action or changed.action not in CORDONS:
+        if changed.action is plan.action:
+            return changed, ()
+        if changed.action not in CORDONS:
             return changed, ()
         plan = changed  # an escalation to another action still has to pass the breaker
     if not plan.history:
@@ -140,9 +140,13 @@ def _proven(plan: Plan, case: _Case) -> Plan | None:
 
 def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:
     last, minutes = case.last, case.policy.table.ledger.wrong_eviction_minutes
-    if last is None or last.state is not PlanState.REACHED:
+    if last is None:
         return None
-    if not last.drained or retry_history.progressed_since(plan, last):
+    if last.state is not PlanState.REACHED:
+        return None
+    if not last.drained:
+        return None
+    if retry_history.progressed_since(plan, last):
         return None
     if case.now - last.history[-1].time > 60.0 * minutes:
         return None
@@ -154,7 +158,9 @@ def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:
 
 
 def _same_step(plan: Plan, case: _Case) -> Plan | None:
-    if case.last is None or not retry_history.same_step(plan, case.last):
+    if case.last is None:
+        return None
+    if not retry_history.same_step(plan, case.last):
         return None
     why = f"it failed the same way at step {plan.progress[1]:.0f} twice: another launch would end there again"
     return _held(plan, _R.SAME_STEP, why, case)
@@ -180,7 +186,9 @@ def _repeat_eviction(plan: Plan, case: _Case) -> Plan | None:
     if repeated:
         why = f"{_were(repeated)} taken out {limit} times or more for this failure before: repair comes first"
         return _waiting(plan, _R.NODE_AGAIN, why, case.now)
-    if plan.action is not Action.RESUBMIT or not plan.suspects:
+    if plan.action is not Action.RESUBMIT:
+        return None
+    if not plan.suspects:
         return None
     suspect = plan.suspects[0]
     if retry_history.seen_on(plan, suspect, past) < limit:
@@ -217,9 +225,7 @@ def _tenant_requeue_cap(plan: Plan, case: _Case) -> Plan | None:
     count = retry_history.launches_last_hour(own, plan.cluster, case.now)
     if count < cap:
         return None
-    whose = "of no known tenant"
-    if plan.tenant:
-        whose = f"of tenant {plan.tenant}"
+    whose = f"of tenant {plan.tenant}" if plan.tenant else "of no known tenant"
     return _waiting(plan, _R.TENANT_CAP, f"{_launches(count)} {whose} within the hour; the limit is {cap}", case.now)
 
 
@@ -238,7 +244,9 @@ _RAILS: tuple[_Rail, ...] = (
 
 def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, ...]]:
     """Stop only a plan that would act by itself: one that waits for a person still needs approval anyway."""
-    if plan.action not in CORDONS or plan.state is not PlanState.SENT:
+    if plan.action not in CORDONS:
+        return plan, ()
+    if plan.state is not PlanState.SENT:
         return plan, ()
     limits = case.policy.table.breaker.limits()
     if over := breaker.over_tenant_share(limits, plan, plan.nodes, case.history, case.now):
@@ -257,10 +265,14 @@ def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, 
 def _cooled(plan: Plan, case: _Case) -> Plan:
     """No executor may begin before the cool-down after the last launch is over."""
     wait = case.policy.cool_down(plan.row)
-    if case.last is None or plan.state is not PlanState.SENT:
+    if case.last is None:
+        return plan
+    if plan.state is not PlanState.SENT:
         return plan
     free_at = case.last.created + wait
-    if not wait or free_at <= case.now:
+    if not wait:
+        return plan
+    if free_at <= case.now:
         return plan
     cooled = replace(plan, not_before=free_at, expires=plan.expires + free_at - case.now)
     why = f"waits {free_at - case.now:.0f} s more after the last launch"
@@ -276,15 +288,11 @@ def _explained(plan: Plan) -> str:
 
 
 def _launches(count: int) -> str:
-    if count == 1:
-        return "1 launch"
-    return f"{count} launches"
+    return "1 launch" if count == 1 else f"{count} launches"
 
 
 def _were(nodes: Collection[str]) -> str:
-    if len(nodes) == 1:
-        return f"{', '.join(nodes)} was"
-    return f"{', '.join(nodes)} were"
+    return f"{', '.join(nodes)} was" if len(nodes) == 1 else f"{', '.join(nodes)} were"
 
 
 def _with_action(plan: Plan, action: Action) -> Plan:
@@ -312,9 +320,7 @@ def _with_new_key(plan: Plan, same_attempt: Collection[Plan]) -> Plan:
     stays in the history, and the webhook is told anew."""
     alike = (past for past in same_attempt if past.key.startswith(plan.key))
     refused = sum(past.reason == _R.STILL_RUNNING for past in alike)
-    if not refused:
-        return plan
-    return replace(plan, key=f"{plan.key}-{refused + 1}")
+    return replace(plan, key=f"{plan.key}-{refused + 1}") if refused else plan
 
 
 def _superseded(plan: Plan, now: float) -> Plan:

@@ -33,9 +33,7 @@ def incident_id(diagnosis: Diagnosis, cluster: str, family: str) -> str:
     node, shape = faulty_node(diagnosis), family
     if diagnosis.root_cause:
         shape = _NUMBERS.sub("#", diagnosis.root_cause.text)
-    shape = f"{diagnosis.type}\0{shape}"
-    if node:
-        shape = ""
+    shape = "" if node else f"{diagnosis.type}\0{shape}"
     return hashlib.sha256(f"{cluster}\0{node}\0{shape}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
@@ -47,9 +45,7 @@ def new_incident(id: str, created: float, diagnosis: Diagnosis, cluster: str, fa
     """
     if diagnosis.category is Category.NONE:
         return None
-    line = ""
-    if diagnosis.root_cause:
-        line = diagnosis.root_cause.text[:_CHARS]
+    line = diagnosis.root_cause.text[:_CHARS] if diagnosis.root_cause else ""
     return Incident(
         id=incident_id(diagnosis, cluster, family),
         cluster=cluster,
@@ -70,7 +66,9 @@ def joined(incident: Incident, failure: Incident, *, is_new: bool) -> Incident:
         newest = {name: getattr(failure, name) for name in ("category", "type", "line", "diagnosis", "last_seen")}
         incident = replace(incident, **newest)
     incident = replace(incident, first_seen=min(incident.first_seen, failure.first_seen))
-    if not is_new or incident.state is not IncidentState.RESOLVED:
+    if not is_new:
+        return incident
+    if incident.state is not IncidentState.RESOLVED:
         return incident
     if failure.last_seen <= incident.history[-1].time:
         return incident

@@ -64,7 +64,9 @@ def record_answers(check: NodeCheck, answers: Sequence[QueryResult]) -> NodeChec
         if asked[key].state is QueryState.ASKED:
             asked[key] = answer
     after = replace(check, queries=tuple(asked.values()))
-    if check.verdict or unanswered(after):
+    if check.verdict:
+        return after
+    if unanswered(after):
         return after
     faulty = [query.node for query in _proving(after)]
     if after.groups and not faulty:
@@ -93,7 +95,9 @@ def skip_pairs(check: NodeCheck) -> NodeCheck:
 
 def todo(check: NodeCheck) -> tuple[NodeGroup, ...]:
     """List the groups to test now: those of this round that have no result yet, once no query is left."""
-    if check.verdict or unanswered(check):
+    if check.verdict:
+        return ()
+    if unanswered(check):
         return ()
     return _untested(check)
 
@@ -113,17 +117,19 @@ def record(check: NodeCheck, round: int, results: Sequence[PairResult], *, vouch
     vouched: whether they are the word of the operator's program; one result that is not makes the check unvouched.
     Raises Conflict for a round that has not begun, BadInput for a group that is not part of the round.
     """
-    if check.verdict or round < check.round:
+    if check.verdict:
+        return check
+    if round < check.round:
         return check
     if round > check.round:
         raise Conflict(f"round {round} has not begun: the check is in round {check.round}")
     check = _with_results(check, results, vouched=vouched)
-    if _untested(check) or not check.groups:
+    if _untested(check):
+        return check
+    if not check.groups:
         return check
     check = replace(check, rounds=(*check.rounds, _kept(check.results)))
-    if check.round == FIRST_ROUND:
-        return _after_first(check)
-    return _after_wave(check)
+    return _after_first(check) if check.round == FIRST_ROUND else _after_wave(check)
 
 
 def _with_results(check: NodeCheck, results: Sequence[PairResult], *, vouched: bool) -> NodeCheck:
@@ -220,14 +226,10 @@ def _reason(check: NodeCheck, shared: bool, faulty: NodeGroup) -> str:
         return "; ".join(f"{query.node} says so itself ({query.query}): {query.text[:200]}" for query in proving[:4])
     if not check.groups:
         why = "the agent has no program to test pairs of nodes with (--check)"
-        if check.queries:
-            return f"no answer proves a fault, and {why}"
-        return why
+        return f"no answer proves a fault, and {why}" if check.queries else why
     if not shared:
         tested = f"{len(check.nodes)} nodes tested in {check.round} round{'s' if check.round > 1 else ''}"
-        if faulty:
-            return f"{tested}, {len(faulty)} faulty"
-        return f"{tested}, all passed"
+        return f"{tested}, {len(faulty)} faulty" if faulty else f"{tested}, all passed"
     if len(check.groups) == 1:
         return "the only group failed: no other node can tell which of it is at fault"
     return "every group failed: the cause is shared (network, storage, software), not a node"

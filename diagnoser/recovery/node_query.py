@@ -155,11 +155,11 @@ def prove(
             match = pattern.search(text)
             if match is None:
                 continue
-            if not line.has_limit or line.is_beyond(float(match["value"])):
+            if not line.has_limit:
                 return shown.strip()
-    if answer.exit_code in query.exit_codes:
-        return f"exit code {answer.exit_code}"
-    return None
+            if line.is_beyond(float(match["value"])):
+                return shown.strip()
+    return f"exit code {answer.exit_code}" if answer.exit_code in query.exit_codes else None
 
 
 def _site_proof(answer: Answer) -> str | None:
@@ -190,7 +190,9 @@ def _seconds(stamp: str) -> float:
 
 def _excerpt(query: NodeQuery | None, answer: Answer, since: float) -> str:
     """Cut out what a person reads of an answer that proves nothing: of a log its last lines since the failure."""
-    if query is None or not query.dated:
+    if query is None:
+        return answer.text.strip()
+    if not query.dated:
         return answer.text.strip()
     if answer.exit_code != 0:
         return answer.text.strip()
@@ -240,9 +242,7 @@ def _line_fault(query: NodeQuery, line: ProvingLine) -> str:
 def _example_faults(query: NodeQuery, proofs: NodeProofTable) -> list[str]:
     """Examples are the proof of a row: each must hold, and a row that can prove something needs one of it."""
     examples = query.examples
-    since = 0.0
-    if examples.since:
-        since = examples.since.timestamp()
+    since = examples.since.timestamp() if examples.since else 0.0
     faults = _missing_parts(query, since)
     for expected, entries in ((True, examples.proves), (False, examples.proves_nothing)):
         for entry in entries:

@@ -47,9 +47,7 @@ def with_note(plan: Plan, *, by: str, why: str, now: float) -> Plan:
 
 def commented(decision: str, comment: str) -> str:
     """Quote a person's decision as the history does."""
-    if not comment:
-        return decision
-    return f"{decision}: {comment}"
+    return f"{decision}: {comment}" if comment else decision
 
 
 def approve(plan: Plan, *, by: str, comment: str, now: float, life: float) -> Plan:
@@ -71,9 +69,7 @@ def revoke_decision(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
     vouched for is unproven again. Raises Conflict when it is too late."""
     if objection := why_not_revocable(plan, now):
         raise Conflict(f"plan {plan.id} cannot be taken back: {objection}")
-    decision = "refusal"
-    if plan.state is PlanState.SENT:
-        decision = "approval"
+    decision = "approval" if plan.state is PlanState.SENT else "refusal"
     why = commented(f"{decision} taken back", comment)
     waits = with_state(plan, PlanState.WAITING, PlanReason.TAKEN_BACK, by=by, why=why, now=now)
     return replace(waits, proofs=tuple(proof for proof in plan.proofs if proof.kind is not ProofKind.PERSON))
@@ -109,7 +105,9 @@ def was_refused(plan: Plan) -> bool:
 def launched_nothing(plan: Plan) -> bool:
     """Whether the plan ended before its first command for a reason that passes: its checkpoint is bad, or its job still
     runs. A later verdict of the same attempt may then plan again."""
-    if plan.steps or plan.requeued:
+    if plan.steps:
+        return False
+    if plan.requeued:
         return False
     if plan.state not in (PlanState.HELD, PlanState.NOT_REACHED):
         return False
@@ -118,7 +116,9 @@ def launched_nothing(plan: Plan) -> bool:
 
 def claimable(plan: Plan, now: float) -> bool:
     """Whether an executor may claim the plan, or take it over."""
-    if plan.state is not PlanState.SENT or plan.is_leased(now):
+    if plan.state is not PlanState.SENT:
+        return False
+    if plan.is_leased(now):
         return False
     if plan.action not in RUNNABLE:
         return False
@@ -129,9 +129,7 @@ def claim(plan: Plan, *, executor: str, token: str, until: float, now: float) ->
     """Raises Conflict when another executor was first."""
     if not claimable(plan, now):
         raise Conflict(f"plan {plan.id} cannot be claimed: {_state(plan)}")
-    why = "claimed"
-    if plan.lease:
-        why = f"taken over from {plan.lease.executor}, whose lease ran out"
+    why = f"taken over from {plan.lease.executor}, whose lease ran out" if plan.lease else "claimed"
     return replace(with_note(plan, by=executor, why=why, now=now), lease=PlanLease(executor, token, until))
 
 
@@ -181,7 +179,9 @@ def end(
 
 def expired(plan: Plan, now: float) -> bool:
     """Whether the plan's time is over and no executor works on it."""
-    if plan.expires > now or plan.is_leased(now):
+    if plan.expires > now:
+        return False
+    if plan.is_leased(now):
         return False
     if plan.state is PlanState.SENT:
         return plan.action in RUNNABLE

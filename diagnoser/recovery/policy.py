@@ -219,9 +219,7 @@ _NO_ROW = PolicyRow(id="none", when=PolicyCondition(), action=Action.NONE)
 
 
 def _or_default(value: T | None, default: T) -> T:
-    if value is None:
-        return default
-    return value
+    return value if value is not None else default
 
 
 _INITIAL = {
@@ -236,7 +234,9 @@ def mode_for(diagnosis: Diagnosis, mode: Mode) -> Mode:
     person."""
     if mode is not Mode.ACT:
         return mode
-    if diagnosis.decided_by.startswith("llm:") or diagnosis.decided_by == WAITING_RANKS:
+    if diagnosis.decided_by.startswith("llm:"):
+        return Mode.APPROVE
+    if diagnosis.decided_by == WAITING_RANKS:
         return Mode.APPROVE
     return mode
 
@@ -288,18 +288,16 @@ def _other_category(when: PolicyCondition, case: PolicyCase) -> str:
 
 
 def _unless_among(wanted: Collection[object], value: object, why: str) -> str:
-    if not wanted or value in wanted:
+    if not wanted:
+        return ""
+    if value in wanted:
         return ""
     return why
 
 
 def _other_node(when: PolicyCondition, case: PolicyCase) -> str:
-    named = "unnamed"
-    if case.node_named:
-        named = "named"
-    if when.node in (None, named):
-        return ""
-    return f"the node is {named}"
+    named = "named" if case.node_named else "unnamed"
+    return "" if when.node in (None, named) else f"the node is {named}"
 
 
 def _too_unsure(when: PolicyCondition, case: PolicyCase) -> str:

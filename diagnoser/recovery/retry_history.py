@@ -34,9 +34,7 @@ def family(job: Job) -> str:
 
 def fingerprint(diagnosis: Diagnosis) -> str:
     """Name the same failure alike: its type and the shape of its root line, without numbers and addresses."""
-    shape = ""
-    if diagnosis.root_cause:
-        shape = _DIGITS.sub("", diagnosis.root_cause.text)
+    shape = _DIGITS.sub("", diagnosis.root_cause.text) if diagnosis.root_cause else ""
     return hashlib.sha256(f"{diagnosis.type}\0{shape}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
@@ -123,7 +121,9 @@ def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
     counts only where something proves it."""
     count = 0
     for old in past:
-        if old.fingerprint != plan.fingerprint or not _counts_for(plan, old):
+        if old.fingerprint != plan.fingerprint:
+            continue
+        if not _counts_for(plan, old):
             continue
         is_believed = old.tenant == plan.tenant or bool(old.proofs)
         count += is_believed and old.suspects[:1] == (node,)
@@ -133,7 +133,9 @@ def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
 def suspected_by_others(plan: Plan, past: Iterable[Plan], now: float) -> tuple[Plan, ...]:
     """List plans of the last week in which a job of another tenant has the same first suspect, oldest first. Only of
     known tenants: nobody can tell two unknown ones apart."""
-    if not plan.tenant or not plan.suspects:
+    if not plan.tenant:
+        return ()
+    if not plan.suspects:
         return ()
     return tuple(old for old in past if _suspects_the_same(plan, old, now - SUSPICION_SECONDS))
 
@@ -142,7 +144,9 @@ def _suspects_the_same(plan: Plan, old: Plan, since: float) -> bool:
     """Tell whether a job of another tenant has the same first suspect as the plan, since that time."""
     if (old.cluster, old.suspects[:1]) != (plan.cluster, plan.suspects[:1]):
         return False
-    if old.tenant in ("", plan.tenant) or old.created <= since:
+    if old.tenant in ("", plan.tenant):
+        return False
+    if old.created <= since:
         return False
     return _counts_for(plan, old)
 

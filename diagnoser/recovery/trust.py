@@ -42,9 +42,7 @@ def is_operator_run(job: str, stated: bool | None) -> bool:
     Slurm's agent has always run the operator's program, and carries out only plans of its own jobs. What others ran may
     be what the job brought along.
     """
-    if stated is None:
-        return job.startswith(_SLURM)
-    return stated
+    return stated if stated is not None else job.startswith(_SLURM)
 
 
 def match_scheduler_names(names: Iterable[str], allocation: Collection[str]) -> tuple[str, ...]:

@@ -124,7 +124,9 @@ def is_suspended(job: Mapping[str, Any]) -> bool:
 
 def usable_gpus(node: Mapping[str, Any], settings: JobSettings) -> int | None:
     """That pods of the run may ask for: 0 where the node takes none of them. None where GPUs are no resource."""
-    if not parsing.node(node).takes_jobs or _repels(node, settings):
+    if not parsing.node(node).takes_jobs:
+        return 0
+    if _repels(node, settings):
         return 0
     if not settings.gpu:
         return None

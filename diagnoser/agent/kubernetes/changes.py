@@ -77,7 +77,9 @@ def first_failure(runs: Collection[ContainerRun]) -> ContainerRun | None:
 
 
 def _has_failed(run: ContainerRun) -> bool:
-    if not run.started or run.ended is None:
+    if not run.started:
+        return False
+    if run.ended is None:
         return False
     return run.ended.code != 0
 
@@ -141,7 +143,9 @@ def _members(runs: Collection[ContainerRun], known: JobCheckpoint) -> list[Conta
 
 def _failed_at(failure: ContainerRun | None) -> float:
     """0.0 without a failure, or where nobody saw when it was."""
-    if failure is None or failure.ended is None:
+    if failure is None:
+        return 0.0
+    if failure.ended is None:
         return 0.0
     return failure.ended.time
 
@@ -174,7 +178,9 @@ def _is_over(members: Collection[ContainerRun], runs: Collection[ContainerRun], 
     members: runs of the launch, of ``runs``.
     since: seconds since its first failure.
     """
-    if len(members) < len(runs) or since > ENDING_SECONDS:
+    if len(members) < len(runs):
+        return True
+    if since > ENDING_SECONDS:
         return True
     return all(run.ended for run in members)
 
@@ -227,7 +233,9 @@ def _kind_of_end(reason: str) -> str:
 def _line(run: ContainerRun) -> str:
     """The end of a run in the words of the cluster, where they say more than an exit code."""
     ended = run.ended
-    if ended is None or ended.reason in PLAIN | CANCELLED:
+    if ended is None:
+        return ""
+    if ended.reason in PLAIN | CANCELLED:
         return ""
     if ended.reason in LOST:
         return f"node {run.node} NotReady: pod {run.pod} was lost with it"

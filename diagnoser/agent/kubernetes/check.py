@@ -266,9 +266,7 @@ def _command(program: str, base: Object, size: int, place: int, address: str, se
 
 def _removed(status: Object) -> str:
     """Why the cluster, and not the program, ended the pod (evicted, preempted, not admitted); "" where it did not."""
-    if status.get("phase") != "Failed":
-        return ""
-    return fields.text(status, "reason")
+    return "" if status.get("phase") != "Failed" else fields.text(status, "reason")
 
 
 def _phases(pods: Sequence[Object]) -> set[object]:

@@ -124,9 +124,7 @@ class KubernetesCluster(KubernetesNodes):
 
     async def _pod_check(self, spec: PlanSpec, ref: WorkloadRef, round: Mapping[str, Any], image: str) -> PodCheck:
         stored = await self.kube.get(ref.core("configmaps", reconcile.copy_name(spec)))
-        namespace = ref.namespace
-        if image:
-            namespace = self.check_namespace
+        namespace = self.check_namespace if image else ref.namespace
         return PodCheck(self.kube, self.program, self.clock, spec, ref, stored or {}, round, image, namespace)
 
     @property

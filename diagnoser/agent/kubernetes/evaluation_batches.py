@@ -106,10 +106,14 @@ class KubernetesBatches:
 
     async def _seen(self, order: Order, job: Mapping[str, Any] | None) -> SchedulerJob | None:
         """A batch that has started, and whose pod is not ready, is lost where its node is: nobody ends that pod."""
-        if job is None or job["metadata"].get("deletionTimestamp"):
+        if job is None:
+            return None
+        if job["metadata"].get("deletionTimestamp"):
             return None
         found = batch_jobs.seen(job)
-        if found.state is not OrderState.QUEUED or batch_jobs.is_suspended(job):
+        if found.state is not OrderState.QUEUED:
+            return found
+        if batch_jobs.is_suspended(job):
             return found
         if not batch_folder.is_marked(Path(order.folder), STARTED):
             return found

@@ -44,7 +44,9 @@ class KubernetesEvidence:
         pods = list(filter(_has_containers, self.cache.by_workload().get(ref.key, ())))
         async for item in evidence.read_dumps(self.options.dumps, _window(ref, asked, launch, pods)):
             yield item
-        if not self.options.programs or asked.reason is not RequestReason.SILENCE:
+        if not self.options.programs:
+            return
+        if asked.reason is not RequestReason.SILENCE:
             return
         if why := self._why_no_programs(launch, number):
             yield NotCollected(why)

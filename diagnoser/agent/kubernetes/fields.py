@@ -28,7 +28,9 @@ def number(item: Mapping[str, Any], name: str) -> int:
 def count(value: object, most: int) -> int:
     """Read a number that stands as text; 0 for what is none, or is more than ``most``."""
     digits = str(value)
-    if not digits.isdecimal() or len(digits) > len(str(most)):
+    if not digits.isdecimal():
+        return 0
+    if len(digits) > len(str(most)):
         return 0
     if int(digits) > most:
         return 0

@@ -64,9 +64,7 @@ class InformerCache:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
-        why = "NodeLost"
-        if not self._lost(pod.node):
-            why = self.reasons.pop(uid, "Deleted")
+        why = self.reasons.pop(uid, "Deleted") if not self._lost(pod.node) else "NodeLost"
         self.gone[uid] = parsing.gone(pod, why)
         _bound(self.gone)
         self.changed.set()

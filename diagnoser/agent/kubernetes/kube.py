@@ -44,16 +44,16 @@ class ApiResponse:
     def message(self) -> str:
         """What a person reads."""
         detail = fields.text(self.body, "message")
-        if self.ok or not detail:
+        if self.ok:
+            return f"HTTP {self.code}"
+        if not detail:
             return f"HTTP {self.code}"
         return f"HTTP {self.code}: {detail[:1000]}"
 
     @property
     def exit_code(self) -> int:
         """As of a command: 0 where it was done."""
-        if self.ok:
-            return 0
-        return self.code
+        return 0 if self.ok else self.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,7 @@ class Kube:
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any] | None:
         """None when it is not there. Raises OutOfScope when we may not read it."""
         answer = await self.ask("GET", path, query=query)
-        if answer.code == 404:
-            return None
-        return _body(path, answer)
+        return None if answer.code == 404 else _body(path, answer)
 
     async def pages(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[dict[str, Any]]:
         """A list in pieces, so that a large one never lies in memory at once. Raises Gone when it must begin anew."""
@@ -170,9 +168,7 @@ class Kube:
 
     def _headers(self) -> dict[str, str]:
         token = self.api.auth.token
-        if not token:
-            return {}
-        return {"authorization": f"Bearer {token.strip()}"}
+        return {"authorization": f"Bearer {token.strip()}"} if token else {}
 
 
 class Gone(Unavailable):
@@ -227,6 +223,4 @@ def _json(content: bytes) -> Mapping[str, Any]:
         body = orjson.loads(content)
     except orjson.JSONDecodeError:
         return {"message": content[:500].decode("utf-8", "replace")}
-    if not isinstance(body, dict):
-        return {"message": str(body)[:500]}
-    return body
+    return body if isinstance(body, dict) else {"message": str(body)[:500]}

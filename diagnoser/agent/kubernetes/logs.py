@@ -76,7 +76,9 @@ class LogFollower:
 
     def unread(self, run: ContainerRun) -> bool:
         """Whether it is worth waiting for: a log that cannot be read now is not."""
-        if not run.started or run.key in self.failing:
+        if not run.started:
+            return False
+        if run.key in self.failing:
             return False
         return not self.offsets.get(run.key, LogOffset()).done
 
@@ -232,7 +234,9 @@ class LineSplitter:
 
     def _was_taken(self, stamp: str) -> bool:
         """Whether a line was taken by an earlier stream; counts those of the last stamp."""
-        if not self.behind or not stamp:
+        if not self.behind:
+            return False
+        if not stamp:
             return False
         if stamp != self.behind:
             return stamp < self.behind
@@ -273,9 +277,13 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes:
 def _split(line: bytes) -> tuple[str, bytes]:
     """(stamp, text). Stamps have nine digits of a second and are of UTC, so that they compare as text."""
     head, space, text = line.partition(b" ")
-    if not space or not 20 <= len(head) <= STAMP_LENGTH:
+    if not space:
         return "", line
-    if not head.endswith(b"Z") or head[10:11] != b"T":
+    if not 20 <= len(head) <= STAMP_LENGTH:
+        return "", line
+    if not head.endswith(b"Z"):
+        return "", line
+    if head[10:11] != b"T":
         return "", line
     whole, _, part = head[:-1].decode("ascii", "replace").partition(".")
     return f"{whole}.{part.ljust(9, '0')}Z", text

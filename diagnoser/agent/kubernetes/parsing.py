@@ -61,9 +61,7 @@ class ContainerRun:
     def rank(self) -> int:
         """Of the only process in it; -1 when there are several, or it is not known."""
         first, count = self.place or (-1, 1)
-        if count != 1:
-            return -1
-        return first
+        return -1 if count != 1 else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +238,9 @@ def _container_status(status: Mapping[str, Any], name: str) -> Mapping[str, Any]
 def _run_before(now: ContainerRun, container: Mapping[str, Any]) -> ContainerRun | None:
     """The life of the container before the present one, where there was one. container: its status."""
     previous = fields.section(container, "lastState", "terminated")
-    if not previous or not now.restarts:
+    if not previous:
+        return None
+    if not now.restarts:
         return None
     started = seconds(previous.get("startedAt")) or now.created
     return replace(now, restarts=now.restarts - 1, before=True, started=started, ended=_ended(previous))
@@ -267,7 +267,9 @@ def _end(over: Mapping[str, Any], status: Mapping[str, Any], run: ContainerRun) 
     message = fields.text(status, "message")[:TEXT_LENGTH]
     if over:
         ended = _ended(over)
-        if not why or phase == "Succeeded":
+        if not why:
+            return ended
+        if phase == "Succeeded":
             return ended
         return replace(ended, reason=why, message=message)
     if phase == "Failed":

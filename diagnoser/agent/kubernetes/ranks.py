@@ -32,7 +32,9 @@ def place(pod: Mapping[str, Any]) -> tuple[int, int] | None:
     if index is None:
         index = _by_controller(marks)
     processes = stated or gpus(spec) or 1
-    if index is None or index * processes > MOST:
+    if index is None:
+        return None
+    if index * processes > MOST:
         return None
     return index * processes, processes
 

@@ -64,7 +64,9 @@ def request(method: str, path: str, body: Object | None = None, note: str = "") 
 
 def stored_nodes(spec: PlanSpec, stored: Object | None) -> tuple[str, ...]:
     """Where the pods of a workload were that is only a copy now; nothing of a copy that the report does not know."""
-    if stored is None or copy_digest(stored) not in spec.copies:
+    if stored is None:
+        return ()
+    if copy_digest(stored) not in spec.copies:
         return ()
     return tuple(_annotations(stored).get(names.NODES, "").split())
 
@@ -90,9 +92,13 @@ def reported_copies(steps: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 def running(spec: PlanSpec, state: WorkloadState) -> bool:
     """Whether the launch that failed still has pods that run, and nothing was stored for the plan."""
     manifest = state.manifest
-    if manifest is None or state.stored is not None:
+    if manifest is None:
         return False
-    if state.launch != spec.attempt or manifest["metadata"].get("deletionTimestamp"):
+    if state.stored is not None:
+        return False
+    if state.launch != spec.attempt:
+        return False
+    if manifest["metadata"].get("deletionTimestamp"):
         return False
     if ending(state.ref.kind, manifest)[0]:
         return False
@@ -165,9 +171,7 @@ def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
 def _ended_well(spec: PlanSpec, launch: int) -> Done:
     """The plan's end is reached where a controller launched the workload again, and that launch ended well."""
     why = f"launch {launch} ended well; it is not launched again"
-    if launch > spec.attempt:
-        return Done(True, why, spec.job)
-    return Done(False, why)
+    return Done(True, why, spec.job) if launch > spec.attempt else Done(False, why)
 
 
 def _forbids_restart(manifest: Object) -> bool:

@@ -131,7 +131,9 @@ class KubernetesSource:
         log.info("marks_taken_off", node=node.name, answer=attempt.output)
 
     def _follow_logs(self, job: WorkloadView, checkpoint: JobCheckpoint) -> None:
-        if not self.ships or not checkpoint.started:
+        if not self.ships:
+            return
+        if not checkpoint.started:
             return
         for pod in job.pods:
             for run in pod.runs:
@@ -154,7 +156,9 @@ class KubernetesSource:
 
     def _is_told(self, key: Key, pod: PodRecord) -> bool:
         work = self.cache.works.get(key)
-        if work is None or work.uid not in self.state.jobs:
+        if work is None:
+            return True
+        if work.uid not in self.state.jobs:
             return True
         checkpoint = self.state.jobs[work.uid]
         told = set(checkpoint.past)

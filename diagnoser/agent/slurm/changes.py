@@ -17,9 +17,13 @@ SKEW_SECONDS = 5.0
 
 def concerns(job: JobRecord, known: bool, since: float) -> bool:
     """Tell whether to look at the job: it runs, it is known, or it began and ended since the last look."""
-    if known or job.runs:
+    if known:
         return True
-    if not job.finished or not job.started:
+    if job.runs:
+        return True
+    if not job.finished:
+        return False
+    if not job.started:
         return False
     return job.ended >= since - SKEW_SECONDS
 
@@ -94,6 +98,4 @@ def _down(names: tuple[str, ...], nodes: Mapping[str, NodeRecord]) -> list[NodeR
 
 
 def _time(seconds: float) -> dict[str, float]:
-    if not seconds:
-        return {}
-    return {"time": seconds}
+    return {"time": seconds} if seconds else {}

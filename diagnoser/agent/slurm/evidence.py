@@ -47,7 +47,9 @@ class SlurmEvidence:
         window = _window(job, asked)
         async for item in evidence.read_dumps(self.options.dumps, window):
             yield item
-        if not self.options.programs or asked.reason is not RequestReason.SILENCE:
+        if not self.options.programs:
+            return
+        if asked.reason is not RequestReason.SILENCE:
             return
         if why := self._why_no_programs(job, asked.attempt.number):
             yield NotCollected(why)
@@ -60,7 +62,9 @@ class SlurmEvidence:
         """Say why nothing may be run beside the launch; "" where it may."""
         if self.dry:
             return "dry run: nothing is run on the nodes"
-        if not job.runs or job.attempt != attempt:
+        if not job.runs:
+            return f"launch {attempt} has ended"
+        if job.attempt != attempt:
             return f"launch {attempt} has ended"
         return ""
 

@@ -68,7 +68,9 @@ class JobRecord:
     @property
     def tenant(self) -> str:
         """The user alone: where no accounting enforces associations, a job may name any account."""
-        if self.user or self.uid < 0:
+        if self.user:
+            return self.user
+        if self.uid < 0:
             return self.user
         return f"uid {self.uid}"
 
@@ -176,11 +178,15 @@ def rank_map(job: JobRecord) -> dict[int, str]:
     One task on nodes of several GPUs is a launcher that starts the ranks itself, in an order of its own.
     """
     count = len(job.nodes)
-    if job.tasks < 2 or not count:
+    if job.tasks < 2:
+        return {}
+    if not count:
         return {}
     on_each, left_over = divmod(job.tasks, count)
     is_launcher = on_each == 1 and job.gpus_per_node > 1
-    if left_over or is_launcher:
+    if left_over:
+        return {}
+    if is_launcher:
         return {}
     return {rank: job.nodes[rank // on_each] for rank in range(job.tasks)}
 
@@ -220,16 +226,12 @@ def _job(row: Mapping[str, Any]) -> JobRecord:
 
 def _text(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
-    if not isinstance(value, str):
-        return ""
-    return value
+    return value if isinstance(value, str) else ""
 
 
 def _owner(row: Mapping[str, Any], name: str) -> int:
     """Number of a user or group; -1 where the row has none."""
-    if row.get(name) is None:
-        return -1
-    return _number(row[name])
+    return _number(row[name]) if row.get(name) is not None else -1
 
 
 def _number(value: Any) -> int:
@@ -267,7 +269,9 @@ def _ending(value: Any) -> tuple[int, int]:
 def _gpus(row: Mapping[str, Any]) -> int:
     match = re.search(r"gres/gpu(?::[^=,:]+)?[=:](\d+)", _text(row, "tres_alloc_str") or _text(row, "tres_req_str"))
     nodes = _number(row.get("node_count"))
-    if match is None or not nodes:
+    if match is None:
+        return 0
+    if not nodes:
         return 0
     return int(match[1]) // nodes
 
@@ -275,9 +279,7 @@ def _gpus(row: Mapping[str, Any]) -> int:
 def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
     """Path of the standard output; "" when its pattern holds something that cannot be told from here."""
     values = _output_values(row, nodes)
-    default = "slurm-%j.out"
-    if _number(row.get("array_job_id")):
-        default = "slurm-%A_%a.out"
+    default = "slurm-%A_%a.out" if _number(row.get("array_job_id")) else "slurm-%j.out"
     # The split gives literal text, then again and again a width, a letter and the literal text behind it.
     parts = re.split(r"%(\d*)(.)", _text(row, "standard_output") or default)
     path = parts[0]
@@ -287,7 +289,9 @@ def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
         path += values[letter].zfill(int(width[:2] or 0)) + rest
     if not path.startswith("/"):
         path = f"{_text(row, 'current_working_directory')}/{path}"
-    if not path.startswith("/") or "\0" in path:
+    if not path.startswith("/"):
+        return ""
+    if "\0" in path:
         return ""
     return path
 

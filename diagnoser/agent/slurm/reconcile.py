@@ -74,9 +74,13 @@ def scontrol(*words: str) -> Command:
 def running(spec: PlanSpec, state: SlurmState) -> bool:
     """Whether the launch that failed still runs; a copy shows that a rollback is under way."""
     job = state.job
-    if job is None or state.copy is not None:
+    if job is None:
         return False
-    if job.attempt != spec.attempt or job.completing:
+    if state.copy is not None:
+        return False
+    if job.attempt != spec.attempt:
+        return False
+    if job.completing:
         return False
     return job.runs
 
@@ -88,16 +92,16 @@ def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     Where nodes cannot be reserved, other jobs may get them first, and the check tells so.
     """
     job = state.job
-    if job is None or job.attempt < spec.attempt:
+    if job is None:
+        return _forgotten(spec)
+    if job.attempt < spec.attempt:
         return _forgotten(spec)
     if job.attempt > spec.attempt:
         return _hold_next_launch(job, state.reserved, attempts)
     if not state.busy.isdisjoint(state.reserved):  # a job began just before they were reserved
         return attempts.unless_refused(free(spec), "Slurm refused to give back nodes on which other jobs run")
     reserve = _reserve_once(spec, job, state, attempts)
-    if reserve:
-        return reserve
-    return _requeue_and_hold(spec, job, state.reserved, attempts)
+    return reserve if reserve else _requeue_and_hold(spec, job, state.reserved, attempts)
 
 
 def _hold_next_launch(job: JobRecord, reserved: tuple[str, ...], attempts: Attempts) -> NextStep:
@@ -108,7 +112,9 @@ def _hold_next_launch(job: JobRecord, reserved: tuple[str, ...], attempts: Attem
         launch = f"launch {job.attempt} of the job is {job.state.lower()} already"
         return Done(False, f"{launch}; its nodes were not checked")
     command = scontrol("hold", str(job.number))
-    if job.held or attempts.succeeded(command):
+    if job.held:
+        return Held(reserved)
+    if attempts.succeeded(command):
         return Held(reserved)
     return attempts.unless_refused(command, "Slurm refused to hold the job")
 
@@ -119,12 +125,12 @@ def _reserve_once(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: A
     A refusal is no reason to stop: the nodes are checked without a reservation then.
     """
     nodes = tuple(node for node in job.nodes if node not in state.busy)
-    if not nodes or state.reserved:
+    if not nodes:
+        return None
+    if state.reserved:
         return None
     reserve = _reserve(spec, job, nodes, state.user)
-    if attempts.codes(reserve):
-        return None
-    return Run(reserve)
+    return None if attempts.codes(reserve) else Run(reserve)
 
 
 def _requeue_and_hold(spec: PlanSpec, job: JobRecord, reserved: tuple[str, ...], attempts: Attempts) -> NextStep:
@@ -142,7 +148,9 @@ def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     job = state.job
     if state.copy is not None:
         return _replace_by_copy(spec, job, state.copy)
-    if job is None or job.attempt < spec.attempt:
+    if job is None:
+        return _forgotten(spec)
+    if job.attempt < spec.attempt:
         return _forgotten(spec)
     if job.attempt > spec.attempt:
         return _after_requeue(spec, job, attempts)
@@ -224,9 +232,7 @@ def _after_requeue(spec: PlanSpec, job: JobRecord, attempts: Attempts) -> NextSt
     if was_held and job.state == "PENDING" and not attempts.succeeded(command):
         return attempts.unless_refused(command, "Slurm refused to release the job")
     verbs = {attempt.command.words[1] for attempt in attempts if attempt.code == 0}
-    how = "requeued"
-    if verbs.isdisjoint({"requeue", "requeuehold"}):
-        how = "found"
+    how = "found" if verbs.isdisjoint({"requeue", "requeuehold"}) else "requeued"
     return Done(True, f"launch {job.attempt} {how}: {job.state.lower()}", spec.job)
 
 

@@ -155,6 +155,4 @@ def _errors(answer: httpx.Response) -> str:
         errors = answer.json().get("errors") or []
         return "; ".join(str(error.get("error") or error.get("description") or error) for error in errors)
     except (ValueError, AttributeError):
-        if answer.is_success:
-            return ""
-        return answer.text[:200]
+        return "" if answer.is_success else answer.text[:200]

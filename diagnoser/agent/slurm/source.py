@@ -70,7 +70,9 @@ class SlurmSource:
         return changes.diff(job, nodes, before, self.cluster)
 
     async def ship(self, job: JobRecord, checkpoint: JobCheckpoint, *, rest: bool) -> None:
-        if not self.logs or not job.output:
+        if not self.logs:
+            return
+        if not job.output:
             return
         if not checkpoint.started:
             return

@@ -55,7 +55,7 @@ class ApiClient:
         await self._logs(query, b"\n".join(lines), "application/x-ndjson")
 
     async def node_lines(self, cluster: str, node: str, body: bytes) -> None:
-        """What the scheduler wrote about a node, beside any job."""
+        """Send what the scheduler wrote about a node, beside any job."""
         await self._logs({"source": "scheduler", "cluster": cluster, "node": node}, body)
 
     async def _logs(self, query: Mapping[str, Any], body: bytes, content_type: str = "text/plain") -> None:
@@ -93,7 +93,7 @@ class ApiClient:
         site_check: bool = False,
         pairs: bool = True,
     ) -> dict[str, Any]:
-        """What to do next. nodes: to be checked, empty for all of the job's. queries: this agent can ask nodes;
+        """Ask what to do next. nodes: to be checked, empty for all of the job's. queries: this agent can ask nodes;
         site_check: it has a script of the site for it. pairs: it has a program to test pairs. A service that knows no
         queries is not told."""
         fields: dict[str, Any] = {"nodes": list(nodes), "queries": queries, "site_check": queries and site_check}

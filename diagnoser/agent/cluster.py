@@ -1,4 +1,4 @@
-"""What the agent asks of a scheduler: ``Cluster`` to act on it, ``JobSource`` to watch it.
+"""Protocols for a scheduler: ``Cluster`` to act on it, ``JobSource`` to watch it.
 
 ``docs/agents.md`` says how to write both for another scheduler.
 """
@@ -96,7 +96,7 @@ NextStep = Run | Wait | Held | Done
 
 
 class Attempts(tuple[CommandAttempt, ...]):
-    """What was run for a plan, oldest first."""
+    """Commands that were run for a plan, oldest first."""
 
     def succeeded(self, command: Command) -> bool:
         return 0 in self.codes(command)
@@ -153,11 +153,11 @@ class NotCollected:
 class JobState(Protocol):
     @property
     def nodes(self) -> Collection[str]:
-        """Where the scheduler shows that the job runs or ran, in any launch; empty when it shows nothing any more."""
+        """Nodes where the scheduler shows that the job runs or ran, in any launch; empty when it shows none any more."""
 
     @property
     def held(self) -> str:
-        """Where the job is kept while only an agent can bring it back; "" otherwise."""
+        """Name of the place where the job is kept while only an agent can bring it back; "" otherwise."""
 
 
 S = TypeVar("S", bound=JobState)
@@ -180,7 +180,7 @@ class NodeControl(Protocol):
 
 
 class Cluster(NodeControl, Protocol[S]):
-    """What carrying out a plan takes. S: a job as this scheduler shows it.
+    """A cluster on which plans are carried out. S: a job as this scheduler shows it.
 
     ``hold``, ``relaunch`` and ``put_back`` say what is next. They are pure, and have no memory: what was done before
     shows in ``S``, so that another agent can go on from there. ``attempts`` only holds the answers that this agent got.
@@ -208,7 +208,7 @@ class Cluster(NodeControl, Protocol[S]):
     async def job(self, spec: PlanSpec) -> S: ...
 
     def running(self, spec: PlanSpec, state: S) -> bool:
-        """Whether the scheduler shows that the plan's own launch runs, and nothing was done for the plan yet."""
+        """Tell whether the scheduler shows that the plan's own launch runs, and nothing was done for the plan yet."""
 
     def hold(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
         """Towards ``Held``: the job ends, and waits until ``relaunch``."""
@@ -250,7 +250,7 @@ class ClusterSnapshot(Generic[J]):
 
 
 class JobSource(Protocol[J]):
-    """What happens on a cluster. J: a job as one look shows it."""
+    """A cluster that is watched. J: a job as one look shows it."""
 
     @property
     def log_source(self) -> str:
@@ -263,7 +263,7 @@ class JobSource(Protocol[J]):
         """Running jobs, and those known before even if they are gone. Raises Unavailable."""
 
     async def meet(self, job: J) -> JobCheckpoint | None:
-        """Where to begin with a job that is not known; None when there is nothing to tell yet. Raises Unavailable."""
+        """Say where to begin with a job that is not known; None when there is nothing to tell yet. Raises Unavailable."""
 
     def diff(self, job: J, nodes: Mapping[str, NodeRecord], before: JobCheckpoint) -> tuple[JobCheckpoint, Changes]:
         """The job as it is known from now on, and what to tell. Pure."""

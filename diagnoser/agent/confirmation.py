@@ -1,4 +1,4 @@
-"""Whether a node confirms what its shipped log says, before it is taken out on that alone.
+"""Tells whether a node confirms what its shipped log says, before it is taken out on that alone.
 
 A line that was shipped to the service passed through other hands than the kernel's. The agent asks the node itself, by
 the read-only queries of its own table that the verdict's type asks for. Pure.
@@ -19,7 +19,7 @@ _DATED = re.compile(r"^\d{4}-\d\d-\d\dT", re.MULTILINE)
 
 
 def unconfirmed_nodes(plan: Mapping[str, Any], nodes: Collection[str]) -> tuple[str, ...]:
-    """Those of these nodes that nothing but their shipped log proves to be at fault."""
+    """List the nodes that nothing but their shipped log proves to be at fault."""
     kinds: dict[str, set[str]] = {}
     for proof in plan.get("proofs", ()):
         kinds.setdefault(proof["node"], set()).add(proof.get("kind"))
@@ -37,7 +37,7 @@ def query_requests(table: NodeQueryTable, failure_type: str, nodes: Iterable[str
 
 
 def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:
-    """From when on a line of a node's own log may have to do with the failure of the attempt, in seconds since the
+    """Find from when on a line of a node's own log may have to do with the failure of the attempt, in seconds since the
     epoch; 0.0 where the attempt is not known. By the service's clock: times in shipped lines may be of any zone."""
     known = job or {}
     for launch in known.get("attempts", ()):
@@ -85,7 +85,7 @@ def _denying_logs(
 
 
 def _why_unanswered(results: Sequence[QueryResult]) -> str:
-    """Why a node neither confirms nor denies the fault."""
+    """Say why a node neither confirms nor denies the fault."""
     if not results:
         return "no query was run"
     for result in results:
@@ -102,7 +102,7 @@ def _result(
 
 
 def _denies(table: NodeQueryTable, result: QueryResult) -> bool:
-    """Whether it is of the kernel's own log, and shows no fault. That a program finds a GPU well now does not
+    """Tell whether it is of the kernel's own log, and shows no fault. That a program finds a GPU well now does not
     take back what the kernel has seen."""
     query = table.query(result.query)
     return query is not None and query.dated and result.state is QueryState.PROVES_NOTHING

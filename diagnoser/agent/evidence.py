@@ -56,7 +56,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DumpPattern:
-    """Where jobs put their dumps. root: the operator's own folder. parts: of the rest, with wildcards and fields."""
+    """A pattern of the files in which jobs put their dumps. root: the operator's own folder. parts: of the rest, with
+    wildcards and fields."""
 
     root: str
     parts: tuple[str, ...]
@@ -132,7 +133,7 @@ def _named_fields(text: str) -> set[str]:
 
 
 def _is_whole_path(words: Sequence[str]) -> bool:
-    """Whether a path of these words begins at the root, has two or more names, and none that leads back."""
+    """Tell whether a path of these words begins at the root, has two or more names, and none that leads back."""
     root, *names = words
     return not root and len(names) > 1 and all(names) and "." not in names and ".." not in names
 
@@ -151,7 +152,7 @@ async def read_dumps(patterns: Sequence[DumpPattern], window: LaunchWindow) -> A
 
 
 def of_file(path: str, data: bytes, node: str = "") -> Collected:
-    """What a dump file is says its content; whose, its name."""
+    """Recognize a dump file: its content says what it is, its name of which rank."""
     kind, rank = report.kind_of(data), flight_recorder.rank_of_file(path)
     if kind is EvidenceKind.RAS or report.names_ranks(data):
         return RuntimeFile(kind, data, node=node)
@@ -159,7 +160,7 @@ def of_file(path: str, data: bytes, node: str = "") -> Collected:
 
 
 def program(patterns: Sequence[DumpPattern], window: LaunchWindow, job: str, *, ras: bool) -> tuple[str, ...]:
-    """What to start on a node, as the job's user. Isolated: nothing of the working folder or the environment is
+    """Build what to start on a node, as the job's user. Isolated: nothing of the working folder or the environment is
     imported. job: number of Slurm's, "" in a container."""
     source = Path(__file__).with_name("evidence_runner.py").read_text("utf-8")
     asked = {
@@ -175,7 +176,7 @@ def program(patterns: Sequence[DumpPattern], window: LaunchWindow, job: str, *, 
 
 
 def parse_output(node: str, output: str, bounds: Bounds) -> Iterator[Collected]:
-    """What the program printed, as far as it can be read; whoever shares its user may have forged it."""
+    """Read what the program printed, as far as it can be read; whoever shares its user may have forged it."""
     for line in filter(str.strip, output.splitlines()):
         try:
             given = orjson.loads(line)
@@ -196,8 +197,8 @@ def parse_output(node: str, output: str, bounds: Bounds) -> Iterator[Collected]:
 async def from_nodes(
     nodes: Sequence[str], ask: Callable[[int, str], Any], at_once: int = NODES_AT_ONCE
 ) -> AsyncGenerator[Collected]:
-    """What each node printed, as it comes. ask: (place among the nodes, node) -> what was printed; raises Unavailable
-    where it could not be asked. Ends what is under way when nobody wants more."""
+    """Give what each node printed, as it comes. ask: (place among the nodes, node) -> what was printed; raises
+    Unavailable where it could not be asked. Ends what is under way when nobody wants more."""
     turn, bounds = asyncio.Semaphore(at_once), Bounds()
 
     async def findings(place: int, node: str) -> list[Collected]:
@@ -220,7 +221,7 @@ async def from_nodes(
 
 @dataclass(slots=True)
 class Collection:
-    """What came of one request so far. smallest: a dump that was sent, to be sent again as the last one."""
+    """Outcome of one request so far. smallest: a dump that was sent, to be sent again as the last one."""
 
     sent: Counter[EvidenceKind] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)

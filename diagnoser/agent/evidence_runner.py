@@ -49,7 +49,7 @@ class DumpFile(NamedTuple):
 
 
 class Bounds:
-    """What may be read still."""
+    """Rest of what may be read."""
 
     def __init__(self, files: int = FILES_MAX, size: int = TOTAL_BYTES) -> None:
         self.entries, self.files, self.size = ENTRIES_MAX, files, size
@@ -284,7 +284,7 @@ def stacks(by_rank: "dict[int, Process]", seconds: float) -> "Iterator[dict[str,
 
 
 def ras(by_rank: "dict[int, Process]", seconds: float) -> "dict[str, Any]":
-    """What NCCL's own monitoring says of the whole job. Asked on this machine only, wherever the job listens."""
+    """Ask NCCL's own monitoring about the whole job. Asked on this machine only, wherever the job listens."""
     program = shutil.which("ncclras")
     if program is None:
         return {"note": "ncclras is not installed"}

@@ -150,7 +150,7 @@ class Executor(Generic[S]):
         return replace(end, detail=detail, drained=execution.drained)
 
     async def _verdict(self, diagnosis: str) -> Mapping[str, Any]:
-        """What the plan follows from; empty where it is gone."""
+        """Get the diagnosis that the plan follows from; empty where it is gone."""
         try:
             return await self.client.diagnosis(diagnosis)
         except (NotFound, BadInput):
@@ -292,7 +292,7 @@ class Executor(Generic[S]):
         return Done(False, f"{plan['history'][-1]['why']}; nothing was done", refused="bad_checkpoint")
 
     async def _observe(self, spec: PlanSpec, until: float) -> tuple[Mapping[str, NodeRecord], S]:
-        """How the cluster looks. Raises _GaveUp, and Denied for what will not pass."""
+        """Look at the cluster. Raises _GaveUp, and Denied for what will not pass."""
         return await self._while_away(
             lambda: asyncio.gather(self.cluster.nodes(spec.nodes), self.cluster.job(spec)), until
         )

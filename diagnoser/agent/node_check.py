@@ -1,4 +1,4 @@
-"""What the node checks of all schedulers have in common: groups run beside each other, each with a result."""
+"""Common part of the node checks of all schedulers: groups run beside each other, each with a result."""
 
 import asyncio
 import itertools

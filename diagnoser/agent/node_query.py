@@ -1,4 +1,4 @@
-"""What the queries of all schedulers have in common: one start of a small program on each node, and its answers.
+"""Common part of the queries of all schedulers: one start of a small program on each node, and its answers.
 
 The service names the queries. An agent only runs commands that stand in its own table, so that nobody who has the
 service has the nodes. Answers are hostile text: they are bounded, passed on, and judged by the service.
@@ -83,19 +83,19 @@ async def ask_nodes(asked: Sequence[NodeQuestion], nodes: Mapping[str, NodeRecor
 
 
 def program(asked: Sequence[NodeQuestion]) -> tuple[str, ...]:
-    """What to start on the node. Isolated: nothing of the working folder or the environment is imported."""
+    """Build what to start on the node. Isolated: nothing of the working folder or the environment is imported."""
     source = Path(__file__).with_name("node_query_runner.py").read_text("utf-8")
     queries = [{"id": question.id, "argv": question.argv, "seconds": question.seconds} for question in asked]
     return ("python3", "-I", "-c", source, orjson.dumps(queries).decode())
 
 
 def seconds(asked: Sequence[NodeQuestion]) -> float:
-    """How long that may take."""
+    """Say how long that may take."""
     return max(question.seconds for question in asked) + START_SECONDS
 
 
 def summary(asked: Sequence[NodeQuestion]) -> str:
-    """What a person reads in place of the program."""
+    """Describe the program for a person."""
     return f"python3 (asks: {', '.join(question.id for question in asked)})"
 
 

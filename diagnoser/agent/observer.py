@@ -97,7 +97,7 @@ class Observer(Generic[J]):
             log.warning("job_refused", job=job, why=str(error))
 
     async def _tell_nodes(self, nodes: Iterable[NodeRecord]) -> list[Unavailable]:
-        """What could not be sent now is sent at the next look."""
+        """Report changes of nodes; what could not be sent now is sent at the next look."""
         current = list(nodes)
         names, away = {node.name for node in current}, list[Unavailable]()
         self.state.nodes = {name: status for name, status in self.state.nodes.items() if name in names}

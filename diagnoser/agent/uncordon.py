@@ -38,7 +38,7 @@ async def give_back(cluster: NodeControl, names: Sequence[str]) -> list[str]:
 
 
 def _fault(name: str, node: NodeRecord | None) -> str:
-    """Why the node may not be given back; "" where it may."""
+    """Say why the node may not be given back; "" where it may."""
     if node is None:
         return f"the cluster has no node {name}"
     if not node.cordoned:

@@ -28,7 +28,7 @@ FAULT_LENGTH = 2000
 
 @dataclass(frozen=True, slots=True)
 class SchedulerJob:
-    """What a scheduler knows of a batch's job. state: ENDED where it ended well, at the time ``ended``. detail: how it
+    """A batch's job as its scheduler knows it. state: ENDED where it ended well, at the time ``ended``. detail: how it
     ended, where that was not well."""
 
     state: OrderState
@@ -54,7 +54,7 @@ def mark(folder: Path, name: str) -> None:
 
 
 def is_marked(folder: Path, *names: str) -> bool:
-    """Whether the folder has any of these marks."""
+    """Tell whether the folder has any of these marks."""
     return any((folder / name).exists() for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoints of a training run are to be evaluated as they come."""
+"""Chooses the checkpoints of a training run that are to be evaluated as they come."""
 
 import hashlib
 from collections.abc import Iterable, Sequence

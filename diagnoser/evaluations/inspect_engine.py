@@ -1,4 +1,4 @@
-"""What inspect_ai lacks as an engine: an exit code, and one log of many shards.
+"""Adds what inspect_ai lacks as an engine: an exit code, and one log of many shards.
 
 It runs on the node with the Python that ``python3`` is there, so it needs nothing but the standard library.
 

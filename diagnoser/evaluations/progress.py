@@ -1,4 +1,4 @@
-"""What a run has done so far, from the ledger: samples, GPU hours, and a Gantt chart of what really ran."""
+"""Measures what a run has done so far, from the ledger: samples, GPU hours, and a Gantt chart of what really ran."""
 
 from collections.abc import Iterable
 from statistics import median

@@ -1,4 +1,4 @@
-"""How long inference, loads and metrics are expected to take: from earlier runs, else from sizes.
+"""Estimates how long inference, loads and metrics take: from earlier runs, else from sizes.
 
 What the suite says counts first. Then the median of earlier runs of this task with a model of this size on this
 hardware. Then a coefficient, which is what other tasks took on this hardware, and a guess where nothing has run yet.

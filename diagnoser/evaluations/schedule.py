@@ -1,4 +1,4 @@
-"""What runs where and when: a pure function of the suite, what is expected, the nodes, and what is done.
+"""Plans what runs where and when: a pure function of suite, estimates, nodes, and what is done.
 
 The cost model: a slot is as many GPUs of a node as one trial needs. It runs batches one after the other. A batch is of
 one checkpoint and pays the load once; each of its shards pays the start, and its samples their task's seconds. A trial
@@ -56,7 +56,7 @@ def rescheduled(
     running: Sequence[Placement],
     now: float,
 ) -> Schedule:
-    """What is left at ``now``, in seconds of the run, after a node died, came late or joined.
+    """Plan what is left at ``now``, in seconds of the run, after a node died, came late or joined.
 
     nodes: those that live. running: what goes on, on any of them, with the end that is expected by now; its shards stay
     as they are, and more of its checkpoint needs no load on its node. Everything else that is not done is cut anew.
@@ -230,7 +230,7 @@ def _leads(slots: Iterable[_Slot], checkpoints: set[str], estimates: RuntimeEsti
 
 
 def _filled(starts: Iterable[float], work: float) -> float:
-    """When slots that start at these times have done the work, if they all end together."""
+    """Find when slots that start at these times have done the work, if they all end together."""
     total = level = 0.0
     for number, start in enumerate(sorted(starts), 1):
         if number > 1 and start >= level:
@@ -252,7 +252,7 @@ class _Lane:
     """With when each starts."""
 
     def first_sample(self, trial: _Trial) -> float:
-        """When the trial's first sample could run here."""
+        """Find when the trial's first sample could run here."""
         at = self.end + self.estimates.start
         if trial.checkpoint in (self.last, *self.slot.loaded):
             return at

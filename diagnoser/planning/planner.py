@@ -1,4 +1,4 @@
-"""What follows from a verdict: the stored record, the plan, and what must leave the service. All decided at once."""
+"""Decides what follows from a verdict, all at once: the stored record, the plan, and what must leave the service."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ ALERT_LIFE = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a verdict leads to. plan: a proposal, None where nothing can be done; transition: how the store settles it
+    """Decision about a verdict. plan: a proposal, None where nothing can be done; transition: how the store weighs it
     against what happened before. messages: alerts about the verdict itself.
     """
 
@@ -52,7 +52,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DecisionPlanner:
-    """How this site acts.
+    """Plans as this site acts.
 
     make_id: time -> an id that sorts by time. mode: overrides the table's modes when given. redact: applied to log text
     that leaves the service. alerts: who is told.
@@ -163,7 +163,7 @@ class DecisionPlanner:
         return self._address(f"/diagnoses/{diagnosis}")
 
     def _address(self, path: str) -> str:
-        """Of a page; "" where the service does not know its own address."""
+        """Make the address of a page; "" where the service does not know its own."""
         return f"{self.base_url}{path}" if self.base_url else ""
 
 

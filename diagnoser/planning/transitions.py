@@ -1,4 +1,4 @@
-"""What people and executors do to a plan: transitions that the store runs in one transaction with what follows."""
+"""Acts of people and executors on a plan: transitions that the store runs in one transaction with what follows."""
 
 import itertools
 from collections.abc import Collection, Sequence
@@ -38,7 +38,7 @@ SUSPECTS_ASKED = 4
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What an executor reports. state: SENT while it is at work, else how it ended. refused: why it would not act."""
+    """Report of an executor. state: SENT while it is at work, else how it ended. refused: why it would not act."""
 
     token: str
     state: PlanState
@@ -51,7 +51,7 @@ class PlanReport:
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What a node check is about, and what its executor is able to.
+    """Request for a node check, with what its executor is able to do.
 
     nodes: of the job. types: of the failure. since: what is older in the logs of nodes has nothing to do with it.
     queries: the executor can ask nodes. site_check: it has a check script of the site. pairs: it can test pairs.
@@ -67,7 +67,7 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What a node answered to a query of the check."""
+    """Answer of a node to a query of the check."""
 
     node: str
     query: str
@@ -125,7 +125,7 @@ class PlanCommands:
         return transition
 
     def is_announced(self, plan: Plan) -> bool:
-        """Whether somebody may act on the plan without claiming it."""
+        """Tell whether somebody may act on the plan without claiming it."""
         return self.planner.webhook and plan.state is PlanState.SENT
 
     def claim(self, executor: str, token: str, now: float) -> ClaimTransition:

@@ -1,4 +1,4 @@
-"""What a plan touches, for whoever decides about it. Pure."""
+"""Lists what a plan touches, for whoever decides about it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What failures cost and how fast they are recovered from, of one window of time. Pure.
+"""Measures what failures cost and how fast they are recovered from, of one window of time. Pure.
 
 Only facts count: a failure of a job that does not say how many GPUs it has adds nothing to the hours, and is counted as
 unknown; what was saved is known only where enough failures were recovered from by people to compare with.

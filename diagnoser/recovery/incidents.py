@@ -1,4 +1,4 @@
-"""Which failures are one incident, and what people do with it."""
+"""Groups failures into incidents, and changes these as people say."""
 
 import hashlib
 import re

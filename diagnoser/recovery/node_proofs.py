@@ -1,4 +1,4 @@
-"""What proves that a node is at fault: one table for the log that it ships and for its answers to queries. Pure.
+"""Finds proofs that a node is at fault: one table for the log that it ships and for its answers to queries. Pure.
 
 The table is ``rules/node_proofs.yaml``. A pattern is tried at the start of a sender's own message, behind the head of
 the record; what a process can choose in a message of the kernel is blanked first. What only a rule matches is a

@@ -48,14 +48,14 @@ class ProvingLine(StrictModel):
         return (self.above, self.below) != (None, None)
 
     def is_beyond(self, value: float) -> bool:
-        """Whether a value is over its limits. One that is no number (NaN) never is."""
+        """Tell whether a value is over its limits. One that is no number (NaN) never is."""
         if self.above is not None and not value > self.above:
             return False
         return self.below is None or value < self.below
 
 
 class Answer(StrictModel):
-    """What a command said on a node. exit_code: None when it could not be started or took too long."""
+    """Answer of a command on a node. exit_code: None when it could not be started or took too long."""
 
     text: str
     exit_code: int | None = 0

@@ -98,13 +98,13 @@ def undecidable(plan: Plan, now: float) -> str:
 
 
 def was_refused(plan: Plan) -> bool:
-    """Whether a person refused the plan at some time, also where the refusal was taken back later."""
+    """Tell whether a person refused the plan at some time, also where the refusal was taken back later."""
     return any(change.state is PlanState.REFUSED for change in plan.history)
 
 
 def launched_nothing(plan: Plan) -> bool:
-    """Whether the plan ended before its first command for a reason that passes: its checkpoint is bad, or its job still
-    runs. A later verdict of the same attempt may then plan again."""
+    """Tell whether the plan ended before its first command for a reason that passes: its checkpoint is bad, or its job
+    still runs. A later verdict of the same attempt may then plan again."""
     if plan.steps:
         return False
     if plan.requeued:
@@ -115,7 +115,7 @@ def launched_nothing(plan: Plan) -> bool:
 
 
 def claimable(plan: Plan, now: float) -> bool:
-    """Whether an executor may claim the plan, or take it over."""
+    """Tell whether an executor may claim the plan, or take it over."""
     if plan.state is not PlanState.SENT:
         return False
     if plan.is_leased(now):
@@ -178,7 +178,7 @@ def end(
 
 
 def expired(plan: Plan, now: float) -> bool:
-    """Whether the plan's time is over and no executor works on it."""
+    """Tell whether the plan's time is over and no executor works on it."""
     if plan.expires > now:
         return False
     if plan.is_leased(now):

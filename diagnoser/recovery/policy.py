@@ -55,7 +55,7 @@ class PolicyRow(StrictModel):
 
 
 class PolicyDefaults(StrictModel):
-    """What holds for rows that do not say otherwise."""
+    """Defaults of the rows."""
 
     mode: Mode = Mode.OBSERVE
     expires_minutes: Annotated[int, Field(ge=1)] = 60
@@ -90,7 +90,7 @@ class BreakerPolicy(StrictModel):
 
 
 class NodeCheckPolicy(StrictModel):
-    """How long one all-gather of the node check may take."""
+    """Time that one all-gather of the node check may take."""
 
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 180
 
@@ -106,7 +106,7 @@ class PolicyTable(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class PolicyCase:
-    """What the table looks at.
+    """Facts that the table looks at.
 
     stable, sandbox: maturity of the deciding rule; both false without one. hint: the action that it asks for, if any.
     labels: of the job.
@@ -123,7 +123,7 @@ class PolicyCase:
 
 
 def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> PolicyCase:
-    """What the table looks at for a diagnosis that is stored or printed."""
+    """Pick what the table looks at of a diagnosis that is stored or printed."""
     grounds = diagnosis.grounds
     return PolicyCase(
         type=diagnosis.type,
@@ -191,7 +191,7 @@ class Policy:
         return in_mode(plan, mode_for(diagnosis, self._mode(plan.row)))
 
     def retries(self, row_id: str) -> int:
-        """How often a job may be launched again after the same failure without progress."""
+        """Count how often a job may be launched again after the same failure without progress."""
         return _or_default(self._row_by_id(row_id).retries, self.table.defaults.retries)
 
     def cool_down(self, row_id: str) -> float:

@@ -70,7 +70,7 @@ def is_further(now: tuple[str, float], before: tuple[str, float]) -> bool:
 
 
 def same_step(now: Plan, before: Plan) -> bool:
-    """Whether both ended at the same training step."""
+    """Tell whether both ended at the same training step."""
     return now.progress[0] == STEP and now.progress == before.progress
 
 
@@ -92,12 +92,12 @@ def launches_of_job(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
 
 
 def _counts_for(plan: Plan, old: Plan) -> bool:
-    """Whether it is about another failure than the plan, and still stands."""
+    """Tell whether it is about another failure than the plan, and still stands."""
     return old.state is not PlanState.SUPERSEDED and (old.job, old.attempt) != (plan.job, plan.attempt)
 
 
 def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
-    """How often the job was launched again after this failure without getting any further.
+    """Count how often the job was launched again after this failure without getting any further.
 
     A launch that died before its first step is measured by time: it hides no progress between those around it.
     """
@@ -112,13 +112,13 @@ def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
 
 
 def evictions(plan: Plan, node: str, past: Iterable[Plan]) -> int:
-    """How often this failure took this node out before, in any family."""
+    """Count how often this failure took this node out before, in any family."""
     return sum(old.fingerprint == plan.fingerprint and node in old.drained for old in past)
 
 
 def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
-    """How often this failure was first suspected on this node before, in any family. What another tenant's jobs printed
-    counts only where something proves it."""
+    """Count how often this failure was first suspected on this node before, in any family. What another tenant's jobs
+    printed counts only where something proves it."""
     count = 0
     for old in past:
         if old.fingerprint != plan.fingerprint:
@@ -157,5 +157,5 @@ def launches_last_hour(past: Iterable[Plan], cluster: str, now: float) -> int:
 
 
 def _launched(plan: Plan) -> bool:
-    """Whether the plan counts as a launch, also where it is not known yet or did not succeed."""
+    """Tell whether the plan counts as a launch, also where it is not known yet or did not succeed."""
     return plan.state in ACTING and not launched_nothing(plan)

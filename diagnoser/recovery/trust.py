@@ -1,4 +1,5 @@
-"""What it takes before a node goes: the scheduler gave it to the attempt, and somebody who speaks for it blames it.
+"""Checks what it takes before a node goes: the scheduler gave it to the attempt, and somebody who speaks for it blames
+it.
 
 Text that a job prints is written by a tenant: it may describe the job, but it moves no machine. The same question is
 asked when a plan is made, when it is claimed, and by the agent before it acts (``agent.executor``).

@@ -1,4 +1,4 @@
-"""`diagnoser trials plan`: what would run, for people and programs, and faults with their line."""
+"""`diagnoser evaluations plan`: what would run, for people and programs, and faults with their line."""
 
 import asyncio
 import json
@@ -115,3 +115,10 @@ def test_faults_of_the_file_end_the_command(suite: str, tmp_path: Path) -> None:
     assert "none.yaml: No such file" in str(missing)
     Path(suite).write_text(SUITE + "gpus: 8\n")
     assert "8 GPUs" in str(RUN.invoke(cli, ["trials", "plan", suite, "--gpus-per-node", "4"]).exception)
+
+
+def test_the_earlier_name_of_the_commands_is_still_understood() -> None:
+    """Scripts say `trials`; the help lists the new name alone."""
+    assert invoke("trials", "--help").exit_code == 0
+    listed = invoke("--help").output
+    assert "evaluations" in listed and "trials" not in listed

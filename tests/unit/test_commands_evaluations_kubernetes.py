@@ -1,4 +1,4 @@
-"""`trials run --kubernetes`: what is refused before anything is started."""
+"""`evaluations run --kubernetes`: what is refused before anything is started."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -57,7 +57,7 @@ async def fill_evaluation(web: Web) -> None:
 async def test_without_runs_the_page_says_how_they_come_about(web: Web) -> None:
     """With the command."""
     page = (await web.client.get("/evaluations")).text
-    assert "Nothing was evaluated yet" in page and "diagnoser trials run SUITE.yaml" in page
+    assert "Nothing was evaluated yet" in page and "diagnoser evaluations run SUITE.yaml" in page
     assert (await web.client.get("/evaluations?suite=none")).status_code == 200
     assert (await web.client.get("/evaluations/none")).status_code == 404
 

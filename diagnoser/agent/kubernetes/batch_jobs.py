@@ -26,7 +26,7 @@ _REPELS = ("NoSchedule", "NoExecute")
 
 
 class _Container(BaseModel):
-    """Of a template: as much as is read here."""
+    """A container of a template: as much as is read here."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -50,7 +50,7 @@ class _Template(yaml_loader.StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What all Jobs of a run have in common.
+    """Settings of all Jobs of a run.
 
     image: with Python and this package. user, group: that pods run as. volumes: path of a shared file system, which is
     the same everywhere -> the claim that has it, "" where it is a path of the nodes. gpu: the resource that nodes have,
@@ -103,7 +103,7 @@ def clean_job(node: str, checkpoints: Sequence[str], settings: JobSettings, copi
 
 
 def seen(job: Mapping[str, Any]) -> SchedulerJob:
-    """What its status says. RUNNING once its pod is ready, which servers before 1.24 do not say."""
+    """Read the status of a Job. RUNNING once its pod is ready, which servers before 1.24 do not say."""
     status = fields.section(job, "status")
     conditions = fields.conditions(status)
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
@@ -118,7 +118,7 @@ def seen(job: Mapping[str, Any]) -> SchedulerJob:
 
 
 def is_suspended(job: Mapping[str, Any]) -> bool:
-    """By Kueue, until it is admitted or after it was preempted."""
+    """Tell whether Kueue has suspended the Job: until it is admitted, or after it was preempted."""
     return bool(fields.section(job, "spec").get("suspend"))
 
 
@@ -134,7 +134,7 @@ def usable_gpus(node: Mapping[str, Any], settings: JobSettings) -> int | None:
 
 
 def _repels(node: Mapping[str, Any], settings: JobSettings) -> bool:
-    """Whether the node has a taint that pods of the run do not tolerate."""
+    """Tell whether the node has a taint that pods of the run do not tolerate."""
     taints = [taint for taint in fields.entries(node, "spec", "taints") if taint.get("effect") in _REPELS]
     return not all(_is_tolerated(taint, settings) for taint in taints)
 
@@ -243,7 +243,8 @@ def _identity(item: Any) -> str:
 
 
 def _is_tolerated(taint: Mapping[str, Any], settings: JobSettings) -> bool:
-    """By the template. Admission adds what tolerates a taint of the resource's name to pods that ask for it."""
+    """Tell whether the template tolerates the taint. Admission adds what tolerates a taint of the resource's name to
+    pods that ask for it."""
     if taint.get("key") == settings.gpu:
         return True
     return any(_tolerates(toleration, taint) for toleration in settings.tolerations)

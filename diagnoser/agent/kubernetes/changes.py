@@ -1,4 +1,4 @@
-"""What is new about a workload since the last look. Pure.
+"""Finds what is new about a workload since the last look. Pure.
 
 A launch (attempt) is one life of all of a workload's pods: it ends with the first of them that fails, or with the
 workload, and what starts after that, because a controller or a plan started it, is the next launch.
@@ -25,7 +25,7 @@ PLAIN = frozenset({"", "Error", "Completed"})
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """What one look at one workload sees. workload: None once it was deleted. unread: whether a run's log still has
+    """One look at one workload. workload: None once it was deleted. unread: whether a run's log still has
     lines to be sent."""
 
     workload: Workload | None
@@ -173,7 +173,8 @@ def _end(
 
 
 def _is_over(members: Collection[ContainerRun], runs: Collection[ContainerRun], since: float) -> bool:
-    """Whether a launch that failed has ended: the next one has begun, all of its pods have ended, or had the time to.
+    """Tell whether a launch that failed has ended: the next one has begun, all of its pods have ended, or had the time
+    to.
 
     members: runs of the launch, of ``runs``.
     since: seconds since its first failure.
@@ -186,7 +187,7 @@ def _is_over(members: Collection[ContainerRun], runs: Collection[ContainerRun], 
 
 
 def _is_being_read(members: Collection[ContainerRun], view: WorkloadView, since: float) -> bool:
-    """Whether a log of the launch has lines to be sent, and there still is time for them."""
+    """Tell whether a log of the launch has lines to be sent, and there still is time for them."""
     if since > 2 * ENDING_SECONDS:
         return False
     return any(view.unread(run) for run in members if run.ended)

@@ -81,7 +81,7 @@ class PodQueries:
     check: PodCheck
 
     async def ask(self, place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:
-        """What the pod printed. Its devices are those of the workload, so that it sees the GPUs."""
+        """Give what the pod printed. Its devices are those of the workload, so that it sees the GPUs."""
         base = _base(self.check.ref, self.check.stored, self.check.image)
         name = f"{copy_name(self.check.spec)}-ask-{place}"
         group = _PodGroup(self.check, base, name, (node,), attempts)
@@ -208,7 +208,7 @@ class _PodGroup:
 
 
 def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
-    """What all pods of the check have in common. image: "" for the workload's own. Raises Unavailable without a
+    """Build what all pods of the check have in common. image: "" for the workload's own. Raises Unavailable without a
     workload to take it from."""
     if not stored:
         raise Unavailable("the copy of the workload is gone")
@@ -239,7 +239,7 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
 
 
 def _picked(given: Mapping[str, Any], names: Sequence[str]) -> Object:
-    """Those of the fields that there are."""
+    """Pick those of the fields that there are."""
     return {name: given[name] for name in names if name in given}
 
 
@@ -251,7 +251,7 @@ def _devices(container: Object) -> Object:
 
 
 def bound_to(node: str, spec: Object) -> Object:
-    """By affinity, not nodeName: the scheduler knows whether the devices are free."""
+    """Bind a pod to a node by affinity, not nodeName: the scheduler knows whether the devices are free."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     return {**spec, "affinity": affinity}
@@ -265,7 +265,7 @@ def _command(program: str, base: Object, size: int, place: int, address: str, se
 
 
 def _removed(status: Object) -> str:
-    """Why the cluster, and not the program, ended the pod (evicted, preempted, not admitted); "" where it did not."""
+    """Say why the cluster, and not the program, ended the pod (evicted, preempted, not admitted); "" where it did not."""
     return "" if status.get("phase") != "Failed" else fields.text(status, "reason")
 
 
@@ -286,5 +286,5 @@ def _is_decided(pods: Sequence[Object]) -> bool:
 
 
 def _has_address(pods: Sequence[Object]) -> bool:
-    """Whether the first pod has one, or never will."""
+    """Tell whether the first pod has one, or never will."""
     return bool(pods[0].get("podIP")) or _failed(pods)

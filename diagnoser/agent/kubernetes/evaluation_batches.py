@@ -56,7 +56,7 @@ class KubernetesBatches:
         return found
 
     async def check(self, gpus: int) -> None:
-        """What the API server would refuse of a run with so many GPUs a trial; nothing is made. Raises BadInput."""
+        """Check that the API server takes a run with so many GPUs a trial; nothing is made. Raises BadInput."""
         found = {manifest["metadata"]["name"] for manifest in await self._manifests()}
         if absent := [node.name for node in self.nodes_given if node.name not in found]:
             raise BadInput(f"the cluster has no node {absent[0]}")
@@ -70,7 +70,7 @@ class KubernetesBatches:
             await self._create(job, {"dryRun": "All"})
 
     async def _manifests(self) -> list[Object]:
-        """Of the nodes that may be used, as far as they exist."""
+        """Get the nodes that may be used, as far as they exist."""
         if self.nodes_given:
             paths = [f"{_NODES}/{names.valid(node.name, 'node')}" for node in self.nodes_given]
             return [found for found in await asyncio.gather(*map(self.kube.get, paths)) if found]
@@ -134,8 +134,8 @@ class KubernetesBatches:
         return items
 
     async def _create(self, job: Object, query: Mapping[str, str] | None = None) -> None:
-        """What is there already has been started. Raises BadInput for what Kubernetes refuses, Unavailable for what it
-        may take later, such as above a quota."""
+        """Create a Job; one that is there already has been started. Raises BadInput for what Kubernetes refuses,
+        Unavailable for what it may take later, such as above a quota."""
         answer = await self.kube.ask("POST", JOB.path(self.namespace), job, query)
         if (answer.code, answer.body.get("reason")) != (409, "AlreadyExists"):
             _require(answer, "the Job is refused")

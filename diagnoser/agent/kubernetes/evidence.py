@@ -74,7 +74,7 @@ class KubernetesEvidence:
 
 
 def _has_containers(pod: PodRecord) -> bool:
-    """Whether something can be run in the pod."""
+    """Tell whether something can be run in the pod."""
     return bool(pod.runs) and pod.alive
 
 

@@ -1,4 +1,4 @@
-"""What the cluster looks like now, kept up by lists and watches. Its size is bounded by the objects that concern us."""
+"""Keeps how the cluster looks now, by lists and watches. Its size is bounded by the objects that concern us."""
 
 import asyncio
 from collections import deque
@@ -57,7 +57,7 @@ class InformerCache:
         self.changed.set()
 
     def drop_pod(self, item: Object) -> None:
-        """What it was is kept for its end to be told."""
+        """Forget a pod, but for what its end is told from."""
         if "status" in item:  # how it was at its end
             self.put_pod(item)
         uid = item["metadata"]["uid"]

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """What the server said; an error too, as long as it came from the API server itself."""
+    """Answer of the server; an error too, as long as it came from the API server itself."""
 
     code: int
     body: Mapping[str, Any]
@@ -42,7 +42,7 @@ class ApiResponse:
 
     @property
     def message(self) -> str:
-        """What a person reads."""
+        """The answer for a person."""
         detail = fields.text(self.body, "message")
         if self.ok:
             return f"HTTP {self.code}"
@@ -115,7 +115,7 @@ class Kube:
             raise Unavailable(f"the stream of {path} broke: {type(error).__name__}") from None
 
     async def execute(self, path: str, container: str, command: Sequence[str], seconds: float, limit: int) -> str:
-        """What a command in a container prints until it ends, or the time is over; ``limit`` bytes of it are kept."""
+        """Run a command in a container, and give the first ``limit`` bytes that it prints within the time."""
         query = [*(("command", word) for word in command), ("container", container), ("stdout", "true")]
         output = bytearray()
         try:
@@ -177,7 +177,7 @@ class Gone(Unavailable):
 
 @asynccontextmanager
 async def connect(context: str = "") -> AsyncIterator[Kube]:
-    """By the service account inside a pod, else by the kubeconfig. context: of the kubeconfig, "" for its own.
+    """Connect by the service account inside a pod, else by the kubeconfig. context: of the kubeconfig, "" for its own.
 
     Raises Denied without credentials, Unavailable when the server does not answer.
     """

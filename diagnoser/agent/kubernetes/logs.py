@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LogTarget:
-    """Where a run's lines go."""
+    """The stream that a run's lines go to."""
 
     job: str
     attempt: int
@@ -75,7 +75,7 @@ class LogFollower:
             self.tasks[run.key] = asyncio.create_task(self._follow(run.key, target))
 
     def unread(self, run: ContainerRun) -> bool:
-        """Whether it is worth waiting for: a log that cannot be read now is not."""
+        """Tell whether it is worth waiting for: a log that cannot be read now is not."""
         if not run.started:
             return False
         if run.key in self.failing:
@@ -233,7 +233,7 @@ class LineSplitter:
         self.size += len(line)
 
     def _was_taken(self, stamp: str) -> bool:
-        """Whether a line was taken by an earlier stream; counts those of the last stamp."""
+        """Tell whether a line was taken by an earlier stream; counts those of the last stamp."""
         if not self.behind:
             return False
         if not stamp:

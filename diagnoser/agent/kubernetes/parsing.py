@@ -1,4 +1,4 @@
-"""What the agent keeps of the cluster's objects: a few fields of each, so that a large cluster stays small. Pure."""
+"""Reads the cluster's objects into records: a few fields of each, so that a large cluster stays small. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ _RAY_CLUSTER = "raycluster"
 
 @dataclass(frozen=True, slots=True)
 class ContainerExit:
-    """How a container ended. code is None when nobody saw it end."""
+    """End of a container. code is None when nobody saw it end."""
 
     code: int | None
     reason: str = ""
@@ -59,7 +59,7 @@ class ContainerRun:
 
     @property
     def rank(self) -> int:
-        """Of the only process in it; -1 when there are several, or it is not known."""
+        """Rank of the only process in it; -1 when there are several, or it is not known."""
         first, count = self.place or (-1, 1)
         return -1 if count != 1 else first
 
@@ -288,7 +288,7 @@ def _ended(terminated: Mapping[str, Any]) -> ContainerExit:
 
 
 def _disruption(status: Mapping[str, Any]) -> str:
-    """Why the cluster itself took the pod away."""
+    """Say why the cluster itself took the pod away."""
     return fields.text(fields.conditions(status).get("DisruptionTarget", {}), "reason")
 
 

@@ -1,4 +1,4 @@
-"""Which ranks run in a pod. Pure."""
+"""Finds the ranks that run in a pod. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +40,7 @@ def place(pod: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def gpus(spec: Mapping[str, Any]) -> int:
-    """Of all containers of a pod."""
+    """Count the GPUs of all containers of a pod."""
     total = 0
     for container in fields.entries(spec, "containers"):
         for name, count in fields.resources(container).items():
@@ -66,7 +66,7 @@ def _by_controller(marks: Mapping[str, Any]) -> int | None:
 
 
 def _variables(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Those of the first container that hold their value themselves."""
+    """Read the variables of the first container that hold their value themselves."""
     variables = {}
     for container in fields.entries(spec, "containers")[:1]:
         for variable in fields.entries(container, "env"):

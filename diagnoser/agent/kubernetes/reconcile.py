@@ -1,4 +1,4 @@
-"""What to do next for a plan, given what the cluster shows now. Pure.
+"""Decides what to do next for a plan, given what the cluster shows now. Pure.
 
 There is no memory between two steps: what has been done is seen in the cluster itself (the marks of a cordoned node, a
 stored copy of a workload, the plan's name on the new one). So an agent that died is taken over by any other.
@@ -63,7 +63,7 @@ def request(method: str, path: str, body: Object | None = None, note: str = "") 
 
 
 def stored_nodes(spec: PlanSpec, stored: Object | None) -> tuple[str, ...]:
-    """Where the pods of a workload were that is only a copy now; nothing of a copy that the report does not know."""
+    """List where the pods of a workload were that is only a copy now; nothing of a copy that the report does not know."""
     if stored is None:
         return ()
     if copy_digest(stored) not in spec.copies:
@@ -90,7 +90,7 @@ def reported_copies(steps: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def running(spec: PlanSpec, state: WorkloadState) -> bool:
-    """Whether the launch that failed still has pods that run, and nothing was stored for the plan."""
+    """Tell whether the launch that failed still has pods that run, and nothing was stored for the plan."""
     manifest = state.manifest
     if manifest is None:
         return False
@@ -107,7 +107,7 @@ def running(spec: PlanSpec, state: WorkloadState) -> bool:
 
 
 def copy_name(spec: PlanSpec) -> str:
-    """Of the ConfigMap that holds the workload while there is none."""
+    """Name the ConfigMap that holds the workload while there is none."""
     return "diagnoser-" + (re.sub(r"[^a-z0-9-]+", "-", spec.id.lower())[-60:].strip("-") or "plan")
 
 
@@ -137,7 +137,7 @@ def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSt
 
 
 def _is_launched_again(spec: PlanSpec, state: WorkloadState) -> bool:
-    """Whether its controller has launched the workload again already, before anything was done for the plan."""
+    """Tell whether its controller has launched the workload again already, before anything was done for the plan."""
     return state.stored is None and state.launch > spec.attempt
 
 
@@ -149,7 +149,7 @@ def put_back(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSt
 
 
 def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
-    """Why that is so, or None."""
+    """Say why that is so, or None."""
     ref, manifest, stored = state.ref, state.manifest, state.stored
     if manifest is None and stored:
         return None
@@ -175,7 +175,7 @@ def _ended_well(spec: PlanSpec, launch: int) -> Done:
 
 
 def _forbids_restart(manifest: Object) -> bool:
-    """Whether the workload says, by a label or an annotation, that nobody may launch it again."""
+    """Tell whether the workload says, by a label or an annotation, that nobody may launch it again."""
     marks = fields_of_marks(manifest)
     return str(marks.get(names.RESTART, "true")).lower() == "false"
 
@@ -234,7 +234,7 @@ def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSte
 
 
 def _is_ours(spec: PlanSpec, stored: Object, attempts: Attempts) -> bool:
-    """Whether the copy is what an agent stored: as the plan's report has it, or as this agent has just stored it."""
+    """Tell whether the copy is what an agent stored: as the plan's report has it, or as this agent has just stored it."""
     return copy_digest(stored) in spec.copies | _own_copies(attempts)
 
 
@@ -267,7 +267,7 @@ def _move_pods(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> Next
 
 
 def _evict(ref: WorkloadRef, pod: PodRecord, attempts: Attempts) -> NextStep:
-    """By the eviction of today, that of clusters before 1.22, or a plain deletion, whichever the cluster allows."""
+    """Evict a pod as clusters do today, as before 1.22, or by a plain deletion, whichever the cluster allows."""
     path, meta = ref.core("pods", pod.name), {"name": pod.name, "namespace": ref.namespace}
     options = {"preconditions": {"uid": pod.uid}}
     ways = []

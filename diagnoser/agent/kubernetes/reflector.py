@@ -61,7 +61,7 @@ class Reflector:
                 wait = min(2 * wait, LONGEST_WAIT)
 
     async def _list(self) -> None:
-        """What is not in the list any more was deleted while nobody watched."""
+        """List anew; what is not in the list any more was deleted while nobody watched."""
         seen: dict[str, dict[str, Any]] = {}
         version = ""
         async for page in self.kube.pages(self.path, self.query):

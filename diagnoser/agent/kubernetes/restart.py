@@ -63,8 +63,8 @@ def launched_again(
 
 
 def _keep_off(spec: Object, node: str) -> None:
-    """By the node's name: its host name label may differ. Terms are alternatives, so that each must say it; and a
-    requirement on fields takes exactly one value."""
+    """Exclude a node by its name: its host name label may differ. Terms are alternatives, so that each must say it; and
+    a requirement on fields takes exactly one value."""
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": [node]}

@@ -1,4 +1,4 @@
-"""What happens on a Kubernetes cluster: its workloads, their pods and logs, its nodes."""
+"""Watches a Kubernetes cluster: its workloads, their pods and logs, its nodes."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -112,7 +112,7 @@ class KubernetesSource:
         return JobCheckpoint(job, last + 1)
 
     async def _tell_notes(self) -> None:
-        """What could not be sent now is sent at the next look."""
+        """Send notes about nodes; what could not be sent now is sent at the next look."""
         while self.cache.notes:
             name, line = self.cache.notes[0]
             try:

@@ -1,4 +1,4 @@
-"""What is new about a job since the last look. Pure."""
+"""Finds what is new about a job since the last look. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -62,7 +62,7 @@ def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegi
 
 
 def _unseen_end(known: JobCheckpoint, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:
-    """Of an attempt that Slurm requeued at once."""
+    """Make the end of an attempt that Slurm requeued at once."""
     down = _down(known.nodes, nodes)
     body: Body = {"kind": "cancelled", "attempt": known.attempt, "reason": "REQUEUED"}
     if down:

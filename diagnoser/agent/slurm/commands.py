@@ -29,7 +29,7 @@ KEPT = ("PATH", "HOME", "USER", "LANG", "TZ", "SLURM_CONF", "SLURM_JWT", "TMPDIR
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended. code is None when it took too long, 127 when it could not be started. error: its standard
+    """End of a command. code is None when it took too long, 127 when it could not be started. error: its standard
     error."""
 
     words: tuple[str, ...]
@@ -39,7 +39,7 @@ class CommandResult:
 
     @property
     def message(self) -> str:
-        """What a person reads, cut to a bound."""
+        """Output for a person, cut to a bound."""
         return "\n".join(filter(None, (self.output.strip(), self.error.strip())))[-OUTPUT_BYTES:]
 
     @property
@@ -106,7 +106,7 @@ class Slurm:
         raise Unavailable(f"{shlex.join(words)}: {result.fault}")
 
     async def ended(self, number: int) -> JobRecord:
-        """How a job ended that the controller knows no more, as far as there is accounting. Never raises."""
+        """Ask the accounting how a job ended that the controller knows no more. Never raises."""
         form = ("--noheader", "--parsable2", "--allocations", "--duplicates", "--format=State,ExitCode")
         result = await self.runner(("sacct", *form, f"--jobs={number}"), COMMAND_SECONDS)
         if result.code != 0:

@@ -93,7 +93,7 @@ class SlurmBatches:
         return ("sbatch", "--parsable", f"--job-name={name}", *one, f"--output={log}", f"--chdir={directory}")
 
     async def _jobs(self, orders: Sequence[Order]) -> Mapping[str, JobRecord]:
-        """By name; of several with a name the job that has not ended, else the last."""
+        """List jobs by name; of several with a name the job that has not ended, else the last."""
         names = ",".join(_name(order) for order in orders)
         found = parse_jobs(await self._run(("squeue", "--json", "--states=all", f"--name={names}")))
         jobs = sorted(found.values(), key=lambda job: (not job.finished, job.number))

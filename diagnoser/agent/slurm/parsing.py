@@ -1,4 +1,4 @@
-"""What Slurm says about jobs and nodes, as records. Pure.
+"""Reads what Slurm says about jobs and nodes into records. Pure.
 
 Jobs are read from ``squeue --json``, because the text forms let a job's name or comment pass for other fields.
 """
@@ -75,12 +75,12 @@ class JobRecord:
         return f"uid {self.uid}"
 
     def has_launch(self, attempt: int) -> bool:
-        """Whether this launch, or a later one, can still be seen, and whose it is."""
+        """Tell whether this launch, or a later one, can still be seen, and whose it is."""
         return self.uid >= 0 and self.attempt >= attempt
 
     def replaces(self, job: "JobRecord | None", number: int) -> bool:
-        """Whether it can be the copy of the job of this number: another one, of the same user. job: None where Slurm
-        has forgotten it."""
+        """Tell whether it can be the copy of the job of this number: another one, of the same user. job: None where
+        Slurm has forgotten it."""
         if self.number == number:
             return False
         return job is None or self.uid == job.uid
@@ -104,7 +104,7 @@ class JobRecord:
         return self.finished and not self.completing
 
     def waits_for_launch(self, attempt: int) -> bool:
-        """Whether it waits for the start of this launch, or of a later one."""
+        """Tell whether it waits for the start of this launch, or of a later one."""
         return self.state == "PENDING" and self.attempt >= attempt
 
     @property
@@ -124,7 +124,7 @@ def parse_jobs(text: str) -> dict[int, JobRecord]:
 
 
 def parse_account(number: int, text: str) -> JobRecord:
-    """How a job ended, of ``sacct --parsable2 --format=State,ExitCode``; GONE where sacct does not know it."""
+    """Read how a job ended, of ``sacct --parsable2 --format=State,ExitCode``; GONE where sacct does not know it."""
     for line in text.splitlines()[::-1]:  # the last launch is the last line
         state, _, ending = line.partition("|")
         word, ended = state.partition(" ")[0], re.fullmatch(r"(\d+)(?::(?:(\d+)|.*))?", ending)
@@ -244,7 +244,7 @@ def _number(value: Any) -> int:
 
 
 def _is_zero(value: Any) -> bool:
-    """Whether it is a number, and 0: one that is not set is neither."""
+    """Tell whether it is a number, and 0: one that is not set is neither."""
     if isinstance(value, Mapping) and not value.get("set"):
         return False
     return value is not None and _number(value) == 0
@@ -297,7 +297,7 @@ def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
 
 
 def _output_values(row: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, str]:
-    """By the letter of the pattern, as Slurm fills it in for the batch script."""
+    """Give values by the letter of the pattern, as Slurm fills it in for the batch script."""
     array = _number(row.get("array_job_id"))
     number, task = str(_number(row["job_id"])), str(_number(row.get("array_task_id")))
     values = {

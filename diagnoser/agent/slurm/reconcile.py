@@ -1,4 +1,4 @@
-"""What to do next for a plan, given what Slurm shows now. Pure.
+"""Decides what to do next for a plan, given what Slurm shows now. Pure.
 
 There is no memory between two steps: what has been done is seen in Slurm itself (the reason of a drain, the number of
 launches of a job, the comment of a resubmitted one). So an agent that died is taken over by any other.
@@ -40,7 +40,7 @@ class SlurmState:
 
 
 def job_id(cluster: str, number: int) -> str:
-    """What the service calls a job of this cluster."""
+    """Name a job of this cluster as the service does."""
     return f"slurm-{cluster}-{number}"
 
 
@@ -72,7 +72,7 @@ def scontrol(*words: str) -> Command:
 
 
 def running(spec: PlanSpec, state: SlurmState) -> bool:
-    """Whether the launch that failed still runs; a copy shows that a rollback is under way."""
+    """Tell whether the launch that failed still runs; a copy shows that a rollback is under way."""
     job = state.job
     if job is None:
         return False
@@ -173,7 +173,7 @@ def _replace_by_copy(spec: PlanSpec, job: JobRecord | None, copy: JobRecord) -> 
 
 
 def _not_launchable(job: JobRecord) -> str:
-    """Why the job cannot be launched again; "" where it can."""
+    """Say why the job cannot be launched again; "" where it can."""
     if job.state == "COMPLETED":
         return "the job ended well; it is not launched again"
     if job.state == "CANCELLED":

@@ -49,7 +49,7 @@ class RestClient:
         return answer.text
 
     async def change(self, words: Sequence[str], request: RestRequest) -> CommandResult | None:
-        """How the command went; None when this version of the daemon has no such request."""
+        """Run a command as a request; None when this version of the daemon has no such request."""
         try:
             answer = await self._ask(request.method, request.path, request.body)
         except Unavailable as error:

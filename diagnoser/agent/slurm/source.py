@@ -1,4 +1,4 @@
-"""What happens on a Slurm cluster: its jobs, their log files, its nodes."""
+"""Watches a Slurm cluster: its jobs, their log files, its nodes."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -302,7 +302,7 @@ async def test_the_manifests_give_no_more_than_is_needed(
 
 @contextmanager
 def coordinator_process(folder: Path, config: Path, *words: str) -> Iterator[Preloaded]:
-    """``diagnoser trials``; ended at the end."""
+    """``diagnoser evaluations``; ended at the end."""
     variables = {
         "PYTHONPATH": str(ROOT),
         "KUBECONFIG": str(config),

@@ -153,7 +153,7 @@ class NotCollected:
 class JobState(Protocol):
     @property
     def nodes(self) -> Collection[str]:
-        """Nodes where the scheduler shows that the job runs or ran, in any launch; empty when it shows none any more."""
+        """Nodes where the scheduler shows that the job runs or ran, in any launch; empty once it shows none."""
 
     @property
     def held(self) -> str:
@@ -263,7 +263,7 @@ class JobSource(Protocol[J]):
         """Running jobs, and those known before even if they are gone. Raises Unavailable."""
 
     async def meet(self, job: J) -> JobCheckpoint | None:
-        """Say where to begin with a job that is not known; None when there is nothing to tell yet. Raises Unavailable."""
+        """Say where to begin with an unknown job; None when there is nothing to tell yet. Raises Unavailable."""
 
     def diff(self, job: J, nodes: Mapping[str, NodeRecord], before: JobCheckpoint) -> tuple[JobCheckpoint, Changes]:
         """The job as it is known from now on, and what to tell. Pure."""

@@ -119,6 +119,6 @@ def test_faults_of_the_file_end_the_command(suite: str, tmp_path: Path) -> None:
 
 def test_the_earlier_name_of_the_commands_is_still_understood() -> None:
     """Scripts say `trials`; the help lists the new name alone."""
-    assert invoke("trials", "--help").exit_code == 0
-    listed = invoke("--help").output
+    assert RUN.invoke(cli, ["trials", "--help"]).exit_code == 0
+    listed = RUN.invoke(cli, ["--help"]).output
     assert "evaluations" in listed and "trials" not in listed

@@ -265,7 +265,7 @@ def _command(program: str, base: Object, size: int, place: int, address: str, se
 
 
 def _removed(status: Object) -> str:
-    """Say why the cluster, and not the program, ended the pod (evicted, preempted, not admitted); "" where it did not."""
+    """Say why the cluster, not the program, ended the pod (evicted, preempted, not admitted); "" where it did not."""
     return "" if status.get("phase") != "Failed" else fields.text(status, "reason")
 
 

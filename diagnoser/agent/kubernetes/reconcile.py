@@ -63,7 +63,7 @@ def request(method: str, path: str, body: Object | None = None, note: str = "") 
 
 
 def stored_nodes(spec: PlanSpec, stored: Object | None) -> tuple[str, ...]:
-    """List where the pods of a workload were that is only a copy now; nothing of a copy that the report does not know."""
+    """List where the pods of a workload were that is only a copy now; none for a copy that the report does not know."""
     if stored is None:
         return ()
     if copy_digest(stored) not in spec.copies:
@@ -234,7 +234,7 @@ def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSte
 
 
 def _is_ours(spec: PlanSpec, stored: Object, attempts: Attempts) -> bool:
-    """Tell whether the copy is what an agent stored: as the plan's report has it, or as this agent has just stored it."""
+    """Tell whether an agent stored the copy: as the plan's report has it, or as this agent has just stored it."""
     return copy_digest(stored) in spec.copies | _own_copies(attempts)
 
 

@@ -200,7 +200,7 @@ class _Runner:
     async def _carry_out(self, store: "SqlStore", trial_run: TrialRun, is_new: bool = False) -> bool:
         async with self.options.executor(trial_run) as executor:
             if is_new:  # the executor has checked that it can be carried out
-                await store.add_run(trial_run)
+                await store.trials.add_run(trial_run)
             progress = await _carried_out(store, executor, trial_run, self.options.as_json, self.service)
         show(progress, self.options.as_json)
         return _is_scored(progress)
@@ -224,8 +224,8 @@ def score(
         if not which:
             raise BadInput(f"no trial of run {run} has all of its samples and is over")
         if suite_file is not None:
-            await store.set_suite(run, _with_scoring(progress.run.suite, load_suite(suite_file)))
-        await store.begin_scoring(run, [(trial.checkpoint, trial.task) for trial in which], again=True)
+            await store.trials.set_suite(run, _with_scoring(progress.run.suite, load_suite(suite_file)))
+        await store.trials.begin_scoring(run, [(trial.checkpoint, trial.task) for trial in which], again=True)
         return await _carried_out(store, _local((), CopyLimits()), progress.run, as_json)
 
     progress = _with_store(act, "evaluations score")
@@ -249,7 +249,7 @@ def cancel(run: Run, context: Context = "", as_json: AsJson = False) -> None:
     async def act(store: "SqlStore") -> RunProgress:
         ending = (await progress_of(store, run)).run
         async with executor_of(ending) as executor:
-            await store.end_run(run, RunState.CANCELLED, time.time())
+            await store.trials.end_run(run, RunState.CANCELLED, time.time())
             return await _coordinator(store, executor, ending).step(run)
 
     show(with_store(act, "evaluations cancel"), as_json)
@@ -273,15 +273,15 @@ async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen
     """
     from diagnoser.evaluations.continuous_evaluation import due, run_id, suite_of
 
-    runs = await store.trial_runs(RUNS)
+    runs = await store.trials.runs(RUNS)
     left = [run for run in reversed(runs) if _is_left(run, suite, options.backend)]
     assert suite.follow is not None and options.suite_file is not None, "the caller follows the suite of a file"
-    for saved in due(suite.follow, await store.attempts(suite.follow.job), runs, suite.name):
+    for saved in due(suite.follow, await store.jobs.attempts(suite.follow.job), runs, suite.name):
         of_checkpoint = suite_of(suite, saved)
         try:
             name = run_id(of_checkpoint)
             trial_run = _new_run(options.suite_file, of_checkpoint, name, options.folder, options.backend)
-            await store.add_run(trial_run)
+            await store.trials.add_run(trial_run)
             left.append(trial_run)
         except BadInput as error:
             if saved.path not in unseen:
@@ -401,7 +401,9 @@ def _coordinator(
 
     scorers = max(1, (os.cpu_count() or 1) // 2)
     settings = CoordinatorSettings(batch_seconds=_BATCH_SECONDS[run.backend.partition("@")[0]], scorers=scorers)
-    return Coordinator(store, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter)
+    return Coordinator(
+        store.trials, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter
+    )
 
 
 async def _carried_out(

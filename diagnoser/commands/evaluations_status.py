@@ -1,4 +1,4 @@
-"""`evaluations status`: how far evaluations are, and what commands show of one."""
+"""`trials status`: how far evaluations are, and what commands show of one."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,9 +25,9 @@ def status(
 ) -> None:
     """Show the latest runs, or how far one is, with its scores and why trials failed."""
     if run:
-        show(with_store(lambda store: progress_of(store, run), "evaluations status"), as_json)
+        show(with_store(lambda store: progress_of(store, run), "trials status"), as_json)
         return
-    runs = with_store(lambda store: store.trial_runs(50), "evaluations status")
+    runs = with_store(lambda store: store.trials.runs(50), "trials status")
     if as_json:
         for found in runs:
             print_json(_run_fields(found))
@@ -43,7 +43,7 @@ def status(
 
 async def progress_of(store: "SqlStore", run: str) -> RunProgress:
     """Raises NotFound."""
-    progress = await store.run_progress(run)
+    progress = await store.trials.progress(run)
     if progress is None:
         raise NotFound(f"there is no run {run[:60]!r}")
     return progress

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import structlog
 
+from diagnoser.adapters.sql.trials import TrialRepository
 from diagnoser.evaluations.batch_folder import link_samples, read_scores
 from diagnoser.evaluations.progress import job_of
 from diagnoser.evaluations.reporting import FailedTrial
@@ -48,7 +49,6 @@ from diagnoser.ports import (
     OrderStatus,
     RunProgress,
     ShardRecord,
-    TrialLedger,
     TrialRecord,
 )
 
@@ -89,7 +89,7 @@ class Coordinator:
 
     def __init__(
         self,
-        ledger: TrialLedger,
+        ledger: TrialRepository,
         executor: NodeExecutor,
         clock: Clock,
         new_id: Callable[[], str],
@@ -145,7 +145,7 @@ class Coordinator:
         return progress
 
     async def _progress(self, run: str) -> RunProgress:
-        progress = await self._ledger.run_progress(run)
+        progress = await self._ledger.progress(run)
         if progress is None:
             raise BadInput(f"there is no run {run}")
         return progress

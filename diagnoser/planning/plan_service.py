@@ -2,14 +2,14 @@
 
 import secrets
 from dataclasses import dataclass
-from typing import Protocol
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.localize.checkpoints import why_bad
 from diagnoser.model import AttemptKey, Plan, PlanReason, PlanState, TransitionResult
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import JobStore, PlanFilter, PlanTransition, RecoveryStore, WakeSignal
+from diagnoser.ports import PlanFilter, PlanTransition, WakeSignal
 from diagnoser.recovery.plan_states import ENDED, OPEN
 
 EVERY_ATTEMPT = (1 << 31) - 1
@@ -17,15 +17,11 @@ PLANS_CHECKED = 20
 """Of a job, the newest first: a plan lives an hour."""
 
 
-class PlanStore(RecoveryStore, JobStore, Protocol):
-    """Plans, and what jobs report of the checkpoints that plans go back to."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlanService:
     """outbox: notified when there may be a message to send."""
 
-    store: PlanStore
+    store: SqlStore
     commands: PlanCommands
     metrics: Metrics
     outbox: WakeSignal
@@ -36,7 +32,7 @@ class PlanService:
         refuses on the way are counted."""
         while True:
             token = secrets.token_urlsafe(24)
-            result = await self.store.claim_plan(cluster, now, self.commands.claim(executor, token, now))
+            result = await self.store.plans.claim(cluster, now, self.commands.claim(executor, token, now))
             if result is None:
                 return None
             if result.plan is None:
@@ -54,11 +50,11 @@ class PlanService:
 
         alone: the transition looks at nothing but the plan.
         """
-        result = await self.store.change_plan(id, now, transition, alone=alone)
+        result = await self.store.plans.change(id, now, transition, alone=alone)
         assert result.plan is not None, "a transition of a stored plan keeps it"
         self._observe(result, now)
         if PlanReason.BAD_CHECKPOINT in result.reasons and result.plan.state is not PlanState.SENT:
-            await self.store.diagnose_again(AttemptKey(result.plan.job, result.plan.attempt), now)
+            await self.store.jobs.diagnose_again(AttemptKey(result.plan.job, result.plan.attempt), now)
         return result.plan
 
     def _observe(self, result: TransitionResult, now: float) -> None:
@@ -68,7 +64,7 @@ class PlanService:
 
     async def _check_completed(self, plan: Plan, now: float) -> Plan:
         """Hold the plan that was just claimed if a later attempt of its job has completed."""
-        completed = await self.store.completed_attempt(AttemptKey(plan.job, plan.attempt))
+        completed = await self.store.plans.completed_attempt(AttemptKey(plan.job, plan.attempt))
         if not completed:
             return plan
         return await self.change(plan.id, now, self.commands.close_attempt(completed, now))
@@ -86,7 +82,7 @@ class PlanService:
             return plan
         if plan.state not in (*OPEN, PlanState.SENT):
             return plan
-        attempts = await self.store.checkpoint_events(AttemptKey(plan.job, EVERY_ATTEMPT))
+        attempts = await self.store.jobs.checkpoint_events(AttemptKey(plan.job, EVERY_ATTEMPT))
         why = why_bad(back.checkpoint, back.step, attempts)
         if not why:
             return plan
@@ -94,7 +90,7 @@ class PlanService:
 
     async def check_rollbacks(self, job: str, now: float) -> None:
         """The same of all plans of a job that may still be carried out."""
-        for plan in await self.store.plans(PlanFilter(job=job), "", PLANS_CHECKED):
+        for plan in await self.store.plans.page(PlanFilter(job=job), "", PLANS_CHECKED):
             await self.check_rollback(plan, now)
 
 

@@ -28,7 +28,7 @@ from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
 from diagnoser.recovery import guardrails, retry_history, trust
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.incidents import incident_id
 from diagnoser.recovery.plan_states import RUNNABLE
 from diagnoser.recovery.policy import Policy, in_mode, mode_for, plan_key
@@ -130,7 +130,7 @@ class DecisionPlanner:
 
     def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:
         now, job = record.created, claim.job
-        cluster = job.cluster or DEFAULT_CLUSTER
+        cluster = cluster_of(job)
         if claim.runs and record.diagnosis.outcome is not Outcome.HUNG:
             return None  # what a job prints or reports ends no launch: the plan is made when its scheduler says so
         plan = self.policy.plan(self.make_id(now), claim.attempt.key, record.diagnosis, now)
@@ -170,7 +170,7 @@ class DecisionPlanner:
 def verdict_alert(record: DiagnosisRecord, job: Job, link: str, redact: Callable[[str], str]) -> Alert:
     """Make what people are told about a verdict."""
     diagnosis = record.diagnosis
-    incident = incident_id(diagnosis, job.cluster or DEFAULT_CLUSTER, retry_history.family(job))
+    incident = incident_id(diagnosis, cluster_of(job), retry_history.family(job))
     return failure_alert(
         diagnosis, job, record.attempt.number, incident=incident, id=record.id, link=link, redact=redact
     )

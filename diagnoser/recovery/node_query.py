@@ -153,11 +153,7 @@ def prove(
             return shown.strip()
         for line, pattern in proving:
             match = pattern.search(text)
-            if match is None:
-                continue
-            if not line.has_limit:
-                return shown.strip()
-            if line.is_beyond(float(match["value"])):
+            if match and line.is_met(match):
                 return shown.strip()
     return f"exit code {answer.exit_code}" if answer.exit_code in query.exit_codes else None
 

@@ -151,10 +151,8 @@ def put_back(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSt
 def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
     """Say why that is so, or None."""
     ref, manifest, stored = state.ref, state.manifest, state.stored
-    if manifest is None and stored:
-        return None
     if manifest is None:
-        return Done(False, f"{ref.kind.name} {ref.namespace}/{ref.name} is gone")
+        return None if stored else Done(False, f"{ref.kind.name} {ref.namespace}/{ref.name} is gone")
     if stored and _annotations(stored).get(names.FROM) != manifest["metadata"]["uid"]:
         return Done(False, "somebody else has made a workload of that name anew; it is left alone")
     if _forbids_restart(manifest):

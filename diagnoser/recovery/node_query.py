@@ -47,8 +47,11 @@ class ProvingLine(StrictModel):
     def has_limit(self) -> bool:
         return (self.above, self.below) != (None, None)
 
-    def is_beyond(self, value: float) -> bool:
-        """Tell whether a value is over its limits. One that is no number (NaN) never is."""
+    def is_met(self, match: "re2._Match[str]") -> bool:
+        """Whether the value that was matched is over its limits, if it has any. NaN never is."""
+        if not self.has_limit:
+            return True
+        value = float(match["value"])
         if self.above is not None and not value > self.above:
             return False
         return self.below is None or value < self.below

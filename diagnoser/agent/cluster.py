@@ -259,10 +259,10 @@ class JobSource(Protocol[J]):
     async def wait(self, seconds: float) -> None:
         """Until something may have changed, at most so long."""
 
-    async def look(self, state: AgentState) -> ClusterSnapshot[J]:
+    async def snapshot(self, state: AgentState) -> ClusterSnapshot[J]:
         """Running jobs, and those known before even if they are gone. Raises Unavailable."""
 
-    async def meet(self, job: J) -> JobCheckpoint | None:
+    async def first_checkpoint(self, job: J) -> JobCheckpoint | None:
         """Say where to begin with an unknown job; None when there is nothing to tell yet. Raises Unavailable."""
 
     def diff(self, job: J, nodes: Mapping[str, NodeRecord], before: JobCheckpoint) -> tuple[JobCheckpoint, Changes]:

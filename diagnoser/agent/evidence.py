@@ -219,6 +219,30 @@ async def from_nodes(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def collect(
+    options: EvidenceOptions,
+    asked: EvidenceRequest,
+    window: LaunchWindow,
+    nodes: Sequence[str],
+    ask: Callable[[int, str], Any],
+    refusal: str,
+) -> AsyncGenerator[Collected]:
+    """Read dump files; of a run that fell silent run programs on its nodes, too, where the operator allows that.
+
+    ask: as of ``from_nodes``.
+    refusal: why no program may be run beside the launch, "" where it may.
+    """
+    async for item in read_dumps(options.dumps, window):
+        yield item
+    if not options.programs or asked.reason is not RequestReason.SILENCE:
+        return
+    if refusal:
+        yield NotCollected(refusal)
+        return
+    async for item in from_nodes(nodes, ask):
+        yield item
+
+
 @dataclass(slots=True)
 class Collection:
     """Outcome of one request so far. smallest: a dump that was sent, to be sent again as the last one."""
@@ -228,7 +252,7 @@ class Collection:
     left_out: int = 0
     smallest: RuntimeFile | None = None
 
-    def note(self, why: str) -> None:
+    def add_note(self, why: str) -> None:
         if len(self.notes) < NOTES_KEPT and why not in self.notes:
             self.notes.append(why[:NOTE_LENGTH])
         else:
@@ -303,17 +327,17 @@ class EvidenceCollector(Generic[S]):
             ):
                 async for item in items:
                     if isinstance(item, NotCollected):
-                        collection.note(item.why)
+                        collection.add_note(item.why)
                         continue
                     await turn.acquire()
                     group.create_task(self._send(asked, item, collection, turn))
         except TimeoutError:
-            collection.note(f"ended after {seconds:.0f} s")
+            collection.add_note(f"ended after {seconds:.0f} s")
         except ExceptionGroup as errors:
             error = errors.exceptions[0]
             if not isinstance(error, BadInput | Denied):
                 raise error from None
-            collection.note(str(error))
+            collection.add_note(str(error))
         if collection.smallest:  # the run is judged with all of them, not with the first that came
             await self.client.evidence(asked.attempt, collection.smallest)
         return collection
@@ -325,7 +349,7 @@ class EvidenceCollector(Generic[S]):
             await self.client.evidence(asked.attempt, dump, more=True)
             collection.keep(dump)
         except (BadInput, NotFound, Denied) as error:
-            collection.note(f"{dump.name} was refused: {error}")
+            collection.add_note(f"{dump.name} was refused: {error}")
         finally:
             turn.release()
 

@@ -34,7 +34,7 @@ RUNNING_SECONDS = 15.0
 """How long a job that failed may take to end by itself before its plan is refused: it often prints why it fails
 moments before."""
 PERSON_SECONDS = 5.0
-LET_GO = frozenset({"refused", "expired", "superseded", "held"})
+NOT_CARRIED_OUT = frozenset({"refused", "expired", "superseded", "held"})
 """States of a plan after which nobody will launch its job again."""
 PROOF_KINDS = frozenset(ProofKind)
 """What can prove that a node is at fault. A kind that this agent does not know proves nothing."""
@@ -386,7 +386,7 @@ class Executor(Generic[S]):
         unchanged."""
         while (plan := await self.client.plan(claimed.plan["id"]))["state"] == "waiting":
             await self.client.pause(PERSON_SECONDS)
-        if plan["state"] not in LET_GO:
+        if plan["state"] not in NOT_CARRIED_OUT:
             return
         try:
             reported = {**claimed.plan, "steps": plan.get("steps", ())}

@@ -20,7 +20,6 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import breaker, retry_history, trust
 from diagnoser.recovery.plan_states import (
-    ACTING,
     CORDONS,
     DIAGNOSER,
     OPEN,
@@ -64,7 +63,7 @@ _Rail = Callable[[Plan, _Case], Plan | None]
 def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
     """The plan that is stored for a new diagnosis: ``plan``, a more careful one, or an earlier one that stands."""
     same_attempt = tuple(past for past in history.past if (past.job, past.attempt) == (plan.job, plan.attempt))
-    acted = next(filter(_has_acted, same_attempt), None)
+    acted = next(filter(retry_history.has_launched, same_attempt), None)
     if acted:
         return TransitionResult(acted)  # nothing is done twice for one failure
     case = _Case(policy, history, tuple(retry_history.failures(plan, history.past)), now, same_attempt)
@@ -79,10 +78,6 @@ def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: f
             with_note(case.last, by=DIAGNOSER, why="it failed again right after: the wrong node went", now=now)
         )
     return TransitionResult(guarded, others=tuple(others), trips=trips)
-
-
-def _has_acted(past: Plan) -> bool:
-    return past.state in ACTING and not launched_nothing(past)
 
 
 def _gives_way(past: Plan) -> bool:

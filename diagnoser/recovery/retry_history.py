@@ -106,7 +106,7 @@ def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
         measure, value = previous.progress
         if measure in reached and is_further((measure, reached[measure]), previous.progress):
             break
-        count += _launched(previous)
+        count += has_launched(previous)
         reached[measure] = value
     return count
 
@@ -153,9 +153,9 @@ def _suspects_the_same(plan: Plan, old: Plan, since: float) -> bool:
 
 def launches_last_hour(past: Iterable[Plan], cluster: str, now: float) -> int:
     recent = (plan for plan in past if plan.cluster == cluster and plan.created > now - HOUR)
-    return sum(map(_launched, recent))
+    return sum(map(has_launched, recent))
 
 
-def _launched(plan: Plan) -> bool:
+def has_launched(plan: Plan) -> bool:
     """Tell whether the plan counts as a launch, also where it is not known yet or did not succeed."""
     return plan.state in ACTING and not launched_nothing(plan)

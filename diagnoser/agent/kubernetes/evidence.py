@@ -14,7 +14,7 @@ from diagnoser.agent.kubernetes.informer_cache import InformerCache
 from diagnoser.agent.kubernetes.kinds import WorkloadRef, workload_ref
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.parsing import PodRecord, Workload
-from diagnoser.model import EvidenceRequest, RequestReason, RuntimeFile
+from diagnoser.model import EvidenceRequest, RuntimeFile
 
 FIELDS = ("job", "namespace")
 EXEC_SECONDS = 4 * PROGRAM_SECONDS
@@ -42,17 +42,9 @@ class KubernetesEvidence:
             yield NotCollected(f"launch {number} of {ref.kind.word} {ref.name} is not there any more")
             return
         pods = list(filter(_has_containers, self.cache.by_workload().get(ref.key, ())))
-        async for item in evidence.read_dumps(self.options.dumps, _window(ref, asked, launch, pods)):
-            yield item
-        if not self.options.programs:
-            return
-        if asked.reason is not RequestReason.SILENCE:
-            return
-        if why := self._why_no_programs(launch, number):
-            yield NotCollected(why)
-            return
-        ask = partial(self._execute, _window(ref, asked, launch, pods), pods)
-        async for item in evidence.from_nodes([pod.node for pod in pods], ask):
+        window, nodes = _window(ref, asked, launch, pods), [pod.node for pod in pods]
+        ask, refusal = partial(self._execute, window, pods), self._why_no_programs(launch, number)
+        async for item in evidence.collect(self.options, asked, window, nodes, ask, refusal):
             yield item
 
     def _why_no_programs(self, launch: int, asked: int) -> str:

@@ -52,7 +52,7 @@ class KubernetesSource:
         self.cache.changed.clear()
         self.logs.moved.clear()
 
-    async def look(self, state: AgentState) -> ClusterSnapshot[WorkloadView]:
+    async def snapshot(self, state: AgentState) -> ClusterSnapshot[WorkloadView]:
         """Once everything has been listed: a workload without its pods would look as if it had none."""
         await asyncio.gather(*(reflector.ready.wait() for reflector in self.reflectors))
         await self._tell_notes()
@@ -79,7 +79,7 @@ class KubernetesSource:
                 views[uid] = WorkloadView(None, (), now)
         return views
 
-    async def meet(self, job: WorkloadView) -> JobCheckpoint | None:
+    async def first_checkpoint(self, job: WorkloadView) -> JobCheckpoint | None:
         """A workload of the same name as an earlier one is its next launch."""
         if job.workload is None:
             return None

@@ -18,7 +18,7 @@ from diagnoser.agent.slurm import commands
 from diagnoser.agent.slurm.commands import Runner, Slurm
 from diagnoser.agent.slurm.parsing import JobRecord
 from diagnoser.agent.slurm.reconcile import job_number
-from diagnoser.model import EvidenceRequest, RequestReason, RuntimeFile
+from diagnoser.model import EvidenceRequest, RuntimeFile
 from diagnoser.model.errors import Unavailable
 
 FIELDS = ("job", "user")
@@ -45,17 +45,9 @@ class SlurmEvidence:
             yield NotCollected(f"Slurm knows launch {asked.attempt.number} of job {number} no more")
             return
         window = _window(job, asked)
-        async for item in evidence.read_dumps(self.options.dumps, window):
-            yield item
-        if not self.options.programs:
-            return
-        if asked.reason is not RequestReason.SILENCE:
-            return
-        if why := self._why_no_programs(job, asked.attempt.number):
-            yield NotCollected(why)
-            return
+        refusal = self._why_no_programs(job, asked.attempt.number)
         ask = partial(self._step, job, window)
-        async for item in evidence.from_nodes(job.nodes, ask):
+        async for item in evidence.collect(self.options, asked, window, job.nodes, ask, refusal):
             yield item
 
     def _why_no_programs(self, job: JobRecord, attempt: int) -> str:

@@ -42,7 +42,7 @@ class SlurmSource:
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def look(self, state: AgentState) -> ClusterSnapshot[JobRecord]:
+    async def snapshot(self, state: AgentState) -> ClusterSnapshot[JobRecord]:
         now = self.now()
         listed, nodes = await asyncio.gather(self.slurm.jobs(), self.slurm.nodes())
         by_key = {str(number): job for number, job in listed.items()}
@@ -53,7 +53,7 @@ class SlurmSource:
         state.logs = {key: offset for key, offset in state.logs.items() if key in jobs}
         return ClusterSnapshot(jobs, nodes, now)
 
-    async def meet(self, job: JobRecord) -> JobCheckpoint:
+    async def first_checkpoint(self, job: JobRecord) -> JobCheckpoint:
         """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart
         now: only what comes from now on surely belongs to this launch."""
         if self.logs and job.restarts and job.output:

@@ -41,7 +41,9 @@ def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:
     epoch; 0.0 where the attempt is not known. By the service's clock: times in shipped lines may be of any zone."""
     known = job or {}
     for launch in known.get("attempts", ()):
-        if launch["number"] == attempt and launch["opened"]:
+        if launch["number"] != attempt:
+            continue
+        if launch["opened"]:
             return datetime.fromisoformat(launch["opened"]).timestamp() - LOOKBACK_SECONDS
     return 0.0
 

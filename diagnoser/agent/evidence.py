@@ -82,7 +82,9 @@ class DumpPattern:
     def of(self, values: Mapping[str, str]) -> tuple[str, list[str]]:
         """(root, parts) for one job. Raises BadInput for a value that would be more than one name."""
         for name, value in values.items():
-            if not _VALUE.fullmatch(value) and any(f"{{{name}}}" in part for part in self.parts):
+            if _VALUE.fullmatch(value):
+                continue
+            if any(f"{{{name}}}" in part for part in self.parts):
                 raise BadInput(f"{name} {value[:60]!r} cannot be part of a path")
         return self.root, [part.format(**values) for part in self.parts]
 

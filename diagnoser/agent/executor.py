@@ -442,7 +442,9 @@ def cordon_step(
         step = attempts.unless_refused(command, f"{name} could not be cordoned")
         if isinstance(step, Done):
             return step
-        if not nodes[name].cordoned and not attempts.succeeded(command):
+        if nodes[name].cordoned:
+            continue
+        if not attempts.succeeded(command):
             return Run(command, cordons=name)
     return None
 

@@ -409,7 +409,9 @@ class Coordinator:
 
     def _next(self, node: str, slot: int) -> Placement | None:
         for placed in self._plan:
-            if (placed.node, placed.slot) == (node, slot) and placed.batch.shards:
+            if (placed.node, placed.slot) != (node, slot):
+                continue
+            if placed.batch.shards:
                 return placed
         return None
 
@@ -515,7 +517,9 @@ def _log_of(order: Order, output: str) -> Path:
 def _placements(progress: RunProgress, now: float) -> Iterable[Placement]:
     for batch in progress.running:
         shards = tuple(record.shard for record in progress.open_shards(batch))
-        if batch.kind is BatchKind.INFER and shards:
+        if batch.kind is not BatchKind.INFER:
+            continue
+        if shards:
             end = max(now, batch.started + batch.seconds)
             yield Placement(Batch(shards, batch.seconds), batch.node, batch.slot, batch.started, end)
 

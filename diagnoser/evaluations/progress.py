@@ -64,7 +64,9 @@ def _scoring_seconds(progress: RunProgress) -> dict[TrialKey, float]:
     """Measure how long each trial was scored: the median of its tries."""
     tries: dict[TrialKey, list[float]] = {}
     for batch in progress.batches:
-        if (batch.kind, batch.state) == (BatchKind.SCORE, BatchState.ENDED) and batch.ended is not None:
+        if (batch.kind, batch.state) != (BatchKind.SCORE, BatchState.ENDED):
+            continue
+        if batch.ended is not None:
             tries.setdefault(batch.key, []).append(batch.ended - batch.started)
     return {trial: median(seconds) for trial, seconds in tries.items()}
 

@@ -166,7 +166,9 @@ def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
             yield from _command_faults(("tasks", place, "infer"), task.infer, _INFER, _needed(task.splits))
         if task.score:
             yield from _command_faults(("tasks", place, "score"), task.score, _SCORE, {"samples", "scores"})
-        if task.inspect_task and not file.engine.inspect_ai:
+        if not task.inspect_task:
+            continue
+        if not file.engine.inspect_ai:
             yield ("tasks", place, "inspect_task"), "is for the engine inspect_ai"
 
 
@@ -217,5 +219,7 @@ def _shell_faults(where: Place, words: Sequence[str]) -> Iterator[tuple[Place, s
     if words[0].rpartition("/")[2] not in _SHELLS:
         return
     for place, (option, word) in enumerate(pairwise(words), 1):
-        if re.fullmatch(r"-.*c", option, re.DOTALL) and _PLACEHOLDER.search(word):
+        if not re.fullmatch(r"-.*c", option, re.DOTALL):
+            continue
+        if _PLACEHOLDER.search(word):
             yield (*where, place), 'give placeholders to a shell as words of their own, and use "$1" and "$2"'

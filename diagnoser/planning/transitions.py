@@ -126,7 +126,9 @@ class PlanCommands:
 
     def is_announced(self, plan: Plan) -> bool:
         """Tell whether somebody may act on the plan without claiming it."""
-        return self.planner.webhook and plan.state is PlanState.SENT
+        if not self.planner.webhook:
+            return False
+        return plan.state is PlanState.SENT
 
     def claim(self, executor: str, token: str, now: float) -> ClaimTransition:
         """An executor takes the plan, unless the second gate before a node goes refuses it: it is held then."""
@@ -415,7 +417,9 @@ def _proofs(check: NodeCheck, faulty: Sequence[str], reason: str, now: float) ->
     for."""
     proofs = []
     for query in check.queries:
-        if query.state is QueryState.PROVES and query.node in faulty:
+        if query.state is not QueryState.PROVES:
+            continue
+        if query.node in faulty:
             proofs.append(NodeProof(query.node, ProofKind.QUERY, query.text, query.query, time=now))
     if not check.vouched:
         return proofs

@@ -140,7 +140,9 @@ def handled(nodes: Sequence[str], history: ClusterHistory, now: float, hours: fl
     theirs: dict[str, NodeEvent] = {}
     for node in nodes:
         mark = history.marks.get(node)
-        if mark is not None and _is_left_to_person(mark, now - hours * HOUR):
+        if mark is None:
+            continue
+        if _is_left_to_person(mark, now - hours * HOUR):
             theirs[node] = mark
     return theirs
 

@@ -129,7 +129,9 @@ def _is_of(sender: str, source: str, record: SystemRecord) -> bool:
     """Tell whether a record is a message of this sender, as far as its stream vouches for that."""
     if sender != KERNEL:
         return source == DAEMON and record.sender in ("", sender)
-    return source in KERNEL_SOURCES and record.is_of_kernel
+    if source not in KERNEL_SOURCES:
+        return False
+    return record.is_of_kernel
 
 
 def load(path: str, text: str) -> NodeProofTable:

@@ -156,7 +156,9 @@ def prove(
             return shown.strip()
         for line, pattern in proving:
             match = pattern.search(text)
-            if match and line.is_met(match):
+            if not match:
+                continue
+            if line.is_met(match):
                 return shown.strip()
     return f"exit code {answer.exit_code}" if answer.exit_code in query.exit_codes else None
 
@@ -175,7 +177,9 @@ def _lines(query: NodeQuery, text: str, since: float) -> Iterator[tuple[str, str
             yield line, line
             continue
         record = system_log.read_record(line)
-        if record.stamp and _seconds(record.stamp) >= since:
+        if not record.stamp:
+            continue
+        if _seconds(record.stamp) >= since:
             yield line, line[record.start :]
 
 

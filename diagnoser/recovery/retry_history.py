@@ -45,7 +45,9 @@ def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:
     steps = []
     for event in attempt.events:
         is_saved = event.kind is EventKind.CHECKPOINT and event.phase not in _NOT_SAVED
-        if is_saved and event.step is not None:
+        if not is_saved:
+            continue
+        if event.step is not None:
             steps.append(event.step)
     if steps:
         return CHECKPOINT, float(max(steps))
@@ -71,7 +73,9 @@ def is_further(now: tuple[str, float], before: tuple[str, float]) -> bool:
 
 def same_step(now: Plan, before: Plan) -> bool:
     """Tell whether both ended at the same training step."""
-    return now.progress[0] == STEP and now.progress == before.progress
+    if now.progress[0] != STEP:
+        return False
+    return now.progress == before.progress
 
 
 def failures(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
@@ -93,7 +97,9 @@ def launches_of_job(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
 
 def _counts_for(plan: Plan, old: Plan) -> bool:
     """Tell whether it is about another failure than the plan, and still stands."""
-    return old.state is not PlanState.SUPERSEDED and (old.job, old.attempt) != (plan.job, plan.attempt)
+    if old.state is PlanState.SUPERSEDED:
+        return False
+    return (old.job, old.attempt) != (plan.job, plan.attempt)
 
 
 def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
@@ -158,4 +164,6 @@ def launches_last_hour(past: Iterable[Plan], cluster: str, now: float) -> int:
 
 def has_launched(plan: Plan) -> bool:
     """Tell whether the plan counts as a launch, also where it is not known yet or did not succeed."""
-    return plan.state in ACTING and not launched_nothing(plan)
+    if plan.state not in ACTING:
+        return False
+    return not launched_nothing(plan)

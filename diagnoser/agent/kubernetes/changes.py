@@ -253,7 +253,9 @@ def _registration(
 ) -> JobRegistration:
     ranks: dict[int, str] = {}
     for run in members:
-        if run.node and run.place:
+        if not run.node:
+            continue
+        if run.place:
             first, count = run.place
             ranks |= dict.fromkeys(range(first, first + count), run.node)
     labels = {**work.labels, "namespace": work.namespace, "kind": work.word, "uid": work.uid}

@@ -101,7 +101,9 @@ class InformerCache:
         """Pods of each workload, those that are gone among them."""
         owners = {}
         for work in self.works.values():
-            if work.word == RAYJOB.word and work.cluster:
+            if work.word != RAYJOB.word:
+                continue
+            if work.cluster:
                 owners["raycluster", work.namespace, work.cluster] = work.key
         by_key: dict[Key, list[PodRecord]] = {}
         for pod in (*self.gone.values(), *self.pods.values()):

@@ -118,7 +118,9 @@ def node(manifest: Mapping[str, Any]) -> NodeRecord:
     meta, fault, record = manifest["metadata"], "", ""
     up = True
     for condition in fields.entries(manifest, "status", "conditions"):
-        if condition.get("type") == "Ready" and condition.get("status") != "True":
+        if condition.get("type") != "Ready":
+            continue
+        if condition.get("status") != "True":
             up = False
             fault = f"{condition.get('reason', '')}: {condition.get('message', '')}"[:TEXT_LENGTH].strip(": ")
             record = f"node {meta['name']} NotReady: {fault}"

@@ -44,7 +44,9 @@ def gpus(spec: Mapping[str, Any]) -> int:
     total = 0
     for container in fields.entries(spec, "containers"):
         for name, count in fields.resources(container).items():
-            if name.endswith("/gpu") and str(count).isdecimal():
+            if not name.endswith("/gpu"):
+                continue
+            if str(count).isdecimal():
                 total += int(count)
     return total
 
@@ -78,6 +80,8 @@ def _variables(spec: Mapping[str, Any]) -> dict[str, str]:
 def _number(values_by_name: Mapping[str, Any], candidates: tuple[str, ...]) -> int | None:
     for name in candidates:
         value = str(values_by_name.get(name, ""))
-        if value.isdecimal() and int(value) <= MOST:
+        if not value.isdecimal():
+            continue
+        if int(value) <= MOST:
             return int(value)
     return None

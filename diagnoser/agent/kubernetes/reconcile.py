@@ -84,7 +84,9 @@ def reported_copies(steps: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     digests = set[str]()
     for step in steps:
         match = _STORED.fullmatch(step["command"])
-        if match and step["exit_code"] == 0:
+        if not match:
+            continue
+        if step["exit_code"] == 0:
             digests.add(match[1])
     return frozenset(digests)
 
@@ -138,7 +140,9 @@ def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSt
 
 def _is_launched_again(spec: PlanSpec, state: WorkloadState) -> bool:
     """Tell whether its controller has launched the workload again already, before anything was done for the plan."""
-    return state.stored is None and state.launch > spec.attempt
+    if state.stored is not None:
+        return False
+    return state.launch > spec.attempt
 
 
 def put_back(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
@@ -241,7 +245,9 @@ def _own_copies(attempts: Attempts) -> frozenset[str]:
     digests = set[str]()
     for attempt in attempts:
         body = attempt.command.body or {}
-        if attempt.code == 0 and body.get("kind") == "ConfigMap":
+        if attempt.code != 0:
+            continue
+        if body.get("kind") == "ConfigMap":
             digests.add(copy_digest(body))
     return frozenset(digests)
 

@@ -62,7 +62,9 @@ class KubernetesSource:
                 self._follow_logs(view, state.jobs[uid])
         if not self.dry:
             for node in self.cache.nodes.values():
-                if node.ours and not node.cordoned:
+                if not node.ours:
+                    continue
+                if not node.cordoned:
                     await self._unmark(node)
         return ClusterSnapshot(views, dict(self.cache.nodes))
 
@@ -137,17 +139,23 @@ class KubernetesSource:
             return
         for pod in job.pods:
             for run in pod.runs:
-                if run.key in checkpoint.members and run.started:
+                if run.key not in checkpoint.members:
+                    continue
+                if run.started:
                     self.logs.see(run, LogTarget.of_run(run, checkpoint.job, checkpoint.attempt), pod.gone)
 
     def _unread(self, run: ContainerRun) -> bool:
-        return self.ships and self.logs.unread(run)
+        if not self.ships:
+            return False
+        return self.logs.unread(run)
 
     def _tidy(self, pods: Mapping[Key, Collection[PodRecord]]) -> None:
         """Forgets deleted pods whose launch is over, and how far the logs of what cannot be seen were read."""
         for key, workload_pods in pods.items():
             for pod in workload_pods:
-                if pod.gone and self._is_told(key, pod):
+                if not pod.gone:
+                    continue
+                if self._is_told(key, pod):
                     self.cache.gone.pop(pod.uid, None)
         seen = set[str]()
         for pod in (*self.cache.pods.values(), *self.cache.gone.values()):

@@ -105,7 +105,9 @@ class JobRecord:
 
     def waits_for_launch(self, attempt: int) -> bool:
         """Tell whether it waits for the start of this launch, or of a later one."""
-        return self.state == "PENDING" and self.attempt >= attempt
+        if self.state != "PENDING":
+            return False
+        return self.attempt >= attempt
 
     @property
     def requeueing(self) -> bool:
@@ -128,7 +130,9 @@ def parse_account(number: int, text: str) -> JobRecord:
     for line in text.splitlines()[::-1]:  # the last launch is the last line
         state, _, ending = line.partition("|")
         word, ended = state.partition(" ")[0], re.fullmatch(r"(\d+)(?::(?:(\d+)|.*))?", ending)
-        if word in FINISHED and ended:
+        if word not in FINISHED:
+            continue
+        if ended:
             return JobRecord(number, word, code=int(ended[1]), signal=int(ended[2] or 0))
     return JobRecord(number, GONE)
 
@@ -247,7 +251,9 @@ def _is_zero(value: Any) -> bool:
     """Tell whether it is a number, and 0: one that is not set is neither."""
     if isinstance(value, Mapping) and not value.get("set"):
         return False
-    return value is not None and _number(value) == 0
+    if value is None:
+        return False
+    return _number(value) == 0
 
 
 def _words(value: Any) -> list[str]:

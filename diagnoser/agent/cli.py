@@ -25,6 +25,8 @@ agent_cli = typer.Typer(
 )
 
 STATE = Path("/var/lib/diagnoser-agent")
+_CHECKS, _EVIDENCE, _WEBHOOK, _SLURMRESTD = "Checks of nodes", "Evidence of hangs", "Webhook", "slurmrestd"
+"""Groups of flags in the help."""
 CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,99}")
 
 _Context = Annotated[
@@ -53,14 +55,16 @@ class AgentFlags:
         Path | None,
         typer.Option(
             help="Table of the commands that may be run on a suspected node to ask it. Default: the shipped "
-            "node_queries.yaml."
+            "node_queries.yaml.",
+            rich_help_panel=_CHECKS,
         ),
     ] = None
     node_check_script: Annotated[
         str,
         typer.Option(
             help="The site's own check of a node, as the node calls it: one more query. Exit codes 1 to 125 prove a "
-            "fault."
+            "fault.",
+            rich_help_panel=_CHECKS,
         ),
     ] = ""
     dumps: Annotated[
@@ -68,12 +72,16 @@ class AgentFlags:
         typer.Option(
             help="Dump files of a job that this agent can read, such as '/shared/dumps/{job}/_dump_*'. Only plain "
             "files of the job's user are read, and no link is followed below the first name with a field or "
-            "wildcard. Repeatable."
+            "wildcard. Repeatable.",
+            rich_help_panel=_EVIDENCE,
         ),
     ] = None
     node_dumps: Annotated[
         list[str] | None,
-        typer.Option(help="The same for files on the nodes, where --collect-evidence reads them. Repeatable."),
+        typer.Option(
+            help="The same for files on the nodes, where --collect-evidence reads them. Repeatable.",
+            rich_help_panel=_EVIDENCE,
+        ),
     ] = None
     collect_evidence: Annotated[
         bool,
@@ -81,6 +89,7 @@ class AgentFlags:
             "--collect-evidence",
             help="When a run falls silent, run ncclras and py-spy beside it, as the job's user and without stopping "
             "any process.",
+            rich_help_panel=_EVIDENCE,
         ),
     ] = False
     state: Annotated[Path, typer.Option(help="Folder for state that must survive a restart.")] = STATE
@@ -89,13 +98,17 @@ class AgentFlags:
     listen: Annotated[
         str,
         typer.Option(
-            help="host:port on which to receive the service's signed webhook, instead of long polling for plans."
+            help="host:port on which to receive the service's signed webhook, instead of long polling for plans.",
+            rich_help_panel=_WEBHOOK,
         ),
     ] = ""
     secret: Annotated[
         str,
         typer.Option(
-            envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET", help="Signing secret of that webhook.", show_default=False
+            envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET",
+            help="Signing secret of that webhook.",
+            show_default=False,
+            rich_help_panel=_WEBHOOK,
         ),
     ] = ""
 
@@ -136,12 +149,20 @@ class AgentFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmFlags(AgentFlags):
-    check: Annotated[str, typer.Option(help="Command of the node check, as the nodes run it. Empty: no check.")] = ""
+    check: Annotated[
+        str,
+        typer.Option(help="Command of the node check, as the nodes run it. Empty: no check.", rich_help_panel=_CHECKS),
+    ] = ""
     rest: Annotated[
-        str, typer.Option(help="Address of slurmrestd, such as http://slurm:6820, to read jobs and nodes from.")
+        str,
+        typer.Option(
+            help="Address of slurmrestd, such as http://slurm:6820, to read jobs and nodes from.",
+            rich_help_panel=_SLURMRESTD,
+        ),
     ] = ""
     rest_token_file: Annotated[
-        Path | None, typer.Option(help="File with the JWT for slurmrestd. Default: SLURM_JWT.")
+        Path | None,
+        typer.Option(help="File with the JWT for slurmrestd. Default: SLURM_JWT.", rich_help_panel=_SLURMRESTD),
     ] = None
 
 
@@ -164,26 +185,30 @@ class KubernetesFlags(AgentFlags):
     namespace: Annotated[list[str] | None, typer.Option(help="Namespace to watch. Repeatable. Default: all.")] = None
     context: _Context = ""
     check: Annotated[
-        Path | None, typer.Option(help="File with the node check program (deploy/checks/allgather.py).")
+        Path | None,
+        typer.Option(help="File with the node check program (deploy/checks/allgather.py).", rich_help_panel=_CHECKS),
     ] = None
     check_image: Annotated[
         str,
         typer.Option(
             help="Image of the pods of that check, one that you trust: python3 and torch. Empty: the workload's own "
-            "image; a node that fails in it waits for a person."
+            "image; a node that fails in it waits for a person.",
+            rich_help_panel=_CHECKS,
         ),
     ] = ""
     check_namespace: Annotated[
         str,
         typer.Option(
-            help="Namespace of the pods with --check-image and --node-query-image, where tenants have no rights."
+            help="Namespace of the pods with --check-image and --node-query-image, where tenants have no rights.",
+            rich_help_panel=_CHECKS,
         ),
     ] = "diagnoser-check"
     node_query_image: Annotated[
         str,
         typer.Option(
             help="Image of the pods that ask a suspected node, one that you trust: python3, and nvidia-smi as your "
-            "container runtime adds it. Empty: nodes are not asked."
+            "container runtime adds it. Empty: nodes are not asked.",
+            rich_help_panel=_CHECKS,
         ),
     ] = ""
 

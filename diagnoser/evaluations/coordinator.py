@@ -482,11 +482,12 @@ def _runtime(progress: RunProgress, record: ShardRecord, score: float | None = N
 
 
 def _free_slots(progress: RunProgress, nodes: Sequence[Node]) -> list[tuple[str, int]]:
-    busy = {(batch.node, batch.slot) for batch in progress.running}
-    slots = []
+    busy, free = {(batch.node, batch.slot) for batch in progress.running}, []
     for node in nodes:
-        slots += [(node.name, slot) for slot in range(node.gpus // progress.run.suite.gpus)]
-    return [slot for slot in slots if slot not in busy]
+        for slot in range(node.gpus // progress.run.suite.gpus):
+            if (node.name, slot) not in busy:
+                free.append((node.name, slot))
+    return free
 
 
 def _has_idle_slot(progress: RunProgress, nodes: Sequence[Node]) -> bool:

@@ -51,6 +51,7 @@ from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
 from diagnoser.model.errors import DiagnoserError, Unavailable
+from diagnoser.model.work import Timing
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, untraced
@@ -58,7 +59,7 @@ from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import Archive, Clock, Sender, Timing, WakeSignal
+from diagnoser.ports import Archive, Clock, Sender, WakeSignal
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.http.access import JobAccess

@@ -60,14 +60,17 @@ from diagnoser.model import (
 from diagnoser.model.access import Token
 from diagnoser.model.errors import OutOfScope, Unavailable
 from diagnoser.model.ids import id_of
+from diagnoser.model.logs import Append, Cursor
 from diagnoser.model.people import SessionLimits
+from diagnoser.model.queries import News
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
+from diagnoser.model.work import DiagnosisRecord, Timing
 from diagnoser.notifications.routing import AlertRouting, AlertTable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import Append, Clock, Cursor, DiagnosisRecord, News, Timing
+from diagnoser.ports import Clock
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.recovery.policy import Policy, load
 from diagnoser.redaction.redact import redact

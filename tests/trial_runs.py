@@ -16,8 +16,8 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
 from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.evaluations.weights import CopyLimits
-from diagnoser.model.evaluations import Node, RunState, ShardState, Suite, Task, TrialState
-from diagnoser.ports import NodeExecutor, RunProgress, TrialRun
+from diagnoser.model.evaluations import Node, RunProgress, RunState, ShardState, Suite, Task, TrialRun, TrialState
+from diagnoser.ports import NodeExecutor
 
 INFER = """
 import os, sys, time

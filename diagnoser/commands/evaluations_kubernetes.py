@@ -14,9 +14,9 @@ from diagnoser.agent.cli import kubernetes_client
 from diagnoser.commands.evaluations_plan import read_text
 from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.errors import BadInput
-from diagnoser.model.evaluations import Node
+from diagnoser.model.evaluations import Node, TrialRun
 from diagnoser.observability.logging import set_up
-from diagnoser.ports import NodeExecutor, TrialRun
+from diagnoser.ports import NodeExecutor
 
 if TYPE_CHECKING:
     from diagnoser.agent.kubernetes.batch_jobs import JobSettings

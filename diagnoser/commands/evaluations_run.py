@@ -28,9 +28,18 @@ from diagnoser.commands.terminal import AsJson, err
 from diagnoser.evaluations.progress import samples, samples_stored
 from diagnoser.evaluations.weights import CopyLimits, default_folder
 from diagnoser.model.errors import BadInput, Conflict
-from diagnoser.model.evaluations import Node, RunState, ShardState, Suite, TrialState
+from diagnoser.model.evaluations import (
+    Node,
+    RunProgress,
+    RunState,
+    ShardState,
+    Suite,
+    TrialRecord,
+    TrialRun,
+    TrialState,
+)
 from diagnoser.observability.logging import set_up
-from diagnoser.ports import NodeExecutor, RunProgress, TrialRecord, TrialRun
+from diagnoser.ports import NodeExecutor
 
 if TYPE_CHECKING:
     from diagnoser.adapters.sql.store import SqlStore

@@ -12,8 +12,7 @@ from diagnoser.commands.terminal import AsJson, out, print_json
 from diagnoser.commands.tokens import iso
 from diagnoser.evaluations.progress import gpu_seconds, samples, samples_stored, trial_fields
 from diagnoser.model.errors import NotFound
-from diagnoser.model.evaluations import BatchState, ShardState
-from diagnoser.ports import RunProgress, TrialRun
+from diagnoser.model.evaluations import BatchState, RunProgress, ShardState, TrialRun
 
 if TYPE_CHECKING:
     from diagnoser.adapters.sql.store import SqlStore

@@ -28,7 +28,9 @@ from diagnoser.model import (
     Progress,
     node_log_id,
 )
-from diagnoser.ports import Append, Claim, Clock, DiagnosisRecord
+from diagnoser.model.logs import Append
+from diagnoser.model.work import Claim, DiagnosisRecord
+from diagnoser.ports import Clock
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.retry_history import family
 

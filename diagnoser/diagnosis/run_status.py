@@ -12,7 +12,8 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, Delta, read_pieces
 from diagnoser.model import AttemptKey, Progress, RunStatus, Stage
 from diagnoser.model.errors import DiagnoserError
-from diagnoser.ports import Clock, StoredPiece
+from diagnoser.model.logs import StoredPiece
+from diagnoser.ports import Clock
 
 PIECES = 8
 """Newest pieces of a log that are read: a few commits, or the last two million bytes of a busy run."""

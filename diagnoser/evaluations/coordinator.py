@@ -25,32 +25,24 @@ from diagnoser.model.evaluations import (
     TRIALS_OVER,
     Batch,
     BatchKind,
+    BatchRecord,
     BatchState,
     Done,
     Node,
     Placement,
+    RunProgress,
     RunState,
     Runtime,
     Schedule,
+    ShardRecord,
     ShardState,
     Suite,
     TrialKey,
+    TrialRecord,
     TrialShard,
     TrialState,
 )
-from diagnoser.ports import (
-    BatchRecord,
-    Clock,
-    Command,
-    CommandResult,
-    NodeExecutor,
-    Order,
-    OrderState,
-    OrderStatus,
-    RunProgress,
-    ShardRecord,
-    TrialRecord,
-)
+from diagnoser.ports import Clock, Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus
 
 Planner = Callable[[Suite, RuntimeEstimates, Sequence[Node], Done, Sequence[Placement], float], Schedule]
 """As ``schedule.rescheduled``."""

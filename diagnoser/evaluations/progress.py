@@ -5,8 +5,16 @@ from statistics import median
 from typing import Any
 
 from diagnoser.evaluations.gantt import Bar, BarKind, natural_order, trial_label
-from diagnoser.model.evaluations import BatchKind, BatchState, TrialKey
-from diagnoser.ports import BatchRecord, RunProgress, ShardRecord, TrialRecord, TrialRun
+from diagnoser.model.evaluations import (
+    BatchKind,
+    BatchRecord,
+    BatchState,
+    RunProgress,
+    ShardRecord,
+    TrialKey,
+    TrialRecord,
+    TrialRun,
+)
 
 
 def job_of(run: TrialRun, checkpoint: str, task: str) -> str:

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, median
 
-from diagnoser.model.evaluations import Score, ScoreDrop, Task, TrialState
-from diagnoser.ports import TrialRecord, TrialRun
+from diagnoser.model.evaluations import Score, ScoreDrop, Task, TrialRecord, TrialRun, TrialState
 
 _BEFORE = 3
 """Scores that the expectation is the median of."""

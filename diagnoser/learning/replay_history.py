@@ -14,8 +14,9 @@ from diagnoser.diagnosis.context import clean_runs_id
 from diagnoser.learning.rule_context import LabelledCase, known_type
 from diagnoser.model import AttemptKey, Facts, Job, Line
 from diagnoser.model.access import Viewer
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 
 RECENT, HEALTHY, OTHERS, CONFIRMED = 1000, 200, 200, 300
 """Newest attempts that are scanned; how many completed ones and ones of other types are read from them; and how many

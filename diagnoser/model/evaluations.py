@@ -5,7 +5,8 @@ A *suite* names checkpoints and tasks. Each checkpoint on each task is a *trial*
 CPUs. A *batch* is what runs in one go on one node behind one load of the weights: some shards of one checkpoint.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 TrialKey = tuple[str, str]
@@ -220,3 +221,114 @@ class ScoreDrop:
     score: Score
     expected: float
     noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRun:
+    """One evaluation of a suite. backend: which nodes carry it out, such as "local@host" or "slurm". folder: absolute,
+    of samples, scores and logs. directory: absolute, where its commands run. cuts: how often its samples were cut into
+    shards."""
+
+    id: str
+    suite: Suite
+    backend: str
+    folder: str
+    directory: str
+    created: float
+    state: RunState = RunState.RUNNING
+    ended: float | None = None
+    cuts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A checkpoint on a task. error: why it failed, with the tail of the log. failures: of its scoring."""
+
+    checkpoint: str
+    task: str
+    state: TrialState = TrialState.INFERRING
+    scores: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
+    failures: int = 0
+    scored: float | None = None
+
+    @property
+    def key(self) -> TrialKey:
+        return self.checkpoint, self.task
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """batch: that runs it or ran it last. seconds: of its inference, of which load until the first
+    sample."""
+
+    shard: TrialShard
+    state: ShardState = ShardState.WAITING
+    batch: str = ""
+    failures: int = 0
+    error: str = ""
+    seconds: float | None = None
+    load: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """What runs, or ran, on a slot of a node. Scoring has the node "" and slots of its own. seconds: expected.
+
+    checkpoint, task: of scoring, "" for inference.
+    """
+
+    id: str
+    run: str
+    kind: BatchKind
+    node: str
+    slot: int
+    started: float
+    seconds: float = 0.0
+    state: BatchState = BatchState.RUNNING
+    ended: float | None = None
+    checkpoint: str = ""
+    task: str = ""
+
+    @property
+    def key(self) -> TrialKey:
+        """Of the trial that is scored."""
+        return self.checkpoint, self.task
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """All that the ledger knows of a run."""
+
+    run: TrialRun
+    trials: tuple[TrialRecord, ...]
+    shards: tuple[ShardRecord, ...]
+    batches: tuple[BatchRecord, ...]
+
+    @property
+    def running(self) -> list[BatchRecord]:
+        return [batch for batch in self.batches if batch.state is BatchState.RUNNING]
+
+    @property
+    def waiting(self) -> list[TrialShard]:
+        return [record.shard for record in self.shards if record.state is ShardState.WAITING]
+
+    @property
+    def inferred(self) -> list[ShardRecord]:
+        return [record for record in self.shards if record.state is ShardState.INFERRED]
+
+    def inferred_of(self, trial: TrialKey) -> list[ShardRecord]:
+        return [record for record in self.inferred if record.shard.trial == trial]
+
+    def open_shards(self, batch: BatchRecord) -> list[ShardRecord]:
+        """List the shards that the batch has not ended yet, in their order."""
+        open_records = (record for record in self.shards if record.state is ShardState.RUNNING)
+        return [record for record in open_records if record.batch == batch.id]
+
+    def trial(self, key: TrialKey) -> TrialRecord:
+        return next(trial for trial in self.trials if trial.key == key)
+
+    def is_whole(self, trial: TrialKey) -> bool:
+        """Tell whether all samples of the trial are stored."""
+        stored = sum(record.shard.samples for record in self.inferred_of(trial))
+        return stored == self.run.suite.task(trial[1]).samples

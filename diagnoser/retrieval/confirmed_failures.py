@@ -27,8 +27,9 @@ from diagnoser.model import (
 )
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, Embedder
+from diagnoser.ports import Embedder
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, rule_requests, search, signature
 from diagnoser.retrieval.index import Index

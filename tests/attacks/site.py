@@ -24,7 +24,7 @@ from diagnoser.adapters.sql.tables import IS_OPEN, attempts
 from diagnoser.config.settings import Settings
 from diagnoser.model import Plan
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
-from diagnoser.ports import PlanFilter
+from diagnoser.model.queries import PlanFilter
 from diagnoser.web.http.dependencies import AppDependencies
 from tests.attacks.records import Place, Post
 from tests.rule_files import ANALYZER

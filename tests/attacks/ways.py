@@ -15,7 +15,9 @@ from diagnoser.commands.consume import refused
 from diagnoser.ingest.batch import RecordDefaults
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.messages import MessageFormat, MessageReader
-from diagnoser.ports import DiagnosisFilter, Message, Partition
+from diagnoser.model.logs import Partition
+from diagnoser.model.queries import DiagnosisFilter
+from diagnoser.ports import Message
 from diagnoser.web.http.access import JobAccess
 from tests.attacks import records
 from tests.attacks.lies import CUDA, WATCHDOG, Lie, Surface

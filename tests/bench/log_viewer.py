@@ -14,8 +14,8 @@ from pathlib import Path
 
 from diagnoser.compress import Compressor, to_bytes
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
+from diagnoser.model.logs import Append
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import Append
 from tests.bench import logs
 from tests.bench.measure import knowledge
 from tests.serving import NOW, save, serving, store_log, verdict

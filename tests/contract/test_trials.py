@@ -8,16 +8,20 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Conflict
 from diagnoser.model.evaluations import (
     BatchKind,
+    BatchRecord,
     BatchState,
+    RunProgress,
     RunState,
     Runtime,
+    ShardRecord,
     ShardState,
     Suite,
     Task,
+    TrialRecord,
+    TrialRun,
     TrialShard,
     TrialState,
 )
-from diagnoser.ports import BatchRecord, RunProgress, ShardRecord, TrialRecord, TrialRun
 
 SUITE = Suite(
     "nightly", ("/ckpt/1000",), (Task("code", 10, ("infer", "{first}"), ("score",)), Task("maths", 4, (), ()))

@@ -11,7 +11,8 @@ from diagnoser.adapters.sql.tables import metadata, revisions
 from diagnoser.adapters.sql.visibility import _CONDITIONS
 from diagnoser.model import AttemptKey, Job
 from diagnoser.model.access import EVERYTHING, Owner, Viewer
-from diagnoser.ports import DiagnosisFilter, IncidentFilter, LearnedRuleQuery, PlanFilter, Sort
+from diagnoser.model.queries import DiagnosisFilter, IncidentFilter, LearnedRuleQuery, PlanFilter
+from diagnoser.model.sorting import Sort
 from tests.canaries import CLUSTER, COMMON, SHARED_NODE, Stored, store_everything
 
 HIDDEN = {

@@ -11,7 +11,7 @@ import uvicorn
 from playwright.async_api import ConsoleMessage, Page, Route, expect
 
 from diagnoser.model import UnplacedReason, UnplacedStream
-from diagnoser.ports import IncidentFilter
+from diagnoser.model.queries import IncidentFilter
 from diagnoser.web.api import sse
 from diagnoser.web.live import diagnosis_feed
 from diagnoser.web.server import create

@@ -12,7 +12,7 @@ import uvicorn
 
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Author, LearnedRule, LearnedState, ValidationResult
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.server import create
 from tests.contract.conftest import BOTH
 from tests.e2e.browser import SHARES_BROWSER, browser

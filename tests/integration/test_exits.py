@@ -29,13 +29,14 @@ from diagnoser.model import AttemptKey, Diagnosis, Job, MessageKind, OutboxMessa
 from diagnoser.model.alerts import Alert, decode
 from diagnoser.model.errors import BadInput, ModelFailed
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.notifications.slack import SILENCE
 from diagnoser.observability import logging
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.planning.planner import DecisionPlanner, verdict_alert
-from diagnoser.ports import AlertChannel, DiagnosisRecord, ModelRequest
+from diagnoser.ports import AlertChannel, ModelRequest
 from diagnoser.redaction.exits import EXITS, NO_EXIT
 from diagnoser.redaction.redact import Redactor, redact
 from diagnoser.web.api import exports, slack_actions

@@ -23,7 +23,7 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.model import AttemptKey, Event, EventKind, Feedback, Job, own_job_id
 from diagnoser.model.access import Scope, Token, Viewer
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.api.incidents import IncidentQuery
 from diagnoser.web.http.authentication import identified, services_of, whole_service
 from diagnoser.web.http.dependencies import AppDependencies

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from diagnoser.evaluations.continuous_evaluation import due, run_id, suite_of
 from diagnoser.model import Attempt, AttemptKey, CheckpointPhase, Event, EventKind
-from diagnoser.model.evaluations import Follow, Suite, Task
-from diagnoser.ports import TrialRun
+from diagnoser.model.evaluations import Follow, Suite, Task, TrialRun
 
 FOLLOW = Follow("train", 1000)
 SUITE = Suite("nightly", (), (Task("maths", 10, (), ()),), follow=FOLLOW)

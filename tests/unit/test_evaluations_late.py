@@ -3,8 +3,17 @@
 from typing import Any
 
 from diagnoser.evaluations.coordinator import Coordinator
-from diagnoser.model.evaluations import BatchKind, BatchState, Node, ShardState, TrialShard
-from diagnoser.ports import BatchRecord, Order, OrderState, OrderStatus, RunProgress, ShardRecord
+from diagnoser.model.evaluations import (
+    BatchKind,
+    BatchRecord,
+    BatchState,
+    Node,
+    RunProgress,
+    ShardRecord,
+    ShardState,
+    TrialShard,
+)
+from diagnoser.ports import Order, OrderState, OrderStatus
 
 BATCH = BatchRecord("b", "r", BatchKind.INFER, "east", 0, started=1000.0, seconds=10.0)
 STATUS = OrderStatus(OrderState.RUNNING)

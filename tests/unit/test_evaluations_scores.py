@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from diagnoser.evaluations.scores import drops, series, step_of
-from diagnoser.model.evaluations import Suite, Task, TrialState
-from diagnoser.ports import TrialRecord, TrialRun
+from diagnoser.model.evaluations import Suite, Task, TrialRecord, TrialRun, TrialState
 
 TASK = Task("maths", 400, (), ())
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from diagnoser.model import BreakerState, Mode
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import Attention
+from diagnoser.model.queries import Attention
 from diagnoser.web.live.nav_badges import REMEMBERED_SECONDS, AttentionCount
 from tests.serving import NOW, serving
 from tests.unit.test_web_plans import Clock, planned

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from diagnoser.compress import Delta, to_bytes
 from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Progress, Stage
-from diagnoser.ports import Append
+from diagnoser.model.logs import Append
 from diagnoser.web.pages import charts
 from tests.serving import NOW, StoredLogs, fill, serving
 

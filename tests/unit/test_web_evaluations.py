@@ -9,15 +9,18 @@ import pytest
 from diagnoser.model import Job
 from diagnoser.model.evaluations import (
     BatchKind,
+    BatchRecord,
     BatchState,
     RunState,
+    ShardRecord,
     ShardState,
     Suite,
     Task,
+    TrialRecord,
+    TrialRun,
     TrialShard,
     TrialState,
 )
-from diagnoser.ports import BatchRecord, ShardRecord, TrialRecord, TrialRun
 from tests.serving import HOSTILE, NOW, Web, serving
 from tests.unit.test_worker_scores import scored
 

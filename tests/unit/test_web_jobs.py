@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from diagnoser.model import AttemptKey, CheckpointPhase, EventKind, Provenance
-from diagnoser.ports import DiagnosisFilter
+from diagnoser.model.queries import DiagnosisFilter
 from tests.serving import ECC, NOW, OOM, save, serving
 
 JOBS = "/api/v1/jobs"

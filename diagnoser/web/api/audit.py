@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from diagnoser.adapters.sql.audit import AuditRepository
 from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
-from diagnoser.ports import AuditFilter
+from diagnoser.model.queries import AuditFilter
 from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc
 from diagnoser.web.http.authentication import AUDIT, Provided
 from diagnoser.web.http.problems import answers

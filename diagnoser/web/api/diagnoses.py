@@ -9,8 +9,10 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model import Advice
 from diagnoser.model.errors import NotFound
+from diagnoser.model.queries import DiagnosisFilter
+from diagnoser.model.sorting import DIAGNOSIS_SORTS, NEWEST, Sort
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.ports import DIAGNOSIS_SORTS, NEWEST, DiagnosisFilter, DiagnosisRecord, Sort
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.policy import case_of
 from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of, sort_field
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan

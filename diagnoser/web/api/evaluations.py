@@ -18,8 +18,7 @@ from diagnoser.evaluations.progress import (
     trial_fields,
 )
 from diagnoser.model.errors import NotFound
-from diagnoser.model.evaluations import RunState, TrialState
-from diagnoser.ports import RunProgress, TrialRun
+from diagnoser.model.evaluations import RunProgress, RunState, TrialRun, TrialState
 from diagnoser.web.api.params import utc
 from diagnoser.web.http.authentication import READ, Provided
 from diagnoser.web.http.problems import answers

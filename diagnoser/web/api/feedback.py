@@ -11,7 +11,7 @@ from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, RootCause, Si
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.taxonomy import Category, FailureType, category_of
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval.search import SearchResult
 from diagnoser.web.api.attempt_log import LineName
 from diagnoser.web.api.diagnoses import DiagnosisId, find

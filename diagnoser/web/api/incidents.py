@@ -12,7 +12,8 @@ from diagnoser.client.service import API
 from diagnoser.model import Incident, IncidentState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import INCIDENT_SORTS, LAST_SEEN, UNRESOLVED, IncidentFilter, Sort, position_of
+from diagnoser.model.queries import UNRESOLVED, IncidentFilter, position_of
+from diagnoser.model.sorting import INCIDENT_SORTS, LAST_SEEN, Sort
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.params import Name, Node, sort_field
 from diagnoser.web.api.plans import Comment

@@ -22,8 +22,10 @@ from diagnoser.model import (
 )
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound, OwnerMoved
+from diagnoser.model.queries import AttemptState, AttemptSummary, DiagnosisFilter
+from diagnoser.model.sorting import ATTEMPT_SORTS, NEWEST, Sort
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.tracing import TraceStep
-from diagnoser.ports import ATTEMPT_SORTS, NEWEST, AttemptState, AttemptSummary, DiagnosisFilter, DiagnosisRecord, Sort
 from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment, sort_field
 from diagnoser.web.api.schemas import (
     EventShape,

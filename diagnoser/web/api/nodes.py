@@ -10,7 +10,8 @@ from diagnoser.client.service import API
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import BY_CLUSTER, NODE_SORTS, PlanFilter, Sort
+from diagnoser.model.queries import PlanFilter
+from diagnoser.model.sorting import BY_CLUSTER, NODE_SORTS, Sort
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_order import sorted_marks
 from diagnoser.web.api.params import Node, TimeField, moment, sort_field

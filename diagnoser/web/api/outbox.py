@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from diagnoser.client.service import API
 from diagnoser.model import MessageKind
 from diagnoser.model.access import Credential
-from diagnoser.ports import OutboxRecord
+from diagnoser.model.outbox import OutboxRecord
 from diagnoser.web.api.params import utc
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided

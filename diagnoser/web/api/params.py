@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from diagnoser.model import JOB_ID, own_job_id, spoken_job_id
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import Sort
+from diagnoser.model.sorting import Sort
 from diagnoser.web.http.authentication import Caller, Provided
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID)]

@@ -9,8 +9,8 @@ from diagnoser.client.service import API
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.model.queries import PlanFilter
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
-from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer

@@ -12,7 +12,7 @@ from diagnoser.learning import rule_lifecycle
 from diagnoser.model import HitVerdict, LearnedRule, LearnedState, RuleHit
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.api.params import utc
 from diagnoser.web.api.plans import DecisionBody
 from diagnoser.web.http.access import check_whole_service

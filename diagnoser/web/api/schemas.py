@@ -41,8 +41,9 @@ from diagnoser.model import (
     Suspect,
     Symptom,
 )
+from diagnoser.model.queries import AttemptState, AttemptSummary
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.ports import AttemptState, AttemptSummary, DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.web.api.params import utc
 from diagnoser.web.http.routing import Schema
 

@@ -13,7 +13,8 @@ from pydantic import ConfigDict, Field
 from diagnoser.client.service import API
 from diagnoser.model import Incident, LearnedRule
 from diagnoser.model.access import Viewer
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FoundNode
+from diagnoser.model.queries import DiagnosisFilter, FoundNode
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.params import Search, utc
 from diagnoser.web.formatting.template_filters import cause, name, visible

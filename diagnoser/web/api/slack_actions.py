@@ -14,10 +14,11 @@ from pydantic import Field, StringConstraints
 
 from diagnoser.model import FeedbackVerdict, MessageKind, OutboxMessage
 from diagnoser.model.access import Credential, Scope
+from diagnoser.model.alerts import AlertSilence
 from diagnoser.model.audit import actor_of
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound
 from diagnoser.notifications.slack import APPROVE, CONFIRM, REFUSE, SILENCE, escape
-from diagnoser.ports import AlertSilence, current_call
+from diagnoser.ports import current_call
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.plans import approve_plan, refuse_plan
 from diagnoser.web.http.authentication import Whole

@@ -8,8 +8,8 @@ from fastapi import Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from diagnoser.client.service import API
+from diagnoser.model.queries import News
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import News
 from diagnoser.web.http.authentication import READ, Caller, Provided
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from diagnoser.client.service import API
 from diagnoser.ingest.remedies import remedy
 from diagnoser.model import UnplacedReason
-from diagnoser.ports import UnplacedRecord
+from diagnoser.model.unplaced import UnplacedRecord
 from diagnoser.web.api.params import utc
 from diagnoser.web.http.authentication import READ, Provided
 from diagnoser.web.http.problems import answers

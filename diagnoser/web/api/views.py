@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from diagnoser.client.service import API
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.ports import ListName, SavedView
+from diagnoser.model.views import ListName, SavedView
 from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.incidents import IncidentQuery
 from diagnoser.web.api.jobs import RunQuery

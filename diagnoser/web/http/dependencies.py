@@ -19,10 +19,11 @@ from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import AttemptKey, Line, Progress, RunStatus
 from diagnoser.model.access import Viewer
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, untraced
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Clock, DiagnosisRecord, IdentityProvider, WakeSignal
+from diagnoser.ports import Clock, IdentityProvider, WakeSignal
 from diagnoser.redaction.redact import Redact, redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.schema import Rule

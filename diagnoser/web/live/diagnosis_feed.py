@@ -7,7 +7,8 @@ from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import first_id
-from diagnoser.ports import Clock, News
+from diagnoser.model.queries import News
+from diagnoser.ports import Clock
 
 LOOK_SECONDS = 1.0
 """Age up to which what the last look saw is used."""

@@ -2,7 +2,8 @@
 
 from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import Attention, Clock
+from diagnoser.model.queries import Attention
+from diagnoser.ports import Clock
 
 REMEMBERED_SECONDS = 3.0
 

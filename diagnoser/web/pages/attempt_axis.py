@@ -7,7 +7,7 @@ from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import Job, Line, NodeEvent
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.formatting.template_filters import name
 from diagnoser.web.http.dependencies import AppDependencies

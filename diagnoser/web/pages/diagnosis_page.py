@@ -26,8 +26,9 @@ from diagnoser.model import (
     Symptom,
 )
 from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.queries import IncidentFilter, LearnedRuleQuery
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
-from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback

@@ -10,8 +10,7 @@ from pydantic import Field
 
 from diagnoser.evaluations import gantt, progress
 from diagnoser.evaluations.scores import ScoreSeries, drops, series
-from diagnoser.model.evaluations import ScoreDrop, TrialState
-from diagnoser.ports import RunProgress, TrialRecord, TrialRun
+from diagnoser.model.evaluations import RunProgress, ScoreDrop, TrialRecord, TrialRun, TrialState
 from diagnoser.web.api.evaluations import EvaluationId, find
 from diagnoser.web.http.authentication import Provided, may_read
 from diagnoser.web.http.dependencies import AppDependencies

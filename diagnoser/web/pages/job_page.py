@@ -11,8 +11,9 @@ from diagnoser.diagnosis.context import nodes_of
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.model import Attempt, AttemptKey, Job
 from diagnoser.model.errors import NotFound
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Outcome
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.retry_history import family
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest

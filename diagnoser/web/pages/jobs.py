@@ -3,7 +3,9 @@
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from diagnoser.ports import NEWEST, AttemptState, ListName
+from diagnoser.model.queries import AttemptState
+from diagnoser.model.sorting import NEWEST
+from diagnoser.model.views import ListName
 from diagnoser.web.api.jobs import RunQuery, list_runs
 from diagnoser.web.http.authentication import Provided, may_read
 from diagnoser.web.http.routing import Router

@@ -21,7 +21,9 @@ from diagnoser.model import (
     UncordonState,
 )
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import NODE_SORTS, OUT_FIRST, DiagnosisFilter, DiagnosisRecord, IncidentFilter, Sort
+from diagnoser.model.queries import DiagnosisFilter, IncidentFilter
+from diagnoser.model.sorting import NODE_SORTS, OUT_FIRST, Sort
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_notes import write_note
 from diagnoser.web.api.node_order import OUT, place_of, sorted_marks

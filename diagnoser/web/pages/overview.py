@@ -10,8 +10,11 @@ from fastapi.responses import RedirectResponse, Response
 
 from diagnoser.model import BreakerState, IncidentState, PlanState
 from diagnoser.model.errors import BadInput
+from diagnoser.model.queries import DiagnosisFilter, PlanFilter
+from diagnoser.model.sorting import LAST_SEEN
 from diagnoser.model.taxonomy import Category
-from diagnoser.ports import LAST_SEEN, DiagnosisFilter, DiagnosisRecord, ListName, PlanFilter
+from diagnoser.model.views import ListName
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents

@@ -10,8 +10,10 @@ from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, ValidationError
 
 from diagnoser.model import FeedbackVerdict
+from diagnoser.model.queries import Facets
+from diagnoser.model.sorting import NEWEST
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import NEWEST, Facets, ListName
+from diagnoser.model.views import ListName
 from diagnoser.web.api.diagnoses import DiagnosisQuery, find, page
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.views import WITHIN

@@ -13,7 +13,8 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.model import BreakerState, NodeEvent, Plan, PlanReason, PlanState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Conflict, NotFound, OutOfScope
-from diagnoser.ports import DiagnosisRecord, PlanFilter
+from diagnoser.model.queries import PlanFilter
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery import plan_states, trust
 from diagnoser.recovery.blast_radius import BlastRadius, blast_radius, touched
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER

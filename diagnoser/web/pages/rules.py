@@ -6,7 +6,7 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.learning import rule_lifecycle
 from diagnoser.model import LearnedState
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.api.rules import Move, RuleId, changed
 from diagnoser.web.http.authentication import Provided, may_read
 from diagnoser.web.http.routing import Router

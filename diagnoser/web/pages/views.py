@@ -8,7 +8,7 @@ from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, ValidationError
 
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import ListName, SavedView
+from diagnoser.model.views import ListName, SavedView
 from diagnoser.web.api.views import PATHS, NewView, checked_query, delete_view, save_view, view_url
 from diagnoser.web.http.authentication import Provided
 from diagnoser.web.http.dependencies import AppDependencies

@@ -14,7 +14,7 @@ from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.workbench import LINES_COUNTED, LineHit, RuleProposal, Trial
 from diagnoser.model import LearnedRule
 from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.rules.line_match import LineConditions
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.workbench import ProposalBody, faults, proposed

@@ -25,8 +25,8 @@ from diagnoser.agent.kubernetes.evaluation_batches import KubernetesBatches
 from diagnoser.evaluations import batch_folder
 from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.errors import BadInput, OutOfScope
-from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunState
-from diagnoser.ports import Command, Order, OrderState, RunProgress
+from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunProgress, RunState
+from diagnoser.ports import Command, Order, OrderState
 from tests.databases import sqlite_store
 from tests.e2e.service import until
 from tests.integration.kubernetes import cluster as real
@@ -304,7 +304,7 @@ async def test_the_manifests_give_no_more_than_is_needed(
 
 @contextmanager
 def coordinator_process(folder: Path, config: Path, *words: str) -> Iterator[Preloaded]:
-    """``diagnoser evaluations``; ended at the end."""
+    """``diagnoser trials``; ended at the end."""
     variables = {
         "PYTHONPATH": str(ROOT),
         "KUBECONFIG": str(config),

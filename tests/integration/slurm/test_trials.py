@@ -15,8 +15,8 @@ from diagnoser.agent.slurm.commands import CommandResult
 from diagnoser.agent.slurm.evaluation_batches import SlurmBatches
 from diagnoser.evaluations.coordinator import Coordinator
 from diagnoser.evaluations.weights import CopyLimits
-from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunState
-from diagnoser.ports import Command, Order, OrderState, RunProgress
+from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunProgress, RunState
+from diagnoser.ports import Command, Order, OrderState
 from tests.databases import sqlite_store
 from tests.integration.slurm.cluster import Cluster, until
 from tests.trial_runs import FAST, check, completions, suite, trial_run

@@ -54,10 +54,6 @@ class DiagnosisContext:
     clock: Clock
     baseline_days: int = 0
 
-    def over(self, store: SqlStore) -> "DiagnosisContext":
-        """The same, for who sees only what this store finds."""
-        return replace(self, store=store, logs=self.logs.over(store))
-
     async def facts(self, claim: Claim) -> Facts:
         """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""
         attempt, job = claim.attempt, claim.job

@@ -60,9 +60,6 @@ class OriginalLines:
     store: SqlStore
     archive: Archive | None = None
 
-    def over(self, store: SqlStore) -> "OriginalLines":
-        return OriginalLines(store, self.archive)
-
     async def window(self, attempt: AttemptKey, stream: Stream, first: int, last: int) -> LineWindow:
         """Lines first..last (closed); fewer where they are many or long. Raises Unavailable."""
         cursors = await self.store.logs.stream_cursors({attempt: [stream]})

@@ -36,10 +36,6 @@ class RunStatuses:
         self._known: OrderedDict[AttemptKey, tuple[RunStatus, int, float]] = OrderedDict()
         self._turn = asyncio.Lock()
 
-    def over(self, store: SqlStore) -> "RunStatuses":
-        """Of the logs that this store finds."""
-        return RunStatuses(store, self._compressor, self._clock)
-
     async def of(self, revisions: dict[AttemptKey, int]) -> dict[AttemptKey, RunStatus]:
         """The status of these attempts. revisions: those of their logs, which tell whether something came.
 

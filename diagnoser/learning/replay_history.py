@@ -55,7 +55,7 @@ class ReplayHistory:
 
     async def completed_records(self, limit: int, tenant: str = "") -> list[DiagnosisRecord]:
         """The same without their logs."""
-        own = self.store.seen_by(Viewer(tenant=tenant))
+        own = self.store.scoped_to(Viewer(tenant=tenant))
         return await own.diagnoses.page(DiagnosisFilter(outcome=str(Outcome.COMPLETED)), "", limit)
 
     async def history(self, kind: FailureType, own: AttemptKey) -> AsyncIterator[tuple[ReplayGroup, LabelledCase]]:

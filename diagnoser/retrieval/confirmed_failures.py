@@ -9,7 +9,6 @@ from typing import Protocol
 import structlog
 
 from diagnoser.adapters.sql.feedback import FeedbackRepository
-from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
@@ -60,8 +59,6 @@ class LogLoader(Protocol):
 
     async def load(self, key: AttemptKey) -> AttemptLog: ...
 
-    def over(self, store: SqlStore) -> "LogLoader": ...
-
 
 @dataclass(frozen=True, slots=True)
 class SimilarFailures:
@@ -102,10 +99,6 @@ class ConfirmedFailures:
         self._shared = shared
         self._memory = _Memory(Index(), Index())
         self._turn = asyncio.Lock()
-
-    def over(self, store: SqlStore) -> "ConfirmedFailures":
-        """The same, for who sees only the logs that this store finds."""
-        return self.reading(self._logs.over(store))
 
     def reading(self, logs: LogLoader) -> "ConfirmedFailures":
         """The same, with logs from elsewhere."""

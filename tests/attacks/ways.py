@@ -262,7 +262,7 @@ async def _consumes(format: MessageFormat, attempted: Attempted) -> None:
     access = JobAccess(site.store.jobs, time.time)
     batch.drop(batch.of_jobs(await refused(access, sender, {target.job for target in batch.blocks})))
     lab.done.append(f"{sender.name} consumes {message.value!r}")
-    await site.services.ingest.store(batch, time.time(), ())  # type: ignore[attr-defined]
+    await site.services.intake.ingest.store(batch, time.time(), ())
     await site.ends(lab, lab.liar)
 
 

@@ -50,7 +50,7 @@ def test_what_diverged_is_marked() -> None:
 
 async def test_the_page_of_a_job_shows_the_plot_of_each_attempt(tmp_path: Path) -> None:
     """The image is an address of this server, and unknown attempts have none."""
-    async with serving(tmp_path, logs=StoredLogs(points=steps([3.0, 2.0]))) as web:
+    async with serving(tmp_path, context=StoredLogs(points=steps([3.0, 2.0]))) as web:
         job = "llm-70b-pretrain"
         await fill(web.store)
         await web.store.logs.append([Append(AttemptKey(job), to_bytes(Delta()), NOW, {}, False)])

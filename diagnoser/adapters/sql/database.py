@@ -222,7 +222,7 @@ class Database:
             self._blocking = sqlalchemy.create_engine(engine.url.set(drivername="sqlite"))
             _configure_engine(self._blocking)
 
-    def seen_by(self, viewer: Viewer) -> Self:
+    def scoped_to(self, viewer: Viewer) -> Self:
         """The same database, of which queries find only what the viewer may see. What is written is not narrowed: who
         changes something has looked for it first. Close the database that this comes from."""
         if viewer.sees_all:

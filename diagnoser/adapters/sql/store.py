@@ -70,10 +70,10 @@ class SqlStore:
         self._needed_schema = ""
         self._newer_schema = ""
 
-    def seen_by(self, viewer: Viewer) -> "SqlStore":
+    def scoped_to(self, viewer: Viewer) -> "SqlStore":
         """The same store, of which reading finds only what the viewer may see; itself for who may see all. What is
         written is not narrowed: who changes something has looked for it first. Close the store that this comes from."""
-        return self if viewer.sees_all else SqlStore(self.db.seen_by(viewer))
+        return self if viewer.sees_all else SqlStore(self.db.scoped_to(viewer))
 
     async def ping(self) -> None:
         """Raise Unavailable when the database does not answer or its schema is not one that this code can work with.

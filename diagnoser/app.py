@@ -51,6 +51,7 @@ from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
 from diagnoser.model.errors import DiagnoserError, Unavailable
+from diagnoser.model.people import SessionLimits
 from diagnoser.model.work import Timing
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
@@ -72,7 +73,6 @@ from diagnoser.web.http.services import (
     LiveServices,
     LogServices,
     PeopleServices,
-    RequestLimits,
     ScopedServices,
     SlackAccess,
     ViewerScopes,
@@ -88,7 +88,7 @@ from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.retention import Retention
-from diagnoser.worker.scores import ScoreWatch
+from diagnoser.worker.score_alerts import ScoreWatch
 from diagnoser.worker.worker import Worker, WorkerConfig
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
 EXIT_GRACE_AFTER_FATAL = 0.3
 """Seconds to wait for late lines where the log holds a fatal line already; later ones revise the diagnosis."""
+BASELINE_DAYS = 30
+"""Days that clean runs of a job family are remembered: one that rests for longer runs other code when it is back."""
+SENDS_PER_SECOND = {"slack": 1.0, "webhook": 20.0}
+"""Slack accepts one message a second; a receiver of plans is a small service of the site's own."""
 NO_TOKENS = (
     "plans may act, and there are neither tokens nor users: everybody who can connect is believed to be an agent and "
     "an operator, also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
@@ -131,7 +135,7 @@ def load_shared(settings: Settings) -> Shared:
         from diagnoser.adapters.http import create_client  # with its certificates, it loads for a while
 
         client = create_client()
-    return Shared(load_analyzer(settings), site_node_queries(settings), client)
+    return Shared(load_analyzer(settings), site_node_queries(settings, tested=settings.rules_dir is None), client)
 
 
 @asynccontextmanager
@@ -279,13 +283,12 @@ async def _open_reading(settings: Settings, shared: Shared, world: World) -> Rea
         store.logs,
         registry.compressor,
         metrics,
-        pending_limit=settings.max_buffered_bytes,
         mapping=mapping,
         unplaced=unplaced,
         raw_bytes=RAW_BYTES if world.archive is None else sys.maxsize,
         trace=world.trace,
     )
-    context = DiagnosisContext(store, logs, world.clock, settings.baseline_retention_days)
+    context = DiagnosisContext(store, logs, world.clock, BASELINE_DAYS)
     return Reading(registry, logs, mapping, unplaced, ingest, context)
 
 
@@ -310,7 +313,7 @@ def _open_deciding(
 def _open_people(settings: Settings, world: World) -> PeopleServices:
     store, clock = world.store, world.clock
     sessions, provider = (
-        Sessions(store.users, clock, identity.session_limits(settings)),
+        Sessions(store.users, clock, SessionLimits()),
         identity.open_provider(settings),
     )
     authenticator = Authenticator(
@@ -392,7 +395,7 @@ def _worker(settings: Settings, shared: Shared, service: Service, poll: float) -
         shadow=ShadowEvaluator(store, registry, failures),
         llm_stage=llm_factory.llm_stage(settings, world.model, knowledge, failures, metrics),
         plans=plans,
-        maintenance=Maintenance(store, plans, clock, _retention(settings), retention),
+        maintenance=Maintenance(store, plans, clock, RetentionConfig(baseline_hours=BASELINE_DAYS * 24), retention),
         clock=clock,
         attempts_due=world.wakes.attempts,
         outbox=world.wakes.outbox,
@@ -509,7 +512,6 @@ def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
     timing = Timing(
         exit_grace=grace,
         fatal_debounce=settings.fatal_debounce_seconds,
-        fatal_debounce_max=settings.fatal_debounce_max_seconds,
         exit_grace_after_fatal=min(grace, EXIT_GRACE_AFTER_FATAL),
     )
     return WorkerConfig(
@@ -523,22 +525,13 @@ def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
     )
 
 
-def _retention(settings: Settings) -> RetentionConfig:
-    return RetentionConfig(
-        node_log_hours=settings.node_log_retention_hours, baseline_hours=settings.baseline_retention_days * 24
-    )
-
-
 def _outbox_config(settings: Settings, poll: float) -> OutboxConfig:
-    rates = {"slack": settings.slack_rate_limit, "webhook": settings.webhook_rate_limit}
-    return OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
+    return OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=SENDS_PER_SECOND)
 
 
 def _web_config(settings: Settings) -> WebConfig:
-    size = settings.max_request_bytes
     return WebConfig(
         base_url=settings.base_url.rstrip("/"),
-        limits=RequestLimits(size, size),
         allowed_hosts=allowed_hosts(settings),
         silent_seconds=settings.hang_diagnosis_idle_seconds,
         slack=SlackAccess(settings.slack_signing_secret.get_secret_value(), alerting.slack_operators(settings)),

@@ -8,14 +8,11 @@ import gc
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-
-from diagnoser.model.errors import DiagnoserError, RuleFaults
 
 
 class Deferred(TyperCommand):
@@ -42,7 +39,10 @@ class Deferred(TyperCommand):
         return typer.main.get_command(parent)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        return self.load().make_context(info_name, args, parent, **extra)
+        command = self.load()
+        gc.freeze()
+        gc.enable()
+        return command.make_context(info_name, args, parent, **extra)
 
 
 class ClientCommand(Deferred):
@@ -132,20 +132,32 @@ cli = typer.Typer(
 
 
 def main() -> None:
-    """Prints errors that a person can act on as one line and exits with 1; no traceback."""
+    """Run the command that the arguments name. An error that a person can act on is one line, without a traceback."""
     try:
         cli()
-    except DiagnoserError as error:
-        from diagnoser.commands.terminal import complain
-
-        for fault in error.faults if isinstance(error, RuleFaults) else [f"diagnoser: {error}"]:
-            complain(str(fault))
-        sys.exit(1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except Exception as error:
+        _complain(error)
+        sys.exit(1)
     finally:
         gc.freeze()  # the process ends: looking for garbage among all that was loaded would take half a second
+
+
+def _complain(error: Exception) -> None:
+    """Print the faults of an error that a person can act on; raise any other again."""
+    from diagnoser.commands.terminal import complain
+    from diagnoser.model.errors import DiagnoserError, RuleFaults  # `--help` needs none of the model
+
+    match error:
+        case RuleFaults():
+            for fault in error.faults:
+                complain(str(fault))
+        case DiagnoserError():
+            complain(f"diagnoser: {error}")
+        case _:
+            raise error
 
 
 @cli.command(rich_help_panel=SERVICE)
@@ -165,7 +177,6 @@ def serve(
     named: dict[str, object] = {"host": host, "port": port, "role": role, "workers": workers}
     named |= {"tls_certificate": tls_certificate, "tls_key": tls_key}
     flags = {name: value for name, value in named.items() if value is not None}
-    gc.disable()  # until the service is made: what loads now stays
     from diagnoser import processes
     from diagnoser.config import settings
 
@@ -174,7 +185,9 @@ def serve(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(installed("diagnoser"))
+        from importlib import metadata  # it brings a mail parser
+
+        typer.echo(metadata.version("diagnoser"))
         raise typer.Exit
 
 

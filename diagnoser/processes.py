@@ -21,7 +21,7 @@ from diagnoser.adapters.sql.administration import check_place
 from diagnoser.adapters.sql.migrations import upgrade
 from diagnoser.adapters.wake_pipe import PipeWakeSignal
 from diagnoser.app import Shared, load_shared, running
-from diagnoser.config import alerting, authentication, tls
+from diagnoser.config import alerting, authentication, removed_settings, tls
 from diagnoser.config.allowed_hosts import trusted_proxies
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -36,6 +36,9 @@ STOP_SECONDS = 3
 """For requests that are under way when the service stops. The supervisor ends what is left soon after."""
 BACKLOG = 2048
 """Connections that wait to be accepted: as many as uvicorn lets wait."""
+KEEP_ALIVE_SECONDS = 75
+"""Longer than shippers wait between two requests, and than proxies keep a connection: ours must not be the side that
+closes it."""
 _M_ARENA_MAX = -8
 """A parameter of glibc's `mallopt`."""
 
@@ -146,7 +149,7 @@ async def _serve(
             http=bounded(ConnectionLimits(settings.max_connections, settings.request_head_seconds)),
             ws="none",
             lifespan="off",  # ``running`` starts and ends what the application needs
-            timeout_keep_alive=settings.keep_alive_seconds,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -201,6 +204,8 @@ def _log_startup(settings: Settings, analyzer: LogAnalyzer) -> None:
         processes=_processes(settings),
         recovery=settings.recovery_mode,
     )
+    for warning in removed_settings.warnings(os.environ):
+        structlog.get_logger().warning("removed_setting", message=warning)
     for scope in authentication.deprecated_scopes(settings):
         structlog.get_logger().warning(
             "deprecated_scope", setting="DIAGNOSER_TOKENS", was=scope, now=authentication.DEPRECATED[scope].value

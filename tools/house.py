@@ -162,7 +162,7 @@ def _public_methods(node: ast.ClassDef, by_name: dict[str, ast.ClassDef]) -> set
 
 def _fields(node: ast.ClassDef) -> int:
     is_data = any(ast.unparse(decorator).startswith("dataclass") for decorator in node.decorator_list)
-    is_settings = any(ast.unparse(base) == "BaseSettings" for base in node.bases)
+    is_settings = node.name == "Settings"
     return sum(isinstance(part, ast.AnnAssign) for part in node.body) if is_data or is_settings else 0
 
 

@@ -97,7 +97,7 @@ class AblationResult:
     """How one stage did. undecided: shares over the cases without a cause by rules. seconds: what each case took.
 
     recalled: cases that a confirmed failure decides. asked: consultations of the model. moved: cases whose action a
-    model changed, or, without a model, a confirmed failure. cost: in the currency of the prices.
+    model changed, or, without a model, a confirmed failure.
     """
 
     name: str
@@ -109,7 +109,6 @@ class AblationResult:
     calls: int
     tokens_in: int
     tokens_out: int
-    cost: float
     seconds: tuple[float, ...]
     failures: Mapping[str, int]
 
@@ -126,7 +125,6 @@ class AblationResult:
             "calls": self.calls,
             "tokens_in": self.tokens_in,
             "tokens_out": self.tokens_out,
-            "cost": self.cost,
             "seconds_mean": sum(self.seconds) / len(self.seconds) if self.seconds else 0.0,
             "seconds_max": max(self.seconds, default=0.0),
             "failures": self.failures,
@@ -137,7 +135,6 @@ async def run(
     cases: Sequence[AblationCase],
     agent: FailureAgent,
     policy: Policy,
-    cost_of: Callable[[int, int], float],
     clock: Callable[[], float],
     before_consultation: Callable[[AblationCase], None] = lambda _: None,
 ) -> list[AblationResult]:
@@ -147,7 +144,7 @@ async def run(
         stage_agent = agent.with_switches(stage.switches) if stage.switches else None
         stage_memory = memory if stage.memory else None
         verdicts = [await _verdict(case, stage_memory, stage_agent, clock, before_consultation) for case in cases]
-        results.append(_result(name, verdicts, cost_of))
+        results.append(_result(name, verdicts))
     return results
 
 
@@ -184,10 +181,9 @@ async def _verdict(
     return _StageVerdict(case, recalled, diagnosis, clock() - started)
 
 
-def _result(name: str, stage_verdicts: Sequence[_StageVerdict], cost_of: Callable[[int, int], float]) -> AblationResult:
+def _result(name: str, stage_verdicts: Sequence[_StageVerdict]) -> AblationResult:
     undecided = [verdict for verdict in stage_verdicts if verdict.case.is_undecided]
     uses = [verdict.diagnosis.model for verdict in stage_verdicts if verdict.diagnosis.model]
-    tokens_in, tokens_out = sum(use.tokens_in for use in uses), sum(use.tokens_out for use in uses)
     return AblationResult(
         name,
         _report(stage_verdicts),
@@ -196,9 +192,8 @@ def _result(name: str, stage_verdicts: Sequence[_StageVerdict], cost_of: Callabl
         len(uses),
         sum(verdict.before.recovery != verdict.diagnosis.recovery for verdict in stage_verdicts),
         sum(use.calls for use in uses),
-        tokens_in,
-        tokens_out,
-        cost_of(tokens_in, tokens_out),
+        sum(use.tokens_in for use in uses),
+        sum(use.tokens_out for use in uses),
         tuple(verdict.seconds for verdict in stage_verdicts if verdict.is_consultation),
         dict(sorted(Counter(use.failure for use in uses if use.failure).items())),
     )

@@ -67,14 +67,14 @@ class Backlog:
     def __init__(
         self,
         clock: Callable[[], float],
-        folder: str | None = None,
+        folder: str = "",
         *,
         memory_bytes: int = MEMORY_BYTES,
         spill_bytes: int = SPILL_BYTES,
         disk_bytes: int = DISK_BYTES,
     ) -> None:
         self._clock = clock
-        self._folder = folder
+        self._folder = folder or tempfile.gettempdir()
         self._memory_bytes = memory_bytes
         self._spill_bytes = spill_bytes
         self._disk_bytes = disk_bytes
@@ -139,7 +139,7 @@ class Backlog:
         with self._changed:
             if self._memory <= self._spill_bytes:
                 return False
-            segment = next((segment for segment in self._segments if not segment.busy and not segment.packed), None)
+            segment = self._oldest_unpacked()
             if segment is None or segment.body is None:
                 return False
             segment.busy = True
@@ -150,8 +150,10 @@ class Backlog:
         with self._changed:
             self._memory -= segment.size
             segment.packed, segment.busy, segment.size, segment.place = True, False, len(packed), place
-            segment.body = packed if place < 0 else None
-            self._memory += segment.size if place < 0 else 0
+            segment.body = None
+            if place < 0:  # it stays in memory, but packed
+                segment.body = packed
+                self._memory += segment.size
             self._bound_memory()
         return True
 
@@ -177,7 +179,15 @@ class Backlog:
         """Bytes in memory, and in the spool on disk."""
         with self._changed:
             unsealed = sum(opened.size for opened in self._open.values())
-            return self._memory + unsealed, os.fstat(self._spool.fileno()).st_size if self._spool else 0
+            if self._spool is None:
+                return self._memory + unsealed, 0
+            return self._memory + unsealed, os.fstat(self._spool.fileno()).st_size
+
+    def _oldest_unpacked(self) -> Segment | None:
+        for segment in self._segments:
+            if not segment.busy and not segment.packed:
+                return segment
+        return None
 
     def _seal_waiting(self) -> None:
         now = self._clock()
@@ -193,8 +203,12 @@ class Backlog:
         if not end and not partial and len(data) < LINE_BYTES:
             opened.parts = [data]
             return
-        body, rest = (data, b"") if partial or not end else (data[:end], data[end:])
-        opened.parts, opened.size = [rest] if rest else [], len(rest)
+        if partial or not end:
+            end = len(data)
+        body, rest = data[:end], data[end:]
+        opened.parts, opened.size = [], len(rest)
+        if rest:
+            opened.parts.append(rest)
         opened.begun = self._clock()
         if not body:
             return
@@ -208,7 +222,8 @@ class Backlog:
 
     def _bound_memory(self) -> None:
         while self._memory > self._memory_bytes:
-            oldest = next((one for one in self._segments if one.place < 0 and not one.busy), None)
+            in_memory = (segment for segment in self._segments if segment.place < 0)
+            oldest = next((segment for segment in in_memory if not segment.busy), None)
             if oldest is None:
                 return
             self._drop(oldest)
@@ -232,7 +247,9 @@ class Backlog:
         with self._changed:
             if size > self._disk_bytes:
                 return -1
-            place = self._head if self._head + size <= self._disk_bytes else 0
+            place = self._head
+            if place + size > self._disk_bytes:
+                place = 0
             overwritten = [segment for segment in self._segments if _overlaps(segment, place, place + size)]
             if any(segment.busy for segment in overwritten):
                 return -1
@@ -251,21 +268,30 @@ class Backlog:
                 self._spool = tempfile.TemporaryFile(prefix="diagnoser-", dir=self._folder)  # noqa: SIM115
             _write_at(self._spool.fileno(), packed, place)
         except OSError as error:
-            self.disk_fault = self.disk_fault or "{}: {}".format(self._folder or tempfile.gettempdir(), error.strerror)
+            self._note_fault("{}: {}".format(self._folder, error.strerror))
             return -1
         return place
 
     def _from_disk(self, segment: Segment) -> bytes:
         """Read a segment from the spool; empty when it cannot be read any more."""
-        try:
-            return os.pread(self._spool.fileno(), segment.size, segment.place) if self._spool else b""
-        except OSError as error:
-            self.disk_fault = self.disk_fault or str(error.strerror)
+        if self._spool is None:
             return b""
+        try:
+            return os.pread(self._spool.fileno(), segment.size, segment.place)
+        except OSError as error:
+            self._note_fault(str(error.strerror))
+            return b""
+
+    def _note_fault(self, fault: str) -> None:
+        """Keep the first fault of the disk: it says why the others came."""
+        if not self.disk_fault:
+            self.disk_fault = fault
 
 
 def _overlaps(segment: Segment, start: int, stop: int) -> bool:
-    return segment.place >= 0 and segment.place < stop and start < segment.place + segment.size
+    if segment.place < 0:
+        return False
+    return segment.place < stop and start < segment.place + segment.size
 
 
 def _write_at(handle: int, data: bytes, place: int) -> None:

@@ -18,7 +18,9 @@ from diagnoser.client.ship import ShipOptions, ship
 
 def main(words: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
     """Run a command of the client. Returns the exit code: of the command for `run`; 2: the options cannot be used."""
-    name = os.path.basename(sys.argv[0]) if sys.argv[0].endswith(".pyz") else "diagnoser"
+    name = "diagnoser"
+    if sys.argv[0].endswith(".pyz"):
+        name = os.path.basename(sys.argv[0])
     options = parser(name).parse_args(words)
     if options.command == "checkpoint":
         return _checkpoint(options, environment)
@@ -39,7 +41,9 @@ def _act(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
     identity = Options(options.job, options.attempt, options.rank, options.node, getattr(options, "name", ""))
     server = _server(options, environment)
     if options.command == "run":
-        command = options.words[1:] if options.words[:1] == ["--"] else options.words
+        command = options.words
+        if command[:1] == ["--"]:
+            command = command[1:]
         if not command:
             raise UsageError("name the command: run -- torchrun ...")
         return run(
@@ -101,7 +105,7 @@ def _checkpoint(options: argparse.Namespace, environment: Mapping[str, str]) -> 
 
 def _server(options: argparse.Namespace, environment: Mapping[str, str]) -> ServerOptions:
     url = options.server or environment.get("DIAGNOSER_URL", "") or ORIGIN
-    return ServerOptions(url, _token(options.token_file, environment))
+    return ServerOptions(url, TokenSource.of(environment, options.token_file))
 
 
 def _add_server_options(command: argparse.ArgumentParser) -> None:
@@ -173,12 +177,6 @@ def _send_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     command.add_argument("--json", action="store_true", help="Print the diagnosis as JSON.")
     return command
-
-
-def _token(file: str, environment: Mapping[str, str]) -> TokenSource:
-    """An option wins over the environment, and the token itself over a file that the environment names."""
-    token = "" if file else environment.get("DIAGNOSER_TOKEN", "")
-    return TokenSource(token, file or ("" if token else environment.get("DIAGNOSER_TOKEN_FILE", "")))
 
 
 def _natural(text: str) -> int:

@@ -78,7 +78,9 @@ def launch_of(
     command: that is run; a launcher speaks for many ranks.
     """
     name = options.name or environment.get("SLURM_JOB_NAME", "")
-    pod = environment.get("HOSTNAME", host) if environment.get("KUBERNETES_SERVICE_HOST") else ""
+    pod = ""
+    if environment.get("KUBERNETES_SERVICE_HOST"):
+        pod = environment.get("HOSTNAME", host)
     job = _job(environment, options, pod)
     is_new = not job
     if is_new:
@@ -86,72 +88,91 @@ def launch_of(
         job = _job_id("-".join(filter(None, parts)))
     rank = options.rank
     if rank is None:
-        rank = -1 if is_launcher(command) else _rank(environment)
+        rank = _rank(environment, command)
     node = options.node or _node(environment, host, pod)
     attempt = options.attempt
     if attempt is None:
-        attempt = 1 if is_new else _attempt(environment, options)
+        attempt = _attempt(environment, options, is_new=is_new)
     return Launch(job, attempt, rank, node, name, is_new, pod)
 
 
 def is_launcher(command: Sequence[str]) -> bool:
     """Whether the command starts the processes of several ranks."""
-    words = [PurePath(word).name for word in command[:8]]
-    return (
-        bool(LAUNCHERS & set(words[:1]))
-        or bool(LAUNCHER_MODULES & set(command[:8]))
-        or (len(words) > 1 and words[0].startswith("python") and bool(LAUNCHERS & set(words[1:2])))
-    )
+    if not LAUNCHER_MODULES.isdisjoint(command[:8]):
+        return True
+    words = [PurePath(word).name for word in command[:2]]
+    if words and words[0].startswith("python"):
+        del words[0]  # a launcher's script may be run by its interpreter
+    return not LAUNCHERS.isdisjoint(words[:1])
 
 
 def nodes_of_job(environment: Mapping[str, str]) -> int:
     """0 when not known."""
-    return _number(environment.get("SLURM_JOB_NUM_NODES") or environment.get("SLURM_NNODES"), 0)
+    return _number(environment.get("SLURM_JOB_NUM_NODES", environment.get("SLURM_NNODES", "")), 0)
+
+
+def _named_job(environment: Mapping[str, str], options: Options) -> str:
+    return options.job or environment.get("DIAGNOSER_JOB", "")
 
 
 def _job(environment: Mapping[str, str], options: Options, pod: str) -> str:
-    given = options.job or environment.get("DIAGNOSER_JOB", "")
-    if given:
-        return _job_id(given)
+    named = _named_job(environment, options)
+    if named:
+        return _job_id(named)
     if environment.get("SLURM_JOB_ID"):  # the agent's own name for it
         return _job_id(
             "slurm-{}-{}".format(environment.get("SLURM_CLUSTER_NAME", "cluster"), environment["SLURM_JOB_ID"])
         )
     run = environment.get("TORCHELASTIC_RUN_ID", "")
-    if run and run != "none":
+    if run not in ("", "none"):
         return _job_id("torchrun-" + run)
     if pod:
         for suffix in POD_SUFFIXES:
             if suffix.search(pod):
                 return _job_id("pods-" + suffix.sub("", pod))
-    return _job_id("mpi-" + environment["PMIX_NAMESPACE"]) if environment.get("PMIX_NAMESPACE") else ""
+    if environment.get("PMIX_NAMESPACE"):
+        return _job_id("mpi-" + environment["PMIX_NAMESPACE"])
+    return ""
 
 
-def _attempt(environment: Mapping[str, str], options: Options) -> int | None:
+def _attempt(environment: Mapping[str, str], options: Options, *, is_new: bool) -> int | None:
+    """None when only the service knows, which counts the launches of a job that a person named."""
+    if is_new:
+        return 1
     if environment.get("DIAGNOSER_ATTEMPT", "").isdigit():
         return int(environment["DIAGNOSER_ATTEMPT"])
-    is_slurm = not (options.job or environment.get("DIAGNOSER_JOB")) and environment.get("SLURM_JOB_ID")
-    return _number(environment.get("SLURM_RESTART_COUNT"), 0) + 1 if is_slurm else None
+    if _named_job(environment, options):
+        return None
+    if not environment.get("SLURM_JOB_ID"):
+        return None
+    return _number(environment.get("SLURM_RESTART_COUNT", ""), 0) + 1
 
 
-def _rank(environment: Mapping[str, str]) -> int:
+def _rank(environment: Mapping[str, str], command: Sequence[str]) -> int:
+    if is_launcher(command):
+        return -1
     for name in ("RANK", *MPI_RANKS):
         if environment.get(name, "").isdigit():
             return int(environment[name])
-    in_step = environment.get("SLURM_STEP_ID", "").isdigit()  # a batch script is no task, but has number 0
-    return _number(environment.get("SLURM_PROCID"), -1) if in_step else -1
+    if not environment.get("SLURM_STEP_ID", "").isdigit():
+        return -1  # a batch script is no task, but has number 0
+    return _number(environment.get("SLURM_PROCID", ""), -1)
 
 
 def _node(environment: Mapping[str, str], host: str, pod: str) -> str:
     for name in ("SLURMD_NODENAME", "NODE_NAME", "K8S_NODE_NAME", "MY_NODE_NAME"):
         if environment.get(name):
             return environment[name]
-    return "" if pod else host  # the name of a pod is no node's
+    if pod:
+        return ""  # the name of a pod is no node's
+    return host
 
 
 def _program(command: Sequence[str]) -> str:
-    scripts = [word for word in command if word.endswith((".py", ".sh"))]
-    return PurePath((scripts or list(command[:1]) or [""])[0]).stem
+    for word in command:
+        if word.endswith((".py", ".sh")):
+            return PurePath(word).stem
+    return PurePath("".join(command[:1])).stem
 
 
 def _job_id(text: str) -> str:
@@ -159,5 +180,7 @@ def _job_id(text: str) -> str:
     return _NOT_IN_JOB.sub("-", text).lstrip("._:@+=-")[:JOB_LENGTH] or "run"
 
 
-def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isdigit() else otherwise
+def _number(text: str, otherwise: int) -> int:
+    if not text.isdigit():
+        return otherwise
+    return int(text)

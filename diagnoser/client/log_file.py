@@ -57,8 +57,13 @@ def read_chunk(
     """
     with _opened(path, uid) as handle:
         inode = os.fstat(handle).st_ino
-        anew = bool(offset.inode) and not _continues(handle, offset)
-        position, lines = (0, 0 if offset.first else offset.lines) if anew else (offset.position, offset.lines)
+        position, lines, anew = offset.position, offset.lines, False
+        if offset.inode:
+            anew = not _continues(handle, offset)
+        if anew:
+            position = 0
+            if offset.first:
+                lines = 0
         body = _whole(os.pread(handle, limit, position), rest, limit)
         end = position + len(body)
         seam = _seam(handle, end)
@@ -76,7 +81,9 @@ def read_rotated(path: str, offset: Offset, limit: int = CHUNK_BYTES) -> LogChun
     Rotation by rename leaves the old file beside the new one under a longer name; rotation by copy and truncation
     leaves a copy there. Either is known by the bytes just before the offset.
     """
-    if not offset.inode or _is_same(path, offset):
+    if not offset.inode:
+        return None
+    if _is_same(path, offset):
         return None
     for sibling in sorted(Path(path).parent.glob(Path(path).name + "?*"), key=_age):
         try:
@@ -124,16 +131,22 @@ def _is_same(path: str, offset: FileOffset) -> bool:
 
 
 def _continues(handle: int, offset: FileOffset) -> bool:
-    return os.fstat(handle).st_ino == offset.inode and _seam(handle, offset.position) == offset.seam
+    if os.fstat(handle).st_ino != offset.inode:
+        return False
+    return _seam(handle, offset.position) == offset.seam
 
 
 def _holds(handle: int, offset: FileOffset) -> bool:
-    return os.fstat(handle).st_size >= offset.position > 0 and _seam(handle, offset.position) == offset.seam
+    if not os.fstat(handle).st_size >= offset.position > 0:
+        return False
+    return _seam(handle, offset.position) == offset.seam
 
 
 def _seam(handle: int, position: int) -> int:
     size = min(position, SEAM_BYTES)
-    return crc32(os.pread(handle, size, position - size)) if size else 0
+    if not size:
+        return 0
+    return crc32(os.pread(handle, size, position - size))
 
 
 def _age(path: Path) -> float:
@@ -147,6 +160,8 @@ def _age(path: Path) -> float:
 def _whole(data: bytes, rest: bool, limit: int) -> bytes:
     """Cut the data at the last line's end. A line longer than a chunk is sent in parts; each part counts as a line."""
     end = data.rfind(b"\n") + 1
-    if end and (len(data) == limit or not rest):
-        return data[:end]
-    return data if rest or len(data) == limit else b""
+    if len(data) == limit:
+        rest = not end
+    if rest:
+        return data
+    return data[:end]

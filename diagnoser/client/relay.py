@@ -50,11 +50,12 @@ class Channel:
         self.name, self.target = name, target
         self.is_terminal = os.isatty(target)
         self._has_room = False
-        self.reader, self.writer = pty.openpty() if self.is_terminal else os.pipe()
         if self.is_terminal:
+            self.reader, self.writer = pty.openpty()
             tty.setraw(self.writer)  # bytes pass as they are: the real terminal does what terminals do with them
             self.resize()
         else:
+            self.reader, self.writer = os.pipe()
             with suppress(OSError):  # the user's share of pipe memory is used up: the usual size does as well
                 fcntl.fcntl(self.reader, SET_PIPE_SIZE, PIPE_BYTES)
                 self._has_room = True
@@ -66,9 +67,12 @@ class Channel:
 
     def resize(self) -> None:
         """The pseudo-terminal is as large as the terminal."""
+        end = self.writer
+        if end < 0:
+            end = self.reader
         with suppress(OSError):
             size = fcntl.ioctl(self.target, termios.TIOCGWINSZ, b"\0" * 8)
-            fcntl.ioctl(self.writer if self.writer >= 0 else self.reader, termios.TIOCSWINSZ, size)
+            fcntl.ioctl(end, termios.TIOCSWINSZ, size)
 
     def start(self, copy: Copy) -> None:
         """The command has its end: ours of it is closed, so that the channel ends with the command."""
@@ -125,13 +129,16 @@ class Channel:
             self.copy(self.name, data)
         except Exception as error:  # the copy is ours to lose, the output is not
             self.copy, self.fault = _nowhere, "{} is not shipped any more: {}".format(self.name, type(error).__name__)
-        self._pause = PAUSE_SECONDS if self._has_room and len(data) < LITTLE_BYTES else 0.0
+        self._pause = 0.0
+        if self._has_room and len(data) < LITTLE_BYTES:
+            self._pause = PAUSE_SECONDS
         try:
             write_all(self.target, data)
         except BrokenPipeError:
             return False
         except OSError as error:  # a full disk must not stop the command
-            self.fault = self.fault or "{} cannot be written: {}".format(self.name, error.strerror)
+            if not self.fault:
+                self.fault = "{} cannot be written: {}".format(self.name, error.strerror)
         return True
 
 

@@ -60,17 +60,20 @@ def _newest(service: Service, job: str, attempt: int | None) -> dict[str, Any] |
         raise NoDiagnosis(str(error)) from None
     if answer.refuses_token:
         raise NoDiagnosis("the token may not read diagnoses ({})".format(answer.detail))
-    body = answer.json() if answer.status == 200 else None
-    if not isinstance(body, dict):
+    if answer.status != 200:
         return None
-    items = body.get("items") or []
-    return next((item for item in items if attempt in (None, item.get("attempt"))), None)
+    for item in answer.fields().get("items", ()):
+        if attempt in (None, item.get("attempt")):
+            return dict(item)
+    return None
 
 
 def page_of(service_url: str, diagnosis: dict[str, Any]) -> str:
     """Address of the page of a diagnosis, as the person who runs this reaches the service."""
-    url = str(diagnosis.get("url") or "")
-    return url if "://" in url else "{}/diagnoses/{}".format(service_url, quote(str(diagnosis.get("id")), safe=""))
+    url = _text(diagnosis, "url")
+    if "://" in url:
+        return url
+    return "{}/diagnoses/{}".format(service_url, quote(str(diagnosis.get("id")), safe=""))
 
 
 def page_of_job(service_url: str, job: str) -> str:
@@ -85,12 +88,14 @@ def rendered(diagnosis: dict[str, Any], page: str, width: int, *, colour: bool) 
     """
     category = str(diagnosis.get("category"))
     kind = str(diagnosis.get("type")).replace("_", " ")
-    sure = "{:.0%} sure".format(float(diagnosis.get("confidence") or 0.0))
+    sure = "{:.0%} sure".format(float(diagnosis.get("confidence", 0.0)))
     head = "Diagnosis: {}".format(_styled(printable(kind), "1;" + COLOURS.get(category, "0"), colour))
     lines = ["", "{}  ({}, {}, {})".format(head, printable(category), printable(str(diagnosis.get("outcome"))), sure)]
     room = max(30, min(width, WIDTH) - LABEL_WIDTH - 2)
     for label, text in _rows(diagnosis, page):
-        parts = [printable(text)] if label == "page" else textwrap.wrap(printable(text), room) or [""]
+        parts = [printable(text)]
+        if label != "page":  # nobody can press half of an address
+            parts = textwrap.wrap(printable(text), room) or [""]
         lines.append("  {}{}".format(_styled(label.ljust(LABEL_WIDTH), "1", colour), parts[0]))
         lines += [" " * (LABEL_WIDTH + 2) + part for part in parts[1:]]
     return "\n".join(lines) + "\n"
@@ -103,7 +108,9 @@ def printable(text: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     number = ord(match[0])
-    return "\\x{:02x}".format(number) if number < 256 else "\\u{:04x}".format(number)
+    if number < 256:
+        return "\\x{:02x}".format(number)
+    return "\\u{:04x}".format(number)
 
 
 def _rows(diagnosis: dict[str, Any], page: str) -> list[tuple[str, str]]:
@@ -113,46 +120,59 @@ def _rows(diagnosis: dict[str, Any], page: str) -> list[tuple[str, str]]:
     return [(label, text) for label, text in rows if text]
 
 
+def _part(diagnosis: dict[str, Any], name: str) -> dict[str, Any]:
+    """Read an object within a diagnosis; empty where there is none."""
+    return diagnosis.get(name) or {}
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    return str(fields.get(name) or "")
+
+
 def _root_line(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    root = diagnosis.get("root_cause") or {}
+    root = _part(diagnosis, "root_cause")
     if not root:
         return
-    text = str(root.get("text") or "")
+    text = _text(root, "text")
     left = len(text) - LINE_SHOWN
     if left > 0:
         text = "{}... ({} more characters)".format(text[:LINE_SHOWN], left)
-    yield "root line", "{}: {}".format(root["line"], text) if root.get("line") else text
+    if root.get("line"):
+        text = "{}: {}".format(root["line"], text)
+    yield "root line", text
     for name in ("rank", "node", "gpu"):
         if root.get(name) is not None:
             yield name, str(root[name])
 
 
 def _suspects(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for suspect in (diagnosis.get("nodes") or [])[:3]:
+    for suspect in diagnosis.get("nodes", [])[:3]:
         yield "suspect", "{} ({:.2f}) {}".format(suspect["node"], suspect["score"], suspect["why"])
 
 
 def _symptoms(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    symptoms = len(diagnosis.get("symptoms") or [])
-    if symptoms:
-        yield "explains", "{} later symptom{}".format(symptoms, "s" if symptoms > 1 else "")
+    symptoms = len(diagnosis.get("symptoms", ()))
+    if symptoms == 1:
+        yield "explains", "1 later symptom"
+    elif symptoms:
+        yield "explains", "{} later symptoms".format(symptoms)
 
 
 def _advice(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    advice = diagnosis.get("recovery") or {}
+    advice = _part(diagnosis, "recovery")
     yield "action", "{} ({})".format(str(advice.get("action")).replace("_", " "), advice.get("reason"))
-    yield "what to do", str(diagnosis.get("mitigation") or "")
+    yield "what to do", _text(diagnosis, "mitigation")
 
 
 def _remarks(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for note in diagnosis.get("notes") or []:
+    for note in diagnosis.get("notes", ()):
         yield "note", str(note)
-    yield "review", str(diagnosis.get("needs_review") or "")
+    yield "review", _text(diagnosis, "needs_review")
     yield "decided by", str(diagnosis.get("decided_by"))
 
 
 def _figures(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    figures = diagnosis.get("compression") or {}
+    figures = _part(diagnosis, "compression")
     yield "log", "{:,} lines read, {:,} kept".format(figures.get("lines_in", 0), figures.get("lines_out", 0))
 
 
@@ -161,7 +181,9 @@ _PARTS = (_root_line, _suspects, _symptoms, _advice, _remarks, _figures)
 
 
 def _styled(text: str, codes: str, colour: bool) -> str:
-    return "\x1b[{}m{}\x1b[0m".format(codes, text) if colour else text
+    if not colour:
+        return text
+    return "\x1b[{}m{}\x1b[0m".format(codes, text)
 
 
 def _moment(text: str) -> datetime:

@@ -54,7 +54,7 @@ def run(options: RunOptions, words: Sequence[str], environment: Mapping[str, str
     """The command's exit code. Where a signal ended it, the same signal ends this process."""
     stamp = "{}.{}".format(time.strftime("%m%d-%H%M%S"), os.getpid())
     launch = launch_of(environment, options.identity, socket.gethostname(), stamp, words)
-    backlog = Backlog(time.monotonic, options.spool or None)
+    backlog = Backlog(time.monotonic, options.spool)
     shipper = _shipper(options, launch, backlog)
     names = sources(launch, options.source, stamp)
 
@@ -66,7 +66,9 @@ def run(options: RunOptions, words: Sequence[str], environment: Mapping[str, str
         command = Command(words, environment, copy)
     except OSError as error:
         say("{}: {}".format(words[0], error.strerror))
-        return 127 if error.errno == errno.ENOENT else 126
+        if error.errno == errno.ENOENT:
+            return 127
+        return 126
     if shipper:
         for work in (shipper.run, backlog.spill_forever):
             threading.Thread(target=work, daemon=True).start()
@@ -109,29 +111,38 @@ def sources(launch: Launch, given: str, stamp: str) -> dict[str, str]:
     only a job id that nobody else has makes the plain names safe."""
     if given:
         return {"stdout": given, "stderr": given + ".stderr"}
-    pod = launch.pod + "." if launch.pod else ""
-    mark = "" if launch.is_new else "@" + stamp
+    pod = mark = ""
+    if launch.pod:
+        pod = launch.pod + "."
+    if not launch.is_new:
+        mark = "@" + stamp
     return {stream: (pod + stream + mark)[-SOURCE_LENGTH:] for stream in STREAMS}
 
 
 def _finish(options: RunOptions, shipper: Shipper, backlog: Backlog, status: int, *, was_stopped: bool) -> None:
     launch, is_failure = shipper.launch, status != 0
-    patience = STOPPED_SECONDS if was_stopped else FLUSH_SECONDS
+    patience, wait = FLUSH_SECONDS, options.wait
+    if was_stopped:
+        patience = wait = STOPPED_SECONDS
+    event: dict[str, Any] = {}
+    if launch.leads or is_failure:
+        event = _end(status)
     deadline = time.monotonic() + patience
-    shipper.finish(_end(status) if launch.leads or is_failure else {}, patience)
+    shipper.finish(event, patience)
     is_over = _interrupted(deadline, shipper)
-    while not shipper.ended.wait(0.05) and not is_over():
-        pass
+    while not shipper.ended.wait(0.05):
+        if is_over():
+            break
     if not shipper.ended.is_set():
-        say(
-            "{} lines were not sent: {}".format(
-                backlog.waiting + backlog.dropped, shipper.failure or "no time was left"
-            )
-        )
+        _say_unsent(shipper, backlog.waiting + backlog.dropped)
         return
     if is_failure:
-        _show(options, shipper, STOPPED_SECONDS if was_stopped else options.wait)
+        _show(options, shipper, wait)
     _tell_losses(shipper, backlog)
+
+
+def _say_unsent(shipper: Shipper, lines: int) -> None:
+    say("{} lines were not sent: {}".format(lines, shipper.failure or "no time was left"))
 
 
 def _end(status: int) -> dict[str, Any]:
@@ -148,12 +159,9 @@ def _show(options: RunOptions, shipper: Shipper, seconds: float) -> None:
         say("rank {} failed; the diagnosis will be at {}".format(launch.rank, page))
         return
     service = Service(options.server.url, options.server.token)
-    since = ((shipper.reported or {}).get("event") or {}).get("time") or ""
-    deadline = time.monotonic() + seconds
+    is_over = _interrupted(time.monotonic() + seconds, None)
     try:
-        diagnosis = report.wait_for_diagnosis(
-            service, launch.job, shipper.attempt, since, seconds, _interrupted(deadline, None)
-        )
+        diagnosis = report.wait_for_diagnosis(service, launch.job, shipper.attempt, shipper.end_time, seconds, is_over)
     except report.NoDiagnosis as error:
         say("no diagnosis to show ({}): look at {}".format(error, page))
     else:
@@ -167,10 +175,10 @@ def show(diagnosis: dict[str, Any], url: str, *, as_json: bool, target: int) -> 
     if as_json:
         text = json.dumps(diagnosis) + "\n"
     else:
-        is_terminal = os.isatty(target)
-        width = shutil.get_terminal_size().columns if is_terminal else report.WIDTH
-        page = report.page_of(url, diagnosis)
-        text = report.rendered(diagnosis, page, width, colour=is_terminal and "NO_COLOR" not in os.environ)
+        width, colour = report.WIDTH, False
+        if os.isatty(target):
+            width, colour = shutil.get_terminal_size().columns, "NO_COLOR" not in os.environ
+        text = report.rendered(diagnosis, report.page_of(url, diagnosis), width, colour=colour)
     write_all(target, text.encode("utf-8", "replace"))
 
 
@@ -185,7 +193,7 @@ def _tell_losses(shipper: Shipper, backlog: Backlog) -> None:
         say("the spool could not be written: {}".format(backlog.disk_fault))
     waiting = backlog.waiting
     if waiting:
-        say("{} lines were not sent: {}".format(waiting, shipper.failure or "no time was left"))
+        _say_unsent(shipper, waiting)
 
 
 def _interrupted(deadline: float, shipper: Shipper | None) -> Callable[[], bool]:
@@ -196,7 +204,10 @@ def _interrupted(deadline: float, shipper: Shipper | None) -> Callable[[], bool]
         if signal.sigpending() & ENDING:
             return True
         now = time.monotonic()
-        is_away = shipper is not None and shipper.failure and now > began + AWAY_SECONDS
-        return bool(is_away) or now > deadline + 1.0
+        if now > deadline + 1.0:
+            return True
+        if shipper is None or not shipper.failure:
+            return False
+        return now > began + AWAY_SECONDS
 
     return is_over

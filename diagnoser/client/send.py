@@ -76,10 +76,15 @@ def send(options: SendOptions) -> int:
 def hand_over(service: Service, options: SendOptions) -> SentLog:
     """Send all of the log, and that the run has ended. Raises UsageError for a log that cannot be read."""
     stamp = "{}.{}".format(time.strftime("%m%d-%H%M%S"), os.getpid())
-    name = "log" if options.file == "-" else os.path.basename(options.file)
+    name = "log"
+    if options.file != "-":
+        name = os.path.basename(options.file)
     launch = launch_of({}, options.identity, "", stamp, (name,))
+    source = "stdout"
+    if not launch.is_new:
+        source = "{}@{}".format(name, stamp)[-100:]
     with _opened(options.file) as log:
-        lines = LinesOfLog(log, "stdout" if launch.is_new else "{}@{}".format(name, stamp)[-100:])
+        lines = LinesOfLog(log, source)
         shipper = Shipper(service, lines, launch, say, time.monotonic, time.time)
         event: dict[str, Any] = {"kind": "exit"}
         if options.code is not None:
@@ -87,8 +92,7 @@ def hand_over(service: Service, options: SendOptions) -> SentLog:
         shipper.finish(event, float("inf"))
         if not _send_all(shipper):
             return SentLog(launch, lines.sent, failure=str(shipper.failure))
-    noted = (shipper.reported or {}).get("event") or {}
-    return SentLog(launch, lines.sent, shipper.attempt, str(noted.get("time") or ""))
+    return SentLog(launch, lines.sent, shipper.attempt, shipper.end_time)
 
 
 def _send_all(shipper: Shipper) -> bool:
@@ -99,7 +103,8 @@ def _send_all(shipper: Shipper) -> bool:
         if not shipper.failure:
             away_since = 0.0
             continue
-        away_since = away_since or time.monotonic()
+        if not away_since:
+            away_since = time.monotonic()
         if time.monotonic() > away_since + AWAY_SECONDS:
             return False
         if not shipper.ended.is_set():
@@ -125,12 +130,14 @@ class LinesOfLog:
             except (OSError, EOFError, zlib.error) as error:
                 raise BrokenLog("the log cannot be read to its end: {}".format(error)) from None
             whole = self._rest + data
-            end = whole.rfind(b"\n") + 1 if data and len(whole) < 2 * LINE_BYTES else len(whole)
-            if not data:
-                end = len(whole)
+            end = len(whole)
+            if data and end < 2 * LINE_BYTES:
+                end = whole.rfind(b"\n") + 1
             body, self._rest = whole[:end], whole[end:]
             if not body:
-                return self.take() if data else None
+                if not data:
+                    return None
+                return self.take()
             lines = body.count(b"\n") + (not body.endswith(b"\n"))
             self._waiting = Segment(self._source, self.sent, lines, body, len(body))
         return self._waiting
@@ -154,8 +161,11 @@ class BrokenLog(Exception):
 @contextmanager
 def _opened(name: str) -> Iterator[IO[bytes]]:
     """Unpacked, if its first bytes say gzip, whatever its name is. Raises UsageError."""
+    file: str | int = name
+    if name == "-":
+        file = 0  # standard input
     try:
-        raw = open(0 if name == "-" else name, "rb")  # noqa: SIM115 - closed below
+        raw = open(file, "rb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise UsageError("{} cannot be read: {}".format(name, error.strerror)) from None
     with raw:
@@ -165,4 +175,7 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
                 raise UsageError(
                     "{} is packed with {}: unpack it, as in `{} -dc {} | ... send -`".format(name, kind, kind, name)
                 )
-        yield gzip.GzipFile(fileobj=raw) if head.startswith(b"\x1f\x8b") else raw  # type: ignore[misc]
+        if head.startswith(b"\x1f\x8b"):
+            yield gzip.GzipFile(fileobj=raw)  # type: ignore[misc]
+        else:
+            yield raw

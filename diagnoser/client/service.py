@@ -36,7 +36,9 @@ class Answer:
     @property
     def passing(self) -> bool:
         """Whether the same request may be accepted later."""
-        return self.status in (408, 425, 429) or self.status >= 500
+        if self.status >= 500:
+            return True
+        return self.status in (408, 425, 429)
 
     @property
     def refuses_token(self) -> bool:
@@ -49,11 +51,22 @@ class Answer:
         except ValueError:
             return None
 
+    def fields(self) -> dict[str, Any]:
+        """Parse the body of an answer that is an object; empty for any other."""
+        body = self.json()
+        if isinstance(body, dict):
+            return body
+        return {}
+
     @property
     def detail(self) -> str:
         """Read what the service says about an error."""
-        body = self.json()
-        return str(body.get("detail") or "") if isinstance(body, dict) else ""
+        return str(self.fields().get("detail") or "")
+
+    @property
+    def why(self) -> str:
+        """Say why the service refuses: in its own words, else by the status."""
+        return self.detail or str(self.status)
 
 
 class TokenSource:
@@ -61,6 +74,16 @@ class TokenSource:
 
     def __init__(self, token: str = "", file: str = "") -> None:
         self._token, self._file = token.strip(), file
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], file: str = "") -> TokenSource:
+        """Find the token: a file that an option names, else the environment's token, else the environment's file."""
+        if file:
+            return cls(file=file)
+        token = environment.get("DIAGNOSER_TOKEN", "")
+        if token:
+            return cls(token)
+        return cls(file=environment.get("DIAGNOSER_TOKEN_FILE", ""))
 
     def __bool__(self) -> bool:
         return bool(self._token or self._file)
@@ -81,11 +104,15 @@ class TokenSource:
 
     def caution(self) -> str:
         """What a person should know about the file; "" for nothing."""
+        if not self._file:
+            return ""
         try:
-            mode = os.stat(self._file).st_mode if self._file else 0
+            mode = os.stat(self._file).st_mode
         except OSError:
             return ""
-        return "others may read the token file {0}: chmod 600 {0}".format(self._file) if mode & stat.S_IROTH else ""
+        if mode & stat.S_IROTH:
+            return "others may read the token file {0}: chmod 600 {0}".format(self._file)
+        return ""
 
 
 class Service:
@@ -111,11 +138,18 @@ class Service:
     def cautions(self) -> list[str]:
         """What a person should know before the token is sent."""
         cautions = [self._token.caution()]
-        if self._token and not self._is_tls and self._host not in LOOPBACK:
+        if self._token and self._is_exposed:
             cautions.append(
                 "the token is sent to {} unencrypted: use https where others share the network".format(self.url)
             )
         return [caution for caution in cautions if caution]
+
+    @property
+    def _is_exposed(self) -> bool:
+        """Whether others can read what is sent."""
+        if self._is_tls:
+            return False
+        return self._host not in LOOPBACK
 
     def get(self, path: str, query: Mapping[str, object] | None = None) -> Answer:
         return self.request("GET", path, query)
@@ -139,8 +173,12 @@ class Service:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """path: below the API. Raises Unreachable, UsageError for an unusable token file."""
-        target = self._path + API + path + ("?" + urlencode(query) if query else "")
-        sent: dict[str, str] = {"User-Agent": "diagnoser-client", **(headers or {})}
+        target = self._path + API + path
+        if query:
+            target += "?" + urlencode(query)
+        sent = {"User-Agent": "diagnoser-client"}
+        if headers:
+            sent.update(headers)
         token = self._token.read()
         if token:
             sent["Authorization"] = "Bearer " + token
@@ -163,16 +201,23 @@ class Service:
             self._connection = None
 
     def _once(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        if self._connection is None:
-            kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
-            self._connection = kind(self._host, self._port, timeout=self._timeout)
-        self._connection.request(method, target, body=body, headers=dict(headers))
-        response = self._connection.getresponse()
+        connection = self._connection or self._connected()
+        connection.request(method, target, body=body, headers=dict(headers))
+        response = connection.getresponse()
         text = response.read(ANSWER_BYTES + 1)
         if len(text) > ANSWER_BYTES or response.will_close:
             self.close()
-        wait = response.getheader("Retry-After") or ""
-        return Answer(response.status, text, float(wait) if wait.isdigit() else 0.0)
+        wait = response.getheader("Retry-After", "")
+        if wait.isdigit():
+            return Answer(response.status, text, float(wait))
+        return Answer(response.status, text)
+
+    def _connected(self) -> http.client.HTTPConnection:
+        kind: type[http.client.HTTPConnection] = http.client.HTTPConnection
+        if self._is_tls:
+            kind = http.client.HTTPSConnection
+        self._connection = kind(self._host, self._port, timeout=self._timeout)
+        return self._connection
 
 
 def _told(error: Exception) -> str:

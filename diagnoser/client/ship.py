@@ -47,7 +47,7 @@ class ShipOptions:
 
 def ship(options: ShipOptions, environment: Mapping[str, str]) -> int:
     """Ship until SIGTERM or SIGINT, or the end of the files. Returns 0 when all lines are sent. Raises UsageError."""
-    state = State.load(Path(options.state) if options.state else _usual_state(options, environment))
+    state = State.load(_state_file(options, environment))
     stamp = "{}.{}".format(time.strftime("%m%d-%H%M%S"), os.getpid())
     launch = launch_of(environment, options.identity, socket.gethostname(), stamp, ("ship",))
     launch = state.continued(launch)
@@ -65,7 +65,7 @@ def ship(options: ShipOptions, environment: Mapping[str, str]) -> int:
     is_all_sent = _follow(files, shipper, state, signals)
     files.save(every=0.0)
     service.close()
-    return 0 if is_all_sent else 1
+    return int(not is_all_sent)
 
 
 def _follow(files: LogFiles, shipper: Shipper, state: State, signals: list[int]) -> bool:
@@ -122,9 +122,10 @@ class State:
 
     def continued(self, launch: Launch) -> Launch:
         """The launch under the names that it had before a restart."""
-        if self.job and (launch.is_new or launch.job == self.job):
-            attempt = self.attempt if launch.attempt is None or launch.is_new else launch.attempt
-            launch = replace(launch, job=self.job, attempt=attempt)
+        if self.job and launch.is_new:
+            launch = replace(launch, job=self.job, attempt=self.attempt)
+        if launch.job == self.job and launch.attempt is None:
+            launch = replace(launch, attempt=self.attempt)
         self.job, self.attempt = launch.job, launch.attempt
         return launch
 
@@ -214,8 +215,12 @@ class LogFiles:
         named = RANK_IN_NAME.findall(path)
         if named:
             return int(named[-1])
-        below_torchrun = TORCHRUN_NAME.search(path) if self._one_node else None
-        return int(below_torchrun[1]) if below_torchrun else -1
+        if not self._one_node:
+            return -1
+        below_torchrun = TORCHRUN_NAME.search(path)
+        if below_torchrun is None:
+            return -1
+        return int(below_torchrun[1])
 
     def _scan(self) -> None:
         now = time.monotonic()
@@ -250,7 +255,9 @@ def source_of(path: str) -> str:
     return mark + path[len(mark) - SOURCE_LENGTH :]
 
 
-def _usual_state(options: ShipOptions, environment: Mapping[str, str]) -> Path:
+def _state_file(options: ShipOptions, environment: Mapping[str, str]) -> Path:
+    if options.state:
+        return Path(options.state)
     home = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     key: list[Any] = [os.getcwd(), options.patterns, options.identity.job, environment.get("SLURM_JOB_ID", "")]
     return Path(home) / "diagnoser" / "ship-{:08x}.json".format(crc32(json.dumps(key).encode()))

@@ -80,7 +80,7 @@ class Shipper:
         self.attempt = launch.attempt
         self.failure = ""
         self.refused = 0
-        self.reported: dict[str, Any] | None = None
+        self.reported: dict[str, Any] = {}
         self.ended = threading.Event()
 
     def run(self) -> None:
@@ -120,16 +120,25 @@ class Shipper:
     def close(self) -> None:
         self._service.close()
 
+    @property
+    def end_time(self) -> str:
+        """Give the time of the end as the service noted it (ISO 8601); "" before it did."""
+        event = self.reported.get("event")
+        if not isinstance(event, dict):
+            return ""
+        return str(event.get("time") or "")
+
     def _advance(self) -> float:
-        ending = self._ending
-        is_ending = ending is not None and not self.ended.is_set()
-        if ending is not None and is_ending and self._clock() >= ending.deadline:
-            self._report(ending)
+        unreported = None
+        if not self.ended.is_set():
+            unreported = self._ending
+        if unreported is not None and self._clock() >= unreported.deadline:
+            self._report(unreported)
             return 0.0
-        segment = self._lines.take(newest=ending is not None)  # the last lines tell most about an end
+        segment = self._lines.take(newest=self._ending is not None)  # the last lines tell most about an end
         if segment is None:
-            if ending is not None and is_ending:
-                self._report(ending)
+            if unreported is not None:
+                self._report(unreported)
             return LINGER_SECONDS
         self._send(segment)
         return 0.0
@@ -139,25 +148,29 @@ class Shipper:
         path, launch = "/jobs/" + quote(self.launch.job, safe=""), self.launch
         if self.attempt is None:
             self.attempt = _next_attempt(self._checked(self._service.get(path), also=(403, 404)))
-        if launch.name and launch.leads and self._reports_start:  # a token may be too narrow for it
-            self._checked(self._service.post("/jobs", {"id": launch.job, "name": launch.name}), also=(400, 403))
         if launch.leads and self._reports_start:
-            answer = self._checked(self._service.post(path + "/events", self._event({"kind": "started"}, self._began)))
-            noted = answer.json()
-            if self.attempt is None and isinstance(noted, dict):
-                self.attempt = noted.get("attempt")
+            self._report_start(path)
         self._is_introduced = True
+
+    def _report_start(self, path: str) -> None:
+        launch = self.launch
+        if launch.name:  # a token may be too narrow for it
+            self._checked(self._service.post("/jobs", {"id": launch.job, "name": launch.name}), also=(400, 403))
+        answer = self._checked(self._service.post(path + "/events", self._event({"kind": "started"}, self._began)))
+        if self.attempt is None:
+            self.attempt = answer.fields().get("attempt")
 
     def _report(self, ending: Waiting) -> None:
         if ending.event:
             path = "/jobs/" + quote(self.launch.job, safe="") + "/events"
-            noted = self._checked(self._service.post(path, self._event(ending.event, ending.at))).json()
-            self.reported = noted if isinstance(noted, dict) else None
+            self.reported = self._checked(self._service.post(path, self._event(ending.event, ending.at))).fields()
         self.ended.set()
 
     def _event(self, event: Mapping[str, Any], at: float) -> dict[str, Any]:
         body: dict[str, Any] = {**self._place(), **event}
-        return {**body, "time": at} if self._wall() - at > LATE_SECONDS else body
+        if self._wall() - at > LATE_SECONDS:
+            body["time"] = at
+        return body
 
     def _place(self) -> dict[str, Any]:
         place: dict[str, Any] = {}
@@ -181,7 +194,7 @@ class Shipper:
             if answer.status in (400, 413, 415, 422):
                 self._lines.done(segment)
                 self.refused += segment.lines
-                self._warn_once("refused", "the service refuses some lines: {}".format(answer.detail or answer.status))
+                self._warn_once("refused", "the service refuses some lines: {}".format(answer.why))
                 return
             self._checked(answer)
         except BaseException:
@@ -191,10 +204,12 @@ class Shipper:
 
     def _checked(self, answer: Answer, also: tuple[int, ...] = ()) -> Answer:
         """Raises Refused."""
-        if answer.status < 300 or answer.status in also:
+        if answer.status < 300:
+            return answer
+        if answer.status in also:
             return answer
         if answer.refuses_token:
-            raise Refused("it refuses the token: {}".format(answer.detail or answer.status), REFUSED_PAUSE)
+            raise Refused("it refuses the token: {}".format(answer.why), REFUSED_PAUSE)
         raise Refused(answer.detail or "it answers {}".format(answer.status), min(answer.retry_after, REFUSED_PAUSE))
 
     def _failed(self, why: str, pause: float) -> float:
@@ -220,8 +235,9 @@ def _next_attempt(answer: Answer) -> int | None:
     service."""
     if answer.status == 403:
         return None
-    body = answer.json() if answer.status == 200 else None
-    attempts: list[dict[str, Any]] = body.get("attempts") or [] if isinstance(body, dict) else []
+    attempts: list[dict[str, Any]] = []
+    if answer.status == 200:
+        attempts = answer.fields().get("attempts", attempts)
     if not attempts:
         return 1
     last = max(attempts, key=lambda attempt: int(attempt["number"]))

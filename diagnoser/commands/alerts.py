@@ -52,10 +52,7 @@ def preview(
                 "incident": alert.incident,
                 "title": alert.title,
                 "text": text.body(alert),
-                "messages": [
-                    {"receiver": message.message.target, "state": message.state, "why": message.error}
-                    for message in sent
-                ],
+                "messages": list(map(_message_fields, sent)),
             }
         )
         return
@@ -71,10 +68,16 @@ def preview(
     _print_messages(sent)
 
 
+def _message_fields(message: OutboxRecord) -> dict[str, str]:
+    return {"receiver": message.message.target, "state": message.state, "why": message.error}
+
+
 def _print_messages(sent: Sequence[OutboxRecord]) -> None:
     for message in sent:
-        why = f": {message.error}" if message.error else ""
-        out.print(f"  {message.message.target}: {message.state}{why}", markup=False, highlight=False)
+        line = f"  {message.message.target}: {message.state}"
+        if message.error:
+            line += f": {message.error}"
+        out.print(line, markup=False, highlight=False)
 
 
 @alerts_cli.command(name="test")

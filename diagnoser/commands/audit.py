@@ -5,12 +5,10 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from diagnoser.commands.stored import with_store
-from diagnoser.commands.terminal import AsJson, out, print_json
-from diagnoser.commands.tokens import iso, seconds
+from diagnoser.commands.open_store import with_store
+from diagnoser.commands.terminal import AsJson, iso, print_json, print_rows, printable
+from diagnoser.commands.tokens import seconds
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.model.queries import AuditFilter
 
@@ -30,7 +28,9 @@ def audit_(
     as_json: AsJson = False,
 ) -> None:
     """Show what people, agents, tokens and commands did. The service keeps it for DIAGNOSER_AUDIT_RETENTION_DAYS."""
-    since = time.time() - seconds(within) if within else None
+    since = None
+    if within:
+        since = time.time() - seconds(within)
     where = AuditFilter(
         actor=actor, kind=kind, object_kind=object_kind, object_id=object_id, result=result, since=since
     )
@@ -39,34 +39,34 @@ def audit_(
         for entry in entries:
             print_json(_fields(entry))
         return
-    table = Table(box=None, header_style="bold")
-    for column in ("when", "who", "what", "object", "before and after"):
-        table.add_column(column, overflow="fold")
-    for entry in entries:
-        table.add_row(*map(Text, _row(entry)))
-    out.print(table)
+    print_rows(("when", "who", "what", "object", "before and after"), map(_row, entries))
 
 
 async def _read(store: Any, where: AuditFilter, limit: int) -> list[AuditEntry]:
     entries: list[AuditEntry] = []
-    while len(entries) < limit:
-        page = await store.audit.page(where, entries[-1].id if entries else 0, min(PAGE, limit - len(entries)))
+    last = 0
+    while page := await store.audit.page(where, last, min(PAGE, limit - len(entries))):
         entries += page
-        if not page:
+        last = page[-1].id
+        if len(entries) >= limit:
             break
     return entries
 
 
 def _row(entry: AuditEntry) -> tuple[str, ...]:
-    actor, result = entry.actor, "" if entry.result is AuditResult.DONE else f" {entry.result}"
+    actor, what = entry.actor, entry.action
+    if entry.result is not AuditResult.DONE:
+        what += f" {entry.result}"
+    if entry.detail:
+        what += f": {entry.detail}"
     before, after = entry.before or {}, entry.after or {}
     changes = [f"{name}: {before.get(name, '')} -> {after.get(name, '')}" for name in sorted({*before, *after})]
     return (
         datetime.fromtimestamp(entry.time, UTC).strftime("%Y-%m-%d %H:%M:%S"),
         f"{actor.name} ({actor.kind}, {actor.address})",
-        f"{entry.action}{result}{f': {entry.detail}' if entry.detail else ''}",
+        what,
         f"{entry.object_kind} {entry.object_id}".strip(),
-        _printable("; ".join(changes))[:WIDTH],
+        printable("; ".join(changes))[:WIDTH],
     )
 
 
@@ -85,8 +85,3 @@ def _fields(entry: AuditEntry) -> dict[str, Any]:
         "before": entry.before,
         "after": entry.after,
     }
-
-
-def _printable(text: str) -> str:
-    """Replace control characters: jobs wrote a part of what is shown."""
-    return "".join(char if char.isprintable() else " " for char in text)

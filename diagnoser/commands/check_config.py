@@ -26,6 +26,8 @@ def check_config(
         for finding in found:
             if not finding.faults:
                 out.print(f"ok     {finding.part}: {finding.detail}", highlight=False, markup=False, soft_wrap=True)
+            for warning in finding.warnings:
+                complain(f"warn   {warning}")
         for fault in faults:
             complain(f"fault  {fault}")
     if faults:

@@ -1,6 +1,5 @@
 """Asks the configured model about doubtful verdicts of the commands that read log files, as the service does."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +23,8 @@ def consulted(settings: Settings, knowledge: RuleKnowledge) -> Iterator[Consult]
         yield lambda verdict, log, facts: verdict
         return
     # Here, because the client of the model takes a second to load.
+    import asyncio
+
     from prometheus_client import CollectorRegistry
 
     from diagnoser.config import llm_factory

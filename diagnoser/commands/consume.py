@@ -112,13 +112,7 @@ async def _run(
         traces = open_traces(settings, clock)
         if traces:
             stack.push_async_callback(traces.close)
-        ingest = IngestService(
-            store.logs,
-            registry.compressor,
-            metrics,
-            pending_limit=settings.max_buffered_bytes,
-            trace=traces.note if traces else untraced,
-        )
+        ingest = IngestService(store.logs, registry.compressor, metrics, trace=traces.note if traces else untraced)
         unplaced = UnplacedStreams(store.unplaced, load_redactor(settings), metrics)
         may_not = partial(refused, JobAccess(store.jobs, clock), sender)
         consumer = LogConsumer(source, ingest, store.logs, reader, unplaced, may_not, clock, metrics)

@@ -30,13 +30,17 @@ def upgrade(
     from diagnoser.adapters.sql import administration, migrations
 
     url = site().database_url
-    before = "" if create else asyncio.run(administration.schema(url))
+    before = ""
+    if not create:
+        before = asyncio.run(administration.schema(url))
     asyncio.run(migrations.upgrade(url))
     after = asyncio.run(administration.schema(url))
     if as_json:
         print_json({"before": before or None, "after": after})
+    elif before in ("", after):
+        out.print(f"schema {after}", highlight=False)
     else:
-        out.print(f"schema {after}" + (f", was {before}" if before not in ("", after) else ""), highlight=False)
+        out.print(f"schema {after}, was {before}", highlight=False)
 
 
 @db_cli.command()
@@ -62,7 +66,10 @@ def prune(
         print_json(dropped)
     else:
         counts = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in dropped.items() if count)
-        out.print(f"dropped {counts}" if counts else "nothing to drop", highlight=False)
+        if counts:
+            out.print(f"dropped {counts}", highlight=False)
+        else:
+            out.print("nothing to drop", highlight=False)
 
 
 @db_cli.command()

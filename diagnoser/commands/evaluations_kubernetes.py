@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -114,7 +114,9 @@ async def kubernetes_executor(
         from diagnoser.agent.kubernetes.evaluation_batches import KubernetesBatches
     settings = _settings(options)
     _check_places(settings.volumes, run)
-    folder = "" if options.weights == "" else f"{_MEMORY}/diagnoser-weights-{settings.user}"
+    folder = f"{_MEMORY}/diagnoser-weights-{settings.user}"
+    if options.weights == "":
+        folder = ""
     copies = CopyLimits(folder, rate=options.copy_rate)
     set_up(as_json=False, level="warning")  # what the client has to say does not belong to the result
     async with kube.connect(options.context) as api:
@@ -145,7 +147,9 @@ def _settings(options: KubernetesOptions) -> "JobSettings":
         raise BadInput("--kubernetes needs the --image that pods run")
     user, group = _user(options.run_as or f"{os.getuid()}:{os.getgid()}")
     volumes = _volumes(options)
-    template = read_template(str(options.template), read_text(options.template)) if options.template else {}
+    template: dict[str, Any] = {}
+    if options.template:
+        template = read_template(str(options.template), read_text(options.template))
     return JobSettings(
         options.image,
         user,
@@ -178,7 +182,7 @@ def _volumes(options: KubernetesOptions) -> dict[str, str]:
 
 def _user(text: str) -> tuple[int, int]:
     user, _, group = text.partition(":")
-    if not (user.isdecimal() and group.isdecimal()):
+    if not user.isdecimal() or not group.isdecimal():
         raise BadInput(f"--run-as {text[:60]}: must be UID:GID")
     if int(user) == 0:
         raise BadInput("pods do not run as root: name who owns the folder with --run-as UID:GID")
@@ -187,7 +191,8 @@ def _user(text: str) -> tuple[int, int]:
 
 def _check_places(volumes: Iterable[str], run: TrialRun) -> None:
     """Check that what pods read and write is on a file system that they have."""
-    paths = [Path(run.directory, checkpoint) for checkpoint in run.suite.checkpoints]
-    for place in (Path(run.folder), Path(run.directory), *(path for path in paths if path.exists())):
+    places = [Path(run.folder), Path(run.directory)]
+    places += filter(Path.exists, map(Path(run.directory).joinpath, run.suite.checkpoints))
+    for place in places:
         if not any(PurePosixPath(place).is_relative_to(volume) for volume in volumes):
             raise BadInput(f"pods would not have {place}: it is below no --claim or --host-path")

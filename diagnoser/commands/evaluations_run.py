@@ -23,7 +23,7 @@ from diagnoser.commands.evaluations_kubernetes import (
 )
 from diagnoser.commands.evaluations_plan import load_suite
 from diagnoser.commands.evaluations_status import progress_of, show
-from diagnoser.commands.stored import with_store
+from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err
 from diagnoser.evaluations.progress import samples, samples_stored
 from diagnoser.evaluations.weights import CopyLimits, default_folder

@@ -7,9 +7,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.commands.stored import with_store
-from diagnoser.commands.terminal import AsJson, out, print_json
-from diagnoser.commands.tokens import iso
+from diagnoser.commands.open_store import with_store
+from diagnoser.commands.terminal import AsJson, iso, out, print_json
 from diagnoser.evaluations.progress import gpu_seconds, samples, samples_stored, trial_fields
 from diagnoser.model.errors import NotFound
 from diagnoser.model.evaluations import BatchState, RunProgress, ShardState, TrialRun
@@ -94,6 +93,9 @@ def _fields(progress: RunProgress) -> dict[str, Any]:
 
 
 def _run_fields(run: TrialRun) -> dict[str, Any]:
+    seconds = None
+    if run.ended is not None:
+        seconds = run.ended - run.created
     return {
         "run": run.id,
         "suite": run.suite.name,
@@ -102,9 +104,9 @@ def _run_fields(run: TrialRun) -> dict[str, Any]:
         "folder": run.folder,
         "created": iso(run.created),
         "ended": iso(run.ended),
-        "seconds": run.ended - run.created if run.ended is not None else None,
+        "seconds": seconds,
     }
 
 
 def _minute(time: str | None) -> str:
-    return time[:16].replace("T", " ") if time else ""
+    return (time or "")[:16].replace("T", " ")

@@ -1,5 +1,6 @@
 """`diagnoser explain`: a diagnosis for people: verdict, chain, lines with context, what was rejected and why."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -8,11 +9,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from diagnoser.commands.render import COLOURS, clipped, contract, model_part
+from diagnoser.commands.render import COLOURS, clipped, contract, model_part, places_of
+from diagnoser.commands.terminal import printable
 from diagnoser.hang.contract import contract as hang_contract
 from diagnoser.hang.report import HangReport
 from diagnoser.hang.wait_graph import GroupState
-from diagnoser.model import Diagnosis, Line, RootCause, Symptom, cited_place
+from diagnoser.model import Diagnosis, Line, Rollback, RootCause, Symptom, cited_place
 from diagnoser.web.formatting.collapse_ranks import ranges
 from diagnoser.web.pages.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
 from diagnoser.web.pages.hang_view import waiting
@@ -45,7 +47,7 @@ def explain(
         _verdict(name, verdict),
         _chain(verdict),
         _new_lines(verdict),
-        _hang(hang) if hang else (),
+        _hang(hang),
         _context(excerpts(verdict, kept)),
         _rejected(verdict),
         _aside(verdict),
@@ -65,19 +67,23 @@ def _verdict(name: str, verdict: Diagnosis) -> Iterable[Text]:
     )
     if verdict.held_up:
         yield Text(f"  {_plain(verdict.held_up)}", style="bold")
-    if verdict.root_cause and (where := _where(verdict.root_cause)):
+    if where := _where(verdict.root_cause):
         yield Text(f"  {where}")
     for suspect in verdict.nodes:
         yield Text(f"  suspect {_plain(suspect.node)} ({suspect.score:.2f}): {_plain(suspect.why)}")
     yield Text.assemble("  ", ("action ", "bold"), f"{verdict.recovery.action} ({_plain(verdict.recovery.reason)})")
     yield Text.assemble("  ", ("what to do ", "bold"), _plain(verdict.mitigation))
     for name, text in model_part(verdict):
-        yield Text.assemble("  ", (f"{name} " if name else "  ", "bold"), _plain(text))
+        label = "  "
+        if name:
+            label = f"{name} "
+        yield Text.assemble("  ", (label, "bold"), _plain(text))
 
 
-def _where(root: RootCause) -> str:
-    places = (("rank", root.rank), ("node", root.node), ("gpu", root.gpu))
-    return ", ".join(f"{name} {_plain(str(value))}" for name, value in places if value is not None)
+def _where(root: RootCause | None) -> str:
+    if root is None:
+        return ""
+    return ", ".join(f"{name} {_plain(value)}" for name, value in places_of(root))
 
 
 def _chain(verdict: Diagnosis) -> Iterable[Text]:
@@ -92,18 +98,24 @@ def _chain(verdict: Diagnosis) -> Iterable[Text]:
     for symptom in verdict.symptoms:
         kinds.setdefault(symptom.type, []).append(symptom)
     for kind, group in kinds.items():
-        more = f", and {len(group) - 1} more" if len(group) > 1 else ""
+        more = ""
+        if len(group) > 1:
+            more = f", and {len(group) - 1} more"
         head = f"    -> {_plain(cited_place(group[0].source, group[0].line))} {kind}{more}: "
         yield Text.assemble((head, "yellow"), _short(group[0].text))
     if not kinds:
         yield Text("    -> nothing else in the log is its consequence")
 
 
-def _hang(hang: HangReport) -> Iterable[Text]:
-    """Who is suspected, who waits for whom, and where each group stands."""
+def _hang(hang: HangReport | None) -> Iterable[Text]:
+    """Say who is suspected, who waits for whom, and where each group stands; nothing without dumps."""
+    if hang is None:
+        return
     yield _heading("Who waits for whom")
     for suspect in hang.suspects[:_LISTED]:
-        where = f" on {_plain(suspect.node)}" if suspect.node else ""
+        where = ""
+        if suspect.node:
+            where = f" on {_plain(suspect.node)}"
         yield Text.assemble("  ", (f"rank {suspect.rank}", "bold red"), f"{where}: {_plain(suspect.why)}")
     for note in hang.notes:
         yield Text(f"  {_plain(note)}")
@@ -119,17 +131,21 @@ def _group_table(groups: Sequence[GroupState]) -> Iterable[Text]:
         return
     rows = [("group", "ranks", "at", "stands in", "behind"), *map(_group_row, groups)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield Text(f"  {cells}".rstrip(), style="dim" if row is rows[0] else "")
+    head, *lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
+    yield Text(f"  {head}".rstrip(), style="dim")
+    for line in lines:
+        yield Text(f"  {line}".rstrip())
 
 
 def _group_row(state: GroupState) -> tuple[str, str, str, str, str]:
     behind = [f"{rank} at {sequence}" for rank, sequence in state.behind.items()]
+    highest = ""
+    if state.highest >= 0:
+        highest = str(state.highest)
     return (
         _plain(state.group.description or "default"),
         ranges(state.group.ranks),
-        str(state.highest) if state.highest >= 0 else "",
+        highest,
         _plain(state.operation),
         ", ".join(behind[:_LISTED]),
     )
@@ -149,9 +165,10 @@ def _context(excerpts: Sequence[Excerpt]) -> Iterable[Text]:
     if excerpts:
         yield _heading("Evidence")
     for excerpt in excerpts:
-        node = f" of {_plain(excerpt.stream.node)}" if excerpt.stream.node else ""
-        if len(excerpts) > 1 or node:
-            yield Text(f"  {_plain(excerpt.stream.source)}{node}", style="underline")
+        if excerpt.stream.node:
+            yield Text(f"  {_plain(excerpt.stream.source)} of {_plain(excerpt.stream.node)}", style="underline")
+        elif len(excerpts) > 1:
+            yield Text(f"  {_plain(excerpt.stream.source)}", style="underline")
         width = max(len(str(row.number)) for row in excerpt.rows)
         for row in excerpt.rows:
             yield from _row(row, width)
@@ -160,8 +177,11 @@ def _context(excerpts: Sequence[Excerpt]) -> Iterable[Text]:
 def _row(row: ExcerptRow, width: int) -> Iterable[Text]:
     if row.gap > 0:
         yield Text(f"  {'':{width}}    ... {row.gap:,} lines", style="dim italic")
+    colour = "cyan"
+    if row.role is LineRole.CONTEXT:
+        colour = "dim"
     yield Text.assemble(
-        (f"{_SIGNS[row.role]} {row.number:>{width}} ", "cyan" if row.role is not LineRole.CONTEXT else "dim"),
+        (f"{_SIGNS[row.role]} {row.number:>{width}} ", colour),
         (_plain(clipped(row.text)), _STYLES[row.role]),
     )
     if row.note:
@@ -171,11 +191,13 @@ def _row(row: ExcerptRow, width: int) -> Iterable[Text]:
 def _rejected(verdict: Diagnosis) -> Iterable[Text]:
     """Candidates that are not the cause, by reason; consequences of the cause are in the chain."""
     consequences = {(item.line, item.text) for item in verdict.symptoms}
-    others = [item for item in verdict.rejected if (item.line, item.text) not in consequences]
-    if others:
+    by_reason = defaultdict(list)
+    for item in sorted(verdict.rejected, key=lambda item: (item.why, item.line)):
+        if (item.line, item.text) not in consequences:
+            by_reason[item.why].append(item)
+    if by_reason:
         yield _heading("Not the cause")
-    for why, group in groupby(sorted(others, key=lambda item: (item.why, item.line)), key=lambda item: item.why):
-        items = list(group)
+    for why, items in by_reason.items():
         yield Text(f"  {_plain(why)}:", style="italic")
         for item in items[:_LISTED]:
             yield Text.assemble((f"    {item.line} {item.type}: ", "dim"), _short(item.text))
@@ -190,16 +212,27 @@ def _aside(verdict: Diagnosis) -> Iterable[Text]:
         yield Text(f"  {_plain(note)}")
     if verdict.step is not None:
         yield Text(f"  last training step in the log: {verdict.step}")
-    if rollback := verdict.rollback:
-        proof = f" ({'verified' if rollback.verified else 'not verified'})" if rollback.checkpoint else ""
-        where = f"{_plain(rollback.checkpoint) or 'the last checkpoint before the break'}{proof}"
-        known = rollback.skip_from is not None and rollback.skip_to is not None
-        skip = f", skip the batches of steps {rollback.skip_from}..{rollback.skip_to}" if known else ""
-        yield Text(f"  go back to {where}{skip}")
+    if verdict.rollback:
+        yield Text(f"  go back to {_checkpoint(verdict.rollback)}{_skipped_steps(verdict.rollback)}")
     figures = verdict.compression
     yield Text(f"  read {figures.lines_in:,} lines, kept {figures.lines_out:,}")
     if verdict.left_out.lines:
         yield Text(f"  left out {verdict.left_out.lines:,} lines: {_plain(verdict.left_out.why)}")
+
+
+def _checkpoint(rollback: Rollback) -> str:
+    if not rollback.checkpoint:
+        return "the last checkpoint before the break"
+    proof = "not verified"
+    if rollback.verified:
+        proof = "verified"
+    return f"{_plain(rollback.checkpoint)} ({proof})"
+
+
+def _skipped_steps(rollback: Rollback) -> str:
+    if rollback.skip_from is None or rollback.skip_to is None:
+        return ""
+    return f", skip the batches of steps {rollback.skip_from}..{rollback.skip_to}"
 
 
 def _heading(text: str) -> Text:
@@ -208,9 +241,10 @@ def _heading(text: str) -> Text:
 
 def _short(text: str) -> str:
     plain = _plain(text)
-    return plain if len(plain) <= _SHOWN else plain[: _SHOWN - 1] + "…"
+    if len(plain) <= _SHOWN:
+        return plain
+    return plain[: _SHOWN - 1] + "…"
 
 
 def _plain(text: str) -> str:
-    """Log text must not steer the terminal it is shown on."""
-    return "".join(char if char.isprintable() else " " if char == "\t" else "�" for char in text)
+    return printable(text, "�")

@@ -69,7 +69,9 @@ def _groups(groups: tuple[GroupState, ...]) -> Table:
     for state in groups[: _SHOWN * 2]:
         behind = ", ".join(f"{rank} (at {sequence})" for rank, sequence in list(state.behind.items())[:_SHOWN])
         members = state.group.ranks
-        ranks = f"{len(members)}: {members[0]}..{members[-1]}" if members else ""
+        ranks = ""
+        if members:
+            ranks = f"{len(members)}: {members[0]}..{members[-1]}"
         table.add_row(
             Text(state.group.description or "default"), ranks, Text(state.operation), str(state.highest), Text(behind)
         )

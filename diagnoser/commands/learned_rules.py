@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from diagnoser.commands.service import fetched
+from diagnoser.commands.http_client import fetch_json
 from diagnoser.commands.terminal import out, site
 from diagnoser.model import LearnedState
 from diagnoser.model.errors import BadInput
@@ -24,7 +24,7 @@ def rules_export(
     state: Annotated[LearnedState, typer.Option(help="Export rules in this state.")] = LearnedState.ACTIVE,
 ) -> None:
     """Write learned rules as rule files, which `diagnoser rules test FOLDER` can test."""
-    files = dict(_served(url, token, state)) if url else asyncio.run(_stored(state))
+    files = _rules_to_export(url, token, state)
     for path, text in sorted(files.items()):
         target = folder / path
         if not target.resolve().is_relative_to(folder.resolve()):
@@ -34,13 +34,22 @@ def rules_export(
     out.print(f"{len(files)} rules written to {folder}", markup=False, highlight=False)
 
 
+def _rules_to_export(url: str, token: str, state: LearnedState) -> dict[str, str]:
+    """Read the text of each rule by its path, of a service or of the configured database."""
+    if url:
+        return dict(_served(url, token, state))
+    return asyncio.run(_stored(state))
+
+
 def _served(url: str, token: str, state: LearnedState) -> Iterator[tuple[str, str]]:
     after = ""
     while True:
         query = f"state={state}&limit={_PAGE}&after={after}"
-        page: dict[str, Any] = fetched(f"{url.rstrip('/')}/api/v1/rules?{query}", token)
-        yield from ((str(rule["path"]), str(rule["text"])) for rule in page["items"] if rule["text"])
-        after = page["next"] or ""
+        page: dict[str, Any] = fetch_json(f"{url.rstrip('/')}/api/v1/rules?{query}", token)
+        for rule in page["items"]:
+            if rule["text"]:
+                yield str(rule["path"]), str(rule["text"])
+        after = page["next"]
         if not after:
             return
 
@@ -55,7 +64,9 @@ async def _stored(state: LearnedState) -> dict[str, str]:
     try:
         after = ""
         while page := await store.rules.page(LearnedRuleQuery((state,)), after, _PAGE):
-            files |= {file_of(rule): rule.text for rule in page if rule.text}
+            for rule in page:
+                if rule.text:
+                    files[file_of(rule)] = rule.text
             after = page[-1].id
     finally:
         await store.close()

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from diagnoser.commands.service import fetched
+from diagnoser.commands.http_client import fetch_json
 from diagnoser.commands.terminal import AsJson, complain, print_json, site
 from diagnoser.model.errors import BadInput
 
@@ -34,12 +34,14 @@ def logs(
     place = f"{service}/api/v1/jobs/{quote(job, safe='')}"
     if attempt is None:
         attempt = _latest_attempt(job, place, token)
-    options = {"source": source or None, "node": node or None, "rank": rank, "to": last, "limit": _WINDOW}
-    given = {name: value for name, value in options.items() if value is not None}
+    options: dict[str, object] = {"source": source, "node": node, "rank": rank, "to": last, "limit": _WINDOW}
+    given = {name: value for name, value in options.items() if value not in (None, "")}
     following: int | None = first
-    while following is not None and (last is None or following <= last):
+    while following is not None:
+        if last is not None and following > last:
+            break
         query = urlencode(given | {"from": following})
-        window = fetched(f"{place}/attempts/{attempt}/lines?{query}", token)
+        window = fetch_json(f"{place}/attempts/{attempt}/lines?{query}", token)
         if as_json:
             print_json(window)
         else:
@@ -49,7 +51,7 @@ def logs(
 
 def _latest_attempt(job: str, place: str, token: str) -> int:
     """Ask the service. Raises BadInput where the job has none. place: address of the job."""
-    numbers: list[int] = [attempt["number"] for attempt in fetched(place, token)["attempts"]]
+    numbers: list[int] = [attempt["number"] for attempt in fetch_json(place, token)["attempts"]]
     if not numbers:
         raise BadInput(f"{job} has no attempt yet")
     return max(numbers)
@@ -61,6 +63,8 @@ def _print(window: dict[str, Any]) -> None:
     for gap in window["never_sent"]:
         complain(f"lines {gap['first']:,} to {gap['last']:,} never arrived")
     for line in window["lines"]:
-        cut = f" ...<{line['cut']} bytes cut>" if line["cut"] else ""
-        sys.stdout.write(f"{line['text']}{cut}\n")
+        sys.stdout.write(line["text"])
+        if line["cut"]:
+            sys.stdout.write(f" ...<{line['cut']} bytes cut>")
+        sys.stdout.write("\n")
     sys.stdout.flush()

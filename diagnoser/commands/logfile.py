@@ -6,22 +6,20 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from io import BufferedReader
+from itertools import chain, filterfalse
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 import zstandard
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from diagnoser.adapters import files
 from diagnoser.commands import render
 from diagnoser.commands.terminal import complain, err
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.hang import flight_recorder, report
-from diagnoser.hang.flight_recorder import BYTES_MAX
 from diagnoser.model import Baseline, Diagnosis, Evidence, Facts, RuntimeFile
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
@@ -39,7 +37,7 @@ _UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 def read_log(analyzer: LogAnalyzer, path: Path, quiet: bool = False) -> AttemptLog:
     """Raises BadInput when it is empty or no text, or cannot be read."""
-    with opened(path) as (log, size), bar(path, 0 if quiet else size) as on_bytes:
+    with opened(path) as (log, size), bar(path, size, quiet=quiet) as on_bytes:
         _check_text(log.peek(HEAD), _name(path))
         return analyzer.read(log, on_bytes)
 
@@ -69,41 +67,52 @@ def facts_of(
     return Facts(node_logs=logs, baseline=known or Baseline(), nodes=tuple(logs))
 
 
-def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path]) -> Baseline:
+def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path] | None) -> Baseline:
     """The baseline of log files, or of all files in folders. A log that shows a failure is reported and left out.
 
     Raises BadInput.
     """
-    logs = [log for path in paths for log in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    if not paths:
+        return Baseline()
     runs = []
-    for file in (log for log in logs if not log.is_dir()):
+    for file in _files_of(paths):
         log = read_log(analyzer, file)
         verdict = analyzer.diagnose_with_node_logs(log.evidence, Facts())
         if verdict.category not in (Category.NONE, Category.UNKNOWN):
             complain(f"diagnoser: {file} is no clean run ({verdict.type}), so it is left out of the baseline")
         elif run := baseline.clean_run(log.delta, str(file)):
             runs.append(run)
-    if paths and not runs:
+    if not runs:
         raise BadInput("--baseline names no clean run")
     return Baseline(tuple(runs))
 
 
-def dumps(folders: Sequence[Path]) -> list[RuntimeFile]:
+def _files_of(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from filterfalse(Path.is_dir, sorted(path.iterdir()))
+        else:
+            yield path
+
+
+def dumps(folders: Sequence[Path] | None) -> list[RuntimeFile]:
     """The dumps of ranks in folders, by the rank that a file's name ends in. What is none is reported and left out.
 
     Raises BadInput for a folder without any.
     """
-    return [file for folder in folders for file in _dumps_in(folder)]
+    return list(chain.from_iterable(map(_dumps_in, folders or ())))
 
 
 def _dumps_in(folder: Path) -> list[RuntimeFile]:
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder")
+    from diagnoser.hang import flight_recorder, report
+
     readable = list[RuntimeFile]()
     for name in report.current(path.name for path in folder.iterdir() if path.is_file()):
         path = folder / name
         try:
-            data = files.content(path, BYTES_MAX)
+            data = files.content(path, flight_recorder.BYTES_MAX)
             file = RuntimeFile(report.kind_of(data), data, flight_recorder.rank_of_file(path.name))
             report.check(file)
         except BadInput as error:
@@ -116,9 +125,12 @@ def _dumps_in(folder: Path) -> list[RuntimeFile]:
 
 
 def node_logs(options: Sequence[str] | None) -> list[tuple[str, Path]]:
-    pairs = [(node, Path(file)) for node, _, file in (option.partition("=") for option in options or ())]
-    if any(not node or not file.name for node, file in pairs):
-        raise BadInput("--node-log needs NODE=FILE, as in --node-log gpu-17=gpu-17.dmesg")
+    pairs = []
+    for option in options or ():
+        node, _, file = option.partition("=")
+        if not node or not Path(file).name:
+            raise BadInput("--node-log needs NODE=FILE, as in --node-log gpu-17=gpu-17.dmesg")
+        pairs.append((node, Path(file)))
     return pairs
 
 
@@ -139,14 +151,23 @@ def opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     """
     name = _name(path)
     try:
-        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as raw:
+        with _open_raw(path) as raw:
             yield _decompressed(cast(BufferedReader, raw), name)
     except _UNREADABLE as error:
         raise BadInput(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
 
 
+def _open_raw(path: Path) -> AbstractContextManager[BinaryIO]:
+    """Open a file, or standard input, which stays open."""
+    if str(path) == "-":
+        return nullcontext(sys.stdin.buffer)
+    return path.open("rb")
+
+
 def _name(path: Path) -> str:
-    return "standard input" if str(path) == "-" else str(path)
+    if str(path) == "-":
+        return "standard input"
+    return str(path)
 
 
 def _decompressed(raw: BufferedReader, name: str) -> tuple[BufferedReader, int]:
@@ -162,7 +183,9 @@ def _decompressed(raw: BufferedReader, name: str) -> tuple[BufferedReader, int]:
     if name.endswith((".gz", ".zst")) and head:
         complain(f"diagnoser: {name} is not compressed, whatever its name says: it is read as text")
     status = os.fstat(raw.fileno())
-    return raw, status.st_size if stat.S_ISREG(status.st_mode) else 0
+    if not stat.S_ISREG(status.st_mode):
+        return raw, 0
+    return raw, status.st_size
 
 
 def _check_text(head: bytes, name: str) -> None:
@@ -177,11 +200,20 @@ def _check_text(head: bytes, name: str) -> None:
 
 
 @contextmanager
-def bar(path: Path, size: int) -> Iterator[render.OnBytes]:
-    """A progress bar on standard error, for large files on a terminal."""
-    if size < BIG or not err.is_terminal:
+def bar(path: Path, size: int, *, quiet: bool = False) -> Iterator[render.OnBytes]:
+    """Show a progress bar on standard error, for large files on a terminal."""
+    if quiet or size < BIG or not err.is_terminal:
         yield lambda _: None
         return
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

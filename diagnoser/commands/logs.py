@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from diagnoser.commands import explain, logfile, render
+from diagnoser.commands import logfile, render
 from diagnoser.commands.consult import consulted
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
 from diagnoser.config.loader import load_analyzer
-from diagnoser.diagnosis import hang_evidence, node_logs
 from diagnoser.model.errors import BadInput
 
 Files = Annotated[list[Path], typer.Argument(help="Log files, also .gz and .zst. - is standard input.")]
@@ -46,8 +45,8 @@ def diagnose(
     """Find the root cause of failed runs from their log files; a configured model is asked about doubtful ones."""
     settings, failed = site(), False
     analyzer = load_analyzer(settings)
-    nodes, baseline = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs or ())
-    dumps = logfile.dumps(evidence or ())
+    nodes, baseline = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs)
+    dumps = logfile.dumps(evidence)
     with consulted(settings, analyzer.knowledge) as consult:
         for path in files:
             try:
@@ -73,16 +72,20 @@ def explain_(
     evidence: Dumps = None,
 ) -> None:
     """Print the full diagnosis of a log: causal chain, lines with context, rejected candidates and why."""
+    from diagnoser.commands import explain
+    from diagnoser.diagnosis import hang_evidence, node_logs
+
     settings, nodes = site(), logfile.node_logs(node_log)
     analyzer = load_analyzer(settings)
-    baseline, dumps = logfile.clean_runs(analyzer, clean_logs or ()), logfile.dumps(evidence or ())
+    baseline, dumps = logfile.clean_runs(analyzer, clean_logs), logfile.dumps(evidence)
     with consulted(settings, analyzer.knowledge) as consult:
         for path in files:
             log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline, dumps)
             hang = hang_evidence.analyze(log.evidence, facts, facts.runtime)
             diagnosis = consult(diagnosis, log, facts)
-            logs = facts.node_logs.items()
-            kept = [*log.evidence.lines, *(line for node, parts in logs for line in node_logs.kept_lines(node, parts))]
+            kept = [*log.evidence.lines]
+            for node, parts in facts.node_logs.items():
+                kept += node_logs.kept_lines(node, parts)
             if as_json:
                 print_json({"file": str(path), **explain.explained(diagnosis, kept, hang)})
             else:

@@ -29,12 +29,11 @@ MappingFile = Annotated[Path | None, typer.Option("--mapping", metavar="FILE", h
 
 def check_mapping(samples: Samples = None, mapping_file: MappingFile = None, as_json: AsJson = False) -> None:
     """Show the job, attempt, rank, node and source of sample records, and why. Exits with 1 when one has no place."""
-    mapping = load(str(mapping_file), files.text(mapping_file)) if mapping_file else load_mapping(site())
-    checked = [
-        _checked(sample, labels, mapping)
-        for given in samples or ["-"]
-        for sample, labels in read_samples(_text(given), mapping)
-    ]
+    mapping = _read_mapping(mapping_file)
+    checked = []
+    for given in samples or ["-"]:
+        for sample, labels in read_samples(_text(given), mapping):
+            checked.append(_checked(sample, labels, mapping))
     if not checked:
         raise BadInput("no sample: give a file, a record or standard input")
     for number, result in enumerate(checked, 1):
@@ -46,27 +45,37 @@ def check_mapping(samples: Samples = None, mapping_file: MappingFile = None, as_
         raise typer.Exit(1)
 
 
+def _read_mapping(path: Path | None) -> FieldMapping:
+    if path is None:
+        return load_mapping(site())
+    return load(str(path), files.text(path))
+
+
 def _text(given: str) -> str:
     if given == "-":
         return sys.stdin.read()
-    is_sample = given.lstrip().startswith(("{", "[")) or ("=" in given and not Path(given).exists())
-    return given if is_sample else files.text(Path(given))
+    if given.lstrip().startswith(("{", "[")):
+        return given
+    if "=" in given and not Path(given).exists():
+        return given
+    return files.text(Path(given))
 
 
 def _checked(sample: str, labels: Labels, mapping: FieldMapping) -> dict[str, Any]:
     defaults = RecordDefaults(vouched=True)
     where = mapping.place(labels, defaults)
     decisions = mapping.trace(labels, defaults)
-    decided = {
-        field: {"value": decision.value, "by": decision.origin, "labels": list(decision.labels)}
-        for field, decision in decisions.items()
-        if decision.value
-    }
+    decided = {}
+    for field, decision in decisions.items():
+        if decision.value:
+            decided[field] = {"value": decision.value, "by": decision.origin, "labels": list(decision.labels)}
     result = {"sample": sample, "placed": isinstance(where, Place), "decided": decided}
     if isinstance(where, Place):
         (job, attempt), stream = where
         place = {"job": job, "attempt": attempt, "rank": stream.rank, "node": stream.node, "source": stream.source}
-        doubt = mapping.node_doubts(labels, defaults) if job.startswith(NODE_LOG) else ""
+        doubt = ""
+        if job.startswith(NODE_LOG):
+            doubt = mapping.node_doubts(labels, defaults)
         return result | place | {"provenance": stream.provenance.value, "warning": doubt}
     proposed = remedy(where.labels, where.reason, "")
     return result | {
@@ -84,8 +93,8 @@ def _show(number: int, result: dict[str, Any]) -> None:
 
     line(f"{number}  {result['sample'][:200]}", "dim")
     for field, decision in result["decided"].items():
-        names = ", ".join(decision["labels"])
-        line(f"   {field:<9}{decision['value']}   ({decision['by']}{': ' + names if names else ''})")
+        origin = ": ".join(filter(None, (decision["by"], ", ".join(decision["labels"]))))
+        line(f"   {field:<9}{decision['value']}   ({origin})")
     if not result["placed"]:
         line(f"   NO PLACE  {result['detail']}", "red")
         if result["mapping"]:
@@ -98,6 +107,7 @@ def _show(number: int, result: dict[str, Any]) -> None:
         if result["warning"]:
             line(f"   WARNING  source {result['source']}: {result['warning']}", "yellow")
     else:
-        attempt = result["attempt"] or "the latest"
-        rank = result["rank"] if result["rank"] >= 0 else "as its lines say"
+        attempt, rank = result["attempt"] or "the latest", result["rank"]
+        if rank < 0:
+            rank = "as its lines say"
         line(f"   = job {result['job']}, attempt {attempt}, rank {rank}, source {result['source']}", "bold")

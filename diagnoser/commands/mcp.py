@@ -23,7 +23,9 @@ def mcp(
 ) -> None:
     """Serve an assistant over standard input and output: it can read incidents, diagnoses and logs, and change nothing.
     Needs the extra `mcp`."""
-    token = files.text(token_file).strip() if token_file else os.environ.pop(TOKEN, "")
+    token = os.environ.pop(TOKEN, "")
+    if token_file:
+        token = files.text(token_file).strip()
     try:
         from diagnoser.integrations import mcp_server
     except ModuleNotFoundError as error:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from diagnoser.commands import logfile
-from diagnoser.commands.service import fetched
+from diagnoser.commands.http_client import fetch_json
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.recovery.policy import case_of
@@ -28,7 +28,7 @@ def policy_explain(
 ) -> None:
     """Say which row of the policy table applies, and why the rows before it do not."""
     if url:
-        answer = fetched(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
+        answer = fetch_json(f"{url.rstrip('/')}/api/v1/diagnoses/{quote(what, safe='')}/policy", token)
         rows = [(str(row["row"]), str(row["why_not"])) for row in answer["rows"]]
         action, plan = str(answer["action"]), answer["plan"]
     else:
@@ -40,7 +40,10 @@ def policy_explain(
         return
     table = Table("row", "", box=None, header_style="bold")
     for row, why in rows:
-        table.add_row(row, f"[bold green]applies[/]: {action}" if not why else f"no: {escape(why)}")
+        if why:
+            table.add_row(row, f"no: {escape(why)}")
+        else:
+            table.add_row(row, f"[bold green]applies[/]: {action}")
     out.print(table)
     if plan:
         out.print(f"plan {plan['id']} is {plan['state']} ({plan['reason']})", markup=False, highlight=False)

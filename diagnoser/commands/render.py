@@ -1,6 +1,6 @@
 """Verdicts for people at a terminal, and the JSON contract for machines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.model import ASK_REASONS, Compression, Diagnosis, RootCause, changed_by_model, cited_place
+from diagnoser.model import ASK_REASONS, Compression, Diagnosis, ModelUse, RootCause, changed_by_model, cited_place
 from diagnoser.model.taxonomy import Category
 from diagnoser.web.formatting.template_filters import MODEL_EFFECTS
 
@@ -30,7 +30,9 @@ LINE_SHOWN = 400
 
 def clipped(text: str) -> str:
     left = len(text) - LINE_SHOWN
-    return text if left <= 0 else f"{text[:LINE_SHOWN]}… ({left:,} more characters)"
+    if left <= 0:
+        return text
+    return f"{text[:LINE_SHOWN]}… ({left:,} more characters)"
 
 
 def plain(value: Any) -> dict[str, Any]:
@@ -82,25 +84,44 @@ def _root(root: RootCause | None) -> list[tuple[str, str]]:
     if root is None:
         return []
     text = clipped(root.text)
-    cited = ("root line", f"{root.line}: {text}") if root.line > 0 else (cited_place(root.source, 0), text)
-    places = (("rank", root.rank), ("node", root.node), ("gpu", root.gpu))
-    return [cited, *((name, str(value)) for name, value in places if value is not None)]
+    if root.line > 0:
+        return [("root line", f"{root.line}: {text}"), *places_of(root)]
+    return [(cited_place(root.source, 0), text), *places_of(root)]
+
+
+def places_of(root: RootCause) -> Iterator[tuple[str, str]]:
+    """Name the rank, node and GPU of a cause, as far as they are known."""
+    for name in ("rank", "node", "gpu"):
+        value = getattr(root, name)
+        if value is not None:
+            yield name, str(value)
 
 
 def model_part(verdict: Diagnosis) -> list[tuple[str, str]]:
     """What a model had to do with the verdict: why it was asked, what came of it, and whether a person has to look."""
-    rows = [("needs review", verdict.needs_review)] if verdict.needs_review else []
+    rows = []
+    if verdict.needs_review:
+        rows.append(("needs review", verdict.needs_review))
     if use := verdict.model:
-        changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, old, new in changed_by_model(verdict)]
-        came = use.failure.replace("_", " ") if use.failure else ", ".join([MODEL_EFFECTS[use.effect], *changes])
-        rows.append(("model", f"asked because {'; '.join(ASK_REASONS[reason] for reason in use.asked)}"))
-        rows.append(("", f"{use.model}: {came}"))
+        rows.append(("model", f"asked because {'; '.join(map(ASK_REASONS.__getitem__, use.asked))}"))
+        rows.append(("", f"{use.model}: {_model_effect(verdict, use)}"))
     return rows
 
 
+def _model_effect(verdict: Diagnosis, use: ModelUse) -> str:
+    if use.failure:
+        return use.failure.replace("_", " ")
+    effects = [MODEL_EFFECTS[use.effect]]
+    for name, old, new in changed_by_model(verdict):
+        effects.append(f"{name} {old or 'none'} -> {new or 'none'}")
+    return ", ".join(effects)
+
+
 def compression(figures: Compression, seconds: float) -> str:
-    share = figures.bytes_out / figures.bytes_in if figures.bytes_in else 0.0
-    speed = figures.lines_in / seconds if seconds else 0.0
+    share = figures.bytes_out / max(figures.bytes_in, 1)
+    speed = 0.0
+    if seconds:
+        speed = figures.lines_in / seconds
     return (
         f"{figures.lines_in:,} lines ({figures.bytes_in:,} bytes) -> {figures.lines_out:,} lines "
         f"({figures.bytes_out:,} bytes, {share:.2%}) in {seconds:.2f} s, {speed:,.0f} lines/s"

@@ -31,10 +31,9 @@ def folds(console: Console, by: str, reports: Mapping[str, AccuracyReport]) -> N
     names = (*_FOLD_SHARES, *_FOLD_COUNTS)
     table = Table(by, "cases", *(name.replace("_", " ") for name in names), box=None, header_style="bold")
     for name, fold in reports.items():
-        shares = (fold.shares[measure] for measure in _FOLD_SHARES)
-        cells = ["-" if share is None else f"{share:.1%}" for share in shares]
-        cells += [str(fold.counts[fault]) for fault in _FOLD_COUNTS]
-        table.add_row(Text(name, no_wrap=True), str(fold.counts["cases"]), *cells)
+        shares = (_share(fold.shares[measure]) for measure in _FOLD_SHARES)
+        counts = (str(fold.counts[fault]) for fault in _FOLD_COUNTS)
+        table.add_row(Text(name, no_wrap=True), str(fold.counts["cases"]), *shares, *counts)
     console.print("", table, width=max(console.width, 120))
 
 
@@ -50,16 +49,27 @@ def ablation(console: Console, outcomes: Sequence[AblationResult]) -> None:
 def _figure(value: object) -> str:
     if isinstance(value, dict):
         return "\n".join(f"{count} {name}" for name, count in value.items())
-    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return str(value)
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1%}"
 
 
 def report(console: Console, report: AccuracyReport) -> None:
     """The figures of `diagnoser score`."""
     shares = Table("measure", "share", "95 % interval", box=None, header_style="bold")
     for name, share in report.shares.items():
-        low, high = report.intervals.get(name, (0.0, 0.0))
-        interval = f"{low:.1%} - {high:.1%}" if name in report.intervals else ""
-        shares.add_row(name.replace("_", " "), "-" if share is None else f"{share:.1%}", interval)
+        interval = ""
+        if name in report.intervals:
+            interval = "{:.1%} - {:.1%}".format(*report.intervals[name])
+        shares.add_row(name.replace("_", " "), _share(share), interval)
     counts = Table("count", "", box=None, header_style="bold")
     for name, count in report.counts.items():
         counts.add_row(name.replace("_", " "), str(count))

@@ -1,6 +1,7 @@
 """`rules try`: what a pattern matches in examples of rules, in log files, and in the failures that a service stores."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,8 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.commands.service import fetched
-from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.commands.http_client import fetch_json
+from diagnoser.commands.terminal import AsJson, out, print_json, printable, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.learning.workbench import examples_of
@@ -45,7 +46,7 @@ def rules_try(
         found["logs"] = [_in_log(matcher, analyzer, path) for path in logs]
     if url:
         body = {name: list(getattr(conditions, name)) for name in ("patterns", "anchors", "unless")}
-        found["service"] = fetched(f"{url.rstrip('/')}/api/v1/rules/try", token, body)
+        found["service"] = fetch_json(f"{url.rstrip('/')}/api/v1/rules/try", token, body)
     if as_json:
         print_json(found)
     else:
@@ -54,11 +55,12 @@ def rules_try(
 
 def _in_examples(matcher: LineMatcher, analyzer: LogAnalyzer) -> Found:
     lines = [*examples_of(analyzer.knowledge.engine.ruleset.rules, analyzer.filters.examples)]
-    hits = [
-        {"owner": example.owner, "type": example.type, "is_counter": example.is_counter, "line": _line(text, spans)}
-        for example, text in lines
-        if (spans := matcher.spans(text)) is not None
-    ]
+    hits = []
+    for example, text in lines:
+        spans = matcher.spans(text)
+        if spans is not None:
+            hit = {"owner": example.owner, "type": example.type, "is_counter": example.is_counter}
+            hits.append({**hit, "line": _line(text, spans)})
     return {"matched": len(hits), "searched": len(lines), "items": hits[:SHOWN]}
 
 
@@ -75,20 +77,16 @@ def _in_log(matcher: LineMatcher, analyzer: LogAnalyzer, path: Path) -> Found:
 
 
 def _line(text: str, spans: Iterable[Span]) -> Found:
-    return {"text": text, "spans": [list(span) for span in spans]}
+    return {"text": text, "spans": list(map(list, spans))}
 
 
 def _show(found: Found) -> None:
     if service := found.get("service"):
         causes = ", ".join(f"{kind} {count}" for kind, count in service["types"].items())
         _heading("stored failures", service["cases"], causes)
-        rows = [(f"{hit['job']}/{hit['attempt']}", hit["type"], hit["line"]) for hit in service["cases"]["items"]]
-        _table(("attempt", "cause", "line"), rows)
+        _table(("attempt", "cause", "line"), map(_stored_row, service["cases"]["items"]))
         _heading("healthy runs", service["healthy"])
-        _table(
-            ("attempt", "", "line"),
-            [(f"{hit['job']}/{hit['attempt']}", "", hit["line"]) for hit in service["healthy"]["items"]],
-        )
+        _table(("attempt", "", "line"), map(_stored_row, service["healthy"]["items"]))
         if not service["is_complete"]:
             out.print("the service has not searched everything yet: try again", style="yellow")
     for log in found.get("logs", ()):
@@ -98,24 +96,31 @@ def _show(found: Found) -> None:
     _table(("of", "says", "line"), [(hit["owner"], _says(hit), hit["line"]) for hit in found["examples"]["items"]])
 
 
+def _stored_row(hit: Found) -> tuple[str, str, Found]:
+    return f"{hit['job']}/{hit['attempt']}", hit.get("type", ""), hit["line"]
+
+
 def _heading(what: str, part: Found, more: str = "") -> None:
-    text = f"{part['matched']} of {part['searched']} {what} match" + (f": {more}" if more else "")
+    text = f"{part['matched']} of {part['searched']} {what} match"
+    if more:
+        text += f": {more}"
     out.print(text, style="bold", markup=False, highlight=False)
 
 
 def _says(hit: Found) -> str:
     if not hit["type"]:
         return "routine"
-    return f"not {hit['type']}" if hit["is_counter"] else str(hit["type"])
+    if hit["is_counter"]:
+        return f"not {hit['type']}"
+    return str(hit["type"])
 
 
-def _table(names: Sequence[str], rows: Sequence[tuple[str, str, Found]]) -> None:
-    if not rows:
-        return
+def _table(names: Sequence[str], rows: Iterable[tuple[str, str, Found]]) -> None:
     table = Table(*names, box=None, header_style="dim")
-    for first, second, hit in rows[:SHOWN]:
-        line = Text("".join(char if char.isprintable() else " " for char in hit["text"][:_WIDTH]))
+    for first, second, hit in islice(rows, SHOWN):
+        line = Text(printable(hit["text"][:_WIDTH]))
         for start, stop in hit["spans"]:
             line.stylize("bold yellow", start, stop)
         table.add_row(Text(first), Text(second), line)
-    out.print(table)
+    if table.rows:
+        out.print(table)

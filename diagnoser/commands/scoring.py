@@ -60,20 +60,24 @@ def score(
     if model:
         _try_model(analyzer, folder, labels, as_json)
         return
-    verdicts = [
-        scoring.score_case(label, *diagnosed)
-        for label, diagnosed in zip(labels, _cases(analyzer, folder, labels, spliced), strict=True)
-    ]
+    verdicts = []
+    for label, (diagnosis, shift) in zip(labels, _cases(analyzer, folder, labels, spliced), strict=True):
+        verdicts.append(scoring.score_case(label, diagnosis, shift))
     _print_score(verdicts, by, as_json)
 
 
 def _print_score(verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, as_json: bool) -> None:
     weights = {str(kind): share for kind, share in GPU_TIME_SHARE.items()}
     report = scoring.report(verdicts, weights)
-    folds = {name: scoring.report(cases, weights) for name, cases in scoring.folds(verdicts, by).items()} if by else {}
+    folds: dict[str, scoring.AccuracyReport] = {}
+    if by:
+        for name, cases in scoring.folds(verdicts, by).items():
+            folds[name] = scoring.report(cases, weights)
     if as_json:
-        parts = {"folds": {name: render_scores.report_json(fold) for name, fold in folds.items()}} if by else {}
-        print_json(render_scores.report_json(report) | parts)
+        score = render_scores.report_json(report)
+        if by:
+            score["folds"] = {name: render_scores.report_json(fold) for name, fold in folds.items()}
+        print_json(score)
         return
     render_scores.report(out, report)
     if by:

@@ -2,11 +2,16 @@
 
 import os
 import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from diagnoser.config.settings import Settings
@@ -21,15 +26,56 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a l
 
 
 def site() -> "Settings":
-    """The settings of the environment. Raises BadInput, which lists every fault."""
-    from diagnoser.config import settings
+    """Read the settings of the environment. Raises BadInput, which lists every fault."""
+    from diagnoser.config import removed_settings, settings
 
+    for warning in removed_settings.warnings(os.environ):
+        complain(f"diagnoser: {warning}")
     return settings.load(os.environ)
 
 
 def complain(text: str) -> None:
     """One line on standard error, unwrapped: a program may read it."""
     err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def printable(text: str, hidden: str = " ") -> str:
+    """Blank what would steer the terminal: jobs wrote a part of what is shown. hidden: in place of such a character."""
+    if text.isprintable():
+        return text
+    return "".join(map(partial(_shown, hidden), text))
+
+
+def _shown(hidden: str, char: str) -> str:
+    if char.isprintable():
+        return char
+    if char == "\t":
+        return " "
+    return hidden
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table whose cells are folded where the terminal is narrow."""
+    table = Table(box=None, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    out.print(table)
+
+
+def iso(moment: float | None) -> str | None:
+    """Write a time for programs, in UTC; None where there is none."""
+    if moment is None:
+        return None
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def minute(moment: float | None) -> str:
+    """Write a time for people, in UTC."""
+    if moment is None:
+        return "never"
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def print_json(value: object) -> None:

@@ -3,16 +3,13 @@
 import re
 import secrets
 import time
-from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.commands.stored import with_store
-from diagnoser.commands.terminal import AsJson, err, out, print_json
+from diagnoser.commands.open_store import with_store
+from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_json, print_rows
 from diagnoser.model.access import TOKEN_PREFIX, Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.people import RESERVED_NAMES
@@ -43,7 +40,9 @@ def create(
     if tenant and scope not in (Scope.INGEST, Scope.READ, Scope.OPERATE):
         raise BadInput("--tenant goes with --scope ingest, read or operate: what agents do concerns the nodes of all")
     now, secret = time.time(), new_secret()
-    until = now + seconds(expires) if expires else None
+    until = None
+    if expires:
+        until = now + seconds(expires)
     credential = Credential(name, scope, cluster, tenant, expires=until, created=now)
 
     async def add(store: SqlStore) -> bool:
@@ -68,13 +67,14 @@ def rotate(
     now, secret, still = time.time(), new_secret(), seconds(overlap)
 
     async def change(store: SqlStore) -> Credential:
-        before = next(
-            (token.credential for token in await store.tokens.list_all() if token.credential.name == name), None
-        )
-        if before is None:
+        by_name = {token.credential.name: token.credential for token in await store.tokens.list_all()}
+        if name not in by_name:
             raise NotFound(f"there is no token {name!r}")
-        life = before.expires - before.created if before.expires is not None else None
-        until = now + seconds(expires) if expires else now + life if life is not None else None
+        before, until = by_name[name], None
+        if expires:
+            until = now + seconds(expires)
+        elif before.expires is not None:
+            until = now + before.expires - before.created
         return await store.tokens.rotate(name, hash_of(secret), until, now, still)
 
     with_store(change, "token rotate")
@@ -90,12 +90,8 @@ def list_(as_json: AsJson = False) -> None:
         for token in tokens:
             print_json(_fields(token, now))
         return
-    table = Table(box=None, header_style="bold")
-    for column in ("name", "scope", "only for", "last used", "expires", "state"):
-        table.add_column(column, overflow="fold")
-    for token in tokens:
-        table.add_row(*map(Text, _row(token, now)))
-    out.print(table)
+    columns = ("name", "scope", "only for", "last used", "expires", "state")
+    print_rows(columns, [_row(token, now) for token in tokens])
 
 
 @token_cli.command()
@@ -125,7 +121,9 @@ def _print_secret(secret: str) -> None:
 
 def _fields(token: StoredToken, now: float) -> dict[str, Any]:
     credential = token.credential
-    is_rotated = token.old_until > now and credential.revoked is None
+    until = used = None
+    if token.old_until > now and credential.revoked is None:
+        until, used = iso(token.old_until), iso(token.old_used)
     return {
         "name": credential.name,
         "scope": credential.scope.value,
@@ -135,19 +133,20 @@ def _fields(token: StoredToken, now: float) -> dict[str, Any]:
         "last_used": iso(credential.last_used),
         "expires": iso(credential.expires),
         "revoked": iso(credential.revoked),
-        "old_secret_valid_until": iso(token.old_until) if is_rotated else None,
-        "old_secret_last_used": iso(token.old_used) if is_rotated else None,
+        "old_secret_valid_until": until,
+        "old_secret_last_used": used,
         "state": _state(token, now),
     }
 
 
 def _row(token: StoredToken, now: float) -> tuple[str, ...]:
     credential = token.credential
-    bounds = [
-        f"{kind} {name}" for kind, name in (("cluster", credential.cluster), ("tenant", credential.tenant)) if name
-    ]
-    times = [iso(moment) for moment in (credential.last_used, credential.expires)]
-    last_used, expires = (moment[:16].replace("T", " ") if moment else "never" for moment in times)
+    bounds = []
+    if credential.cluster:
+        bounds.append(f"cluster {credential.cluster}")
+    if credential.tenant:
+        bounds.append(f"tenant {credential.tenant}")
+    last_used, expires = minute(credential.last_used), minute(credential.expires)
     return credential.name, credential.scope, ", ".join(bounds), last_used, expires, _state(token, now)
 
 
@@ -156,12 +155,4 @@ def _state(token: StoredToken, now: float) -> str:
         return fault.removeprefix("was ").removeprefix("has ")
     if token.old_until <= now:
         return "valid"
-    return f"valid; old secret until {_short(token.old_until)}, last used {_short(token.old_used)}"
-
-
-def _short(moment: float | None) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M") if moment is not None else "never"
-
-
-def iso(moment: float | None) -> str | None:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment is not None else None
+    return f"valid; old secret until {minute(token.old_until)}, last used {minute(token.old_used)}"

@@ -5,12 +5,10 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from diagnoser.commands.stored import read_password, with_store
-from diagnoser.commands.terminal import AsJson, err, out, print_json
-from diagnoser.commands.tokens import NAME, iso
+from diagnoser.commands.open_store import read_password, with_store
+from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_json, print_rows
+from diagnoser.commands.tokens import NAME
 from diagnoser.model.errors import BadInput
 from diagnoser.model.people import RESERVED_NAMES, Role, User, UserChange, password_fault, prepared_password
 
@@ -48,15 +46,14 @@ def list_(as_json: AsJson = False) -> None:
         for user in users:
             print_json(_fields(user))
         return
-    table = Table(box=None, header_style="bold")
-    for column in ("name", "role", "signs in", "last sign-in", "state"):
-        table.add_column(column, overflow="fold")
-    for user in users:
-        last = iso(user.last_sign_in)
-        shown = last[:16].replace("T", " ") if last else "never"
-        state = "disabled" if user.disabled is not None else "good"
-        table.add_row(*map(Text, (user.name, user.role, user.issuer or "with a password", shown, state)))
-    out.print(table)
+    print_rows(("name", "role", "signs in", "last sign-in", "state"), map(_row, users))
+
+
+def _row(user: User) -> tuple[str, ...]:
+    state = "good"
+    if user.disabled is not None:
+        state = "disabled"
+    return user.name, user.role, user.issuer or "with a password", minute(user.last_sign_in), state
 
 
 @users_cli.command()

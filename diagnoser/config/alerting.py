@@ -5,7 +5,8 @@ import time
 from typing import TYPE_CHECKING
 
 from diagnoser.adapters import files
-from diagnoser.config.settings import Settings
+from diagnoser.config.folders import rules_folder, site_or_shipped
+from diagnoser.config.settings import Settings, listed
 from diagnoser.model.errors import BadInput
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting, AlertTable
@@ -20,8 +21,7 @@ _APPRISE = re.compile(r"([a-z0-9_-]+)=(\S+)")
 
 def load_table(settings: Settings) -> AlertTable:
     """The table of this site; the shipped one where its rules have none. Raises RuleFaults, BadInput."""
-    path = settings.rules_dir / ALERTS if settings.rules_dir else None
-    path = path if path and path.exists() else files.bundled("rules") / ALERTS
+    path = site_or_shipped(rules_folder(settings), ALERTS)
     return routing.load(path.name, files.text(path))
 
 
@@ -37,8 +37,11 @@ def load_routing(settings: Settings) -> AlertRouting:
 
 def receiver_names(settings: Settings) -> tuple[str, ...]:
     """Raises BadInput."""
-    has_slack = bool(settings.slack_token.get_secret_value() or settings.slack_url.get_secret_value())
-    names = [*(["slack"] if has_slack else []), *(["alertmanager"] if settings.alertmanager_url else [])]
+    names = []
+    if settings.slack_token.get_secret_value() or settings.slack_url.get_secret_value():
+        names.append("slack")
+    if settings.alertmanager_url:
+        names.append("alertmanager")
     return (*names, *(name for name, _ in _apprise_urls(settings)))
 
 
@@ -67,7 +70,7 @@ def slack_operators(settings: Settings) -> frozenset[str]:
     """Who may press buttons; nobody where their presses cannot be proven."""
     if not settings.slack_signing_secret.get_secret_value():
         return frozenset()
-    return frozenset(name.strip() for name in settings.slack_operators.split(",") if name.strip())
+    return frozenset(listed(settings.slack_operators))
 
 
 def _apprise_urls(settings: Settings) -> list[tuple[str, str]]:

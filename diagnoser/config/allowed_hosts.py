@@ -5,7 +5,7 @@ from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 from diagnoser.config.authentication import is_loopback
-from diagnoser.config.settings import Settings
+from diagnoser.config.settings import Settings, listed
 from diagnoser.model.errors import BadInput
 
 _PATTERN = re.compile(r"\*|(?:\*\.)?[^\s/:*]+")
@@ -22,7 +22,7 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     given = _given_names(settings.allowed_hosts)
     if settings.base_url and not settings.base_url.startswith(("http://", "https://")):
         raise BadInput(f"DIAGNOSER_BASE_URL: {settings.base_url!r} must begin with http:// or https://")
-    own = frozenset(name for name in (settings.host.lower(), urlsplit(settings.base_url).hostname) if name)
+    own = frozenset({settings.host.lower(), urlsplit(settings.base_url).hostname or ""} - {""})
     if given:
         return given | own
     if settings.tokens.get_secret_value().strip(" ,") or settings.oidc_issuer or not is_loopback(settings.host):
@@ -31,7 +31,7 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
 
 
 def _given_names(setting: str) -> frozenset[str]:
-    names = frozenset(name.strip().lower().rstrip(".") for name in setting.split(",") if name.strip())
+    names = frozenset(name.lower().rstrip(".") for name in listed(setting))
     for name in names:
         if not _PATTERN.fullmatch(name):
             raise BadInput(f"DIAGNOSER_ALLOWED_HOSTS: {name!r} must be a name alone, '*.' and a name, or '*'")
@@ -40,10 +40,12 @@ def _given_names(setting: str) -> frozenset[str]:
 
 def trusted_proxies(settings: Settings) -> list[str]:
     """Raises BadInput for a name: what is believed is the address that a connection comes from."""
-    found = [entry.strip() for entry in settings.trusted_proxies.split(",") if entry.strip()]
-    for entry in found:
+    proxies = listed(settings.trusted_proxies)
+    for entry in proxies:
+        if entry == "*":
+            continue
         try:
-            ip_network(entry if entry != "*" else "0.0.0.0/0")
+            ip_network(entry)
         except ValueError as error:
             raise BadInput(f"DIAGNOSER_TRUSTED_PROXIES: {error}") from None
-    return found
+    return proxies

@@ -15,8 +15,9 @@ def open_archive(settings: Settings) -> Archive | None:
     if not settings.archive:
         return None
     url = urlsplit(settings.archive)
-    if url.scheme == "file" and not url.netloc and url.path not in ("", "/"):
-        return folder_archive(Path(unquote(url.path)))
-    if url.scheme == "s3" and url.netloc:
-        return s3_archive(url.netloc, unquote(url.path), settings.archive_endpoint)
+    match url.scheme, url.netloc:
+        case "file", "" if url.path not in ("", "/"):
+            return folder_archive(Path(unquote(url.path)))
+        case "s3", bucket if bucket:
+            return s3_archive(bucket, unquote(url.path), settings.archive_endpoint)
     raise BadInput("DIAGNOSER_ARCHIVE must be file:///folder or s3://bucket/prefix")

@@ -2,7 +2,7 @@
 
 import ipaddress
 
-from diagnoser.config.settings import Settings
+from diagnoser.config.settings import Settings, listed
 from diagnoser.model.access import Scope, Token
 from diagnoser.model.errors import BadInput
 
@@ -13,9 +13,8 @@ DEPRECATED = {"execute": Scope.AGENT, "write": Scope.ADMIN}
 
 def tokens(settings: Settings) -> tuple[Token, ...]:
     """The bearer tokens of the settings. Raises BadInput for a token without a scope or with a short secret."""
-    entries = [part.strip() for part in settings.tokens.get_secret_value().split(",") if part.strip()]
     result = []
-    for number, entry in enumerate(entries, 1):
+    for number, entry in enumerate(listed(settings.tokens.get_secret_value()), 1):
         scope, _, secret = entry.partition(":")
         scope = DEPRECATED.get(scope, scope)
         if scope not in set(Scope) or len(secret) < SECRET_LENGTH:
@@ -29,8 +28,8 @@ def tokens(settings: Settings) -> tuple[Token, ...]:
 
 def deprecated_scopes(settings: Settings) -> list[str]:
     """Scopes of earlier versions that the settings still use."""
-    entries = settings.tokens.get_secret_value().split(",")
-    return sorted({entry.partition(":")[0].strip() for entry in entries} & DEPRECATED.keys())
+    scopes = {entry.partition(":")[0].strip() for entry in listed(settings.tokens.get_secret_value())}
+    return sorted(scopes & DEPRECATED.keys())
 
 
 def is_loopback(host: str) -> bool:
@@ -43,7 +42,9 @@ def is_loopback(host: str) -> bool:
 def check_bind_address(settings: Settings, *, stored: bool) -> None:
     """stored: whether the database holds tokens or users. Raises BadInput when the service would listen beyond loopback
     without either."""
-    if not (is_loopback(settings.host) or stored or tokens(settings) or settings.oidc_issuer):
+    if is_loopback(settings.host) or stored:
+        return
+    if not tokens(settings) and not settings.oidc_issuer:
         raise BadInput(
             f"listening on {settings.host} needs tokens (diagnoser token create, or DIAGNOSER_TOKENS) or users "
             "(diagnoser users add): without them anybody could send and read logs"

@@ -9,4 +9,6 @@ from diagnoser.ingest.mapping import FieldMapping
 def load_mapping(settings: Settings) -> FieldMapping:
     """The shipped presets, with the operator's file before them. Raises RuleFaults with all of its faults, BadInput."""
     path = settings.mapping
-    return mapping.load(str(path), files.text(path)) if path else mapping.DEFAULT
+    if path is None:
+        return mapping.DEFAULT
+    return mapping.load(str(path), files.text(path))

@@ -1,18 +1,14 @@
-"""Settings of the identity provider, and how long people stay signed in."""
+"""Settings of the identity provider."""
 
 from urllib.parse import urlsplit
 
 from diagnoser.adapters.oidc import OidcConfig, OidcProvider
 from diagnoser.config.authentication import is_loopback
-from diagnoser.config.settings import Settings
+from diagnoser.config.settings import Settings, listed
 from diagnoser.model.errors import BadInput
-from diagnoser.model.people import Role, RoleMapping, SessionLimits
+from diagnoser.model.people import Role, RoleMapping
 
 CALLBACK = "/login/oidc/callback"
-
-
-def session_limits(settings: Settings) -> SessionLimits:
-    return SessionLimits(settings.session_idle_hours * 3600.0, settings.session_days * 86_400.0)
 
 
 def open_provider(settings: Settings) -> OidcProvider | None:
@@ -23,7 +19,7 @@ def open_provider(settings: Settings) -> OidcProvider | None:
     if faults:
         raise BadInput("settings: " + "; ".join(faults))
     roles = {value: Role(role) for value, role in _entries(settings.oidc_roles)}
-    default = Role.VIEWER if settings.oidc_default_role == "viewer" else None
+    defaults = {"none": None, "viewer": Role.VIEWER}
     return OidcProvider(
         OidcConfig(
             issuer=settings.oidc_issuer,
@@ -31,7 +27,7 @@ def open_provider(settings: Settings) -> OidcProvider | None:
             client_secret=settings.oidc_client_secret.get_secret_value(),
             scopes=settings.oidc_scopes,
             name_claim=settings.oidc_name_claim,
-            roles=RoleMapping(settings.oidc_role_claim, roles, default),
+            roles=RoleMapping(settings.oidc_role_claim, roles, defaults[settings.oidc_default_role]),
             redirect=settings.base_url.rstrip("/") + CALLBACK,
         )
     )
@@ -39,8 +35,7 @@ def open_provider(settings: Settings) -> OidcProvider | None:
 
 def _faults(settings: Settings) -> list[str]:
     faults = []
-    issuer = urlsplit(settings.oidc_issuer)
-    if issuer.scheme != "https" and not (issuer.scheme == "http" and is_loopback(issuer.hostname or "")):
+    if not _is_trustworthy(settings.oidc_issuer):
         faults.append("DIAGNOSER_OIDC_ISSUER must begin with https://: whoever can change its answers can be anybody")
     if not settings.oidc_client_id:
         faults.append("DIAGNOSER_OIDC_CLIENT_ID is missing")
@@ -49,6 +44,14 @@ def _faults(settings: Settings) -> list[str]:
     if "openid" not in settings.oidc_scopes.split():
         faults.append("DIAGNOSER_OIDC_SCOPES must hold openid")
     return faults + _role_faults(settings)
+
+
+def _is_trustworthy(issuer: str) -> bool:
+    """Tell whether nobody between us and the issuer can change its answers."""
+    url = urlsplit(issuer)
+    if url.scheme == "http":
+        return is_loopback(url.hostname or "")
+    return url.scheme == "https"
 
 
 def _role_faults(settings: Settings) -> list[str]:
@@ -66,5 +69,8 @@ _ROLES = ", ".join(Role)
 
 def _entries(text: str) -> list[tuple[str, str]]:
     """Values may hold '=': names of groups in a directory do."""
-    parts = [part.strip().rpartition("=") for part in text.split(",") if part.strip()]
-    return [(value.strip(), role.strip()) for value, _, role in parts]
+    entries = []
+    for entry in listed(text):
+        value, _, role = entry.rpartition("=")
+        entries.append((value.strip(), role.strip()))
+    return entries

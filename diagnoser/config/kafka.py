@@ -1,4 +1,4 @@
-"""Properties of the Kafka client: from an operator's file, the settings and the command line, later ones first."""
+"""Properties of the Kafka client: from an operator's file and the command line, which wins."""
 
 import stat
 from collections.abc import Mapping
@@ -18,17 +18,13 @@ def properties(settings: Settings, *, brokers: str, group: str) -> dict[str, str
 
     brokers: may be empty where the file names them.
     """
-    of_file = _read(settings.kafka_properties) if settings.kafka_properties else {}
-    named = {
-        "bootstrap.servers": brokers,
-        "group.id": group,
-        "security.protocol": settings.kafka_security_protocol,
-        "ssl.ca.location": str(settings.kafka_ca_file or ""),
-        "sasl.mechanism": settings.kafka_sasl_mechanism,
-        "sasl.username": settings.kafka_sasl_username,
-        "sasl.password": settings.kafka_sasl_password.get_secret_value(),
-    }
-    merged: dict[str, str | int] = {**of_file, **{name: value for name, value in named.items() if value}}
+    merged: dict[str, str | int] = {}
+    if settings.kafka_properties:
+        merged.update(_read(settings.kafka_properties))
+    if brokers:
+        merged["bootstrap.servers"] = brokers
+    if group:
+        merged["group.id"] = group
     if not merged.get("bootstrap.servers"):
         raise BadInput("no brokers: name them with --brokers, or as bootstrap.servers in DIAGNOSER_KAFKA_PROPERTIES")
     return merged

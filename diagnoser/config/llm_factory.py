@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from diagnoser.accuracy import llm_ablation
-from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.adapters import files
 from diagnoser.adapters.sql.feedback import FeedbackRepository
+from diagnoser.config.folders import prompts_folder
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -28,7 +27,7 @@ from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
 from diagnoser.llm import prompt
-from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
+from diagnoser.llm.guard import LLMCircuitBreaker, TokenBudget
 from diagnoser.llm.prompt import Prompt
 from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
@@ -40,10 +39,14 @@ from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 
 if TYPE_CHECKING:
+    from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
     from diagnoser.adapters.openai import OpenAIModel
 
 FAILURE_AGENT = "failure_agent/v3"
 RULE_WRITER = "rule_writer/v1"
+LOG_TOKENS = 6000
+"""Size of the log that the model is shown: with the rest of a question it fits a context of 16k. Fewer where the
+server's is smaller."""
 EMBED_SECONDS = 5.0
 WRITING_SECONDS = 60.0
 """For writing one rule, which no request waits for."""
@@ -51,7 +54,7 @@ WRITING_SECONDS = 60.0
 
 def load_prompt(settings: Settings, name: str = FAILURE_AGENT) -> Prompt:
     """name: ``<name>/v<N>``. Raises RuleFaults, BadInput."""
-    return prompt.load(name, files.texts((settings.prompts_dir or files.bundled("prompts")) / name, "*"))
+    return prompt.load(name, files.texts(prompts_folder(settings) / name, "*"))
 
 
 def endpoint(settings: Settings) -> "OpenAIModel":
@@ -101,19 +104,9 @@ def confirmed_failures(
 
 def guarded(settings: Settings, model: LanguageModel, metrics: Metrics) -> GuardedModel:
     """All callers of the server must share this one: it holds their budget and breaker."""
-    breaker = LLMCircuitBreaker(settings.llm_breaker_failures, settings.llm_breaker_seconds)
-    limits = _limits(settings)
-    metrics.model_limits.labels("tokens").set(limits.tokens)
-    metrics.model_limits.labels("cost").set(limits.cost)
-    return GuardedModel(model, TokenBudget(limits), breaker, time.monotonic, metrics.observe_model)
-
-
-def _limits(settings: Settings) -> SpendingLimits:
-    return SpendingLimits(
-        settings.llm_tokens_per_hour,
-        settings.llm_cost_per_hour,
-        settings.llm_price_per_million_input_tokens,
-        settings.llm_price_per_million_output_tokens,
+    metrics.model_limits.labels("tokens").set(settings.llm_tokens_per_hour)
+    return GuardedModel(
+        model, TokenBudget(settings.llm_tokens_per_hour), LLMCircuitBreaker(), time.monotonic, metrics.observe_model
     )
 
 
@@ -141,7 +134,7 @@ def consultation_config(settings: Settings) -> ConsultationConfig:
     return ConsultationConfig(
         load_prompt(settings),
         load_redactor(settings),
-        settings.llm_log_budget_tokens,
+        LOG_TOKENS,
         _token,
         settings.llm_deadline_seconds,
     )
@@ -155,7 +148,9 @@ def rule_lifecycle(
     metrics: Metrics,
 ) -> RuleLifecycle:
     """Learns rules; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
-    llm_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS) if model else None
+    llm_writer = None
+    if model:
+        llm_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS)
     lease = 50 * settings.claim_lease_seconds  # not renewed: a step takes as long as a model writes
     config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits, lease)
     return RuleLifecycle(history, registry, time.time, config, metrics, llm_writer)
@@ -179,17 +174,17 @@ def render_rule_prompt(settings: Settings, prompt: Prompt, evidence: Evidence, d
 
 async def run_ablation(
     settings: Settings,
-    cases: Sequence[AblationCase],
+    cases: "Sequence[AblationCase]",
     policy: Policy,
-    before_consultation: Callable[[AblationCase], None] = lambda _: None,
-) -> list[AblationResult]:
+    before_consultation: "Callable[[AblationCase], None]" = lambda _: None,
+) -> "list[AblationResult]":
     """What the configured model adds on labelled cases. Has no budget and no breaker, so that every case is asked."""
+    from diagnoser.accuracy import llm_ablation
+
     model = endpoint(settings)
     agent = failure_agent(settings, model, policy, Metrics(CollectorRegistry()))
     try:
-        return await llm_ablation.run(
-            cases, agent, policy, _limits(settings).cost_of, time.perf_counter, before_consultation
-        )
+        return await llm_ablation.run(cases, agent, policy, time.perf_counter, before_consultation)
     finally:
         await model.close()
 

@@ -1,21 +1,25 @@
 """Builds the analyzer from the operator's files. Apart from `app.py`, so that the command line starts fast."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diagnoser.adapters import files
 from diagnoser.compress import Prefilter, parse_filters
+from diagnoser.config.folders import rules_folder, site_or_shipped
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.localize import exit_reports
-from diagnoser.recovery import node_proofs, node_query, policy
+from diagnoser.recovery import node_proofs, policy
 from diagnoser.recovery.node_proofs import NodeProofTable
-from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.rules import calibration, clean_end, exceptions, keyword_classifier, node_faults, schema, xid
 from diagnoser.rules.candidates import Heuristics
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import RuleSet
+
+if TYPE_CHECKING:
+    from diagnoser.recovery.node_query import NodeQueryTable
 
 NODE_QUERIES = "node_queries.yaml"
 NODE_PROOFS = "node_proofs.yaml"
@@ -23,19 +27,19 @@ NODE_PROOFS = "node_proofs.yaml"
 
 def load_analyzer(settings: Settings) -> LogAnalyzer:
     """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
-    folder = settings.rules_dir or files.bundled("rules")
+    folder = rules_folder(settings)
     rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
     tested = settings.rules_dir is None  # tests compile those that are shipped, and try their examples
     ruleset = schema.load(rules, _lists(folder), tested=tested)
     knowledge = RuleKnowledge(
         Engine(ruleset),
-        _heuristics(folder),
+        _heuristics(folder, tested=tested),
         policy.load("policy.yaml", files.text(folder / "policy.yaml")),
         calibration.load("calibration.yaml", files.text(folder / "calibration.yaml")),
         xid.load("xid.yaml", files.text(folder / "xid.yaml"), ruleset),
         _node_faults(folder, ruleset),
-        exit_reports.load("exit_reports.yaml", files.text(folder / "exit_reports.yaml")),
-        load_node_proofs(folder),
+        exit_reports.load("exit_reports.yaml", files.text(folder / "exit_reports.yaml"), tested=tested),
+        load_node_proofs(folder, tested=tested),
     )
     gate = Prefilter(knowledge.anchors, ruleset.watched)
     return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml"), tested=tested))
@@ -44,20 +48,24 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
 def _lists(folder: Path) -> schema.Lists:
     """Read the file of lists; empty where the site has none: its rules then name each type."""
     path = folder / "explains.yaml"
-    return schema.load_lists(path.name, files.text(path)) if path.exists() else {}
+    if not path.exists():
+        return {}
+    return schema.load_lists(path.name, files.text(path))
 
 
 def _node_faults(folder: Path, ruleset: RuleSet) -> NodeFaultTable:
     """Read the table of node faults; empty where the site has none: no node's log then changes a verdict."""
     path = folder / "node_faults.yaml"
-    return node_faults.load(path.name, files.text(path), ruleset) if path.exists() else NodeFaultTable()
+    if not path.exists():
+        return NodeFaultTable()
+    return node_faults.load(path.name, files.text(path), ruleset)
 
 
-def _heuristics(folder: Path) -> Heuristics:
+def _heuristics(folder: Path, *, tested: bool) -> Heuristics:
     return Heuristics(
-        exceptions.load("exceptions.yaml", files.text(folder / "exceptions.yaml")),
-        keyword_classifier.load("keywords.yaml", files.text(folder / "keywords.yaml")),
-        clean_end.load("run_end.yaml", files.text(folder / "run_end.yaml")),
+        exceptions.load("exceptions.yaml", files.text(folder / "exceptions.yaml"), tested=tested),
+        keyword_classifier.load("keywords.yaml", files.text(folder / "keywords.yaml"), tested=tested),
+        clean_end.load("run_end.yaml", files.text(folder / "run_end.yaml"), tested=tested),
     )
 
 
@@ -74,16 +82,18 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
     return analyzer.with_rules(ruleset), ruleset
 
 
-def load_node_proofs(folder: Path) -> NodeProofTable:
-    """What proves a node's fault: the table of these rules; the shipped one where they have none. Raises RuleFaults."""
-    path = folder / NODE_PROOFS
-    path = path if path.exists() else files.bundled("rules") / NODE_PROOFS
-    return node_proofs.load(path.name, files.text(path))
+def load_node_proofs(folder: Path, *, tested: bool = False) -> NodeProofTable:
+    """Read what proves a node's fault: the table of these rules; the shipped one where they have none. Raises
+    RuleFaults. tested: its examples are known to hold."""
+    path = site_or_shipped(folder, NODE_PROOFS)
+    return node_proofs.load(path.name, files.text(path), tested=tested)
 
 
-def site_node_queries(settings: Settings) -> NodeQueryTable:
-    """What suspected nodes of this site can be asked: the shipped table where its rules have none. Raises RuleFaults,
-    BadInput."""
-    folder = settings.rules_dir or files.bundled("rules")
-    path = folder / NODE_QUERIES if (folder / NODE_QUERIES).exists() else files.bundled("rules") / NODE_QUERIES
-    return node_query.load(path.name, files.text(path), load_node_proofs(folder))
+def site_node_queries(settings: Settings, *, tested: bool = False) -> "NodeQueryTable":
+    """Read what suspected nodes of this site can be asked: the shipped table where its rules have none. Raises
+    RuleFaults, BadInput. tested: its examples are known to hold."""
+    from diagnoser.recovery import node_query  # no log file is asked about
+
+    folder = rules_folder(settings)
+    path = site_or_shipped(folder, NODE_QUERIES)
+    return node_query.load(path.name, files.text(path), load_node_proofs(folder, tested=tested), tested=tested)

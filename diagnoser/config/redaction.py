@@ -9,7 +9,9 @@ from diagnoser.redaction.redact import Redactor
 def load_redactor(settings: Settings, *, addresses: bool = False) -> Redactor:
     """What this site masks before text goes to a model. Raises RuleFaults, BadInput."""
     path = settings.redact_file
-    text = files.text(path) if path else ""
+    text = ""
+    if path:
+        text = files.text(path)
     return redact.load(str(path), text, addresses=addresses)
 
 

@@ -12,7 +12,7 @@ from diagnoser.adapters.sql import administration, migrations
 from diagnoser.adapters.sql.database import Database, create_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.config import alerting, authentication, llm_factory
+from diagnoser.config import alerting, authentication, llm_factory, removed_settings
 from diagnoser.config import settings as reading
 from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.archive import open_archive
@@ -31,17 +31,18 @@ Check = Callable[[Settings], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known of one part: faults, or none and a word about it."""
+    """What is known of one part: faults, or none and a word about it. warnings: of what has no effect."""
 
     part: str
     detail: str = ""
     faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 async def findings(environment: Mapping[str, str], *, reach: bool) -> list[Finding]:
     """Check every part. reach: also ask the database and the servers that are set."""
     settings, faults = reading.read(environment)
-    found = [Finding("settings", "can be read", tuple(faults))]
+    found = [Finding("settings", "can be read", tuple(faults), tuple(removed_settings.warnings(environment)))]
     for part, check in {**_FILES, **(_SERVERS if reach else {})}.items():
         found.append(await _finding(part, check, settings))
     return found
@@ -87,7 +88,9 @@ async def _tokens(settings: Settings) -> str:
 
 async def _hosts(settings: Settings) -> str:
     names = allowed_hosts(settings)
-    return "any name" if "*" in names else ", ".join(sorted(names))
+    if "*" in names:
+        return "any name"
+    return ", ".join(sorted(names))
 
 
 async def _proxies(settings: Settings) -> str:
@@ -96,7 +99,9 @@ async def _proxies(settings: Settings) -> str:
 
 async def _certificate(settings: Settings) -> str:
     check_certificate(settings)
-    return f"{settings.tls_certificate}, with its key" if settings.tls_certificate else "none"
+    if settings.tls_certificate is None:
+        return "none"
+    return f"{settings.tls_certificate}, with its key"
 
 
 async def _identity_provider(settings: Settings) -> str:
@@ -183,10 +188,19 @@ async def _schema(settings: Settings) -> str:
     if found == needed:
         store = SqlStore(Database(create_engine(url)))
         try:
-            _check_bind_address(settings, stored=bool(await store.tokens.list_all()) or await store.users.has_users())
+            _check_bind_address(settings, stored=await _knows_callers(store))
         finally:
             await store.close()
-    return f"schema {found or 'none'}" + (f", the start brings it to {needed}" if found < needed else "")
+    state = f"schema {found or 'none'}"
+    if found < needed:
+        return f"{state}, the start brings it to {needed}"
+    return state
+
+
+async def _knows_callers(store: SqlStore) -> bool:
+    if await store.tokens.list_all():
+        return True
+    return await store.users.has_users()
 
 
 def _check_bind_address(settings: Settings, *, stored: bool) -> None:

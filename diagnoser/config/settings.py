@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from diagnoser.client import VARIABLES as CLIENT_VARIABLES
+from diagnoser.config.removed_settings import REMOVED
 from diagnoser.model.errors import BadInput
 
 PREFIX = "DIAGNOSER_"
@@ -22,10 +22,10 @@ STANDARD_OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Each description is the row of its setting in docs/configuration.md: units first, one fact a sentence."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field("127.0.0.1", description="Address to listen on. Anything but loopback needs tokens or users.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8321, description="Port to listen on. 0: any free port.")
@@ -65,12 +65,6 @@ class Settings(BaseSettings):
         description="Addresses and networks of proxies, comma separated, whose `X-Forwarded-For` and "
         "`X-Forwarded-Proto` are believed; `*` for any. Without it, all people behind a proxy share its address, "
         "and the bounds on wrong passwords with it.",
-    )
-    session_idle_hours: Annotated[float, Field(gt=0)] = Field(
-        12.0, description="Hours without use after which a person has to sign in again."
-    )
-    session_days: Annotated[float, Field(gt=0)] = Field(
-        7.0, description="Days after which a person has to sign in again in any case."
     )
     oidc_issuer: str = Field(
         "",
@@ -118,22 +112,10 @@ class Settings(BaseSettings):
     request_head_seconds: Seconds = Field(
         20.0, description="Seconds that a request line with its headers (64 KiB at most) may take to arrive."
     )
-    keep_alive_seconds: Annotated[int, Field(ge=1)] = Field(
-        75, description="Seconds that an idle connection stays open. Longer than shippers and proxies keep theirs."
-    )
-    max_request_bytes: Annotated[int, Field(ge=1024)] = Field(
-        64 << 20, description="Bytes of a request body after decompression. Larger bodies get 413."
-    )
-    max_buffered_bytes: Annotated[int, Field(ge=1024)] = Field(
-        256 << 20, description="Bytes of log text waiting for the database. Beyond that, requests get 503."
-    )
 
     exit_grace_seconds: Seconds = Field(1.0, description="Seconds to wait for late lines after an attempt has ended.")
     fatal_debounce_seconds: Seconds = Field(
         10.0, description="Seconds without new lines after a fatal line before the diagnosis."
-    )
-    fatal_debounce_max_seconds: Seconds = Field(
-        60.0, description="Seconds to wait at most after a fatal line while lines keep coming."
     )
     hang_check_idle_seconds: Seconds = Field(
         15.0,
@@ -144,27 +126,11 @@ class Settings(BaseSettings):
         300.0,
         description="Seconds without new lines before a running attempt is diagnosed even if its rhythm is not known.",
     )
-    node_log_retention_hours: Annotated[int, Field(ge=1)] = Field(
-        24, description="Hours that logs of nodes (kernel, syslog, scheduler) are kept after they arrived."
-    )
-    baseline_retention_days: Annotated[int, Field(ge=0)] = Field(
-        30,
-        description="Days that clean runs of a job family are remembered. Lines that none of them printed are shown "
-        "first. 0: off.",
-    )
     retention_days: Annotated[int, Field(ge=0)] = Field(
         365,
         description="Days without news after which an attempt goes, with its log, diagnoses and plans, and its job "
         "with the last one; at least 8. Never one that waits for a verdict, whose plan waits or is under way, or "
         "that a person judged. 0: kept for ever.",
-    )
-    evidence_retention_days: Annotated[int, Field(ge=0)] = Field(
-        90,
-        description="Days that dumps of the runtime are kept after they arrived; at least 8. 0: as long as their "
-        "attempt.",
-    )
-    outbox_retention_days: Annotated[int, Field(ge=0)] = Field(
-        90, description="Days that messages are kept once they are sent or given up; at least 8. 0: for ever."
     )
     audit_retention_days: Annotated[int, Field(ge=0)] = Field(
         400, description="Days that entries of the audit log are kept; at least 8. 0: for ever."
@@ -220,27 +186,9 @@ class Settings(BaseSettings):
         description="Seconds the model has for one verdict, second look included. After that, the verdict of the rules "
         "stands.",
     )
-    llm_log_budget_tokens: Annotated[int, Field(ge=500, le=8000)] = Field(
-        6000, description="Tokens of log shown to the model. Fewer where the server's context is too small."
-    )
     llm_tokens_per_hour: Annotated[int, Field(ge=0)] = Field(
         5_000_000,
         description="Tokens read and written an hour, for each replica. Then the rules decide alone. 0: no limit.",
-    )
-    llm_cost_per_hour: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="Cost an hour, for each replica, in the currency of the prices. 0: no limit."
-    )
-    llm_price_per_million_input_tokens: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="Price of a million tokens read."
-    )
-    llm_price_per_million_output_tokens: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="Price of a million tokens written."
-    )
-    llm_breaker_failures: Annotated[int, Field(ge=1)] = Field(
-        5, description="Consecutive failures of the model server that open the circuit breaker."
-    )
-    llm_breaker_seconds: Seconds = Field(
-        60.0, description="Seconds that the circuit breaker stays open. Then one request probes the server."
     )
     embedding_url: str = Field(
         "",
@@ -297,32 +245,16 @@ class Settings(BaseSettings):
         "`act`: every plan may act.",
     )
 
-    webhook_rate_limit: Annotated[float, Field(gt=0)] = Field(
-        20.0, description="Recovery webhooks sent per second, at most."
-    )
-    slack_rate_limit: Annotated[float, Field(gt=0)] = Field(
-        1.0, description="Alerts sent per second, at most. Slack accepts one."
-    )
     ft_launcher_log_root: Path | None = Field(
         None, description="Folder of log files that `ft_launcher` may ask about (`POST` and `GET /logs`). Empty: none."
     )
 
     kafka_properties: Path | None = Field(
         None,
-        description="File of librdkafka properties for `diagnoser consume`, one `name=value` a line. With a password "
-        "in it, others than its owner and group must not be able to read it.",
+        description="File of librdkafka properties for `diagnoser consume`, one `name=value` a line: how it talks to "
+        "the brokers, and who it is. With a password in it, others than its owner and group must not be able to read "
+        "it.",
     )
-    kafka_security_protocol: Literal["", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
-        "", description="How `diagnoser consume` talks to the brokers. Empty: as the file says, else `plaintext`."
-    )
-    kafka_ca_file: Path | None = Field(
-        None, description="Certificates that the brokers' are signed by (PEM). Empty: those of the system."
-    )
-    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "", description="How this service proves to the brokers who it is. Others, such as `OAUTHBEARER`: in the file."
-    )
-    kafka_sasl_username: str = Field("", description="Name that the brokers know the reader by.")
-    kafka_sasl_password: SecretStr = Field(SecretStr(""), description="Password of that name.")
 
     otlp_endpoint: str = Field(
         "",
@@ -335,22 +267,18 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Reads nothing but the arguments of ``load``, which takes the environment as an argument."""
-        return (init_settings,)
-
 
 SECRETS = frozenset(name for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
 FROM_FILES = SECRETS | {"database_url"}
 """Settings that may be read from a file: the URL of a database has its password in it."""
+_FILE_SETTINGS = {f"{name}{FILE.lower()}": name for name in FROM_FILES}
+_NOT_OURS = {*CLIENT_VARIABLES, *REMOVED}
+"""Variables with our prefix that set nothing here."""
+
+
+def listed(text: str) -> list[str]:
+    """Split a setting that names several things: without blanks around them, and without empty ones."""
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
 def load(environment: Mapping[str, str], **overrides: object) -> Settings:
@@ -366,12 +294,12 @@ def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings,
     values, faults = _values(environment)
     values |= overrides
     try:
-        return Settings(**values), faults  # type: ignore[arg-type]
+        return Settings(**values), faults
     except ValidationError as error:
         wrong = {str(entry["loc"][0]): entry["msg"] for entry in error.errors()}
     faults += [f"{PREFIX}{name.upper()}: {why}" for name, why in wrong.items()]
     sound = {name: value for name, value in values.items() if name not in wrong}
-    return Settings(**sound), faults  # type: ignore[arg-type]
+    return Settings(**sound), faults
 
 
 def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:
@@ -379,12 +307,12 @@ def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str
     values: dict[str, object] = {"otlp_endpoint": environment.get(STANDARD_OTLP_ENDPOINT, "")}
     faults: list[str] = []
     for name, value in sorted(environment.items()):
-        if not name.startswith(PREFIX) or name in CLIENT_VARIABLES:
+        if not name.startswith(PREFIX) or name in _NOT_OURS:
             continue
         field = name.removeprefix(PREFIX).lower()
-        if field.endswith(FILE.lower()) and field.removesuffix(FILE.lower()) in FROM_FILES:
+        if field in _FILE_SETTINGS:
             try:
-                values[field.removesuffix(FILE.lower())] = Path(value).read_text("utf-8").strip()
+                values[_FILE_SETTINGS[field]] = Path(value).read_text("utf-8").strip()
             except OSError as error:
                 faults.append(f"{name}: {error}")
         elif field in Settings.model_fields:
@@ -395,5 +323,6 @@ def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str
 
 
 def _nearest(field: str) -> str:
-    close = get_close_matches(field, Settings.model_fields, 1)
-    return f"; did you mean {PREFIX}{close[0].upper()}?" if close else ""
+    for close in get_close_matches(field, Settings.model_fields, 1):
+        return f"; did you mean {PREFIX}{close.upper()}?"
+    return ""

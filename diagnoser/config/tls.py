@@ -28,6 +28,9 @@ def check_certificate(settings: Settings) -> None:
 
 def address(settings: Settings) -> str:
     """How the service is reached where nobody says otherwise."""
-    scheme = "https" if settings.tls_certificate else "http"
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    scheme, host = "http", settings.host
+    if settings.tls_certificate:
+        scheme = "https"
+    if ":" in host:
+        host = f"[{host}]"
     return f"{scheme}://{host}:{settings.port}"

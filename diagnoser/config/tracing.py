@@ -24,15 +24,21 @@ def open_traces(settings: Settings, clock: Clock) -> "OtlpTraces | None":
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Raises BadInput for what is no address, or without the package that sends there."""
-    try:
-        url = urlsplit(endpoint)
-        is_address = url.scheme in ("http", "https") and url.hostname is not None and url.port != 0
-    except ValueError:
-        is_address = False
-    if not is_address:
+    """Raise BadInput for what is no address, or without the package that sends there."""
+    if not _is_address(endpoint):
         raise BadInput("DIAGNOSER_OTLP_ENDPOINT must be http://host:port or https://host:port, usually of port 4318")
     try:
         import opentelemetry.exporter.otlp.proto.http  # noqa: F401
     except ImportError:
         raise BadInput("DIAGNOSER_OTLP_ENDPOINT: traces need OpenTelemetry's SDK: install diagnoser[otel]") from None
+
+
+def _is_address(endpoint: str) -> bool:
+    try:
+        url = urlsplit(endpoint)
+        port = url.port
+    except ValueError:
+        return False
+    if port == 0:
+        return False
+    return url.scheme in ("http", "https") and url.hostname is not None

@@ -6,9 +6,8 @@ node is at fault: suspects lead to the node check, or to a person.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from diagnoser.hang import report
-from diagnoser.hang.report import HangReport
 from diagnoser.localize.hang_detection import Silence
 from diagnoser.model import (
     MISMATCHED_COLLECTIVES,
@@ -26,6 +25,9 @@ from diagnoser.model import (
     SuspectKind,
 )
 from diagnoser.model.taxonomy import FailureType, Outcome, category_of
+
+if TYPE_CHECKING:
+    from diagnoser.hang.report import HangReport
 
 _T = FailureType
 _UNDECIDED = frozenset({_T.UNKNOWN, _T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR})
@@ -77,11 +79,13 @@ def vouched_first(files: Iterable[RuntimeFile]) -> list[RuntimeFile]:
     return [file for file in every if file.provenance is Provenance.RUNTIME or (file.kind, file.rank) not in taken]
 
 
-def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> HangReport | None:
+def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> "HangReport | None":
     """Who waits for whom; None without dumps. Where a rank runs is known by its registration, else by the agent that
     took its dump there, else by what the log says."""
     if not files:
         return None
+    from diagnoser.hang import report  # few logs come with dumps, and their readers take a while to load
+
     nodes = {**evidence.rank_nodes, **_taken_on(files), **facts.job.rank_nodes}
     return report.analyze(report.read_files(files), nodes, len(nodes))
 
@@ -91,7 +95,7 @@ def _taken_on(files: Iterable[RuntimeFile]) -> dict[int, str]:
     return {file.rank: file.node for file in vouched if file.rank >= 0 and file.node}
 
 
-def confirmed(quiet: Silence | None, hang: HangReport | None) -> Silence | None:
+def confirmed(quiet: Silence | None, hang: "HangReport | None") -> Silence | None:
     """A silence in which the dumps show who is waited for is a hang, however short it is. In a stage whose length
     nobody knows that rank may evaluate, save or build an index alone: there only what no work explains shortens it."""
     if not (quiet and hang and _is_sure(hang)):
@@ -99,11 +103,11 @@ def confirmed(quiet: Silence | None, hang: HangReport | None) -> Silence | None:
     return replace(quiet, confirmed=True) if quiet.known or hang.suspects[0].kind in _NO_WORK else quiet
 
 
-def _is_sure(hang: HangReport) -> bool:
+def _is_sure(hang: "HangReport") -> bool:
     return bool(hang.suspects) and hang.suspects[0].score >= _SURE
 
 
-def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], *, running: bool) -> Diagnosis:
+def apply(diagnosis: Diagnosis, hang: "HangReport", files: Sequence[RuntimeFile], *, running: bool) -> Diagnosis:
     """The verdict with the rank that holds up the others, where the log itself shows no deeper cause.
 
     running: the attempt is open, so that ranks may wait because they work. A log that just stops is taken for a hang
@@ -131,7 +135,7 @@ def apply(diagnosis: Diagnosis, hang: HangReport, files: Sequence[RuntimeFile], 
     return located
 
 
-def _hung_in_silence(diagnosis: Diagnosis, hang: HangReport) -> Diagnosis:
+def _hung_in_silence(diagnosis: Diagnosis, hang: "HangReport") -> Diagnosis:
     """A log that just stops is one of a hang where the dumps are sure of who is waited for."""
     unknown = diagnosis.type is _T.UNKNOWN and diagnosis.outcome is Outcome.UNKNOWN
     return replace(diagnosis, outcome=Outcome.HUNG) if unknown and _is_sure(hang) else diagnosis
@@ -143,7 +147,7 @@ def _provenance(files: Iterable[RuntimeFile]) -> Provenance:
     return Provenance.RUNTIME if vouched else Provenance.JOB
 
 
-def findings(hang: HangReport, files: int) -> HangFindings:
+def findings(hang: "HangReport", files: int) -> HangFindings:
     """What a diagnosis says of it. files: number of dumps, those that could not be read included."""
     suspects = hang.suspects[:_NAMED]
     waiting = hang.graph.waits.keys() - {suspect.rank for suspect in suspects}

@@ -21,7 +21,7 @@ _SERVER_FAILURES = frozenset(
 
 
 class RequestObserver(Protocol):
-    def __call__(self, seconds: float, cost: float, *, rests: bool) -> None:
+    def __call__(self, seconds: float, *, rests: bool) -> None:
         """rests: whether the server gets a rest now."""
 
 
@@ -52,7 +52,7 @@ class GuardedModel:
         size = tokens_of(request.system) + tokens_of(request.user)
         entry = self._budget.reserve(self._clock(), size, request.max_tokens)
         if entry is None:
-            raise ModelFailed(ModelFailure.BUDGET_SPENT, "the hour's tokens or cost are used up")
+            raise ModelFailed(ModelFailure.BUDGET_SPENT, "the hour's tokens are used up")
         if not self._breaker.admits(self._clock()):
             self._budget.settle(entry, 0, 0)
             raise ModelFailed(ModelFailure.BREAKER_OPEN, "the server failed repeatedly and gets a rest")
@@ -62,21 +62,21 @@ class GuardedModel:
         except ModelFailed as failure:
             self._budget.settle(entry, size if failure.reason is ModelFailure.MALFORMED else 0, 0)
             self._record(failure)
-            self._report(began, 0.0)
+            self._report(began)
             raise
         except BaseException:  # cancelled: the server may have done the work, so the reservation stays
             self._breaker.failed(self._clock())
-            self._report(began, 0.0)
+            self._report(began)
             raise
         self._breaker.succeeded()
         self._budget.settle(entry, answer.tokens_in or size, answer.tokens_out or tokens_of(answer.text))
-        self._report(began, entry.cost)
+        self._report(began)
         return answer
 
-    def _report(self, began: float, cost: float) -> None:
+    def _report(self, began: float) -> None:
         now = self._clock()
         if self._observe:
-            self._observe(now - began, cost, rests=self._breaker.rests(now))
+            self._observe(now - began, rests=self._breaker.rests(now))
 
     def _record(self, failure: ModelFailed) -> None:
         if failure.reason in _SERVER_FAILURES:

@@ -14,7 +14,7 @@ import pickle
 import re
 import struct
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NoReturn
 
 from diagnoser.model.errors import BadInput
@@ -35,9 +35,14 @@ _LENGTHS = b"|".join(rb"\x%02x\x00\x00\x00[^\xed]{%d}" % (length, length) for le
 _STRING = rb"(?:X(?:%b)%b|h.|j....)" % (_LENGTHS, _PUT)
 _NUMBER = rb"(?:K.|M..|J....|\x8a\x08.{8}|G.{8})"
 _CONTAINER = rb"(?:[]}]\(?|[eu]%b)" % _PUT
-_TORCH = re.compile(rb"(?s)(?:%b(?:%b\x86)?|%b|%b|[N\x88\x89]){1,1000}" % (_STRING, _STRING, _NUMBER, _CONTAINER))
-"""So many at once: a repeat remembers where each of its steps began."""
 _AFTER_STRING = re.compile(_PUT, re.DOTALL)
+
+
+@cache
+def _torch() -> re.Pattern[bytes]:
+    """Up to 1000 values in the form in which torch writes: a repeat remembers where each of its steps began. Compiled
+    with the first dump: it takes longer than to read one."""
+    return re.compile(rb"(?s)(?:%b(?:%b\x86)?|%b|%b|[N\x88\x89]){1,1000}" % (_STRING, _STRING, _NUMBER, _CONTAINER))
 
 
 def loads(data: bytes) -> Any:
@@ -57,7 +62,7 @@ def _is_of_torch(data: bytes) -> bool:
     if data[:2] != b"\x80\x02":
         return False
     at = 2
-    while (match := _TORCH.match(data, at)) or data[at] == _LONG_STRING:
+    while (match := _torch().match(data, at)) or data[at] == _LONG_STRING:
         if match:
             at = match.end()
             continue

@@ -44,6 +44,8 @@ CONFLICT_TRIES = 8
 CURSORS_KNOWN = 100_000
 INLINE_BYTES = 64 << 10
 """Smaller bodies are parsed on the event loop: a thread would cost more."""
+PENDING_BYTES = 256 << 20
+"""Log text that waits for the database. Beyond that, requests get 503: a shipper keeps its lines and comes again."""
 RAW_BYTES = 512 << 10
 """An attempt's share of a commit up to this size is stored as it came, and compressed later with more of it. A larger
 one is compressed at once: its delta is hardly larger than that of more lines, and to store it raw first costs a look
@@ -156,7 +158,7 @@ class IngestService:
         compressor: Callable[[], Compressor],
         metrics: Metrics,
         *,
-        pending_limit: int,
+        pending_limit: int = PENDING_BYTES,
         mapping: FieldMapping = DEFAULT,
         unplaced: UnplacedStreams | None = None,
         raw_bytes: int = RAW_BYTES,

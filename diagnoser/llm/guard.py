@@ -4,58 +4,50 @@ from collections import deque
 from dataclasses import dataclass
 
 HOUR = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class SpendingLimits:
-    """Per hour; 0 is no limit. prices: of a million tokens read and written, in any one currency."""
-
-    tokens: int = 0
-    cost: float = 0.0
-    price_in: float = 0.0
-    price_out: float = 0.0
-
-    def cost_of(self, tokens_in: int, tokens_out: int) -> float:
-        return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
+FAILURES = 5
+"""Failures in a row that open the breaker: one request that fails is no news of a busy server."""
+REST_SECONDS = 60.0
+"""A server that is started again needs about a minute to load its model."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One question. Until the answer arrives it counts at the most that it may cost."""
+    """One question. Until the answer arrives it counts at the most tokens that it may take."""
 
     time: float
     tokens: int
-    cost: float
 
 
 class TokenBudget:
-    """Tokens and cost within the last hour, for questions that were answered and those still open."""
+    """Tokens within the last hour, of questions that were answered and those still open.
 
-    def __init__(self, limits: SpendingLimits) -> None:
-        self._limits = limits
+    limit: tokens read and written in an hour; 0 is no limit.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self._limit = limit
         self._entries: deque[Entry] = deque()
 
     def reserve(self, now: float, tokens_in: int, tokens_out: int) -> Entry | None:
-        """Reserves room for a question of that size; None when the hour has none left."""
+        """Reserve room for a question of that size; None when the hour has none left."""
         while self._entries and self._entries[0].time <= now - HOUR:
             self._entries.popleft()
-        entry = Entry(now, tokens_in + tokens_out, self._limits.cost_of(tokens_in, tokens_out))
-        tokens = sum(earlier.tokens for earlier in self._entries) + entry.tokens
-        cost = sum(earlier.cost for earlier in self._entries) + entry.cost
-        if 0 < self._limits.tokens < tokens or 0 < self._limits.cost < cost:
+        entry = Entry(now, tokens_in + tokens_out)
+        tokens = entry.tokens + sum(earlier.tokens for earlier in self._entries)
+        if 0 < self._limit < tokens:
             return None
         self._entries.append(entry)
         return entry
 
     def settle(self, entry: Entry, tokens_in: int, tokens_out: int) -> None:
-        """Replaces the reservation by what the question really cost."""
-        entry.tokens, entry.cost = tokens_in + tokens_out, self._limits.cost_of(tokens_in, tokens_out)
+        """Replace the reservation by the tokens that the question really took."""
+        entry.tokens = tokens_in + tokens_out
 
 
 class LLMCircuitBreaker:
     """Opens after ``failures`` in a row for ``rest`` seconds; then one question tries, and its end decides."""
 
-    def __init__(self, failures: int, rest: float) -> None:
+    def __init__(self, failures: int = FAILURES, rest: float = REST_SECONDS) -> None:
         self._failures = failures
         self._rest = rest
         self._consecutive = 0

@@ -5,7 +5,7 @@ Rules, filter rules and the policy table are all read this way, so that a person
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,6 +14,8 @@ from diagnoser.model.errors import Fault, RuleFaults
 
 # libyaml reads some hundred rule files several times faster than the loader in Python.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAG = "tag:yaml.org,2002:"
+_TEXT, _LIST, _MAPPING, _MERGE = (f"{_TAG}{kind}" for kind in ("str", "seq", "map", "merge"))
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -21,32 +23,37 @@ Model = TypeVar("Model", bound=BaseModel)
 class StrictModel(BaseModel):
     """The base of everything that is read from a site's files: an unknown name is a fault."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def read(path: str, text: str, shape: type[Model]) -> tuple[Model | None, list[Fault]]:
-    """The document as ``shape``, or None and every fault found. ``path`` is only used in the faults."""
+    """Read a document as ``shape``: the model, or None and every fault. ``path`` is only used in the faults."""
+    loader = _Loader(text)
     try:
-        tree, data = _parse(text)
+        tree = loader.get_single_node()
+        builder = _Builder(loader)
+        data = builder.build(tree)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         return None, [Fault(path, mark.line + 1 if mark else 0, f"not YAML: {problem}")]
+    finally:
+        loader.dispose()
     if not isinstance(data, dict):
         return None, [Fault(path, 1, "must be a mapping")]
-    duplicates = _duplicate_keys(path, tree)
+    faults = [Fault(path, key.start_mark.line + 1, f"key '{key.value}' appears twice") for key in builder.duplicates]
     try:
-        return (None if duplicates else shape.model_validate(data)), duplicates
+        model = shape.model_validate(data)
     except ValidationError as error:
-        return None, duplicates + [
-            Fault(path, line_of(tree, entry["loc"]), _message(entry["loc"], entry["msg"])) for entry in error.errors()
-        ]
+        for entry in error.errors():
+            faults.append(Fault(path, line_of(tree, entry["loc"]), _message(entry["loc"], entry["msg"])))
+    return (None, faults) if faults else (model, [])
 
 
 def load(
     path: str, text: str, shape: type[Model], faults_of: Callable[[Model], Iterable[Fault]] = lambda _: ()
 ) -> Model:
-    """Read the document as ``shape``. Raises RuleFaults with every fault.
+    """Read a document as ``shape``. Raises RuleFaults with every fault.
 
     faults_of: finds what the shape alone does not show.
     """
@@ -58,14 +65,57 @@ def load(
     return found
 
 
-def _parse(text: str) -> tuple[yaml.Node | None, object]:
-    """The node tree, which knows the lines, and the plain data made of it: one pass for both."""
-    loader = _Loader(text)
-    try:
-        tree = loader.get_single_node()
-        return tree, None if tree is None else loader.construct_document(tree)
-    finally:
-        loader.dispose()
+class _Builder:
+    """Makes plain data of a node tree. Most of it is text, lists and mappings, which it makes itself, in half the time
+    of the loader's own way. An anchor's node is built once, however often the document repeats it."""
+
+    def __init__(self, loader: Any) -> None:
+        self.duplicates: list[yaml.Node] = []
+        self._loader = loader
+        self._built: dict[int, object] = {}
+
+    def build(self, node: yaml.Node | None) -> object:
+        if node is None:
+            return None
+        if node.tag == _TEXT and isinstance(node, yaml.ScalarNode):
+            return node.value
+        known = self._built.get(id(node))
+        if known is not None:
+            return known
+        if node.tag == _LIST and isinstance(node, yaml.SequenceNode):
+            return self._list(node)
+        if node.tag == _MAPPING and isinstance(node, yaml.MappingNode):
+            return self._mapping(node)
+        return self._loader.construct_object(node, deep=True)
+
+    def _list(self, node: yaml.SequenceNode) -> list[object]:
+        items: list[object] = []
+        self._built[id(node)] = items
+        for child in node.value:
+            items.append(self.build(child))
+        return items
+
+    def _mapping(self, node: yaml.MappingNode) -> dict[object, object]:
+        mapping: dict[object, object] = {}
+        self._built[id(node)] = mapping
+        self._note_duplicates(node)
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a scalar", key.start_mark)
+            mapping[self.build(key)] = self.build(value)
+        return mapping
+
+    def _note_duplicates(self, node: yaml.MappingNode) -> None:
+        """Look for keys that the document itself repeats; those that a merge (``<<``) brings may be overridden."""
+        seen = set[str]()
+        merges = False
+        for key, _ in node.value:
+            merges = merges or key.tag == _MERGE
+            if isinstance(key.value, str) and key.value in seen:
+                self.duplicates.append(key)
+            seen.add(str(key.value))
+        if merges:
+            self._loader.flatten_mapping(node)
 
 
 def line_of(tree: yaml.Node | None, location: tuple[int | str, ...]) -> int:
@@ -87,7 +137,7 @@ def locate(text: str, *location: int | str) -> int:
 @lru_cache(maxsize=1)
 def _tree(text: str) -> yaml.Node | None:
     """Kept for the next question: who checks a table asks for the lines of the same document many times."""
-    return _parse(text)[0]
+    return yaml.compose(text, _Loader)
 
 
 def _child(tree: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
@@ -98,21 +148,6 @@ def _child(tree: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | N
     if isinstance(tree, yaml.SequenceNode) and isinstance(step, int) and step < len(tree.value):
         return tree.value[step].start_mark.line + 1, tree.value[step]
     return None
-
-
-def _duplicate_keys(path: str, tree: yaml.Node | None) -> list[Fault]:
-    faults: list[Fault] = []
-    if isinstance(tree, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in tree.value:
-            if key.value in seen:
-                faults.append(Fault(path, key.start_mark.line + 1, f"key '{key.value}' appears twice"))
-            seen.add(key.value)
-            faults += _duplicate_keys(path, value)
-    elif isinstance(tree, yaml.SequenceNode):
-        for value in tree.value:
-            faults += _duplicate_keys(path, value)
-    return faults
 
 
 def _message(location: tuple[int | str, ...], message: str) -> str:

@@ -12,8 +12,8 @@ NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """In seconds: how long something may be missing before it is told.
+class SilenceThresholds:
+    """Say for how many seconds something may be missing before people are told.
 
     line: any line, while jobs are known to run. line_unannounced: the same where nobody says which jobs run, and
     several fell silent together. job: a line of a job that runs; first_line: its first one. agent: its next request
@@ -32,24 +32,24 @@ class Patience:
     delivery: float = 900.0
 
 
-PATIENCE = Patience()
+THRESHOLDS = SilenceThresholds()
 TOGETHER = 3
 """So many jobs do not fall silent within two minutes by chance."""
 
 
-def find_blind_spots(vitals: Vitals, patience: Patience = PATIENCE) -> list[BlindSpot]:
+def find_blind_spots(vitals: Vitals, thresholds: SilenceThresholds = THRESHOLDS) -> list[BlindSpot]:
     """The most serious first."""
     return [
-        *_intake(vitals, patience),
-        *_agents(vitals, patience),
-        *_jobs(vitals, patience),
-        *_node_logs(vitals, patience),
-        *_waiting(vitals, patience),
+        *_intake(vitals, thresholds),
+        *_agents(vitals, thresholds),
+        *_jobs(vitals, thresholds),
+        *_node_logs(vitals, thresholds),
+        *_waiting(vitals, thresholds),
     ]
 
 
-def _intake(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
-    if not _has_stopped(vitals, patience):
+def _intake(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
+    if not _has_stopped(vitals, thresholds):
         return
     jobs = max(vitals.running, vitals.together)
     yield BlindSpot(
@@ -61,19 +61,19 @@ def _intake(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
     )
 
 
-def _has_stopped(vitals: Vitals, patience: Patience) -> bool:
+def _has_stopped(vitals: Vitals, thresholds: SilenceThresholds) -> bool:
     """One job alone may hang: that is told as a job that is silent."""
     if not vitals.newest_line:
         return False
     quiet = vitals.time - vitals.newest_line
-    return (quiet > patience.line and vitals.running >= 2) or (
-        quiet > patience.line_unannounced and vitals.together >= TOGETHER
+    return (quiet > thresholds.line and vitals.running >= 2) or (
+        quiet > thresholds.line_unannounced and vitals.together >= TOGETHER
     )
 
 
-def _agents(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
+def _agents(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
     for agent in vitals.agents:
-        if vitals.time - agent.last_seen > patience.agent:
+        if vitals.time - agent.last_seen > thresholds.agent:
             yield BlindSpot(
                 BlindSpotKind.AGENT_SILENT,
                 agent.cluster,
@@ -85,8 +85,8 @@ def _agents(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
             )
 
 
-def _jobs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
-    if vitals.silent.count and not _has_stopped(vitals, patience):
+def _jobs(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
+    if vitals.silent.count and not _has_stopped(vitals, thresholds):
         yield BlindSpot(
             BlindSpotKind.JOB_SILENT,
             "",
@@ -106,12 +106,12 @@ def _jobs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
         )
 
 
-def _node_logs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
+def _node_logs(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
     """Clusters whose nodes all fell silent, and single nodes of the others; then clusters that never sent any."""
     heard: dict[str, float] = {}
     for cluster, nodes in sorted(vitals.node_logs.items()):
         newest = max(nodes.values())
-        if vitals.time - newest > patience.node_logs:
+        if vitals.time - newest > thresholds.node_logs:
             yield BlindSpot(
                 BlindSpotKind.NODE_LOGS_STOPPED,
                 cluster,
@@ -123,16 +123,16 @@ def _node_logs(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
         else:
             heard |= nodes
     if heard:
-        yield from _silent_nodes(vitals, patience, heard)
-    yield from _node_logs_never_sent(vitals, patience)
+        yield from _silent_nodes(vitals, thresholds, heard)
+    yield from _node_logs_never_sent(vitals, thresholds)
 
 
-def _silent_nodes(vitals: Vitals, patience: Patience, heard: Mapping[str, float]) -> Iterator[BlindSpot]:
+def _silent_nodes(vitals: Vitals, thresholds: SilenceThresholds, heard: Mapping[str, float]) -> Iterator[BlindSpot]:
     """heard: node -> time of its newest line, of clusters that send lines."""
     last = {node: heard.get(node, 0.0) for node in vitals.busy}
-    missing = sorted((time, node) for node, time in last.items() if vitals.time - time > patience.node_log)
+    missing = sorted((time, node) for node, time in last.items() if vitals.time - time > thresholds.node_log)
     if missing:
-        since = next((time for time, _ in missing if time), vitals.time - patience.node_log)
+        since = next((time for time, _ in missing if time), vitals.time - thresholds.node_log)
         names = tuple(node for _, node in missing)
         yield BlindSpot(
             BlindSpotKind.NODE_LOGS_MISSING,
@@ -144,9 +144,9 @@ def _silent_nodes(vitals: Vitals, patience: Patience, heard: Mapping[str, float]
         )
 
 
-def _node_logs_never_sent(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
+def _node_logs_never_sent(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
     for agent in vitals.agents:
-        is_there = vitals.time - agent.last_seen <= patience.agent
+        is_there = vitals.time - agent.last_seen <= thresholds.agent
         if is_there and vitals.busy and agent.cluster not in vitals.node_logs:
             yield BlindSpot(
                 BlindSpotKind.NODE_LOGS_NEVER_SENT,
@@ -158,8 +158,8 @@ def _node_logs_never_sent(vitals: Vitals, patience: Patience) -> Iterator[BlindS
             )
 
 
-def _waiting(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
-    if vitals.due.count and vitals.time - vitals.due.since > patience.verdict:
+def _waiting(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
+    if vitals.due.count and vitals.time - vitals.due.since > thresholds.verdict:
         yield BlindSpot(
             BlindSpotKind.DIAGNOSIS_LATE,
             "",
@@ -168,7 +168,7 @@ def _waiting(vitals: Vitals, patience: Patience) -> Iterator[BlindSpot]:
             f"{_clock(vitals.due.since)}{_named(vitals.due)}.",
             "Incidents are missing from this page. Look at whether the worker runs, and at its log.",
         )
-    if vitals.undelivered.count and vitals.time - vitals.undelivered.since > patience.delivery:
+    if vitals.undelivered.count and vitals.time - vitals.undelivered.since > thresholds.delivery:
         yield BlindSpot(
             BlindSpotKind.MESSAGES_UNDELIVERED,
             "",

@@ -153,14 +153,9 @@ class Metrics:
             buckets=MODEL_SECONDS,
             registry=registry,
         )
-        self.model_cost = Counter(
-            "diagnoser_llm_cost",
-            "Cost of the model's answers, in the currency of the configured prices",
-            registry=registry,
-        )
         self.model_limits = Gauge(
             "diagnoser_llm_hourly_limit",
-            "Most that the model may read and write, or cost, in an hour; 0 for no limit",
+            "Most that the model may read and write in an hour; 0 for no limit",
             ["of"],
             registry=registry,
             multiprocess_mode="max",
@@ -283,8 +278,7 @@ class Metrics:
                 counter.labels(*combination)
         for kind in FailureType:
             self.failures.labels(category_of(kind), kind)
-        for limit in ("tokens", "cost"):
-            self.model_limits.labels(limit)
+        self.model_limits.labels("tokens")
 
     def exposition(self, *now: Collector) -> bytes:
         """In Prometheus' format; what was counted is of all processes, where they ``share``. now: what is measured at
@@ -351,10 +345,9 @@ class Metrics:
         self.model_tokens.labels("in").inc(author.tokens_in)
         self.model_tokens.labels("out").inc(author.tokens_out)
 
-    def observe_model(self, seconds: float, cost: float, *, rests: bool) -> None:
+    def observe_model(self, seconds: float, *, rests: bool) -> None:
         """Count one request to the model, answered or not. rests: whether its server gets a rest now."""
         self.model_seconds.observe(seconds)
-        self.model_cost.inc(cost)
         self.model_rests.set(rests)
 
     def observe_embedding_failure(self, reason: ModelFailure) -> None:

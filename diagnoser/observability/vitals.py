@@ -5,7 +5,7 @@ from typing import Protocol
 
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.vitals import Vitals
-from diagnoser.observability.blind_spots import PATIENCE, find_blind_spots
+from diagnoser.observability.blind_spots import THRESHOLDS, find_blind_spots
 from diagnoser.ports import Clock
 
 FRESH_SECONDS = 5.0
@@ -30,7 +30,7 @@ class VitalsReader:
         async with self._reading:
             if self._vitals is None or self._clock() - self._vitals.time >= self._fresh:
                 self._vitals = None
-                self._vitals = await self._source.read(self._clock(), PATIENCE.job, PATIENCE.first_line)
+                self._vitals = await self._source.read(self._clock(), THRESHOLDS.job, THRESHOLDS.first_line)
             return self._vitals
 
     async def blind_spots(self) -> list[BlindSpot]:

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from diagnoser.model.blind_spots import BlindSpotKind
 from diagnoser.model.vitals import PoolUse, Vitals, Waiting
-from diagnoser.observability.blind_spots import PATIENCE, find_blind_spots
+from diagnoser.observability.blind_spots import THRESHOLDS, find_blind_spots
 
 
 class VitalsCollector(Collector):
@@ -42,7 +42,7 @@ class VitalsCollector(Collector):
 
 def _families(vitals: Vitals) -> Iterator[Metric]:
     kinds = Counter(spot.kind for spot in find_blind_spots(vitals))
-    silent = sum(vitals.time - agent.last_seen > PATIENCE.agent for agent in vitals.agents)
+    silent = sum(vitals.time - agent.last_seen > THRESHOLDS.agent for agent in vitals.agents)
     yield _gauge(
         "diagnoser_blind_spots",
         "What the service cannot see at the moment, by kind",

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import re2
@@ -37,12 +38,19 @@ def _roomy() -> Any:
 
 
 class _Mask:
-    """One kind of secret."""
+    """One kind of secret. Its expressions are compiled when the first text is masked: all of them take 60 ms, which no
+    command that masks nothing shall wait for."""
 
     def __init__(self, known: SecretPattern) -> None:
-        self._kind = known.kind
-        self._search: Any = re2.compile(known.pattern, _roomy())
-        self._harmless: Any = re2.compile(known.harmless) if known.harmless else None
+        self._known = known
+
+    @cached_property
+    def _search(self) -> Any:
+        return re2.compile(self._known.pattern, _roomy())
+
+    @cached_property
+    def _harmless(self) -> Any:
+        return re2.compile(self._known.harmless) if self._known.harmless else None
 
     def __call__(self, text: str) -> str:
         return str(self._search.sub(self._masked, text))
@@ -53,17 +61,21 @@ class _Mask:
         opening = quote[0] if (quote := _OPENING.match(secret)) else ""
         if self._harmless and self._harmless.fullmatch(secret[len(opening) :]):
             return str(match[0])
-        return f"{kept}{opening}<{self._kind}>"
+        return f"{kept}{opening}<{self._known.kind}>"
 
 
 class _Masks:
     """Several kinds of secrets. One search tells whether a text may hold any, and few do."""
 
     def __init__(self, known: Sequence[SecretPattern]) -> None:
+        self._known = known
+        self._masks = tuple(map(_Mask, known))
+
+    @cached_property
+    def _any(self) -> Any:
         options = _roomy()
         options.never_capture = True
-        self._any: Any = re2.compile("|".join(f"(?:{pattern.pattern})" for pattern in known), options)
-        self._masks = tuple(map(_Mask, known))
+        return re2.compile("|".join(f"(?:{pattern.pattern})" for pattern in self._known), options)
 
     def __call__(self, text: str) -> str:
         if self._any.search(text) is None:

@@ -85,7 +85,7 @@ def subject(message: OutboxMessage) -> tuple[AttemptKey, str] | None:
         return None
 
 
-class Spacing:
+class RateLimiter:
     """Spaces out sends to one target. A message that comes too early gets a slot, and passes when it returns."""
 
     def __init__(self, rates: Mapping[str, float]) -> None:
@@ -130,7 +130,7 @@ class Outbox:
         self._metrics = metrics
         self._pace = pace
         self._trace = trace
-        self._spacing = Spacing(pace.rates)
+        self._rate_limiter = RateLimiter(pace.rates)
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -146,19 +146,19 @@ class Outbox:
     async def step(self) -> int:
         """One round over what is due: the number of effects that were handled. Raises Unavailable."""
         claiming = self._store.claim(self._clock(), self._pace.lease, self._pace.at_once)
-        async with claimed(claiming, self._hand_over) as due:
+        async with claimed(claiming, self._release_on_shutdown) as due:
             if due:
                 async with renewed(partial(self._store.extend, due), self._pace.lease, self._clock):
                     await asyncio.gather(*(self._handle(message) for message in due))
         return len(due)
 
-    async def _hand_over(self, due: DueMessage) -> None:
+    async def _release_on_shutdown(self, due: DueMessage) -> None:
         """This process stops; what is recorded is no longer ours."""
         await self._store.record_delivery(due, "deferred", retry_at=self._clock())
 
     async def _handle(self, due: DueMessage) -> None:
         now = self._clock()
-        wait = self._spacing.wait(due.message, now) if due.message.expires > now else 0.0
+        wait = self._rate_limiter.wait(due.message, now) if due.message.expires > now else 0.0
         if wait:
             with suppress(Unavailable):
                 await self._store.record_delivery(due, "deferred", retry_at=min(now + wait, due.message.expires))

@@ -67,7 +67,8 @@ class Retention:
         if 0 <= now - self._rested < PAUSE:
             return 0
         count = await self.drop()
-        self._rested = now if not count else self._rested
+        if not count:
+            self._rested = now
         return count
 
     async def drop(self) -> int:
@@ -105,7 +106,9 @@ class Retention:
             return 0
         if self._excess is None:
             self._excess = await self._store.retention.stored_bytes() - self._ages.stored_bytes
-        return await self._drop_attempts(self._before(1)) if self._excess > 0 else 0
+        if self._excess <= 0:
+            return 0
+        return await self._drop_attempts(self._before(1))
 
     async def _archived(self) -> int:
         """What is dropped here is forgotten first, and swept then."""

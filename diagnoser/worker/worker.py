@@ -219,10 +219,10 @@ class Worker:
         await self._analysis.refresh()
         due = self._store.claim_attempts(self._clock(), config.timing, config.lease, config.claims_max)
         async with (
-            claimed(due, self._hand_over) as claims,
-            claimed(self._claim_silent_attempts(), self._hand_over) as silent,
+            claimed(due, self._release_on_shutdown) as claims,
+            claimed(self._claim_silent_attempts(), self._release_on_shutdown) as silent,
         ):
-            judged = [self._handle(claim, self._judge_silence) for claim in silent]
+            judged = [self._handle(claim, self._check_for_hang) for claim in silent]
             await asyncio.gather(*(self._handle(claim, self._process) for claim in claims), *judged)
         await self._maintenance.sweep()
         return len(claims) + len(silent)
@@ -260,7 +260,7 @@ class Worker:
             self._log_result(key, ClaimResult.STORE_AWAY, error)
         except Exception as error:  # one attempt that cannot be diagnosed must not stop the others
             self._log_result(key, ClaimResult.DIAGNOSIS_FAILED, error)
-            await self._put_off(claim)
+            await self._back_off(claim)
 
     async def _process(self, claim: Claim, log: AttemptLog | None = None, limit: Patience | None = None) -> ClaimResult:
         """HOT PATH 2, from the stored log to the published verdict, and to what is learned from it.
@@ -285,7 +285,7 @@ class Worker:
         if saved.plan:
             await self._plans.check_rollback(saved.plan, self._clock())
         if not claim.attempt.diagnosed:
-            self._trace(TraceStep.ATTEMPT, key, first_sign(claim.attempt))
+            self._trace(TraceStep.ATTEMPT, key, failure_visible_at(claim.attempt))
         self._trace_verdict(record, saved, started)
         self._start_llm_stage(claim, record, log, facts)
         if self._evidence:
@@ -294,7 +294,7 @@ class Worker:
         await self._context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED
 
-    async def _judge_silence(self, claim: Claim) -> ClaimResult:
+    async def _check_for_hang(self, claim: Claim) -> ClaimResult:
         """Compare the silence of a running attempt with its rhythm; diagnose it if that says it hangs, or nothing.
 
         The rest is left alone until the silence, or a new one, is long enough to tell more: the log of a run that
@@ -317,23 +317,23 @@ class Worker:
         if limit:
             next_look, patience = limit.next_look(quiet), limit.in_training
         again = self._clock() + min(next_look, longest - quiet)
-        await self._store.release(claim, again, min(patience or self._longer_patience(claim), longest))
+        await self._store.release(claim, again, min(patience or self._next_idle_threshold(claim), longest))
 
     async def _dumps_came(self, claim: Claim) -> bool:
         """Ask for evidence of a run that may hang; whether dumps of it are there already."""
         return self._evidence is not None and await self._evidence.suspected(claim)
 
-    def _longer_patience(self, claim: Claim) -> float:
+    def _next_idle_threshold(self, claim: Claim) -> float:
         """For a run without a rhythm: a little more each time, until it is beyond what the run takes for a line."""
         return _PATIENCE_GROWTH * max(claim.patience, self._config.hang_check_idle)
 
-    async def _hand_over(self, claim: Claim) -> None:
-        """This process stops; a claim that is finished is no longer ours."""
+    async def _release_on_shutdown(self, claim: Claim) -> None:
+        """Give a claim back because this process stops. One that is finished belongs to nobody any more."""
         with suppress(Conflict):
             await self._store.extend(claim, self._clock())
             self._log_result(claim.attempt.key, ClaimResult.HANDED_OVER)
 
-    async def _put_off(self, claim: Claim) -> None:
+    async def _back_off(self, claim: Claim) -> None:
         """Wait longer after each failure. When even this fails, the lease itself is the wait."""
         wait = min(self._config.backoff_max, self._config.backoff * 2.0 ** min(claim.tries, 30))
         with suppress(Conflict, Unavailable):
@@ -399,7 +399,9 @@ class Worker:
         if now < self._next_hang_check:
             return []
         claims = await self._store.claim_silent(now, config.hang_check_idle, config.lease, config.claims_max)
-        self._next_hang_check = now if len(claims) == config.claims_max else now + config.hang_check_interval
+        self._next_hang_check = now
+        if len(claims) < config.claims_max:
+            self._next_hang_check += config.hang_check_interval
         return claims
 
     def _next_look(self, claim: Claim, limit: Patience | None) -> float:
@@ -408,7 +410,9 @@ class Worker:
         attempt, now = claim.attempt, self._clock()
         quiet = now - attempt.last_line
         wait = min(max(self._config.hang_diagnosis_idle, quiet), limit.next_look(quiet) if limit else inf)
-        return 0.0 if attempt.fatal is not None else now + wait
+        if attempt.fatal is not None:
+            return 0.0
+        return now + wait
 
     def _log_result(self, key: AttemptKey, result: ClaimResult, error: Exception | None = None) -> None:
         fields = {"job": key.job, "attempt": key.number, "reason": result.value}
@@ -418,15 +422,13 @@ class Worker:
             self._log.error("attempt_failed", **fields, error_class=type(error).__name__, exc_info=error)
 
 
-def first_sign(attempt: Attempt) -> float:
+def failure_visible_at(attempt: Attempt) -> float:
     """When it was first known that the attempt is over, or fails; of one that hangs, its last line."""
     return min((time for time in (attempt.fatal, attempt.ended) if time is not None), default=attempt.last_line)
 
 
 def is_sound(claim: Claim, diagnosis: Diagnosis) -> bool:
-    """The run goes on, and nothing in its log says that it should not."""
-    return (
-        claim.attempt.ended is None
-        and diagnosis.root_cause is None
-        and diagnosis.outcome in (Outcome.COMPLETED, Outcome.UNKNOWN)
-    )
+    """Tell whether the run goes on and nothing in its log says that it should not."""
+    if claim.attempt.ended is not None or diagnosis.root_cause is not None:
+        return False
+    return diagnosis.outcome in (Outcome.COMPLETED, Outcome.UNKNOWN)

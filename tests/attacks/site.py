@@ -166,7 +166,6 @@ async def running(folder: Path, setting: Setting) -> AsyncIterator[Site]:
         tokens=SecretStr(f"admin:{'a' * 32}" if setting == "tokens" else ""),
         exit_grace_seconds=0.05,
         fatal_debounce_seconds=0.05,
-        fatal_debounce_max_seconds=0.2,
         hang_check_idle_seconds=1e6,
         hang_diagnosis_idle_seconds=1e6,
         slack_signing_secret=SecretStr(SLACK_SECRET),

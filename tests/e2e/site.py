@@ -38,7 +38,7 @@ from tests.unit.test_web_jobs_list import TRAINING, prints
 from tests.unit.test_web_nodes import happens
 from tests.unit.test_web_plans import planned
 from tests.unit.test_web_rules import OTHER, RULE
-from tests.unit.test_worker_scores import scored
+from tests.unit.test_worker_score_alerts import scored
 
 KEY = AttemptKey("llm-70b-pretrain", 2)
 LONG = "a-job-with-quite-a-long-name-as-schedulers-make-them-" + "0123456789" * 6

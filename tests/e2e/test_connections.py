@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from diagnoser.processes import KEEP_ALIVE_SECONDS
 from tests.e2e.service import Service, diagnosis_of, service, until
 
 TOKEN = "0123456789abcdef-write"
@@ -128,15 +129,16 @@ def test_a_slow_head_on_a_used_connection_is_let_go_too(tmp_path: Path) -> None:
         assert b"HTTP/1.1 " not in until_closed(connection)
 
 
-def test_an_idle_connection_stays_for_as_long_as_it_is_set(tmp_path: Path) -> None:
-    """Kept alive past uvicorn's own 5 seconds, then closed without a word."""
-    with started(tmp_path, DIAGNOSER_KEEP_ALIVE_SECONDS="8") as running:
+def test_an_idle_connection_outlives_the_pauses_of_shippers(tmp_path: Path) -> None:
+    """Shippers flush, and proxies keep connections, for up to a minute: ours does not close after uvicorn's own 5
+    seconds."""
+    assert KEEP_ALIVE_SECONDS > 60
+    with started(tmp_path) as running:
         connection = connected(running)
-        asked = time.monotonic()
-        connection.sendall(get("/livez", Host="localhost"))
-        heard = until_closed(connection)
-        assert time.monotonic() - asked >= 8
-        assert heard.count(b"HTTP/1.1 ") == 1
+        for _ in range(2):
+            connection.sendall(get("/livez", Host="localhost"))
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+            time.sleep(6)
 
 
 def test_idle_connections_make_room(tmp_path: Path) -> None:

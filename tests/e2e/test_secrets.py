@@ -36,7 +36,6 @@ SECRET = {
     "slack_signing_secret": canary("slack_signing_secret"),
     "apprise_urls": f"pager=json://user:{canary('apprise_urls')}@{SERVER}",
     "oidc_client_secret": canary("oidc_client_secret"),
-    "kafka_sasl_password": canary("kafka_sasl_password"),
 }
 """Of each secret setting but the database's, for which there is a test of its own."""
 ADDRESSES = {

@@ -12,6 +12,7 @@ from diagnoser.config import llm_factory
 from diagnoser.config.settings import Settings
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
+from diagnoser.llm.guard import LLMCircuitBreaker
 from diagnoser.llm.view import LogView
 from diagnoser.model import AskReason, Diagnosis, Evidence, Facts, Job, Line, Stream
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
@@ -64,18 +65,20 @@ def say(**changes: Any) -> Reply:
 class Site:
     """One service: what is asked later remembers what was asked before.
 
-    ahead: seconds by which the clock of its budget and its breaker is ahead.
+    ahead: seconds by which the clock of its budget and its breaker is ahead. breaker: in place of the usual one.
     """
 
     server: ModelServer
     changes: Mapping[str, Any] = field(default_factory=dict)
     metrics: Metrics = field(default_factory=lambda: Metrics(CollectorRegistry()))
     ahead: float = 0.0
+    breaker: LLMCircuitBreaker = field(default_factory=LLMCircuitBreaker)
 
     async def __aenter__(self) -> "Site":
         settings = Settings(**{"llm_url": self.server.url, "llm_model": "scripted", **self.changes})
         self.model = llm_factory.endpoint(settings)
         guarded = llm_factory.guarded(settings, self.model, self.metrics)
+        guarded._breaker = self.breaker
         guarded._clock = lambda: time.monotonic() + self.ahead
         self.agent: FailureAgent = llm_factory.failure_agent(settings, guarded, shipped_policy(), self.metrics)
         return self

@@ -11,6 +11,7 @@ from diagnoser.adapters.files import bundled, text
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.failure_agent.agent import CONFIDENCE_MAX, LLMTrigger, reasons_to_ask
+from diagnoser.llm.guard import LLMCircuitBreaker
 from diagnoser.llm.view import LogView
 from diagnoser.model import (
     Advice,
@@ -215,7 +216,7 @@ async def test_an_absent_server_is_told() -> None:
 async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> None:
     """The breaker opens after failures in a row, sends nothing while open, and one answer closes it."""
     with model_server(in_turn(*[Reply(status=500, raw=b"")] * 2, say())) as server:
-        async with Site(server, {"llm_breaker_failures": 2, "llm_breaker_seconds": 3600.0}) as site:
+        async with Site(server, breaker=LLMCircuitBreaker(2, 3600.0)) as site:
             assert used(await site.consult()).failure == "model_unavailable"
             refused = await site.consult()
             assert (used(refused).failure, used(refused).calls) == ("breaker_open", 0)
@@ -227,7 +228,7 @@ async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> No
 async def test_a_server_that_hangs_is_left_alone_too() -> None:
     """Questions that nobody waited for to the end count as failures."""
     with model_server(in_turn(Reply(wait=NEVER))) as server:
-        async with Site(server, {"llm_breaker_failures": 2, "llm_deadline_seconds": 2.0}) as site:
+        async with Site(server, {"llm_deadline_seconds": 2.0}, breaker=LLMCircuitBreaker(2)) as site:
             reasons = [used(await site.consult()).failure for _ in range(2)]
     assert reasons == ["model_timeout", "breaker_open"]
 
@@ -256,7 +257,7 @@ async def test_no_consultation_passes_its_bounds(seed: int) -> None:
     ]
     long = subject(line(), line("step 7 of 9 loss 2.1 " * 1_000, 13))
     with model_server(in_turn(*chance.choices(pool, k=12))) as server:
-        async with Site(server, {"llm_breaker_failures": 99}) as site:
+        async with Site(server, breaker=LLMCircuitBreaker(99)) as site:
             found = await site.consult(long)
     assert used(found).calls == len(server.asked) <= 5
     assert used(found).tokens_in + used(found).tokens_out <= 64_000
@@ -266,26 +267,15 @@ async def test_no_consultation_passes_its_bounds(seed: int) -> None:
 async def test_a_busy_server_is_asked_again_when_it_said_so() -> None:
     """429 with a short Retry-After costs a wait and not the answer."""
     busy = Reply(status=429, raw=b"{}", headers={"Retry-After": "1"})
-    found, asked = await consult(busy, busy, say(), llm_breaker_failures=9)
+    found, asked = await consult(busy, busy, say())
     assert found.type is FailureType.NVLINK_ERROR
     assert len(asked) == 4
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [
-        {"llm_tokens_per_hour": 9000},
-        {
-            "llm_cost_per_hour": 0.01,
-            "llm_price_per_million_input_tokens": 1.0,
-            "llm_price_per_million_output_tokens": 3.0,
-        },
-    ],
-)
-async def test_a_spent_budget_stops_the_questions(limit: dict[str, Any]) -> None:
-    """Tokens or cost of the hour are used up: nothing is sent, and the diagnosis says why."""
+async def test_a_spent_budget_stops_the_questions() -> None:
+    """The tokens of the hour are used up: nothing is sent, and the diagnosis says why."""
     with model_server(in_turn(say())) as server:
-        async with Site(server, limit) as site:
+        async with Site(server, {"llm_tokens_per_hour": 9000}) as site:
             reasons = [used(await site.consult()).failure for _ in range(8)]
     assert (reasons[0], reasons[-1]) == ("", "budget_spent")
     assert len(server.asked) < 16

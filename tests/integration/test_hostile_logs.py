@@ -29,7 +29,6 @@ async def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     """The service as `serve` composes it, in mode act. The shipped rules are read once for all tests."""
     monkeypatch.setattr(app, "load_analyzer", lambda settings: ANALYZER)
     settings = Settings(
-        _env_file=None,
         database_url=f"sqlite:///{tmp_path / 'hostile.db'}",
         recovery_mode="act",
         tokens=SecretStr(f"ingest:{SHIPPER},agent:{AGENT},read:{'r' * 16}"),

@@ -22,7 +22,7 @@ def case(id: str, kind: str, text: str) -> AblationCase:
 async def tried(*cases: AblationCase) -> tuple[dict[str, AblationResult], list[str]]:
     """With a model that calls everything a broken bridge."""
     with model_server(lambda asked: answer("nvlink_error", question(asked).lines)) as server:
-        settings = Settings(llm_url=server.url, llm_model="scripted", llm_price_per_million_input_tokens=1.0)
+        settings = Settings(llm_url=server.url, llm_model="scripted")
         outcomes = await llm_factory.run_ablation(settings, cases, ANALYZER.knowledge.policy)
     return {one.name: one for one in outcomes}, [asked["messages"][1]["content"] for asked in server.asked]
 
@@ -35,7 +35,6 @@ async def test_each_stage_is_counted_apart() -> None:
     assert [one.recalled for one in found.values()] == [0, 2, 2, 2, 2]
     assert [one.calls for one in found.values()] == [0, 0, 2, 1, 2]
     assert [one.report.shares["type"] for one in found.values()] == [0, 2 / 3, 1, 1, 1]
-    assert [one.cost > 0 for one in found.values()] == [False, False, True, True, True]
     assert all(len(one.seconds) == 3 and one.moved == 1 for one in list(found.values())[2:])
     assert all(ODD in text for text in asked)
 

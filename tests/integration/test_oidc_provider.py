@@ -67,7 +67,7 @@ def configured(issuer: str, **other: str) -> Settings:
         "oidc_roles": "ml-platform=admin, oncall=operator",
         "base_url": "http://diagnoser.test",
     }
-    return Settings(**(given | other), oidc_client_secret=SecretStr("a secret"))  # type: ignore[arg-type]
+    return Settings(**(given | other), oidc_client_secret=SecretStr("a secret"))
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ class Real:
         return {"llm_model": self.name, "llm_api_key": KEY, "llm_deadline_seconds": 120.0}
 
     def settings(self, **changes: object) -> Settings:
-        return Settings(**{"llm_url": self.url, **self.changes, **changes})  # type: ignore[arg-type]
+        return Settings(**{"llm_url": self.url, **self.changes, **changes})
 
 
 @contextmanager

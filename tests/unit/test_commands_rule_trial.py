@@ -50,7 +50,7 @@ def test_a_service_is_asked_for_its_stored_failures(monkeypatch: pytest.MonkeyPa
         asked.append((address, token, sent))
         return {"cases": cases, "healthy": cases | {"items": []}, "types": {"gpu_lost": 1}, "is_complete": False}
 
-    monkeypatch.setattr(rule_trial, "fetched", fetched)
+    monkeypatch.setattr(rule_trial, "fetch_json", fetched)
     shown = invoke("rules", "try", "torn", "--url", "http://d.test/", "--token", "t").stdout
     assert asked == [("http://d.test/api/v1/rules/try", "t", {"patterns": ["torn"], "anchors": [], "unless": []})]
     assert "1 of 2 stored failures match: gpu_lost 1" in shown and "j/1" in shown and "a torn quilt seam" in shown

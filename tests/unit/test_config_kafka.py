@@ -16,14 +16,13 @@ def written(folder: Path, text: str, mode: int = 0o600) -> Settings:
     return Settings(kafka_properties=file)
 
 
-def test_the_command_line_wins_over_settings_and_settings_over_the_file(tmp_path: Path) -> None:
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     """Each property once."""
     file = written(tmp_path, "# ours\n\nbootstrap.servers = a:1\nsasl.username=file\nsocket.keepalive.enable=true\n")
-    settings = file.model_copy(update={"kafka_sasl_username": "setting"})
-    assert kafka.properties(settings, brokers="b:2", group="g") == {
+    assert kafka.properties(file, brokers="b:2", group="g") == {
         "bootstrap.servers": "b:2",
         "group.id": "g",
-        "sasl.username": "setting",
+        "sasl.username": "file",
         "socket.keepalive.enable": "true",
     }
     assert kafka.properties(file, brokers="", group="g")["bootstrap.servers"] == "a:1"

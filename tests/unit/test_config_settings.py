@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnoser.config import removed_settings
 from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.settings import Settings, load
 from diagnoser.model.errors import BadInput
@@ -60,9 +61,22 @@ def test_every_setting_is_described() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
 
 
-def test_an_idle_connection_outlives_the_pauses_of_shippers() -> None:
-    """Shippers flush, and proxies keep connections, for up to a minute: ours must not be the side that closes."""
-    assert load({}).keep_alive_seconds > 60
+def test_what_is_no_setting_any_more_is_a_warning() -> None:
+    """An environment of an earlier version starts; each variable without effect is named, with what holds now."""
+    old = {"DIAGNOSER_KEEP_ALIVE_SECONDS": "8", "DIAGNOSER_KAFKA_SASL_PASSWORD_FILE": "/run/secrets/kafka"}
+    assert load(old) == load({})
+    assert removed_settings.warnings({**old, "DIAGNOSER_PORT": "1"}) == [
+        "DIAGNOSER_KEEP_ALIVE_SECONDS is no longer a setting: it is 75 now",
+        "DIAGNOSER_KAFKA_SASL_PASSWORD_FILE is no longer a setting: "
+        "set sasl.password in the file of DIAGNOSER_KAFKA_PROPERTIES",
+    ]
+
+
+def test_no_setting_is_called_removed() -> None:
+    """A name either sets something or is warned about."""
+    assert not {name.removeprefix("DIAGNOSER_").lower() for name in removed_settings.REMOVED} & set(
+        Settings.model_fields
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.llm import answer, evidence, prompt, vote
 from diagnoser.llm.answer import Answer
 from diagnoser.llm.evidence import CheckContext
-from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
+from diagnoser.llm.guard import LLMCircuitBreaker, TokenBudget
 from diagnoser.llm.hosts import HostMap
 from diagnoser.llm.view import Pseudonymizer, delimited, plain
 from diagnoser.model import Line, Stream
@@ -276,7 +276,7 @@ def test_a_rest_that_the_server_asks_for_is_kept() -> None:
 
 def test_the_budget_counts_the_last_hour() -> None:
     """A question counts with all it may cost until it is settled, and is forgotten after an hour."""
-    budget = TokenBudget(SpendingLimits(tokens=1000))
+    budget = TokenBudget(1000)
     entry = budget.reserve(0.0, 500, 300)
     assert entry is not None
     assert budget.reserve(1.0, 200, 100) is None
@@ -284,13 +284,6 @@ def test_the_budget_counts_the_last_hour() -> None:
     assert budget.reserve(2.0, 200, 100) is not None
     assert budget.reserve(3599.9, 200, 0) is None
     assert budget.reserve(3600.0, 200, 0) is not None
-
-
-def test_the_budget_counts_cost() -> None:
-    """Prices are per million tokens, read and written apart."""
-    budget = TokenBudget(SpendingLimits(cost=0.01, price_in=1.0, price_out=4.0))
-    assert budget.reserve(0.0, 2000, 1500) is not None
-    assert budget.reserve(0.0, 2000, 1) is None
 
 
 QUESTION = ModelRequest("system", "a question of some words", {}, 100, 0.0)
@@ -304,7 +297,7 @@ class Model(ScriptedModel):
 
 def guarded(room: int, *answers: ModelAnswer | ModelFailed, clock: Callable[[], float] = lambda: 0.0) -> GuardedModel:
     """A model that rests for ten seconds after one failure and may cost ``room`` tokens an hour."""
-    return GuardedModel(Model(answers), TokenBudget(SpendingLimits(tokens=room)), LLMCircuitBreaker(1, 10.0), clock)
+    return GuardedModel(Model(answers), TokenBudget(room), LLMCircuitBreaker(1, 10.0), clock)
 
 
 async def refusals(model: GuardedModel, times: int) -> list[ModelFailure]:
@@ -344,7 +337,7 @@ async def test_a_question_that_nobody_waits_for_keeps_what_it_may_cost_and_count
             self.asked.append(request)
             raise asyncio.CancelledError
 
-    budget, breaker = TokenBudget(SpendingLimits(tokens=SIZE + 100)), LLMCircuitBreaker(1, 10.0)
+    budget, breaker = TokenBudget(SIZE + 100), LLMCircuitBreaker(1, 10.0)
     with pytest.raises(asyncio.CancelledError):
         await GuardedModel(Hanging([]), budget, breaker, lambda: 0.0).ask(QUESTION)
     assert budget.reserve(0.0, 1, 0) is None

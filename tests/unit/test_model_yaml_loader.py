@@ -55,3 +55,22 @@ def test_a_document_must_be_a_mapping() -> None:
 def test_locate_finds_the_deepest_known_step() -> None:
     """A location that goes further than the document ends at its last known line."""
     assert locate("name: x\nparts:\n- size: 3\n", "parts", 0, "size", "deeper") == 3
+
+
+def test_a_merged_key_may_be_overridden() -> None:
+    """A mapping that ``<<`` brings in gives what its neighbours do not say; that is no key that stands twice."""
+    text = "name: x\nparts:\n- &first\n  size: 3\n- <<: *first\n- <<: *first\n  size: 4\n"
+    assert read("a.yaml", text, Whole) == (Whole(name="x", parts=[Part(size=3), Part(size=3), Part(size=4)]), [])
+
+
+def test_anchors_that_repeat_each_other_are_read_once() -> None:
+    """Ten levels of ten aliases are a few lines of text: reading them takes no ten billion steps."""
+    levels = ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 11))]
+    _, faults = read("a.yaml", "\n".join(levels), Whole)
+    assert {fault.message for fault in faults} >= {"a10: unknown key"}
+
+
+def test_a_key_must_be_a_scalar() -> None:
+    """A mapping as a key cannot be looked up by its name."""
+    (fault,) = read("a.yaml", "name: x\n{a: 1}: y\n", Whole)[1]
+    assert str(fault) == "a.yaml:2: not YAML: a key must be a scalar"

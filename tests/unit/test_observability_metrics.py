@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from diagnoser.failure_agent.guarded_model import GuardedModel
-from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
+from diagnoser.llm.guard import LLMCircuitBreaker, TokenBudget
 from diagnoser.model.blind_spots import BlindSpotKind
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest
@@ -116,13 +116,13 @@ class Model:
         raise ModelFailed(ModelFailure.TIMEOUT, "too slow")
 
 
-async def test_time_cost_and_rest_of_the_model_are_counted(tmp_path: Path) -> None:
-    """An answer costs what the prices say; a failure takes its time too, and opens the breaker."""
+async def test_time_and_rest_of_the_model_are_counted(tmp_path: Path) -> None:
+    """A failure takes its time too, and opens the breaker."""
     async with serving(tmp_path) as web:
         now = iter(range(100))
         guarded = GuardedModel(
             Model(),
-            TokenBudget(SpendingLimits(price_in=2.0, price_out=10.0)),
+            TokenBudget(),
             LLMCircuitBreaker(1, 60.0),
             lambda: float(next(now)),
             web.services.core.metrics.observe_model,
@@ -133,8 +133,8 @@ async def test_time_cost_and_rest_of_the_model_are_counted(tmp_path: Path) -> No
         with pytest.raises(ModelFailed):
             await guarded.ask(question)
         second = await shown(web.client)
-    assert (first["diagnoser_llm_cost_total"], first["diagnoser_llm_breaker_open"]) == (3.0, 0.0)
-    assert (second["diagnoser_llm_cost_total"], second["diagnoser_llm_breaker_open"]) == (3.0, 1.0)
+    assert first["diagnoser_llm_breaker_open"] == 0.0
+    assert second["diagnoser_llm_breaker_open"] == 1.0
     assert second["diagnoser_llm_request_duration_seconds_count"] == 2.0
 
 

@@ -17,10 +17,10 @@ from joserfc.jwk import KeySet, RSAKey
 from pydantic import SecretStr
 
 from diagnoser.adapters.oidc import OidcConfig, OidcProvider
-from diagnoser.config.identity import open_provider, session_limits
+from diagnoser.config.identity import open_provider
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput, Denied, Unavailable
-from diagnoser.model.people import Identity, Role, RoleMapping, SessionLimits
+from diagnoser.model.people import Identity, Role, RoleMapping
 
 ISSUER = "https://login.example"
 ROLES = RoleMapping("groups", {"ml-platform": Role.ADMIN, "oncall": Role.OPERATOR})
@@ -252,7 +252,6 @@ def test_the_provider_of_the_settings_is_opened() -> None:
     assert opened is not None and opened.name == "login.example"
     assert opened._config.roles.roles == {"cn=ml": Role.ADMIN, "oncall": Role.OPERATOR}
     assert opened._config.redirect == "https://diagnoser.example/login/oidc/callback"
-    assert session_limits(Settings()) == SessionLimits()
 
 
 @pytest.mark.parametrize(

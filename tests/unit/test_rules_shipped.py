@@ -7,6 +7,8 @@ from itertools import cycle
 import pytest
 
 from diagnoser.adapters import files
+from diagnoser.config.loader import load_analyzer, site_node_queries
+from diagnoser.config.settings import Settings
 from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.recovery.policy import PolicyCase
 from diagnoser.rules import schema
@@ -38,6 +40,13 @@ def test_every_pattern_is_one_of_re2() -> None:
     folder = files.bundled("rules")
     texts = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
     assert schema.load(texts, ENGINE.ruleset.lists).hash == ENGINE.ruleset.hash
+
+
+def test_every_table_holds() -> None:
+    """Read as the rules of a site, whose patterns and examples are tried, the shipped ones are the same."""
+    settings = Settings(rules_dir=files.bundled("rules"))
+    assert load_analyzer(settings).knowledge.engine.ruleset.hash == ENGINE.ruleset.hash
+    assert site_node_queries(settings) == site_node_queries(Settings(), tested=True)
 
 
 def test_a_person_finds_what_a_rule_means_and_what_to_do() -> None:

@@ -22,7 +22,7 @@ from diagnoser.model.evaluations import (
     TrialState,
 )
 from tests.serving import HOSTILE, NOW, Web, serving
-from tests.unit.test_worker_scores import scored
+from tests.unit.test_worker_score_alerts import scored
 
 TASKS = (Task("code", 10, (), ()), Task("maths", 4, (), ()))
 RUN = TrialRun("r1", Suite("weekly", ("/ckpt/step-9",), TASKS, gpus=2), "slurm", "/runs/r1", "/suites", NOW - 600)

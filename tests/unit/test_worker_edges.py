@@ -13,7 +13,7 @@ from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, EventKind, Facts, TransitionResult
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.tracing import TraceStep
-from diagnoser.worker.worker import first_sign, is_sound
+from diagnoser.worker.worker import failure_visible_at, is_sound
 from tests.contract.records import KEY, diagnosis, the_claim
 from tests.databases import sqlite_store
 from tests.unit.test_worker import CONFIG, IDLE, SOUND, STEADY, Bench, ScriptedStage
@@ -73,9 +73,9 @@ async def test_a_second_verdict_of_an_attempt_is_no_second_attempt(store: SqlSto
     ("times", "expected"),
     [({"fatal": 7.0, "ended": 9.0}, 7.0), ({"fatal": None, "ended": 9.0}, 9.0), ({"fatal": None, "ended": None}, 5.0)],
 )
-def test_the_first_sign_of_an_end(times: dict[str, float | None], expected: float) -> None:
+def test_the_failure_visible_at_of_an_end(times: dict[str, float | None], expected: float) -> None:
     """A fatal line, else the end, else the last line of a run that hangs."""
-    assert first_sign(replace(Attempt(KEY, 1.0, 5.0), **times)) == expected  # type: ignore[arg-type]
+    assert failure_visible_at(replace(Attempt(KEY, 1.0, 5.0), **times)) == expected  # type: ignore[arg-type]
 
 
 async def test_the_result_of_each_claim_is_logged(store: SqlStore) -> None:

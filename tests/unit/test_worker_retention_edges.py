@@ -15,11 +15,11 @@ from diagnoser.model import AttemptKey, MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
 from diagnoser.model.outbox import DueMessage
 from diagnoser.observability.metrics import Metrics
-from diagnoser.worker import blind_spots, scores
+from diagnoser.worker import blind_spots, score_alerts
 from diagnoser.worker.blind_spots import BlindSpotWatch
-from diagnoser.worker.outbox import Outbox, OutboxConfig, Spacing, subject
+from diagnoser.worker.outbox import Outbox, OutboxConfig, RateLimiter, subject
 from diagnoser.worker.retention import Retention, RetentionAges
-from diagnoser.worker.scores import ScoreWatch
+from diagnoser.worker.score_alerts import ScoreWatch
 
 NOW, DAY = 100 * 86_400.0, 86_400.0
 
@@ -178,12 +178,12 @@ def test_whom_a_message_is_about(sent: OutboxMessage, about: tuple[AttemptKey, s
 
 def test_messages_to_one_target_are_spaced_out() -> None:
     """Each has its turn, and keeps it when it comes again; other targets do not wait."""
-    spacing = Spacing({"webhook": 2.0})
+    limiter = RateLimiter({"webhook": 2.0})
     first, second, third = (message(key=key) for key in "abc")
-    assert [spacing.wait(sent, 10.0) for sent in (first, second, third)] == [0.0, 0.5, 1.0]
-    assert (spacing.wait(second, 10.5), spacing.wait(third, 10.5)) == (0.0, 0.5)
-    assert spacing.wait(message(key="d", target="slack"), 10.0) == 0.0
-    assert spacing.wait(message(key="e"), 20.0) == 0.0
+    assert [limiter.wait(sent, 10.0) for sent in (first, second, third)] == [0.0, 0.5, 1.0]
+    assert (limiter.wait(second, 10.5), limiter.wait(third, 10.5)) == (0.0, 0.5)
+    assert limiter.wait(message(key="d", target="slack"), 10.0) == 0.0
+    assert limiter.wait(message(key="e"), 20.0) == 0.0
 
 
 @dataclass
@@ -330,7 +330,7 @@ class Away:
         return await self.blind_spots()
 
 
-@pytest.mark.parametrize("module", [blind_spots, scores])
+@pytest.mark.parametrize("module", [blind_spots, score_alerts])
 async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     """It looks once a period, says that it could not, and looks again."""
     store, pauses = Away(), list[float]()

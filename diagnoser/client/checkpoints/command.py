@@ -94,9 +94,10 @@ def add_parsers(commands: Commands) -> argparse.ArgumentParser:
 
 def main(options: argparse.Namespace, service: Callable[[], Service]) -> int:
     """The exit code. service: raises UsageError where none is named. Raises UsageError."""
+    if not os.path.exists(options.path):
+        raise UsageError("{} does not exist".format(options.path))
     if not os.path.isdir(options.path):
-        why = "is a file: name its directory" if os.path.exists(options.path) else "does not exist"
-        raise UsageError("{} {}".format(options.path, why))
+        raise UsageError("{} is a file: name its directory".format(options.path))
     return ACTIONS[options.action](options, service)
 
 
@@ -125,8 +126,9 @@ def _list(options: argparse.Namespace, service: Callable[[], Service]) -> int:
     found = find(options.path)
     if options.json:
         _print(json.dumps([as_json(each) for each in found]))
-    for each in () if options.json else found:
-        _print(_row(each))
+    else:
+        for each in found:
+            _print(_row(each))
     if not found:
         _say("{} holds no checkpoint with a manifest".format(options.path))
     return 0
@@ -154,19 +156,26 @@ def _resume(options: argparse.Namespace, service: Callable[[], Service]) -> int:
 
 
 def _chosen(found: Verification | None, options: argparse.Namespace, why: str) -> int:
+    if found is None:
+        if options.json:
+            _print("null")
+        else:
+            _say(why)
+        return NONE_FOUND
     if options.json:
-        _print(json.dumps(as_json(found) if found else None))
-    elif found:
-        _print(found.path)
+        _print(json.dumps(as_json(found)))
     else:
-        _say(why)
-    return 0 if found else NONE_FOUND
+        _print(found.path)
+    return 0
 
 
 def _prune(options: argparse.Namespace, service: Callable[[], Service]) -> int:
     kept, old = prunable(options.path, options.keep, options.threads)
-    for found in old if options.delete else ():
-        remove(found)
+    fate = "may go  "
+    if options.delete:
+        fate = "removed "
+        for found in old:
+            remove(found)
     if options.json:
         paths = {"kept": [found.path for found in kept], "old": [found.path for found in old]}
         _print(json.dumps({**paths, "removed": options.delete}))
@@ -174,7 +183,7 @@ def _prune(options: argparse.Namespace, service: Callable[[], Service]) -> int:
     for found in kept:
         _print("stays    {}".format(found.path))
     for found in old:
-        _print("{} {}".format("removed " if options.delete else "may go  ", found.path))
+        _print("{} {}".format(fate, found.path))
     if len(kept) < options.keep:
         _print("{} of {} verify: nothing may go".format(len(kept), options.keep))
     return 0
@@ -190,13 +199,14 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Callable[[], Service]], int]
 
 
 def as_json(found: Verification) -> dict[str, Any]:
-    completion = found.completion
-    about = {} if completion is None else {**asdict(completion.about), "run": completion.run, "bytes": completion.size}
+    about: dict[str, Any] = {"completed": None}
+    if found.completion is not None:
+        written = found.completion
+        about = {**asdict(written.about), "run": written.run, "bytes": written.size, "completed": written.completed}
     return {
         "path": found.path,
         "state": found.state.value,
         **about,
-        "completed": completion.completed if completion else None,
         "faults": [asdict(fault) for fault in found.faults],
         "unlisted": list(found.unlisted),
     }
@@ -204,19 +214,24 @@ def as_json(found: Verification) -> dict[str, Any]:
 
 def _report(found: Verification, options: argparse.Namespace, service: Service) -> None:
     """Raises UsageError where the job is not known, or the service cannot be reached."""
-    completion = found.completion
-    if completion is None or not (options.job or completion.about.job):
+    completion, job = found.completion, options.job
+    if completion is not None:
+        job = job or completion.about.job
+    if completion is None or not job:
         raise UsageError("nothing says which job {} is of: name it with --job".format(found.path))
     about = completion.about
     failures: list[str] = []
-    reporter = Reporter(service, options.job or about.job, options.attempt or about.attempt, failures.append)
+    reporter = Reporter(service, job, options.attempt or about.attempt, failures.append)
     if found.state is State.VERIFIED:
         event = checkpoint_event(about, found.path, "verified", bytes=completion.size)
     else:
         event = checkpoint_event(about, found.path, "bad", why=found.why[:WHY_LENGTH])
     reporter.report(event)
-    if not reporter.flush(REPORT_SECONDS) or failures:
-        raise UsageError(failures[0] if failures else "the service does not answer")
+    is_sent = reporter.flush(REPORT_SECONDS)
+    if failures:
+        raise UsageError(failures[0])
+    if not is_sent:
+        raise UsageError("the service does not answer")
 
 
 def _row(found: Verification) -> str:
@@ -224,11 +239,15 @@ def _row(found: Verification) -> str:
     if completion is None:
         return "{:10s} {}".format(found.state.value, found.path)
     about = completion.about
-    loss = "loss {:.4g}".format(about.loss) if about.loss is not None else ""
-    marks = ["loss is not finite" if about.finite is False else loss, "just in time" if about.just_in_time else ""]
     when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(completion.completed))
-    fields = ["step {}".format(about.step), when, _bytes(completion.size), *marks, found.path]
-    return "{:10s} {}".format(found.state.value, "  ".join(field for field in fields if field))
+    fields = ["step {}".format(about.step), when, _bytes(completion.size)]
+    if about.finite is False:
+        fields.append("loss is not finite")
+    elif about.loss is not None:
+        fields.append("loss {:.4g}".format(about.loss))
+    if about.just_in_time:
+        fields.append("just in time")
+    return "{:10s} {}".format(found.state.value, "  ".join([*fields, found.path]))
 
 
 def _bytes(size: float) -> str:
@@ -282,6 +301,9 @@ def _threads(command: argparse.ArgumentParser) -> None:
 
 
 def _at_least_one(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    number = 0
+    if text.isdigit():
+        number = int(text)
+    if number < 1:
         raise argparse.ArgumentTypeError("{} is no number from 1".format(text))
-    return int(text)
+    return number

@@ -46,9 +46,14 @@ class JustInTime:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._is_asked_to_end if error is None else self._is_updating is not None:
+        wants_save = self._is_asked_to_end
+        if error is not None:
+            wants_save = self._is_updating is not None
+        if wants_save:
             self._save_now()
-        if self._handler is not None and signal.getsignal(signal.SIGTERM) == self._asked_to_end:
+        if self._handler is None:
+            return
+        if signal.getsignal(signal.SIGTERM) == self._asked_to_end:
             signal.signal(signal.SIGTERM, self._handler)
             self._end()
 

@@ -56,11 +56,17 @@ class Writer:
     def is_same_process(self, other: Writer) -> bool:
         return (self.host, self.pid, self.boot, self.started) == (other.host, other.pid, other.boot, other.started)
 
+    def __str__(self) -> str:
+        return "{0.host}, process {0.pid}".format(self)
+
     @property
     def is_gone(self) -> bool:
         """Known only of a process on this machine, since it was started."""
-        is_here = bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), _boot())
-        return is_here and _started(self.pid) != self.started
+        if not self.boot:
+            return False
+        if (self.host, self.boot) != (socket.gethostname(), _boot()):
+            return False
+        return _started(self.pid) != self.started
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ def claim(directory: str, rank: int, writer: Writer, *, again: bool = False) -> 
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
-            _take_over(directory, rank, writer if again else None)
+            _take_over(directory, rank, writer, again=again)
             continue
         with os.fdopen(handle, "wb") as file:
             file.write(text)
@@ -134,9 +140,10 @@ def check_claim(directory: str, rank: int, writer: Writer) -> None:
         owner = _writer(os.path.join(directory, CLAIM.format(rank)))
     except (OSError, ValueError, TypeError):
         owner = None
+    if owner is None:
+        raise TwoWriters("{}: rank {} is now written by nobody that is known".format(directory, rank))
     if owner != writer:
-        who = "{0.host}, process {0.pid}".format(owner) if owner else "nobody that is known"
-        raise TwoWriters("{}: rank {} is now written by {}".format(directory, rank, who))
+        raise TwoWriters("{}: rank {} is now written by {}".format(directory, rank, owner))
 
 
 def write_manifest(directory: str, manifest: Manifest) -> None:
@@ -147,8 +154,10 @@ def write_manifest(directory: str, manifest: Manifest) -> None:
 def write_completion(directory: str, run: str, manifests: Mapping[int, Manifest], completed: float) -> Completion:
     """manifests: of all ranks. finite: only if it is so on every rank that gave a loss. Raises OSError, NotWhole."""
     about = manifests[0].about
-    losses = [manifest.about.finite for manifest in manifests.values()]
-    finite = False if False in losses else (True if True in losses else None)
+    losses = {manifest.about.finite for manifest in manifests.values()} - {None}
+    finite = None
+    if losses:
+        finite = False not in losses
     sums = []
     for rank in range(about.ranks):
         with _opened(directory, MANIFEST.format(rank)) as file:
@@ -184,10 +193,16 @@ def read_manifest(directory: str, rank: int, checksum: str = "") -> Manifest:
         manifest = Manifest(int(body["rank"]), str(body["run"]), About(**body["about"]), files)
     except (TypeError, KeyError, ValueError) as error:
         raise NotWhole(name, "it cannot be understood: {}".format(error)) from None
-    outside = [file.name for file in files if os.path.isabs(file.name) or ".." in file.name.split("/")]
+    outside = [file.name for file in files if _is_outside(file.name)]
     if outside or manifest.rank != rank:
         raise NotWhole(name, "it is of rank {} and names {}".format(manifest.rank, outside or "its own files"))
     return manifest
+
+
+def _is_outside(name: str) -> bool:
+    if os.path.isabs(name):
+        return True
+    return ".." in name.split("/")
 
 
 def data_files(directory: str) -> list[str]:
@@ -247,13 +262,15 @@ def _read(directory: str, name: str) -> tuple[dict[str, Any], str]:
 def _opened(directory: str, name: str) -> Any:
     try:
         return open(os.path.join(directory, name), "rb")
+    except FileNotFoundError:
+        raise NotWhole(name, "missing") from None
     except OSError as error:
-        raise NotWhole(name, "missing" if isinstance(error, FileNotFoundError) else str(error)) from None
+        raise NotWhole(name, str(error)) from None
 
 
-def _take_over(directory: str, rank: int, writer: Writer | None) -> None:
-    """Removes the claim of a process that is gone, or of ``writer``'s, and what it completed. Raises TwoWriters for
-    any other."""
+def _take_over(directory: str, rank: int, writer: Writer, *, again: bool) -> None:
+    """Remove the claim of a process that is gone, and what it completed. again: of ``writer``'s as well. Raises
+    TwoWriters for any other."""
     path = os.path.join(directory, CLAIM.format(rank))
     try:
         owner: Writer | None = _writer(path)
@@ -261,12 +278,20 @@ def _take_over(directory: str, rank: int, writer: Writer | None) -> None:
         return
     except (OSError, ValueError, TypeError):
         owner = None  # cut off while it was written: nobody knows by whom
-    if owner is None or not (owner.is_gone or (writer is not None and owner.is_same_process(writer))):
-        who = "{0.host}, process {0.pid}".format(owner) if owner else "an unknown process"
+    if not _may_be_removed(owner, writer, again=again):
+        who = owner or "an unknown process"
         raise TwoWriters("{} is written by {}; if that is gone, remove {}".format(directory, who, path))
     for name in (COMPLETE, MANIFEST.format(rank), CLAIM.format(rank)):  # first what makes it count
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(directory, name))
+
+
+def _may_be_removed(owner: Writer | None, writer: Writer, *, again: bool) -> bool:
+    if owner is None:
+        return False
+    if again and owner.is_same_process(writer):
+        return True
+    return owner.is_gone
 
 
 def _writer(path: str) -> Writer:
@@ -279,7 +304,9 @@ def _started(pid: int) -> str:
     try:
         with open("/proc/{}/stat".format(pid), encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else fields[19]
+        if fields[0] in "ZX":
+            return ""
+        return fields[19]
     except (OSError, IndexError):
         return ""
 

@@ -55,10 +55,9 @@ class Reporter:
         launch = launch_of(environment, Options(), socket.gethostname(), "", ())
         if not environment.get("DIAGNOSER_URL") or launch.is_new:
             return None
-        token = environment.get("DIAGNOSER_TOKEN", "")
-        source = TokenSource(token, "" if token else environment.get("DIAGNOSER_TOKEN_FILE", ""))
         try:
-            return cls(Service(environment["DIAGNOSER_URL"], source, TIMEOUT_SECONDS), launch.job, launch.attempt, warn)
+            service = Service(environment["DIAGNOSER_URL"], TokenSource.of(environment), TIMEOUT_SECONDS)
+            return cls(service, launch.job, launch.attempt, warn)
         except UsageError as error:
             warn(str(error))
             return None
@@ -75,7 +74,12 @@ class Reporter:
     def flush(self, seconds: float) -> bool:
         """Whether everything was sent within that time."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting and not self._is_sending, seconds)
+            return self._changed.wait_for(self._is_idle, seconds)
+
+    def _is_idle(self) -> bool:
+        if self._waiting:
+            return False
+        return not self._is_sending
 
     def _run(self) -> None:
         pause = FIRST_PAUSE
@@ -94,13 +98,18 @@ class Reporter:
                 if not is_over and len(self._waiting) < HELD:
                     self._waiting.appendleft((at, event))
                 self._changed.notify_all()
-            if not is_over:
-                time.sleep(pause)
-            pause = FIRST_PAUSE if is_over else min(2 * pause, LONGEST_PAUSE)
+            if is_over:
+                pause = FIRST_PAUSE
+                continue
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     def _send(self, at: float, event: Mapping[str, Any]) -> bool:
         """Whether it need not be kept: the service has it, or will never take it."""
-        body = {"kind": "checkpoint", **({} if self.attempt is None else {"attempt": self.attempt}), **event}
+        body: dict[str, Any] = {"kind": "checkpoint"}
+        if self.attempt is not None:
+            body["attempt"] = self.attempt
+        body.update(event)
         if time.time() - at > LATE_SECONDS:
             body["time"] = at
         try:
@@ -109,7 +118,7 @@ class Reporter:
             self._warn_once("checkpoints cannot be reported to {} for now: {}".format(self._service.url, error))
             return False
         if answer.status >= 300:
-            self._warn_once("the service refuses a checkpoint's event: {}".format(answer.detail or answer.status))
+            self._warn_once("the service refuses a checkpoint's event: {}".format(answer.why))
         return not answer.passing
 
     def _warn_once(self, text: str) -> None:

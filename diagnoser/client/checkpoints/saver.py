@@ -115,7 +115,10 @@ class Checkpointer:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close(self._ranks_seconds if error is None else ENDING_SECONDS)
+        if error is None:
+            self.close(self._ranks_seconds)
+        else:
+            self.close(ENDING_SECONDS)
 
     def save(
         self,
@@ -160,7 +163,9 @@ class Checkpointer:
                 self._upload.result()
         pending = self._begin(step, loss)
         options.setdefault("process_group", self._own_group())
-        kind = AsyncCheckpointerType.PROCESS if process else AsyncCheckpointerType.THREAD
+        kind = AsyncCheckpointerType.THREAD
+        if process:
+            kind = AsyncCheckpointerType.PROCESS
         try:
             response = dcp.async_save(
                 dict(state_dict), checkpoint_id=pending.path, async_checkpointer_type=kind, **options
@@ -193,10 +198,13 @@ class Checkpointer:
     def for_last_save(self, *, replicated: bool) -> Checkpointer:
         """For a save in which peers may be missing. replicated: this rank's files alone are a whole checkpoint; of all
         ranks that try, the first at a step does it."""
+        rank, ranks = self.rank, self.ranks
+        if replicated:
+            rank, ranks = 0, 1
         return Checkpointer(
             self.folder,
-            rank=0 if replicated else self.rank,
-            ranks=1 if replicated else self.ranks,
+            rank=rank,
+            ranks=ranks,
             run=self.run,
             verify=self._verify,
             reporter=self._reporter,
@@ -210,9 +218,13 @@ class Checkpointer:
 
     def _begin(self, step: int, loss: float | None, *, just_in_time: bool = False) -> PendingCheckpoint:
         """Into a directory that is the same on all ranks and no other launch's; a second save of a step has its own."""
-        name = "step-{:010d}-{}{}".format(step, _digest(self.run), "-jit" if just_in_time else "")
-        earlier = self._saves[name] = self._saves.get(name, 0) + 1
-        path = os.path.join(self.folder, "{}-{}".format(name, earlier) if earlier > 1 else name)
+        name = "step-{:010d}-{}".format(step, _digest(self.run))
+        if just_in_time:
+            name += "-jit"
+        number = self._saves[name] = self._saves.get(name, 0) + 1
+        path = os.path.join(self.folder, name)
+        if number > 1:
+            path += "-{}".format(number)
         if os.path.lexists(os.path.join(path, manifests.COMPLETE)):
             raise TwoWriters("{} is complete: another launch has the same run {!r}".format(path, self.run))
         manifests.claim(path, self.rank, self._writer)
@@ -223,20 +235,26 @@ class Checkpointer:
         and wait for ever. None where torch.distributed is not in use."""
         from torch import distributed
 
-        is_used = distributed.is_available() and distributed.is_initialized()
-        if self._group is None and is_used and distributed.get_world_size() == self.ranks:
+        if self._group is None and _has_world_of(self.ranks):
             self._group = distributed.new_group(backend="gloo")
         return self._group
 
     def _about(self, step: int, loss: float | None) -> About:
-        finite = None if loss is None else math.isfinite(loss)
+        finite = shown = attempt = None
+        if loss is not None:
+            finite = math.isfinite(loss)
+            if finite:
+                shown = float(loss)
+        job = ""
+        if self._reporter is not None:
+            job, attempt = self._reporter.job, self._reporter.attempt
         return About(
             step,
             self.ranks,
-            float(loss) if loss is not None and finite else None,
+            shown,
             finite,
-            job=self._reporter.job if self._reporter else "",
-            attempt=self._reporter.attempt if self._reporter else None,
+            job=job,
+            attempt=attempt,
             parameters=self._parameters,
             rollback=manifests.rollback_of(os.environ),
         )
@@ -269,9 +287,11 @@ class Checkpointer:
 
     def _complete(self, pending: PendingCheckpoint) -> Verification:
         path = pending.path
-        known: dict[int, Manifest] = self._manifests_of_others(pending) if self.rank == 0 else {}
+        known: dict[int, Manifest] = {}
+        if self.rank == 0:
+            known = self._manifests_of_others(pending)
         listed = {file.name for manifest in known.values() for file in manifest.files}
-        names = [name for name in manifests.data_files(path) if name not in listed and self._is_own(name)]
+        names = [name for name in filter(self._is_own, manifests.data_files(path)) if name not in listed]
         files = tuple(file_sums(path, names, self._threads))
         manifests.sync_folders(path, names)
         manifests.check_claim(path, self.rank, self._writer)
@@ -310,8 +330,12 @@ class Checkpointer:
 
     def _is_own(self, name: str) -> bool:
         """Rank 0 has what no other rank has listed; another rank the shards that torch names after it."""
+        if self.rank == 0:
+            return True
         shard = _SHARD.match(os.path.basename(name))
-        return self.rank == 0 or (shard is not None and int(shard[1]) == self.rank)
+        if shard is None:
+            return False
+        return int(shard[1]) == self.rank
 
     def _report(self, pending: PendingCheckpoint, phase: str, **more: Any) -> None:
         if self._reporter is not None:
@@ -328,6 +352,15 @@ def _place(environment: Mapping[str, str], rank: int | None, ranks: int | None) 
     return rank, ranks
 
 
+def _has_world_of(ranks: int) -> bool:
+    """Tell whether torch.distributed is in use, by exactly these ranks."""
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        return False
+    return bool(distributed.get_world_size() == ranks)
+
+
 def _run_of_launch(environment: Mapping[str, str], ranks: int) -> str:
     """Raises ValueError."""
     if ranks == 1:
@@ -336,8 +369,10 @@ def _run_of_launch(environment: Mapping[str, str], ranks: int) -> str:
         import torch
         from torch import distributed
 
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() == ranks:
-            device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+        if _has_world_of(ranks):
+            device = "cpu"
+            if distributed.get_backend() == "nccl":
+                device = "cuda"
             number = torch.tensor([secrets.randbits(62)], dtype=torch.int64, device=device)
             distributed.broadcast(number, src=0)
             return "{:016x}".format(int(number.item()))
@@ -353,9 +388,9 @@ def _digest(run: str) -> str:
 
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    return (
-        text[:WHY_LENGTH] if isinstance(error, SaveFailed) else "{}: {}".format(type(error).__name__, text)[:WHY_LENGTH]
-    )
+    if not isinstance(error, SaveFailed):
+        text = "{}: {}".format(type(error).__name__, text)
+    return text[:WHY_LENGTH]
 
 
 def _warn(text: str) -> None:

@@ -11,11 +11,11 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Callable, Iterable, Iterator, Mapping
+from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 from diagnoser.client.checkpoints import manifest as manifests
 from diagnoser.client.checkpoints.checksums import PIECE_BYTES, FileSum, piece_sums
-from diagnoser.client.checkpoints.manifest import Completion, NotWhole
+from diagnoser.client.checkpoints.manifest import About, Completion, NotWhole
 
 THREADS = 4
 DEEPEST = 3
@@ -55,15 +55,23 @@ class Verification:
     unlisted: tuple[str, ...] = ()
 
     @property
+    def about(self) -> About | None:
+        """Say what the checkpoint is of; None when COMPLETE.json is missing or damaged."""
+        if self.completion is None:
+            return None
+        return self.completion.about
+
+    @property
     def why(self) -> str:
         return "; ".join("{}: {}".format(fault.file, fault.why) for fault in self.faults[:3])
 
     @property
     def is_choosable(self) -> bool:
         """Whether a run may go on from it: a loss that is not finite never, and a just-in-time save only when read."""
-        if self.completion is None or self.completion.about.finite is False:
+        about = self.about
+        if about is None or about.finite is False:
             return False
-        if self.completion.about.just_in_time:
+        if about.just_in_time:
             return self.state is State.VERIFIED
         return self.state in (State.COMPLETE, State.VERIFIED)
 
@@ -77,14 +85,22 @@ def inspect(path: str) -> Verification:
     try:
         completion = manifests.read_completion(path)
     except NotWhole as error:
-        is_there = os.path.lexists(os.path.join(path, manifests.COMPLETE))
-        fault = Fault(error.file, str(error).partition(": ")[2])
-        return Verification(path, State.DAMAGED if is_there else State.INCOMPLETE, (fault,))
+        state = State.INCOMPLETE
+        if os.path.lexists(os.path.join(path, manifests.COMPLETE)):
+            state = State.DAMAGED
+        return Verification(path, state, (Fault(error.file, str(error).partition(": ")[2]),))
     files, faults = _files(path, completion)
-    faults += [fault for fault in (_by_size(path, file) for file in files) if fault]
+    faults += filter(None, [_by_size(path, file) for file in files])
     listed = {file.name for file in files}
     unlisted = tuple(name for name in manifests.data_files(path) if name not in listed)
-    return Verification(path, State.DAMAGED if faults else State.COMPLETE, tuple(faults), completion, unlisted)
+    return Verification(path, _state(faults, State.COMPLETE), tuple(faults), completion, unlisted)
+
+
+def _state(faults: Sequence[Fault], sound: State) -> State:
+    """The state that a checkpoint has been found in. sound: without a fault."""
+    if faults:
+        return State.DAMAGED
+    return sound
 
 
 def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, size: None) -> Verification:
@@ -108,7 +124,7 @@ def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, 
         fault = Fault(os.path.relpath(error.filename or path, path), "it cannot be read: {}".format(error.strerror))
         return Verification(path, State.DAMAGED, (fault,), found.completion, found.unlisted)
     faults = tuple(_by_sum(file, pieces) for file, pieces in zip(files, sums) if file.pieces != pieces)
-    return Verification(path, State.DAMAGED if faults else State.VERIFIED, faults, found.completion, found.unlisted)
+    return Verification(path, _state(faults, State.VERIFIED), faults, found.completion, found.unlisted)
 
 
 def find(folder: str) -> list[Verification]:
@@ -127,7 +143,9 @@ def latest(
 ) -> Verification | None:
     """The newest that a run may go on from. before: step that it must not reach. verified: all checksums hold, which
     reads it, and those that turn out to be damaged."""
-    found = [each for each in find(folder) if before is None or _step(each) < before]
+    found = find(folder)
+    if before is not None:
+        found = [each for each in found if _step(each) < before]
     return _choose(found, verified, threads, progress)
 
 
@@ -148,9 +166,10 @@ def resume(
     if not named:
         return latest(folder, threads=threads, progress=progress)
     found, target = find(folder), inspect(os.path.join(os.path.abspath(folder), named))
-    since = [each for each in found if each.completion and each.completion.about.rollback == back]
-    planned = environment.get("DIAGNOSER_CHECKPOINT_STEP", "")
-    step = int(planned) if planned.isdigit() else _step(target)
+    since = [each for each in found if _rollback(each) == back]
+    planned, step = environment.get("DIAGNOSER_CHECKPOINT_STEP", ""), _step(target)
+    if planned.isdigit():
+        step = int(planned)
     earlier = [each for each in found if _step(each) < step]
     chosen = _choose([*since, target, *earlier], verified=True, threads=threads, progress=progress)
     if chosen is None:
@@ -162,14 +181,21 @@ def _choose(
     candidates: Iterable[Verification], verified: bool, threads: int, progress: Progress
 ) -> Verification | None:
     for found in candidates:
-        about = found.completion.about if found.completion else None
-        if about is None:
-            continue
-        if (verified or about.just_in_time) and found.state is State.COMPLETE and about.finite is not False:
+        if _must_be_read(found, verified):
             found = verify(found.path, threads, progress)
         if found.is_choosable:
             return found
     return None
+
+
+def _must_be_read(found: Verification, verified: bool) -> bool:
+    """Tell whether its checksums decide if a run may go on from it. verified: those of any; else of a last save."""
+    about = found.about
+    if found.state is not State.COMPLETE:
+        return False
+    if about is None or about.finite is False:
+        return False
+    return verified or about.just_in_time
 
 
 def prunable(folder: str, keep: int, threads: int = THREADS) -> tuple[list[Verification], list[Verification]]:
@@ -179,13 +205,16 @@ def prunable(folder: str, keep: int, threads: int = THREADS) -> tuple[list[Verif
     for found in find(folder):
         if len(kept) >= max(1, keep):
             break
-        read = verify(found.path, threads) if found.state is State.COMPLETE else found
+        if found.state is not State.COMPLETE:
+            continue
+        read = verify(found.path, threads)
         if read.state is State.VERIFIED and read.is_choosable:
             kept.append(read)
     if len(kept) < max(1, keep):
         return kept, []
     oldest = min(map(_age, kept))
-    return kept, [found for found in find(folder) if found.state is State.COMPLETE and _age(found) < oldest]
+    complete = [found for found in find(folder) if found.state is State.COMPLETE]
+    return kept, [found for found in complete if _age(found) < oldest]
 
 
 def remove(found: Verification) -> None:
@@ -221,14 +250,18 @@ def _files(path: str, completion: Completion) -> tuple[list[FileSum], list[Fault
 def _by_size(path: str, file: FileSum) -> Fault | None:
     try:
         size = os.stat(os.path.join(path, file.name)).st_size
+    except FileNotFoundError:
+        return Fault(file.name, "missing")
     except OSError as error:
-        return Fault(file.name, "missing" if isinstance(error, FileNotFoundError) else str(error.strerror))
-    return None if size == file.size else Fault(file.name, "{:,} bytes, {:,} were written".format(size, file.size))
+        return Fault(file.name, str(error.strerror))
+    if size == file.size:
+        return None
+    return Fault(file.name, "{:,} bytes, {:,} were written".format(size, file.size))
 
 
 def _by_sum(file: FileSum, pieces: tuple[str, ...]) -> Fault:
     wrong = [number for number, (is_now, was) in enumerate(zip(pieces, file.pieces)) if is_now != was]
-    first = wrong[0] * PIECE_BYTES if wrong else 0
+    first = min(wrong, default=0) * PIECE_BYTES
     last = min(file.size, first + PIECE_BYTES)
     return Fault(
         file.name,
@@ -250,8 +283,19 @@ def _candidates(folder: str) -> Iterator[str]:
 
 
 def _step(found: Verification) -> float:
-    return found.completion.about.step if found.completion else math.inf
+    if found.completion is None:
+        return math.inf
+    return found.completion.about.step
+
+
+def _rollback(found: Verification) -> str | None:
+    """Name the way back of the launch that saved it."""
+    if found.completion is None:
+        return None
+    return found.completion.about.rollback
 
 
 def _age(found: Verification) -> tuple[float, int]:
-    return (found.completion.completed, found.completion.about.step) if found.completion else (0.0, 0)
+    if found.completion is None:
+        return 0.0, 0
+    return found.completion.completed, found.completion.about.step

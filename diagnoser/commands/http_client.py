@@ -5,16 +5,19 @@ from typing import Any
 from diagnoser.model.errors import BadInput
 
 
-def fetched(address: str, token: str, sent: object = None) -> dict[str, Any]:
-    """The JSON object at an address of the API; where there is something to send, its answer to that.
+def fetch_json(address: str, token: str, sent: object = None) -> dict[str, Any]:
+    """Fetch the JSON object at an address of the API.
 
-    Raises BadInput with the error of the service.
+    sent: what is posted there; None: it is only read. Raises BadInput with the error of the service.
     """
     import httpx  # the other commands start without it
 
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers, method = {}, "GET"
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    if sent is not None:
+        method = "POST"
     try:
-        method = "GET" if sent is None else "POST"
         response = httpx.request(method, address, headers=headers, json=sent, timeout=10.0)
         body: dict[str, Any] = response.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:

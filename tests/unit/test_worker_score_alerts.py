@@ -14,7 +14,7 @@ from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
 from diagnoser.model.evaluations import BatchKind, BatchRecord, BatchState, RunState
 from diagnoser.notifications import alertmanager, slack, text
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.worker.scores import FRESH_SECONDS, ScoreWatch
+from diagnoser.worker.score_alerts import FRESH_SECONDS, ScoreWatch
 from tests.databases import sqlite_store
 from tests.serving import NOW, plan_commands
 from tests.unit.test_evaluations_scores import evaluated

@@ -33,5 +33,8 @@ class AttemptLog:
     @property
     def messages(self) -> tuple[str, ...]:
         """The first line of each shape, without terminal codes and launcher prefixes."""
-        first_lines = (stat.first_text for stat in self.delta.shapes.values())
-        return tuple(body_of(line)[1].decode("utf-8", "replace") for line in first_lines)
+        messages = []
+        for stat in self.delta.shapes.values():
+            _, body = body_of(stat.first_text)
+            messages.append(body.decode("utf-8", "replace"))
+        return tuple(messages)

@@ -17,7 +17,7 @@ from diagnoser.compress.digest import Digest
 from diagnoser.compress.line_flags import LineFlag
 from diagnoser.compress.line_masking import blurred, identity, masked
 from diagnoser.compress.lines import strip_blurred
-from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, Line, Mark, NewLine
+from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, Line, Mark, NewLine, Stack, Stream, Traceback
 
 KEPT = 5
 """How many of the last clean runs count."""
@@ -87,7 +87,10 @@ def diff(digest: Digest, known: Baseline) -> Diff:
     shapes, inside = digest.delta.shapes, _inside_stacks(digest.evidence)
     shape_at = {(line.number, line.stream): shape_of(line.text) for line in digest.lines}
     telling = _telling_lines(digest, shape_at, inside)
-    new = telling.keys() | {shape for shape, stat in shapes.items() if is_new(shape, stat, known)}
+    new = set(telling)
+    for shape, stat in shapes.items():
+        if is_new(shape, stat, known):
+            new.add(shape)
     known_shapes = shapes.keys() - new
     surges = _surges(known_shapes, digest.delta, known)
     lines = dict(telling)
@@ -95,18 +98,21 @@ def diff(digest: Digest, known: Baseline) -> Diff:
         line = digest.first_line(shape)
         if _WORD.search(line.body) and (line.number, line.stream) not in inside:
             lines[shape] = line
-    listed = [NewLine(lines[shape], shapes[shape].count, surges.get(shape, 0)) for shape in _ranked(lines, shapes)]
+    listed = []
+    for shape in _ranked(lines, shapes):
+        listed.append(NewLine(lines[shape], shapes[shape].count, surges.get(shape, 0)))
     known_lines = frozenset(place for place, shape in shape_at.items() if shape in known_shapes)
     return Diff(len(known.runs), tuple(listed), known_lines)
 
 
 def _ranked(lines: dict[int, Line], shapes: dict[int, TemplateStats]) -> list[int]:
     """Choose the shapes that tell most, in the order of ``diff``. lines: the line that stands for each."""
-    ranked = [
-        (_rank(shapes[shape].kind, line.mark), line.time, line.stream, line.number, shape)
-        for shape, line in lines.items()
-    ]
-    return [shape for *_, shape in sorted(ranked)[:NEW_MAX]]
+
+    def place(shape: int) -> tuple[int, float, Stream, int, int]:
+        line = lines[shape]
+        return _rank(shapes[shape].kind, line.mark), line.time, line.stream, line.number, shape
+
+    return sorted(lines, key=place)[:NEW_MAX]
 
 
 def _telling_lines(digest: Digest, shape_at: dict[LinePosition, int], inside: set[LinePosition]) -> dict[int, Line]:
@@ -117,41 +123,55 @@ def _telling_lines(digest: Digest, shape_at: dict[LinePosition, int], inside: se
     telling: dict[int, Line] = {}
     for line in digest.lines:
         position = line.number, line.stream
-        is_telling = line.mark >= Mark.TRACEBACK and position not in inside
-        if is_telling and shape_at[position] in digest.delta.shapes:
-            telling.setdefault(shape_at[position], line)
+        if line.mark < Mark.TRACEBACK or position in inside:
+            continue
+        shape = shape_at[position]
+        if shape in digest.delta.shapes:
+            telling.setdefault(shape, line)
     return telling
 
 
 def _surges(shapes: set[int], delta: Delta, known: Baseline) -> dict[int, int]:
     """Known shapes that this run prints far more often, with how often a clean run of its length prints them."""
-    usual = {shape: _surge_over(shape, delta, known) for shape in shapes}
-    return {shape: most for shape, most in usual.items() if most}
+    surges = {}
+    for shape in shapes:
+        if usual := _surge_over(shape, delta, known):
+            surges[shape] = usual
+    return surges
 
 
 def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
     """Lines of tracebacks and stacks, except those that say what is wrong."""
-    stacks = [(stack.lines, stack.raised) for stack in evidence.tracebacks]
-    stacks += [(stack.lines, stack.raised) for stack in evidence.stacks]
-    lines = [evidence.lines[index] for indices, raised in stacks for index in indices if index != raised]
-    return {(line.number, line.stream) for line in lines}
+    inside = set()
+    stacks: list[Traceback | Stack] = [*evidence.tracebacks, *evidence.stacks]
+    for stack in stacks:
+        for index in stack.lines:
+            if index != stack.raised:
+                line = evidence.lines[index]
+                inside.add((line.number, line.stream))
+    return inside
 
 
 def _rank(kind: int, mark: Mark) -> int:
     """Exceptions and lines of root rules first, then what complains or carries an anchor, then the rest."""
     if kind & _TELLS_MOST:
         return 0
-    complains = kind & (_NEVER | _TROUBLE) or mark >= Mark.TRACEBACK
-    return 1 if complains else 2
+    if kind & (_NEVER | _TROUBLE) or mark >= Mark.TRACEBACK:
+        return 1
+    return 2
 
 
 def _surge_over(shape: int, delta: Delta, baseline: Baseline) -> int:
     """How often a clean run as long as this one prints the shape, where this one prints it far more often; else 0."""
     count = delta.shapes[shape].count
-    most = max((run.counts.get(shape, 0) for run in baseline.runs), default=0)
-    rate = max((run.counts.get(shape, 0) / max(run.lines, 1) for run in baseline.runs), default=0.0)
+    most, rate = 0, 0.0
+    for run in baseline.runs:
+        printed = run.counts.get(shape, 0)
+        most, rate = max(most, printed), max(rate, printed / max(run.lines, 1))
     usual = max(most, round(rate * delta.lines))
-    return usual if most and count >= max(_SURGE_LINES, _SURGE * usual) else 0
+    if not most or count < max(_SURGE_LINES, _SURGE * usual):
+        return 0
+    return usual
 
 
 def shape_of(text: str) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from itertools import starmap
 from typing import Any
 
 import orjson
@@ -24,12 +25,12 @@ _MOST = 512 << 20
 def to_bytes(delta: Delta) -> bytes:
     """The same delta always gives the same bytes, however it was merged."""
     streams = sorted(delta.shares)
-    index_of = {stream: index for index, stream in enumerate(streams)}
+    index_of = dict(zip(streams, range(len(streams)), strict=True))
     body = {
         "streams": [[stream.source, stream.node, stream.rank, stream.provenance] for stream in streams],
         "sums": [delta.lines, delta.bytes, delta.cut_lines, delta.cut_bytes, delta.painted, sorted(delta.caps)],
         "shapes": [_stat(key, stat, index_of) for key, stat in sorted(delta.shapes.items())],
-        "shares": [_share(delta.shares[stream]) for stream in streams],
+        "shares": list(map(_share, map(delta.shares.__getitem__, streams))),
     }
     return bytes([VERSION]) + zstandard.ZstdCompressor(level=3).compress(orjson.dumps(body))
 
@@ -46,7 +47,7 @@ def from_bytes(data: bytes, limits: CompressorLimits | None = None) -> Delta:
 
 
 def _delta(body: dict[str, Any], limits: CompressorLimits) -> Delta:
-    streams = [_stream(*fields) for fields in body["streams"]]
+    streams = list(starmap(_stream, body["streams"]))
     lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
     delta = Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps)))
     for key, count, first, early, last, late, ranks, kind, filtered in body["shapes"]:
@@ -54,7 +55,7 @@ def _delta(body: dict[str, Any], limits: CompressorLimits) -> Delta:
         delta.shapes[key] = TemplateStats(
             count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered
         )
-    delta.shares = {stream: _shared(share) for stream, share in zip(streams, body["shares"], strict=True)}
+    delta.shares = dict(zip(streams, map(_shared, body["shares"]), strict=True))
     return delta
 
 
@@ -65,7 +66,7 @@ def _stream(source: str, node: str, rank: int, provenance: str = Provenance.JOB)
 def _share(share: StreamDelta) -> list[Any]:
     ordered = map(share.rows.__getitem__, sorted(share.rows))
     rows = [(row[0], row[1].decode("utf-8", "replace"), *row[2:]) for row in ordered]
-    points = [_point(row) for _, row in sorted(share.points.items())]
+    points = list(map(_point, map(share.points.__getitem__, sorted(share.points))))
     voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
     return [
         share.ranges,
@@ -79,7 +80,7 @@ def _share(share: StreamDelta) -> list[Any]:
 
 def _shared(fields: list[Any]) -> StreamDelta:
     ranges, rows, points, voices, nodes, least = fields
-    share = StreamDelta(tuple((low, high) for low, high in ranges), least=tuple(least))
+    share = StreamDelta(tuple(map(tuple, ranges)), least=tuple(least))
     if rows:
         numbers, texts, *others = _columns(rows, _ROW)
         columns = zip(numbers, _encoded(texts), *others, strict=True)
@@ -101,11 +102,13 @@ def _columns(rows: list[list[Any]], count: int) -> list[tuple[Any, ...]]:
 
 
 def _encoded(texts: Iterable[str]) -> list[bytes]:
-    return [text.encode() for text in texts]
+    return list(map(str.encode, texts))
 
 
 def _own_point(own: list[Any] | None) -> Point | None:
-    return Point(*(_value(value) for value in own[:5]), *own[5:]) if own else None
+    if not own:
+        return None
+    return Point(*map(_value, own[:5]), *own[5:])
 
 
 def _stat(key: int, stat: TemplateStats, index_of: dict[Stream, int]) -> list[Any]:
@@ -116,13 +119,15 @@ def _stat(key: int, stat: TemplateStats, index_of: dict[Stream, int]) -> list[An
 
 
 def _point(row: PointRow) -> list[Any]:
-    own = [_plain(value) for value in row.own] if row.own else None
+    own = list(map(_plain, row.own)) if row.own else None
     return [row.number, row.voice, row.dialect, row.line.decode("utf-8", "replace"), row.time, row.received, own]
 
 
 def _plain(value: Any) -> Any:
     """As a string: JSON has no NaN, and it must not become "not printed"."""
-    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
 
 
 def _value(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 from diagnoser.compress.delta import FATAL, Delta, TemplateStats
 from diagnoser.compress.filters import FilterSet
@@ -82,14 +83,18 @@ class Compressor:
         cleaned = clean(data)
         blurs = blurred(cleaned.text).split(b"\n")
         templates = self._shapes.of(set(blurs))
-        if any(template.kind & FATAL for template in templates.values()):
-            return True
-        watched = {blur for blur, template in templates.items() if template.watch}
-        return bool(watched) and any(
-            flags_and_signature(templates[blur], line)[0] & FATAL
-            for line, blur in zip(cleaned.lines, blurs, strict=True)
-            if blur in watched
-        )
+        watched = set()
+        for blur, template in templates.items():
+            if template.kind & FATAL:
+                return True
+            if template.watch:
+                watched.add(blur)
+        if not watched:
+            return False
+        for line, blur in zip(cleaned.lines, blurs, strict=True):
+            if blur in watched and flags_and_signature(templates[blur], line)[0] & FATAL:
+                return True
+        return False
 
     def _chunk(self, blocks: Sequence[LineBlock]) -> None:
         cut = TokenizedChunk(blocks, self._shapes)
@@ -105,7 +110,7 @@ class Compressor:
         for index, block in enumerate(blocks):
             share = delta.share(block.stream)
             share.covers(block.first, block.first + cut.starts[index + 1] - cut.starts[index] - 1)
-            share.met(cut.templates[shape].id for shape in cut.block_shapes[index])
+            share.add_shapes(cut.templates[shape].id for shape in cut.block_shapes[index])
             policy.keep(index, share, self._lasts)
         if delta.lines - self._looked >= _LOOK:
             self._looked = delta.lines
@@ -116,7 +121,7 @@ class Compressor:
 
     def _speakers(self, cut: TokenizedChunk) -> None:
         """Record who printed which shape, and which voices there are."""
-        codes, ids = self._codes, [template.id for template in cut.templates]
+        codes, ids = self._codes, list(map(attrgetter("id"), cut.templates))
         for block, numbers in zip(cut.blocks, cut.block_shapes, strict=True):
             if block.stream.rank >= 0:
                 code = rank_code(block.stream.rank, -1, -1)
@@ -143,7 +148,9 @@ class Compressor:
         for stream, lasts in self._lasts.items():
             rows = self._delta.share(stream).rows
             kept = of_smallest_hash(lasts, self._limits.voices)
-            rows.update((row[0], delta_row(row)) for row in kept if row[0] not in rows)
+            for row in kept:
+                if row[0] not in rows:
+                    rows[row[0]] = delta_row(row)
         self._lasts.clear()
         for key, codes in self._codes.items():
             stat = self._delta.shapes.get(key)
@@ -206,6 +213,8 @@ def _chunks(data: bytes) -> Iterator[bytes]:
     """Whole lines, about ``CHUNK`` bytes at a time."""
     start = 0
     while start < len(data):
-        end = len(data) if len(data) - start <= CHUNK else data.find(b"\n", start + CHUNK) + 1 or len(data)
+        end = len(data)
+        if end - start > CHUNK:
+            end = data.find(b"\n", start + CHUNK) + 1 or end
         yield data[start:end]
         start = end

@@ -5,6 +5,7 @@ each group the first, the last, or those of smallest hash. So any split into blo
 replicas gives the same merged delta, as long as each line is fed once (the store guards that with covered ranges).
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,7 +104,7 @@ class StreamDelta:
 
     def add(self, other: "StreamDelta") -> None:
         self.ranges = join(self.ranges + other.ranges)
-        self.met(other.least)
+        self.add_shapes(other.least)
         self.rows.update(other.rows)
         self.points.update(other.points)
         for voice, ranks in other.voices.items():
@@ -118,10 +119,10 @@ class StreamDelta:
         else:
             self.ranges = join((*self.ranges, (low, high)))
 
-    def met(self, shapes: Iterable[int]) -> None:
+    def add_shapes(self, shapes: Iterable[int]) -> None:
         """Record that these shapes were among its lines."""
-        most = self.least[-1] if len(self.least) == LEAST else None
-        new = {shape for shape in shapes if most is None or shape < most}.difference(self.least)
+        most = self.least[-1] if len(self.least) == LEAST else math.inf
+        new = {shape for shape in shapes if shape < most}.difference(self.least)
         if new:
             self.least = tuple(sorted(new.union(self.least))[:LEAST])
 
@@ -130,7 +131,9 @@ class StreamDelta:
         """About how many shapes its lines have: from the smallest of their evenly spread names (a KMV sketch, after
         Bar-Yossef et al. 2002), within some 12 %.
         """
-        return len(self.least) if len(self.least) < LEAST else int((LEAST - 1) * (1 << 63) / max(self.least[-1], 1))
+        if len(self.least) < LEAST:
+            return len(self.least)
+        return int((LEAST - 1) * (1 << 63) / max(self.least[-1], 1))
 
     @property
     def size(self) -> int:
@@ -166,7 +169,11 @@ class Delta:
     @property
     def fatal(self) -> bool:
         """Some kept line carries the anchor of a root rule, or is the last line of a traceback."""
-        return any(row.kind & FATAL for share in self.shares.values() for row in share.rows.values())
+        for share in self.shares.values():
+            for row in share.rows.values():
+                if row.kind & FATAL:
+                    return True
+        return False
 
     @property
     def losses(self) -> Losses:

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import product, starmap
+from operator import attrgetter
 
 from diagnoser.compress import templates
 from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, TemplateStats
@@ -50,7 +52,7 @@ class Digest:
     def __init__(self, delta: Delta) -> None:
         self.delta = delta
         self._ranks = RankResolver(delta)
-        self._order = {stream: place for place, stream in enumerate(sorted(delta.shares))}
+        self._order = dict(zip(sorted(delta.shares), range(len(delta.shares)), strict=True))
         self._bodies: dict[tuple[bytes, str], tuple[Prefix, str]] = {}
 
     @cached_property
@@ -68,7 +70,10 @@ class Digest:
     @cached_property
     def _rows(self) -> list[tuple[DeltaRow, Stream, Mark]]:
         chosen = sorted(_choose(self.delta).items(), key=lambda item: (item[0][0], self._order[item[0][1]]))
-        return [(self.delta.shares[stream].rows[number], stream, mark) for (number, stream), mark in chosen]
+        rows = []
+        for (number, stream), mark in chosen:
+            rows.append((self.delta.shares[stream].rows[number], stream, mark))
+        return rows
 
     @cached_property
     def _year(self) -> int:
@@ -79,16 +84,17 @@ class Digest:
     def _said(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> tuple[Line, str]:
         text = _text(row.text)
         prefix, body = self._body(row.text, stream)
-        voice = prefix.voice or row.voice
-        rank = self._ranks.of(stream, voice, prefix.rank)
+        rank, node = self._speaker(prefix, row.voice, stream)
         time, arrived = clock.time(stream, row.time, text, row.received)
-        node = prefix.node or stream.node
         line = Line(stream, row.number, text, body, rank, node, time, mark, prefix.task, row.received, arrived)
-        return line, voice
+        return line, prefix.voice or row.voice
 
     def speaker(self, text: bytes, voice: str, stream: Stream) -> tuple[int, str]:
         """Rank and node of who printed a line; -1 and "" where nothing tells."""
         prefix, _ = self._body(text, stream)
+        return self._speaker(prefix, voice, stream)
+
+    def _speaker(self, prefix: Prefix, voice: str, stream: Stream) -> tuple[int, str]:
         return self._ranks.of(stream, prefix.voice or voice, prefix.rank), prefix.node or stream.node
 
     def _body(self, text: bytes, stream: Stream) -> tuple[Prefix, str]:
@@ -104,10 +110,13 @@ class Digest:
         """Streams of which every line, frames and code as well, has the head of another program's logger or shell."""
         carriers = dict[Stream, str]()
         for stream, share in self.delta.shares.items():
-            lines = [row.text for row in share.rows.values() if row.text and not row.text.isspace()]
-            framed = map(carrier_of, lines) if b'File "' in b"\n".join(lines) else ()
-            carriers[stream] = min(filter(None, framed), default="") or carrier_of_all(lines)
-        return {stream: name for stream, name in carriers.items() if name}
+            lines = [row.text for row in share.rows.values() if row.text.strip()]
+            name = ""
+            if b'File "' in b"\n".join(lines):
+                name = min(filter(None, map(carrier_of, lines)), default="")
+            if name := name or carrier_of_all(lines):
+                carriers[stream] = name
+        return carriers
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
@@ -116,22 +125,28 @@ class Digest:
             self.delta.shapes.values(),
             key=lambda stat: (stat.first[0], self._order[stat.first[1]], stat.first_text),
         )
-        bodies = [self._body(stat.first_text, stat.first[1])[1] for stat in stats]
-        severities = [_severity(stat.kind) for stat in stats]
-        clusters = templates.group(list(zip(bodies, severities, strict=True)), self.delta.limits.templates)
-        groups = [self._template(group.text, [stats[index] for index in group.members]) for group in clusters]
+        entries = []
+        for stat in stats:
+            _, body = self._body(stat.first_text, stat.first[1])
+            entries.append((body, _severity(stat.kind)))
+        groups = []
+        for cluster in templates.group(entries, self.delta.limits.templates):
+            groups.append(self._template(cluster.text, list(map(stats.__getitem__, cluster.members))))
         return tuple(sorted(groups, key=lambda group: (-group.count, group.first[1], group.first[0])))
 
     def _template(self, text: str, stats: list[TemplateStats]) -> Template:
         first, last = min(stats, key=lambda stat: stat.first), max(stats, key=lambda stat: stat.last)
         raw = dict.fromkeys([first.first_text, *(stat.last_text for stat in stats[:2]), last.last_text])
-        ranks = frozenset().union(*(self._ranks.spread(stat.first[1], stat.ranks) for stat in stats))
+        ranks, count = set[int](), 0
+        for stat in stats:
+            ranks |= self._ranks.spread(stat.first[1], stat.ranks)
+            count += stat.count
         return Template(
             text,
-            sum(stat.count for stat in stats),
+            count,
             (first.first[1], first.first[0]),
             (last.last[1], last.last[0]),
-            ranks,
+            frozenset(ranks),
             tuple(map(_text, list(raw)[:3])),
             stats[0].filtered,
         )
@@ -143,11 +158,10 @@ class Digest:
     @cached_property
     def placed_progress(self) -> list[tuple[Stream, Progress]]:
         """The points of the progress series, each with the stream that its line is of."""
-        rows = [
-            (row, stream)
-            for stream, share in sorted(self.delta.shares.items())
-            for _, row in sorted(share.points.items())
-        ]
+        rows = list[tuple[PointRow, Stream]]()
+        for stream, share in sorted(self.delta.shares.items()):
+            for _, row in sorted(share.points.items()):
+                rows.append((row, stream))
         return self._placed(rows)
 
     def sampled_progress(self, most: int) -> list[tuple[Stream, Progress]]:
@@ -159,18 +173,25 @@ class Digest:
             series: dict[tuple[str, int], list[PointRow]] = {}
             for _, row in sorted(share.points.items()):
                 series.setdefault((row.voice, row.dialect), []).append(row)
-            for (_, dialect), own in series.items():
+            for (_, dialect), points in series.items():
                 if read[dialect] < most:
-                    read[dialect] += len(own)
-                    rows += [(row, stream) for row in own]
+                    read[dialect] += len(points)
+                    rows += product(points, (stream,))
         return self._placed(rows)
 
     def _placed(self, rows: Iterable[tuple[PointRow, Stream]]) -> list[tuple[Stream, Progress]]:
-        points = [(point, row, stream) for row, stream in rows if (point := self._progress(row, stream))]
-        if any(point.step is not None for point, _, _ in points):
-            return [(stream, point) for point, _, stream in points]
+        placed = list[tuple[Stream, Progress]]()
+        read = list[PointRow]()
+        for row, stream in rows:
+            if point := self._progress(row, stream):
+                placed.append((stream, point))
+                read.append(row)
+        if any(point.step is not None for _, point in placed):
+            return placed
         # a log that counts epochs only has no other steps
-        return [(stream, replace(point, step=self._epoch(row))) for point, row, stream in points]
+        for place, (stream, point) in enumerate(placed):
+            placed[place] = stream, replace(point, step=self._epoch(read[place]))
+        return placed
 
     def _epoch(self, row: PointRow) -> int | None:
         return progress.epoch_of(row.dialect, _text(body_of(row.line)[1]))
@@ -191,34 +212,41 @@ class Digest:
         """The stages of the run in order of their first lines."""
         stats_by_stage: dict[Stage, list[TemplateStats]] = {}
         for stat in self.delta.shapes.values():
-            for stage in Stage if stat.kind & STAGES else ():
+            if not stat.kind & STAGES:
+                continue
+            for stage in Stage:
                 if stat.kind & stage_bit(stage):
                     stats_by_stage.setdefault(stage, []).append(stat)
-        phases = [_phase(stage, stats) for stage, stats in stats_by_stage.items()]
+        phases = starmap(_phase, stats_by_stage.items())
         return tuple(sorted(phases, key=lambda phase: (phase.line, phase.stream, phase.stage)))
 
     @cached_property
     def left_out(self) -> LeftOut:
         missing = self.delta.lines - len(self._rows)
-        why = ["routine lines are shown as templates with counts"] if missing else []
-        if Cap.SHAPES in self.delta.caps:
+        why, caps = list[str](), set(self.delta.caps)
+        if missing:
+            why.append("routine lines are shown as templates with counts")
+        if Cap.SHAPES in caps:
             uncounted = self.delta.lines - sum(stat.count for stat in self.delta.shapes.values())
             why.append(f"high cardinality: {uncounted} lines belong to shapes beyond the bound")
-        why += [f"{name} prints about {shapes} shapes of lines" for name, shapes in self._many()]
+        for name, shapes in self._many():
+            why.append(f"{name} prints about {shapes} shapes of lines")
         if self.delta.cut_lines:
             why.append(f"{self.delta.cut_bytes} bytes were cut from the middle of {self.delta.cut_lines} long lines")
         if self.delta.painted:
             why.append(f"{self.delta.painted} bytes were painted over on the screen")
-        caps = self.delta.caps | ({Cap.TEMPLATES} if len(self.templates) > self.delta.limits.templates else set())
+        if len(self.templates) > self.delta.limits.templates:
+            caps.add(Cap.TEMPLATES)
         if others := sorted(caps - {Cap.SHAPES}):
             why.append(f"there was more than is held of: {', '.join(others)}")
         return LeftOut(missing, "; ".join(why), tuple(sorted(caps)))
 
-    def _many(self) -> list[tuple[str, int]]:
+    def _many(self) -> Iterator[tuple[str, int]]:
         """Streams whose lines have more shapes than are held of an attempt."""
         most = self.delta.limits.shapes
-        shares = sorted(self.delta.shares.items())
-        return [(_name(stream), share.variety) for stream, share in shares if share.variety > most]
+        for stream, share in sorted(self.delta.shares.items()):
+            if share.variety > most:
+                yield _name(stream), share.variety
 
     @cached_property
     def compression(self) -> Compression:
@@ -255,11 +283,11 @@ class Digest:
     @cached_property
     def placements(self) -> tuple[Placement, ...]:
         """Nodes that ranks run on, by stream, rank and weight."""
-        return tuple(
-            Placement(rank, node, weight, stream, number)
-            for stream, share in sorted(self.delta.shares.items())
-            for (rank, weight), (number, node) in sorted(share.nodes.items())
-        )
+        placements = []
+        for stream, share in sorted(self.delta.shares.items()):
+            for (rank, weight), (number, node) in sorted(share.nodes.items()):
+                placements.append(Placement(rank, node, weight, stream, number))
+        return tuple(placements)
 
     def first_line(self, shape: int) -> Line:
         """The first line of a shape: as it was kept, else by its sample, at the time of the kept line before it."""
@@ -326,12 +354,17 @@ def _dated_head(line: Line, first: Mapping[Stream, float]) -> Line:
 
 
 def _name(stream: Stream) -> str:
-    rank = f" of rank {stream.rank}" if stream.rank >= 0 else ""
-    return f"{stream.source}{rank}{f' on {stream.node}' if stream.node else ''}"
+    name = stream.source
+    if stream.rank >= 0:
+        name += f" of rank {stream.rank}"
+    if stream.node:
+        name += f" on {stream.node}"
+    return name
 
 
 def _phase(stage: Stage, stats: list[TemplateStats]) -> Phase:
-    (line, stream), (last, last_stream) = min(stat.first for stat in stats), max(stat.last for stat in stats)
+    line, stream = min(map(attrgetter("first"), stats))
+    last, last_stream = max(map(attrgetter("last"), stats))
     return Phase(stage, stream, line, last_stream, last)
 
 
@@ -343,7 +376,7 @@ def _text(line: bytes) -> str:
 def _severity(kind: int) -> int:
     if kind & _SEVERE:
         return 2
-    return 1 if kind & _TROUBLE else 0
+    return bool(kind & _TROUBLE)
 
 
 def _mark(kind: int) -> Mark:
@@ -358,12 +391,17 @@ def _choose(delta: Delta) -> dict[LinePosition, Mark]:
     """The lines that are shown, each with its strongest reason."""
     marks: dict[LinePosition, Mark] = {}
     if delta.lines <= delta.limits.small:
-        marks.update({(row, stream): Mark.CONTEXT for stream, share in delta.shares.items() for row in share.rows})
+        for stream, share in delta.shares.items():
+            marks.update(dict.fromkeys(product(share.rows, (stream,)), Mark.CONTEXT))
     chosen = Chosen(delta)
-    marks.update({(number, chosen.streams[index]): Mark.CONTEXT for number, index in chosen.context})
+    for number, index in chosen.context:
+        marks[number, chosen.streams[index]] = Mark.CONTEXT
     for places, mark in ((_ends(delta), Mark.EDGE), (_tails(delta), Mark.EDGE), (_news(delta), Mark.NOVEL)):
-        marks.update(dict.fromkeys((place for place in places if place[0] in delta.shares[place[1]].rows), mark))
-    marks.update({(spot[0], chosen.streams[spot[1]]): _mark(chosen.row(spot).kind) for spot in chosen.essential})
+        for number, stream in places:
+            if number in delta.shares[stream].rows:
+                marks[number, stream] = mark
+    for spot in chosen.essential:
+        marks[spot[0], chosen.streams[spot[1]]] = _mark(chosen.row(spot).kind)
     return marks
 
 
@@ -372,7 +410,7 @@ def _ends(delta: Delta) -> Iterator[LinePosition]:
     for stream in _telling(delta):
         share = delta.shares[stream]
         low, high = share.ranges[0][0], share.ranges[-1][1]
-        yield from ((number, stream) for number in (*range(low, low + HEAD), *range(high - TAIL + 1, high + 1)))
+        yield from product((*range(low, low + HEAD), *range(high - TAIL + 1, high + 1)), (stream,))
 
 
 def _telling(delta: Delta) -> Iterable[Stream]:
@@ -404,12 +442,11 @@ def _news(delta: Delta) -> Iterator[LinePosition]:
 
 def _tails(delta: Delta) -> Iterator[LinePosition]:
     """The last lines of voices: per shape of last line, those of the first voices to fall silent."""
-    last = {
-        (stream, row.voice): (row.number, stream)
-        for stream, share in delta.shares.items()
-        for _, row in sorted(share.rows.items())
-        if row.voice
-    }
+    last: dict[tuple[Stream, str], LinePosition] = {}
+    for stream, share in delta.shares.items():
+        for _, row in sorted(share.rows.items()):
+            if row.voice:
+                last[stream, row.voice] = row.number, stream
     endings: dict[bytes, int] = {}
     for number, stream in sorted(last.values()):
         shape = _ending(delta.shares[stream].rows[number].text)

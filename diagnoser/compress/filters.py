@@ -5,9 +5,10 @@ a Filter Rule knows as routine needs no words. A filter never hides a line that 
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from itertools import product
+from typing import Annotated, Any
 
 import re2
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -101,9 +102,13 @@ def parse_filters(files: Mapping[str, str], *, tested: bool = False) -> FilterSe
 
 def _filter_set(rules: Sequence[tuple[str, str, Filter]], set_hash: str) -> FilterSet:
     """Put the rules of all files together. rules: (name, the key that it stands under, rule)."""
-    patterns = [(name, pattern) for name, key, rule in rules if key == "filters" for pattern in rule.patterns]
-    dialects = [pattern for _, key, rule in rules if key == "progress" for pattern in rule.patterns]
-    examples = [(name, example) for name, _, rule in rules for example in rule.examples.match]
+    patterns, dialects, examples = list[tuple[str, str]](), list[str](), list[tuple[str, str]]()
+    for name, key, rule in rules:
+        if key == "filters":
+            patterns += product((name,), rule.patterns)
+        else:
+            dialects += rule.patterns
+        examples += product((name,), rule.examples.match)
     return FilterSet(tuple(patterns), tuple(dialects), set_hash, tuple(examples))
 
 
@@ -129,19 +134,24 @@ def _faults(path: str, text: str, key: str, number: int, rule: Filter) -> list[F
         except BadInput as error:
             faults.append(Fault(path, line, f"{rule.id}: {error}"))
             continue
-        if key == "progress" and (groups - set(FIELDS) or not groups):
+        if key == "progress" and not set() < groups <= set(FIELDS):
             faults.append(Fault(path, line, f"{rule.id}: name groups among {', '.join(FIELDS)}"))
     return faults or _example_faults(path, text, key, number, rule)
 
 
+def _any_finds(patterns: Iterable[Any], text: str) -> bool:
+    return any(pattern.search(text) for pattern in patterns)
+
+
 def _example_faults(path: str, text: str, key: str, number: int, rule: Filter) -> list[Fault]:
     """Examples that a pattern or its blur gets wrong."""
-    exact, blurs = ([re2.compile(make(pattern)) for pattern in rule.patterns] for make in (str, blur))
+    exact = list(map(re2.compile, rule.patterns))
+    blurs = list(map(re2.compile, map(blur, rule.patterns)))
     faults = []
     for kind, examples, wanted in (("match", rule.examples.match, True), ("no_match", rule.examples.no_match, False)):
         for index, example in enumerate(examples):
             blur_text = blurred(example.encode()).decode("utf-8", "replace")
-            if any(p.search(example) for p in exact) != wanted or any(p.search(blur_text) for p in blurs) != wanted:
+            if {_any_finds(exact, example), _any_finds(blurs, blur_text)} != {wanted}:
                 negation = "" if wanted else "not "
                 message = f"{rule.id}: must {negation}match, whatever its numbers: {example}"
                 faults.append(Fault(path, yaml_loader.locate(text, key, number, "examples", kind, index), message))

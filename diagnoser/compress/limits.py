@@ -41,7 +41,7 @@ def budget_of(kind: int) -> LineBudget:
 @cache
 def _budget(kind: int) -> LineBudget:
     parts = [budget for flag, budget in _BUDGETS if kind & flag] or [LineBudget(1, 0)]
-    return LineBudget(*(max(values) for values in zip(*parts, strict=True)))
+    return LineBudget(*map(max, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Blocks are cleaned as a whole where C can do it, line by line only where a line 
 
 import re
 from collections.abc import Iterable
+from itertools import filterfalse
 from typing import NamedTuple
 
 import numpy as np
@@ -93,10 +94,12 @@ def _opened(record: re.Match[bytes]) -> bytes:
     """A record of docker's JSON log driver as the container runtime interface writes the same line."""
     try:
         fields = orjson.loads(record[0])
-        printed, stream, time = (str(fields.get(name, "")) for name in ("log", "stream", "time"))
+        printed, stream, time = str(fields.get("log", "")), str(fields.get("stream", "")), str(fields.get("time", ""))
     except ValueError:
         return record[0]
-    if stream not in ("stdout", "stderr") or not _RECORD_TIME.fullmatch(time):
+    if stream not in ("stdout", "stderr"):
+        return record[0]
+    if not _RECORD_TIME.fullmatch(time):
         return record[0]
     whole = "F" if printed.endswith("\n") else "P"
     printed = printed.removesuffix("\n").removesuffix("\r").replace("\n", " ")
@@ -123,19 +126,19 @@ def overwrite(line: bytes) -> bytes:
     """
     if b"\r\r" in line:
         line = _RETURNS.sub(b"\r", line)
-    states = [state for state in line.split(b"\r") if state and not state.isspace()]
+    states = list(filter(bytes.strip, line.split(b"\r")))
     if len(states) < 2:
-        return states[0] if states else b""
+        return b"".join(states)
     if len(states) > _FEW:
         states = list(dict(zip(bare(b"\r".join(states)).split(b"\r"), states, strict=True)).values())
     last = states.pop()
-    return b" ".join([*(state for state in states if not _is_bar(state)), last])
+    return b" ".join([*filterfalse(_is_bar, states), last])
 
 
 def _is_bar(state: bytes) -> bool:
     """Whether a state is a bar and nothing else: no words but what stands before a bar and a colon."""
     marks = state.count(b"%|")
-    if not marks and b"it/s" not in state and b"s/it" not in state and b"?it" not in state:
+    if not (b"s/it" in state or _has_meter(state)):
         return False
     if marks == 1 and _is_single_bar(state):
         return True
@@ -144,7 +147,14 @@ def _is_bar(state: bytes) -> bool:
         if not _TITLE.fullmatch(state, end, bar.start()):
             return False
         end = bar.end()
-    return end > 0 and not state[end:].strip()
+    if end == 0:
+        return False
+    return not state[end:].strip()
+
+
+def _has_meter(text: bytes) -> bool:
+    """Whether there may be a progress bar in it."""
+    return b"%|" in text or b"it/s" in text or b"?it" in text
 
 
 def _is_single_bar(state: bytes) -> bool:
@@ -171,8 +181,8 @@ def _one_bar(line: bytes) -> bytes:
         parts.append(line[end : bar.start()])
         end = bar.end()
     parts.append(line[end:])
-    words = [part for part in parts[:-1] if not _TITLE.fullmatch(part)]
-    return b" ".join(part for part in (part.strip() for part in [*words, parts[-1]]) if part)
+    words = filterfalse(_TITLE.fullmatch, parts[:-1])
+    return b" ".join(filter(None, map(bytes.strip, [*words, parts[-1]])))
 
 
 _LEADING_BARS = re.compile(rb"^(?: *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb"))+ *(?=\S)")
@@ -181,7 +191,7 @@ _LEADING_BARS = re.compile(rb"^(?: *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb"))+
 def body_of(line: bytes, carrier: str = "") -> tuple[Prefix, bytes]:
     """The prefix's fields and the message. carrier: what carries the stream, as of ``prefixes.carrier_of``."""
     head, body = prefixes.split_prefix(line, carrier)
-    if b"%|" in body or b"it/s" in body or b"?it" in body:
+    if _has_meter(body):
         glued = _LEADING_BARS.match(body)
         if glued:
             inner, body = prefixes.split_prefix(body[glued.end() :])
@@ -212,12 +222,12 @@ def strip_blurred(line: bytes) -> tuple[bool, bytes]:
     """
     end = _end(_BLURRED_PREFIX.match(line))
     prefixed, body = end > _end(_BLURRED_STAMPS.match(line)), line[end:]
-    if b"%|" in body or b"it/s" in body or b"?it" in body:
+    if _has_meter(body):
         glued = _BLURRED_BARS.match(body)
         if glued:
             body = body[glued.end() :]
             inner = _end(_BLURRED_PREFIX.match(body))
-            prefixed, body = prefixed or inner > 0, body[inner:]
+            prefixed, body = prefixed | (inner > 0), body[inner:]
     return prefixed, body
 
 

@@ -6,6 +6,7 @@ digits or of blanks with the atom before them become optional, counts of what co
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -64,11 +65,11 @@ def blur(pattern: str) -> str:
 def asks_for_digits(pattern: str) -> bool:
     """Whether a pattern names some digit, so that of two lines with the same blur it may match only one."""
     for text in _TOKEN.findall(pattern):
-        if text[0] == "[" and len(text) > 1:
-            digits = _chars_of(text[2:-1] if text.startswith("[^") else text[1:-1]) & set("0123456789")
+        if _is_class(text):
+            digits = _chars_of(text[1:-1].removeprefix("^")) & set("0123456789")
             if 0 < len(digits) < 10:
                 return True
-        elif text[0] not in "{(" and text[:2] not in (r"\p", r"\P") and "0" <= _char(text) <= "9":
+        elif not text.startswith(("{", "(", r"\p", r"\P")) and "0" <= _char(text) <= "9":
             return True
     return False
 
@@ -80,20 +81,22 @@ def _choice(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
     while True:
         part, at = _sequence(tokens, at, before)
         sources.append(part.source)
-        last, empty = last | part.last, empty or part.empty
-        if at >= len(tokens) or tokens[at] != "|":
+        last, empty = last | part.last, empty | part.empty
+        if tokens[at : at + 1] != ["|"]:
             return _Part("|".join(sources), last, empty), at
         at += 1
 
 
 def _sequence(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
     sources: list[str] = []
-    last, empty = before, True
+    last, empty, previous = before, True, ""
     while at < len(tokens) and tokens[at] not in ("|", ")"):
         part, at = _piece(tokens, at, last)
-        if part.source.rstrip("?") not in ("0", " ") or (sources or [""])[-1].rstrip("?") != part.source.rstrip("?"):
+        run = part.source.rstrip("?")
+        if run not in ("0", " ") or run != previous:
             sources.append(part.source)  # else the run that it would match is one character, and taken
-        last, empty = (last | part.last if part.empty else part.last), empty and part.empty
+            previous = run
+        last, empty = part.last | (last if part.empty else 0), empty & part.empty
     return _Part("".join(sources), last, empty), at
 
 
@@ -124,7 +127,7 @@ def _is_widthless(text: str) -> bool:
     """Whether a token is the end of the line, a border of a word, or sets flags."""
     if text[0] == "\\":
         return text[1] in _WIDTHLESS
-    return text == "$" or re.fullmatch(r"\(\?[imsU-]+\)", text) is not None
+    return re.fullmatch(r"\$|\(\?[imsU-]+\)", text) is not None
 
 
 def _group(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
@@ -139,14 +142,19 @@ def _group(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
     return _Part(f"{head}{part.source}){_times(least, most)}", part.last, empty), after
 
 
+_QUANTIFIERS: Mapping[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+
+
 def _count(tokens: list[str], at: int) -> tuple[int, int | None, int]:
     """(at least, at most or None, next) of the quantifier at ``at``, if there is one."""
-    text = tokens[at] if at < len(tokens) else ""
-    if text[:1] in ("*", "+", "?") and text:
-        return (1 if text[0] == "+" else 0), (1 if text[0] == "?" else None), at + 1
-    if text[:1] == "{" and len(text) > 1:
+    text = "".join(tokens[at : at + 1])
+    if text[:1] in _QUANTIFIERS:
+        return *_QUANTIFIERS[text[0]], at + 1
+    if text.startswith("{") and text != "{":
         low, comma, high = text.rstrip("?+")[1:-1].partition(",")
-        return int(low), (int(high) if high else None) if comma else int(low), at + 1
+        if not comma:
+            return int(low), int(low), at + 1
+        return int(low), int(high) if high else None, at + 1
     return 1, 1, at
 
 
@@ -159,16 +167,25 @@ def _atom(text: str) -> tuple[str, int]:
     """(blurred source, what it may match)."""
     if text == ".":
         return text, _ANY
-    if text[0] == "[" and len(text) > 1:
+    if _is_class(text):
         return _class(text)
     if text[:2] in (r"\p", r"\P", r"\C"):
         return ".", _ANY
-    if text[0] == "\\" and text[1] in _ESCAPES:
+    if _is_escape(text):
         return _ESCAPES[text[1]]
     if text[0] > "\x7f" and set(GAP_BYTES) & set(text.encode()):
         return _WIDE, _BLANK | _OTHER
     kind = _kind(_char(text))
     return _BLURS.get(kind, text), kind
+
+
+def _is_escape(text: str) -> bool:
+    """Whether a token stands for a class of characters."""
+    return text[0] == "\\" and text[1] in _ESCAPES
+
+
+def _is_class(text: str) -> bool:
+    return text.startswith("[") and text != "["
 
 
 def _class(text: str) -> tuple[str, int]:
@@ -201,8 +218,8 @@ def _chars_of(inner: str) -> frozenset[str]:
             chars.update(map(chr, range(128)))
         elif match.group(1):
             chars.update(map(chr, range(ord(_char(match.group(1))), min(ord(_char(match.group(2))), 127) + 1)))
-        elif member[0] == "\\" and member[1] in _ESCAPES:
-            chars.update(char for char in map(chr, range(128)) if re.match(member, char, re.ASCII))
+        elif _is_escape(member):
+            chars.update(re.findall(member, "".join(map(chr, range(128))), re.ASCII))
         else:
             chars.add(_char(member))
     return frozenset(chars)
@@ -220,4 +237,6 @@ def _char(text: str) -> str:
 def _kind(char: str) -> int:
     if "0" <= char <= "9":
         return _DIGIT
-    return _BLANK if char in _GAPS else _OTHER
+    if char in _GAPS:
+        return _BLANK
+    return _OTHER

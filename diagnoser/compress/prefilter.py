@@ -7,8 +7,7 @@ new line.
 """
 
 from collections.abc import Iterable
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 
 import re2
 
@@ -55,11 +54,14 @@ class PatternSet:
     def look(self, text: bytes) -> tuple[int, str, int]:
         """Kinds of all patterns that hit, the first filter and the first dialect among them."""
         kind, filtered, dialect = 0, "", -1
-        for index in sorted(self._filter.Match(text, False) or ()) if self._meaning else ():
-            meaning = self._meaning[index]
-            kind |= meaning[0]
-            filtered = filtered or meaning[1]
-            dialect = meaning[2] if dialect < 0 else dialect
+        if not self._meaning:
+            return kind, filtered, dialect
+        for index in sorted(self._filter.Match(text, False) or ()):
+            also, rule, number = self._meaning[index]
+            kind |= also
+            filtered = filtered or rule
+            if dialect < 0:
+                dialect = number
         return kind, filtered, dialect
 
 
@@ -73,7 +75,7 @@ class _Rule:
 
     @cached_property
     def digits(self) -> list[str]:
-        return [pattern for pattern in self._patterns if asks_for_digits(pattern)]
+        return list(filter(asks_for_digits, self._patterns))
 
     def look(self, blur_of_body: bytes) -> tuple[bool, bool]:
         """(every line of this blur counts as matched, some may be)."""
@@ -91,15 +93,23 @@ class Prefilter:
     def __init__(self, anchors: Iterable[Anchor] = (), watched: Iterable[WatchedPattern] = ()) -> None:
         self._key = tuple(sorted(set(anchors))), tuple(watched)
         self._hash = hash(self._key)
-        self.unanchored = tuple(pattern for texts, patterns, _ in self._key[1] if not texts for pattern in patterns)
+        unanchored = list[str]()
         owners: dict[bytes, list[_Rule]] = {}
         for texts, patterns, fatal in self._key[1]:
+            if not texts:
+                unanchored += patterns
             rule = _Rule(patterns, _FATAL if fatal else _ANCHOR)
             for text in texts:
                 owners.setdefault(blurred(text.encode()), []).append(rule)
-        free = {blurred(anchor.text.encode()): _FATAL if anchor.fatal else _ANCHOR for anchor in self._key[0]}
+        free = dict[bytes, int]()
+        for anchor in self._key[0]:
+            free[blurred(anchor.text.encode())] = _FATAL if anchor.fatal else _ANCHOR
         literals = sorted((free.keys() | owners.keys()) - {b""})
-        self._anchored = [(0 if text in owners else free[text], owners.get(text, [])) for text in literals]
+        self.unanchored = tuple(unanchored)
+        self._anchored = list[tuple[int, list[_Rule]]]()
+        for literal in literals:
+            rules = owners.get(literal, [])
+            self._anchored.append((0 if rules else free[literal], rules))
         self._watches: dict[tuple[_Rule, ...], PatternSet] = {}
         self._set = expressions.search_set(map(_literal, literals), latin1())
 
@@ -107,28 +117,38 @@ class Prefilter:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Prefilter) and other._key == self._key
+        if not isinstance(other, Prefilter):
+            return False
+        return other._key == self._key
 
     def shape(self, blur_of_line: bytes, body: bytes) -> tuple[int, PatternSet | None]:
         """Kind of all lines of a blur, ``body`` being that of the message, and what must be looked for in each."""
-        hits = self._set.Match(blur_of_line) if self._anchored else None
-        if not hits:
+        if not self._anchored:
             return 0, None
-        kind, maybe = reduce(or_, (self._anchored[hit][0] for hit in hits), 0), []
-        for rule in dict.fromkeys([rule for hit in hits for rule in self._anchored[hit][1]]):
-            if rule.kind & ~kind:
-                always, sometimes = rule.look(body[:_LONGEST])
-                kind |= rule.kind if always else 0
-                maybe += [rule] if sometimes else []
+        kind, rules, maybe = 0, dict[_Rule, None](), list[_Rule]()
+        for hit in self._set.Match(blur_of_line) or ():
+            always_of_hit, owners = self._anchored[hit]
+            kind |= always_of_hit
+            rules.update(dict.fromkeys(owners))
+        for rule in rules:
+            if not rule.kind & ~kind:
+                continue
+            always, sometimes = rule.look(body[:_LONGEST])
+            if always:
+                kind |= rule.kind
+            if sometimes:
+                maybe.append(rule)
         return kind, self._watch(tuple(rule for rule in maybe if rule.kind & ~kind))
 
     def _watch(self, rules: tuple[_Rule, ...]) -> PatternSet | None:
         """The patterns of these rules that ask for certain digits, as one set."""
-        if rules and rules not in self._watches:
+        if not rules:
+            return None
+        if rules not in self._watches:
             if len(self._watches) > _MOST_WATCHES:
                 self._watches.clear()
             self._watches[rules] = PatternSet.of((text, rule.kind) for rule in rules for text in rule.digits)
-        return self._watches[rules] if rules else None
+        return self._watches[rules]
 
 
 def kind_of_line(body: bytes, watch: PatternSet) -> int:
@@ -140,4 +160,10 @@ def _literal(text: bytes) -> str:
     """RE2 source of some bytes, which need not be UTF-8."""
     if text.isascii():
         return re2.escape(text.decode())  # type: ignore[no-any-return]
-    return "".join(f"\\x{byte:02x}" if byte > 127 else re2.escape(chr(byte)) for byte in text)
+    return "".join(map(_escaped, text))
+
+
+def _escaped(byte: int) -> str:
+    if byte > 127:
+        return f"\\x{byte:02x}"
+    return str(re2.escape(chr(byte)))

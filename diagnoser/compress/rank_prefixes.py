@@ -17,16 +17,19 @@ class RankResolver:
         self._known: dict[tuple[Stream, str], int] = {}
         self._nested: dict[Stream, set[str]] = {}
         self._spread: dict[tuple[Stream, int], frozenset[int]] = {}
+        self._launcher = False
         for stream, share in delta.shares.items():
             for voice, bits in share.voices.items():
                 self._note(stream, voice, bits_of(bits))
-        rows = (row for share in delta.shares.values() for row in share.rows.values())
-        self._launcher = any(b"torch/distributed/elastic" in row.text for row in rows)
+            for row in share.rows.values():
+                self._launcher |= b"torch/distributed/elastic" in row.text
 
     def _note(self, stream: Stream, voice: str, ranks: list[int]) -> None:
         if len(ranks) == 1:
             self._known[stream, voice] = ranks[0]
-        if voice.startswith("t") and ("/" in voice or any(f"t{rank}" != voice for rank in ranks)):
+        if not voice.startswith("t"):
+            return
+        if "/" in voice or not {voice}.issuperset(map("t{}".format, ranks)):
             self._nested.setdefault(stream, set()).add(voice)
 
     def of(self, stream: Stream, voice: str, rank: int) -> int:
@@ -38,9 +41,13 @@ class RankResolver:
         rank_of_voice = self._known.get((stream, voice), -1)
         if rank_of_voice >= 0:
             return rank_of_voice
-        if voice[:1] == "t" and voice[1:].isdigit() and not self._nested.get(stream) and not self._launcher:
+        if not voice[1:].isdigit():
+            return -1
+        if voice[0] in "dr":
             return int(voice[1:])
-        return int(voice[1:]) if voice[:1] in ("d", "r") and voice[1:].isdigit() else -1
+        if voice[0] != "t" or self._launcher:
+            return -1
+        return -1 if self._nested.get(stream) else int(voice[1:])
 
     def spread(self, stream: Stream, codes: int) -> frozenset[int]:
         """The ranks of a bit set of ``rank_code``."""
@@ -55,7 +62,7 @@ class RankResolver:
             voice = ("", f"t{number}", f"t{number // 16}/d{number % 16}")[kind]
             rank = self.of(stream, voice, number if kind == 0 else -1)
             if rank < 0 and kind == 2:
-                rank = self.of(stream, f"d{number}", -1) if (stream, f"d{number}") in self._known else -1
+                rank = self._known.get((stream, f"d{number}"), -1)
             if rank >= 0:
                 ranks.add(rank)
         return frozenset(ranks)

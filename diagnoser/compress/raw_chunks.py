@@ -7,6 +7,7 @@ nearly all of them for their context. Later many raw pieces become one delta, as
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -36,7 +37,7 @@ def write_blocks(blocks: Sequence[LineBlock], level: int) -> bytes:
         [b.stream.source, b.stream.node, b.stream.rank, b.stream.provenance, b.first, len(b.data), b.times, b.received]
         for b in blocks
     ]
-    text = b"".join((orjson.dumps(heads), b"\n", *(block.data for block in blocks)))
+    text = b"".join((orjson.dumps(heads), b"\n", *map(attrgetter("data"), blocks)))
     return zstandard.compress(text, level=level)
 
 
@@ -63,7 +64,9 @@ def read_blocks(data: bytes) -> list[LineBlock]:
 def _blocks(heads: Iterable[Sequence[Any]], text: bytes, start: int) -> Iterator[LineBlock]:
     for source, node, rank, provenance, first, size, times, received in heads:
         stream = Stream(source, node, rank, Provenance(provenance))
-        known = tuple(math.nan if time is None else time for time in times) if times else None
+        known = None
+        if times:
+            known = tuple(math.nan if time is None else time for time in times)
         yield LineBlock(stream, text[start : start + size], first, known, received)
         start += size
 
@@ -91,7 +94,7 @@ def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:
         run: list[LineBlock] = []
         next_first = 0
         for block in of_stream:
-            if run and (block.first != next_first or (block.times is None) != (run[0].times is None)):
+            if not _continues(block, run, next_first):
                 yield _join(run)
                 run = []
             run.append(block)
@@ -99,11 +102,23 @@ def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:
         yield _join(run)
 
 
+def _continues(block: LineBlock, run: Sequence[LineBlock], next_first: int) -> bool:
+    """Whether a block begins a run, or goes on where it ends, with times where that has times."""
+    if not run:
+        return True
+    if block.first != next_first:
+        return False
+    return (block.times is None) == (run[0].times is None)
+
+
 def _join(run: Sequence[LineBlock]) -> LineBlock:
     if len(run) == 1:
         return run[0]
     first, last = run[0], run[-1]
-    data = b"".join(b.data if b.data.endswith(b"\n") else b.data + b"\n" for b in run[:-1]) + (last.data or b"\n")
+    parts = []
+    for block in run[:-1]:
+        parts.append(block.data.removesuffix(b"\n") + b"\n")
+    data = b"".join(parts) + (last.data or b"\n")
     times = None if first.times is None else tuple(time for block in run for time in block.times or ())
     arrivals = tuple((block.first, block.received) for block in run)
     return LineBlock(first.stream, data, first.first, times, first.received, arrivals=arrivals)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 
 from diagnoser.compress.templates import mask
 from diagnoser.model import NO_DIFF, Compression, Diff, LeftOut, Line, Mark, Progress, Stream, Template
@@ -36,28 +37,36 @@ def render(
     something else keeps a block whatever the budget. pinned: lines that get their room before all else.
     """
     head = _head(lines, progress, left_out, compression)
-    room = budget_tokens - sum(tokens(line) + 1 for line in head) - _FIXED
-    texts = [_numbered(number, line) for number, line in zip(numbers(lines), lines, strict=True)]
+    room = budget_tokens - _cost(head) - _FIXED
+    texts = list(map(_numbered, numbers(lines), lines))
     pins, cost = _pins(lines, texts, pinned, int(room * _PINNED_SHARE))
     room -= cost
     first = _new(lines, diff, int(room * _NEW_SHARE))
-    new = [f"## In none of {diff.runs} clean runs of this job family", *first.values(), ""] if first else []
-    room -= sum(tokens(line) + 1 for line in new)
+    new = []
+    if first:
+        new = [f"## In none of {diff.runs} clean runs of this job family", *first.values(), ""]
+    room -= _cost(new)
     routine = _routine(lines, templates, diff)
-    counted = _fit([_template(template) for template in routine], int(room * _TEMPLATE_SHARE))
-    room -= sum(tokens(line) + 1 for line in counted)
+    counted = _fit(list(map(_template, routine)), int(room * _TEMPLATE_SHARE))
+    room -= _cost(counted)
     known = diff.known | {(line.number, line.stream) for line in first}
     body = _lines(lines, texts, room, known, pins)
-    hidden = len(routine) - len(counted)
-    more = [f"({hidden} more templates)"] if hidden else []
-    return "\n".join([*head, "", *new, "## Routine, as templates", *counted, *more, "", "## Lines", *body]) + "\n"
+    if hidden := len(routine) - len(counted):
+        counted = [*counted, f"({hidden} more templates)"]
+    return "\n".join([*head, "", *new, "## Routine, as templates", *counted, "", "## Lines", *body]) + "\n"
 
 
 def _routine(lines: Sequence[Line], templates: Sequence[Template], diff: Diff) -> list[Template]:
     """Choose the templates that have words and of which no line is shown verbatim or printed by clean runs."""
-    verbatim = {line.text for line in lines if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT}
-    verbatim |= {line.text for line in lines if (line.number, line.stream) in diff.known}
+    verbatim = set()
+    for line in lines:
+        if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT or (line.number, line.stream) in diff.known:
+            verbatim.add(line.text)
     return [template for template in templates if template.samples[0] not in verbatim and _WORD.search(template.text)]
+
+
+def _cost(lines: Sequence[str]) -> int:
+    return sum(map(tokens, lines)) + len(lines)
 
 
 def tokens(text: str) -> int:
@@ -81,16 +90,19 @@ def _head(
 
 
 def _template(template: Template) -> str:
-    ranks = f" ranks {spans(template.ranks)}" if template.ranks else ""
-    rule = f" [{template.filtered_by}]" if template.filtered_by else ""
-    return f"{template.count}x lines {template.first[1]}-{template.last[1]}{ranks}{rule}: {template.text}"[:_WIDEST]
+    about = f"{template.count}x lines {template.first[1]}-{template.last[1]}"
+    if template.ranks:
+        about += f" ranks {spans(template.ranks)}"
+    if template.filtered_by:
+        about += f" [{template.filtered_by}]"
+    return f"{about}: {template.text}"[:_WIDEST]
 
 
 def numbers(lines: Sequence[Line]) -> Sequence[int]:
     """What each line is called in the view: its number in its stream, or its place where streams share numbers."""
     if len({line.stream for line in lines}) > 1:
         return range(1, len(lines) + 1)
-    return [line.number for line in lines]
+    return list(map(attrgetter("number"), lines))
 
 
 def _fit(texts: Iterable[str], room: int) -> list[str]:
@@ -108,8 +120,9 @@ def _new(lines: Sequence[Line], diff: Diff, room: int) -> dict[Line, str]:
     number_of = dict(zip(lines, numbers(lines), strict=True))
     texts: dict[Line, str] = {}
     for added in diff.new[:_NEW_MOST]:
-        often = f" [{added.count}x, in a clean run at most {added.usual}x]" if added.usual else ""
-        text = _numbered(number_of[added.line], added.line) + often
+        text = _numbered(number_of[added.line], added.line)
+        if added.usual:
+            text += f" [{added.count}x, in a clean run at most {added.usual}x]"
         if (cost := tokens(text) + 1) <= room:
             room -= cost
             texts[added.line] = text
@@ -121,10 +134,15 @@ def _pins(
 ) -> tuple[set[int], int]:
     """Indices of as many pinned lines as fit, the first ones first, and the tokens that they take."""
     chosen, spent = set[int](), 0
-    places = {(line.number, line.stream): index for index, line in enumerate(lines)} if pinned else {}
-    for index in (places[place] for place in pinned if place in places):
+    if not pinned:
+        return chosen, spent
+    places = {(line.number, line.stream): index for index, line in enumerate(lines)}
+    for place in pinned:
+        index = places.get(place)
+        if index is None or index in chosen:
+            continue
         cost = tokens(texts[index]) + _BETWEEN
-        if index not in chosen and spent + cost <= room:
+        if spent + cost <= room:
             spent += cost
             chosen.add(index)
     return chosen, spent
@@ -171,10 +189,16 @@ def _by_worth(lines: Sequence[Line], known: Collection[tuple[int, Stream]]) -> l
 
 def _numbered(number: int, line: Line) -> str:
     """``12 r3| text``; with several streams ``412 stderr:12 r3| text``, so that every number stands for one line."""
-    who = f" r{line.rank}" if line.rank >= 0 else f" {line.node}" if line.node else ""
-    source = f" {line.stream.source}:{line.number}" if number != line.number or line.stream.source != "stdout" else ""
-    text = line.text if len(line.text) <= _WIDEST else f"{line.text[: _WIDEST // 2]} ... {line.text[-_WIDEST // 2 :]}"
-    return f"{number}{source}{who}| {text}"
+    name, text = str(number), line.text
+    if (number, line.stream.source) != (line.number, "stdout"):
+        name += f" {line.stream.source}:{line.number}"
+    if line.rank >= 0:
+        name += f" r{line.rank}"
+    elif line.node:
+        name += f" {line.node}"
+    if len(text) > _WIDEST:
+        text = f"{text[: _WIDEST // 2]} ... {text[-_WIDEST // 2 :]}"
+    return f"{name}| {text}"
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from diagnoser.compress.digest import Digest
 from diagnoser.compress.lines import body_of
@@ -52,23 +53,26 @@ class SettingChange:
 def run_settings(digest: Digest) -> RunSettings:
     """Read the lines that came before the first step of their stream."""
     starts = _first_steps(digest)
-    texts = [
-        body_of(line)[1].decode("utf-8", "replace")[:_READ]
-        for stat in digest.delta.shapes.values()
-        if stat.first[0] < starts.get(stat.first[1], stat.first[0] + 1)
-        for line in {stat.first_text, stat.last_text}
-    ]
+    texts = []
+    for stat in digest.delta.shapes.values():
+        number, stream = stat.first
+        if number >= starts.get(stream, number + 1):
+            continue
+        for line in {stat.first_text, stat.last_text}:
+            _, body = body_of(line)
+            texts.append(body.decode("utf-8", "replace")[:_READ])
     return RunSettings(
-        _agreed(pair for text in texts for pair in _versions(text)),
-        _agreed(pair for text in texts for pair in _settings(text)),
+        _agreed(chain.from_iterable(map(_versions, texts))), _agreed(chain.from_iterable(map(_settings, texts)))
     )
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[SettingChange]:
     """List what differs: first what both runs say."""
-    names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    found = [SettingChange(name, before.get(name, ""), after.get(name, "")) for name in names]
-    return sorted(found, key=lambda change: not (change.before and change.after))
+    changes = []
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            changes.append(SettingChange(name, before.get(name, ""), after.get(name, "")))
+    return sorted(changes, key=lambda change: "" in (change.before, change.after))
 
 
 def _first_steps(digest: Digest) -> dict[Stream, int]:
@@ -95,8 +99,9 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
         yield from _telling(alone[1], alone[2])
         return
     pairs = _PAIR.findall(text)
-    for name, value in pairs if len(pairs) > 1 else ():
-        yield from _telling(name, value)
+    if len(pairs) > 1:
+        for name, value in pairs:
+            yield from _telling(name, value)
 
 
 def _telling(name: str, value: str) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """Which parts of a delta stay. Every choice here survives merging: S(S(A) | S(B)) = S(A | B)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import product
 from typing import TypeVar
 from zlib import crc32
 
@@ -13,6 +14,7 @@ from diagnoser.compress.limits import CompressorLimits, budget_of
 from diagnoser.model import Cap, Stream
 
 T = TypeVar("T")
+K = TypeVar("K")
 _SPREAD, _HASH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFFFFFFFFFFFF)
 Spot = tuple[int, int]
 """(line number, index of its stream among the sorted streams)."""
@@ -23,8 +25,8 @@ class Chosen:
 
     def __init__(self, delta: Delta) -> None:
         self.streams: list[Stream] = sorted(delta.shares)
-        self._shares = [delta.shares[stream] for stream in self.streams]
-        self._names = [repr(stream) for stream in self.streams]
+        self._shares = list(map(delta.shares.__getitem__, self.streams))
+        self._names = list(map(repr, self.streams))
         self._limits = delta.limits
         self.essential: set[Spot] = set()
         self.full = False
@@ -42,9 +44,9 @@ class Chosen:
         if len(groups) > self._limits.signatures:
             self.full = True
             # Of signatures over the bound the very first or last line stays, if it is among the first or last of all.
-            self.essential.update(sorted(min(group) for group in groups.values())[: self._limits.extremes])
-            self.essential.update(sorted(max(group) for group in groups.values())[-self._limits.extremes :])
-            return [groups[key] for key in sorted(groups)[: self._limits.signatures]]
+            self.essential.update(sorted(map(min, groups.values()))[: self._limits.extremes])
+            self.essential.update(sorted(map(max, groups.values()))[-self._limits.extremes :])
+            return list(map(groups.__getitem__, sorted(groups)[: self._limits.signatures]))
         return groups.values()
 
     def row(self, spot: Spot) -> DeltaRow:
@@ -74,13 +76,13 @@ class Chosen:
             for numbers in speech.values():
                 for index, number in enumerate(numbers):
                     if (number, stream) in ends:
-                        context.update((near, stream) for near in self._near(numbers, index, share.rows[number].kind))
+                        context.update(product(self._near(numbers, index, share.rows[number].kind), (stream,)))
         return context
 
     def _near(self, numbers: list[int], index: int, kind: int) -> Iterator[int]:
         budget, center = budget_of(kind), numbers[index]
         for near in numbers[max(0, index - budget.before) : index + 1 + budget.after]:
-            if near != center and abs(near - center) <= self._limits.window:
+            if 0 < abs(near - center) <= self._limits.window:
                 yield near
 
 
@@ -89,7 +91,7 @@ def apply_limits(delta: Delta) -> Delta:
     limits = delta.limits
     if len(delta.shapes) > limits.shapes:
         delta.caps.add(Cap.SHAPES)
-        delta.shapes = {key: delta.shapes[key] for key in sorted(delta.shapes)[: limits.shapes]}
+        delta.shapes = _only(delta.shapes, sorted(delta.shapes)[: limits.shapes])
     if delta.lines > limits.small:
         chosen = Chosen(delta)
         if chosen.full:
@@ -100,9 +102,9 @@ def apply_limits(delta: Delta) -> Delta:
         for index, stream in enumerate(chosen.streams):
             share = delta.shares[stream]
             numbers = numbers_kept[index] | _edges(share, limits.window) | _tails(share, limits)
-            share.rows = {number: share.rows[number] for number in sorted(numbers)}
+            share.rows = _only(share.rows, sorted(numbers))
     for share in delta.shares.values():
-        delta.caps |= _settle_series(share, limits)
+        delta.caps |= _bound_series(share, limits)
     return delta
 
 
@@ -128,26 +130,27 @@ def _tails(share: StreamDelta, limits: CompressorLimits) -> set[int]:
     return set(of_smallest_hash(lasts, limits.voices))
 
 
-def _settle_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
+def _bound_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
     """Bring points, voices and nodes under their limits; returns the caps that were reached."""
     series: dict[str, list[int]] = {}
     for number, row in share.points.items():
         series.setdefault(series_of(row.voice, row.dialect), []).append(number)
-    chosen = {
-        number
-        for numbers in of_smallest_hash(series, limits.series)
-        for number in (sample(np.array(sorted(numbers)), limits).tolist() if len(numbers) > limits.spread else numbers)
-    }
-    chosen.update(sorted(share.points)[-limits.latest :])
-    share.points = {number: share.points[number] for number in sorted(chosen)}
-    caps = {Cap.SERIES} if len(series) > limits.series else set()
+    chosen = set(sorted(share.points)[-limits.latest :])
+    for numbers in of_smallest_hash(series, limits.series):
+        if len(numbers) > limits.spread:
+            numbers = sample(np.array(sorted(numbers)), limits).tolist()
+        chosen.update(numbers)
+    share.points = _only(share.points, sorted(chosen))
+    caps = set[Cap]()
+    if len(series) > limits.series:
+        caps.add(Cap.SERIES)
     if len(share.voices) > limits.voices:
         caps.add(Cap.VOICES)
         keys = sorted(share.voices, key=_hash)[: limits.voices]
-        share.voices = {voice: share.voices[voice] for voice in keys}
+        share.voices = _only(share.voices, keys)
     if len(share.nodes) > limits.nodes:
         caps.add(Cap.NODES)
-        share.nodes = {key: share.nodes[key] for key in sorted(share.nodes)[: limits.nodes]}
+        share.nodes = _only(share.nodes, sorted(share.nodes)[: limits.nodes])
     return caps
 
 
@@ -172,10 +175,14 @@ def first_and_last(group: list[Spot], first: int, last: int) -> list[Spot]:
     return group[:first] + group[len(group) - last :]
 
 
+def _only(table: Mapping[K, T], keys: Iterable[K]) -> dict[K, T]:
+    return {key: table[key] for key in keys}
+
+
 def of_smallest_hash(groups: dict[str, T], most: int) -> Iterable[T]:
     if len(groups) <= most:
         return groups.values()
-    return [groups[key] for key in sorted(groups, key=_hash)[:most]]
+    return list(map(groups.__getitem__, sorted(groups, key=_hash)[:most]))
 
 
 @lru_cache(maxsize=65536)

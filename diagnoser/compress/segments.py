@@ -7,6 +7,7 @@ lines of a segment stands one line of JSON that says whose they are.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from diagnoser.compress.raw_chunks import read_blocks, write_blocks
@@ -76,7 +77,7 @@ def _segment(blocks: Sequence[LineBlock]) -> Segment:
     return Segment(
         write_blocks(blocks, LEVEL),
         (stream_order(blocks[0].stream), stream_order(blocks[-1].stream)),
-        (min(block.first for block in blocks), max(block.first + block.lines - 1 for block in blocks)),
+        (min(map(attrgetter("first"), blocks)), max(block.first + block.lines - 1 for block in blocks)),
     )
 
 
@@ -87,8 +88,9 @@ def _parts(block: LineBlock, size: int) -> Iterator[LineBlock]:
         yield block
         return
     while start < len(data):
-        end = len(data) if len(data) - start <= size else data.rfind(b"\n", start, start + size) + 1
-        end = end or data.find(b"\n", start) + 1 or len(data)
+        end = len(data)
+        if end - start > size:
+            end = data.rfind(b"\n", start, start + size) + 1 or data.find(b"\n", start) + 1 or end
         part = replace(block, data=data[start:end], first=first, times=None)
         if block.times:
             part = replace(part, times=block.times[first - block.first :][: part.lines])

@@ -43,7 +43,10 @@ def tokens_of(line: bytes, table: bool) -> Tokens | None:
 
 @cache
 def _compiled(carried: tuple[int, ...], table: bool) -> Tokens:
-    return re.compile(b"|".join([_TOKENS[index] for index in carried] + ([_RANKS] if table else [])))
+    tokens = list(map(_TOKENS.__getitem__, carried))
+    if table:
+        tokens.append(_RANKS)
+    return re.compile(b"|".join(tokens))
 
 
 def signature(shape: int, kind: int, line: bytes, tokens: Tokens | None) -> int:

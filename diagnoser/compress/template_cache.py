@@ -114,7 +114,7 @@ class TemplateCache:
             self._patterns.add(blur(dialect.sign), int(LineFlag.PROGRESS) | stage_bit(dialect.stage), dialect=number)
         for stage, pattern in progress.SIGNS:
             self._patterns.add(blur(pattern), stage_bit(stage))
-        self._own = [re2.compile(pattern) for pattern in filters.progress]
+        self._own = list(map(re2.compile, filters.progress))
         for rule, pattern in filters.patterns:
             self._patterns.add(blur(pattern), filtered=rule)
         for pattern in gate.unanchored:
@@ -137,8 +137,9 @@ class TemplateCache:
             for old in list(self.known)[: len(self.known) - self._most * 3 // 4]:
                 self.known.pop(old, None)
         templates = {name: self.known.get(name) for name in blurs}
-        for name in [name for name, shape in templates.items() if shape is None]:
-            templates[name] = self.known[name] = self._shape(name)
+        for name, shape in templates.items():
+            if shape is None:
+                templates[name] = self.known[name] = self._shape(name)
         return cast(dict[bytes, CachedTemplate], templates)
 
     def _shape(self, line: bytes) -> CachedTemplate:
@@ -149,10 +150,11 @@ class TemplateCache:
             kind |= self._patterns.look(carried)[0] & _FRAME
         anchored, watch = self.gate.shape(line, body)
         kind |= anchored
-        if filtered and (kind & _NOT_FILTERED or len(body) > _LONGEST_FILTERED):
-            filtered = ""
-        elif filtered:
-            kind &= _FILTERED_KEEP | STAGES
+        if filtered:
+            if kind & _NOT_FILTERED or len(body) > _LONGEST_FILTERED:
+                filtered = ""
+            else:
+                kind &= _FILTERED_KEEP | STAGES
         tokens = tokens_of(line, bool(kind & _TABLE)) if watch or kind & IMPORTANT else None
         name = line_masking.identity(line_masking.masked(body))
         mark = signature(name, kind, line, None) if kind & IMPORTANT else 0

@@ -54,8 +54,8 @@ def mask(body: str) -> str:
 
 def _protect(match: re.Match[str]) -> str:
     """Hide the digits of the code from the mask of numbers, not those of what stands around it."""
-    start = match.start(match.lastindex or 0) - match.start()
-    code = match.group(match.lastindex or 0)
+    group = match.lastindex or 0
+    start, code = match.start(group) - match.start(), match.group(group)
     return match.group()[:start] + code.translate(_DIGITS) + match.group()[start + len(code) :]
 
 

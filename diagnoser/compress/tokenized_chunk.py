@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, count
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,10 +43,10 @@ class TokenizedChunk:
             blurs, self.shapes = _numbered(line_masking.blurred(text).split(b"\n"))
         self.starts = [0, len(self.lines)]
         if len(blocks) > 1:
-            self.starts = [0, *accumulate(block.lines for block in blocks)]
+            self.starts = [0, *accumulate(map(attrgetter("lines"), blocks))]
         found = cache.of(blurs)
         self.templates: list[CachedTemplate] = list(map(found.__getitem__, blurs))
-        if any(template.prefixed for template in self.templates):
+        if any(map(attrgetter("prefixed"), self.templates)):
             heads: list[bytes] = HEADS_OF_LINES.findall(text)
             heads += [b""] * (len(self.lines) - len(heads))  # a last empty line is not found
             self.heads, self.line_heads = _numbered(heads)
@@ -92,9 +93,10 @@ class TokenizedChunk:
         counts = np.bincount(self.shapes, minlength=len(self.templates))
         order = np.arange(len(self.lines))
         if len(self.blocks) > 1:
-            rank_of = {stream: rank for rank, stream in enumerate(sorted({block.stream for block in self.blocks}))}
-            ranks = np.array([rank_of[block.stream] for block in self.blocks])[self.line_blocks]
-            shifts = np.array([block.first for block in self.blocks]) - self.starts[:-1]
+            streams = list(map(attrgetter("stream"), self.blocks))
+            rank_of = dict(zip(sorted(set(streams)), count(), strict=False))
+            ranks = np.array(list(map(rank_of.__getitem__, streams)))[self.line_blocks]
+            shifts = np.array(list(map(attrgetter("first"), self.blocks))) - self.starts[:-1]
             order = np.lexsort((ranks, order + shifts[self.line_blocks]))
         firsts, lasts = np.empty_like(counts), np.empty_like(counts)
         lasts[self.shapes[order]] = order  # of equal places the last value stays
@@ -131,4 +133,6 @@ def _ended(block: LineBlock) -> bytes:
 
 def _blank_lines(data: bytes) -> int:
     """Count the lines if none holds anything, else 0: a program in a loop prints millions of them."""
-    return len(data) if data.startswith(b"\n\n") and not data.strip(b"\n") else 0
+    if not data.startswith(b"\n\n"):
+        return 0
+    return 0 if data.strip(b"\n") else len(data)

@@ -85,11 +85,12 @@ class RetentionPolicy:
 
     def _is_looked_at(self, number: int) -> bool:
         """Whether lines of the block are looked at one by one. Where all are stored anyway, only for their numbers."""
-        hot = [shape for shape in self._cut.block_shapes[number] if self._hot[shape]]
-        if not self._whole:
-            return bool(hot)
-        templates = self._cut.templates
-        return any(templates[shape].kind & _NUMBERS for shape in hot)
+        for shape in self._cut.block_shapes[number]:
+            if not self._hot[shape]:
+                continue
+            if not self._whole or self._cut.templates[shape].kind & _NUMBERS:
+                return True
+        return False
 
     def _read_numbers(self, places: dict[int, Codes]) -> None:
         """Read progress, and the nodes of ranks."""
@@ -203,7 +204,7 @@ class RetentionPolicy:
         """The same of many lines."""
         cut, block, shapes = self._cut, self._block, self._cut.shapes[indices].tolist()
         heads = cut.line_heads[indices].tolist() if cut.heads else []
-        numbers = [self._first + index for index in indices]
+        numbers = list(map(self._first.__add__, indices))
         return zip(
             numbers,
             map(cut.lines.__getitem__, indices),
@@ -215,18 +216,22 @@ class RetentionPolicy:
         )
 
     def _voice(self, index: int) -> str:
-        return self._cut.voices[self._cut.line_heads[index]] if self._cut.heads else ""
+        if not self._cut.heads:
+            return ""
+        return self._cut.voices[int(self._cut.line_heads[index])]
 
     def _time(self, index: int) -> float:
-        return _real(self._block.times[index - self._low]) if self._block.times is not None else 0.0
+        if self._block.times is None:
+            return 0.0
+        return _real(self._block.times[index - self._low])
 
     def _series(self, dialect: int, indices: Codes) -> None:
         """Only lines that the static choice can keep are touched: a long steady series costs almost nothing."""
         speech = {"": indices}
         if self._cut.heads:
-            voice_numbers = {voice: number for number, voice in enumerate(dict.fromkeys(self._cut.voices))}
-            voices = np.array([voice_numbers[voice] for voice in self._cut.voices])[self._cut.line_heads[indices]]
-            names = list(voice_numbers)
+            names = list(dict.fromkeys(self._cut.voices))
+            voice_numbers = list(map(dict(zip(names, range(len(names)), strict=True)).__getitem__, self._cut.voices))
+            voices = np.array(voice_numbers)[self._cut.line_heads[indices]]
             speech = {names[number]: places for number, places in grouped(voices, indices).items()}
         series = {series_of(voice, dialect): places for voice, places in speech.items()}
         chosen = set(indices[-self._limits.latest :].tolist())

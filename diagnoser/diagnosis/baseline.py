@@ -55,7 +55,7 @@ def _guess_at_known_line(verdict: Diagnosis, evidence: Evidence, diff: Diff) -> 
 
 def _cited(added: NewLine, runs: int) -> EvidenceLine:
     line, times = added.line, f"{added.count} lines, " if added.count > 1 else ""
-    rank, stream = line.rank if line.rank >= 0 else None, line.stream
+    rank, stream = line.known_rank, line.stream
     never = "not in the one clean run" if runs == 1 else f"in none of {runs} clean runs"
     usually = f"where a clean run prints at most {added.usual}" if added.usual else never
     return EvidenceLine(line.number, line.text, times + usually, rank, stream.source, stream.provenance)

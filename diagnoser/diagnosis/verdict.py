@@ -211,7 +211,7 @@ def _native_frames(evidence: Evidence, root: int) -> list[int]:
 
 def _cite(evidence: Evidence, index: int, why: str) -> EvidenceLine:
     line = evidence.lines[index]
-    rank, stream = line.rank if line.rank >= 0 else None, line.stream
+    rank, stream = line.known_rank, line.stream
     return EvidenceLine(line.number, line.text, why, rank, stream.source, stream.provenance)
 
 

@@ -1,6 +1,6 @@
 """Who speaks: the forms in which launchers, runtimes and collectors carry lines, and name ranks and nodes in them"""
 
-from diagnoser.dialects.dialect import Dialect, Example, Peeled
+from diagnoser.dialects.dialect import Dialect, Example, PrefixStripping
 from diagnoser.dialects.prefixes import DIALECTS, Prefix
 
-__all__ = ["DIALECTS", "Dialect", "Example", "Peeled", "Prefix"]
+__all__ = ["DIALECTS", "Dialect", "Example", "Prefix", "PrefixStripping"]

@@ -1,6 +1,6 @@
 """Container runtimes, system logs and loggers that stand in front of every line of another program."""
 
-from diagnoser.dialects.dialect import HOST, ISO, Dialect, Example, Peeled
+from diagnoser.dialects.dialect import HOST, ISO, Dialect, Example, PrefixStripping
 
 _LEVEL = r"(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL|TRACE)"
 _STAMP = r"\d{3,4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?"
@@ -77,6 +77,6 @@ DIALECTS = (
             Example("[2026-01-02 03:04:05,123] [INFO] [runner.py:571:main] KeyError: 'x'", "KeyError: 'x'"),
         ),
         blurred=_BLURRED_LOGGER,
-        peeled=Peeled.CARRIED,
+        peeled=PrefixStripping.CARRIED,
     ),
 )

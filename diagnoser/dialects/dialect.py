@@ -10,7 +10,7 @@ ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _GROUP = re.compile(r"\(\?P<\w+>")
 
 
-class Peeled(StrEnum):
+class PrefixStripping(StrEnum):
     """When a prefix is taken off a line."""
 
     ALWAYS = "always"
@@ -45,7 +45,7 @@ class Dialect:
     examples: tuple[Example, ...]
     after: str = ""
     blurred: str = ""
-    peeled: Peeled = Peeled.ALWAYS
+    peeled: PrefixStripping = PrefixStripping.ALWAYS
     opens: bool = False
 
     @property

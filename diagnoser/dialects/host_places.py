@@ -9,7 +9,7 @@ from typing import Any
 import re2
 
 from diagnoser.dialects.node_lists import LIST as _LIST
-from diagnoser.dialects.node_lists import NAMES_MAX, PLACES, has_digit, is_host_name, names
+from diagnoser.dialects.node_lists import NAMES_MAX, PLACES, has_digit, is_host_name, names_at
 
 _NAME = r"([A-Za-z](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9])?)"
 _CLOCK = r"(?:[A-Z][a-z]{2} {1,2}[0-9]{1,2} [0-9:]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.,]{8,20}(?:Z|[+-][0-9:]{4,6})?)"
@@ -50,7 +50,6 @@ _LIKELY: tuple[Any, ...] = tuple(
 def hosts_in(text: str) -> list[str]:
     """Hosts that ``text`` names in places of their own, each once, in an order that depends on the text alone.
     Versions, devices and files are none."""
-    likely = (name for place in (*_LIKELY, *PLACES) for match in place.finditer(text) for name in names(match[1]))
-    sure = (name for place in _PLACES for match in place.finditer(text) for name in names(match[1]))
-    named = dict.fromkeys(islice(chain(sure, filter(has_digit, likely)), NAMES_MAX))
-    return [name for name in named if is_host_name(name)]
+    likely = filter(has_digit, names_at(text, (*_LIKELY, *PLACES)))
+    named = dict.fromkeys(islice(chain(names_at(text, _PLACES), likely), NAMES_MAX))
+    return list(filter(is_host_name, named))

@@ -1,6 +1,6 @@
 """Launchers of distributed jobs, and the parallel shells below them."""
 
-from diagnoser.dialects.dialect import HOST, Dialect, Example, Peeled
+from diagnoser.dialects.dialect import HOST, Dialect, Example, PrefixStripping
 
 _NO_HOST = (
     r"(?!(?i:rank|epoch|step|iter|gpu|cuda|device|worker|loss|layer|trial|fold|task|srun|line)\w*+:"
@@ -99,6 +99,6 @@ DIALECTS = (
             Example('10.1.2.3:   File "a.py", line 3', '  File "a.py", line 3', {"host": "10.1.2.3"}),
         ),
         blurred=rf"(?:{_BLURRED_HOST}|0\.0\.0\.0): ",
-        peeled=Peeled.CARRIED,
+        peeled=PrefixStripping.CARRIED,
     ),
 )

@@ -135,20 +135,24 @@ def named(tells: Tells, text: str) -> Iterator[str]:
 
 def assigned_pod(text: str) -> tuple[str, str] | None:
     """(pod, node) of what the scheduler of Kubernetes reports: ``Successfully assigned default/llm-0 to gpu-3``."""
-    match = _ASSIGNED.search(text) if "Successfully assigned" in text else None
+    if "Successfully assigned" not in text:
+        return None
+    match = _ASSIGNED.search(text)
     return (match[1], match[2]) if match else None
 
 
 def process_ids(text: str) -> list[int]:
     """Processes that a line names: ``Worker PID: 771``, ``pid=771``."""
-    return [int(match[1]) for match in _PROCESS.finditer(text)]
+    return list(map(int, _PROCESS.findall(text)))
 
 
 def process_rank(text: str) -> tuple[int, int] | None:
     """(pid, rank) of a line that says which rank a process runs: ``- (ip=10.1.2.3, pid=812) world_rank=1``."""
     rank = _RANK_OF_PROCESS.search(text)
-    ids = process_ids(text) if rank else []
-    return (ids[0], int(rank[1])) if rank and len(ids) == 1 else None
+    if rank is None:
+        return None
+    ids = process_ids(text)
+    return (ids[0], int(rank[1])) if len(ids) == 1 else None
 
 
 def node_addresses(text: str) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Lists of nodes as schedulers and launchers write them: ``gpu-[01-03,08],login``."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -38,11 +38,12 @@ _NO_NAME = re.compile(
 def numbers(ranges: str) -> Iterator[str]:
     """``01-03,7`` -> 01, 02, 03, 7, one at a time: a range may hold 10^9. Raises ValueError."""
     for part in ranges.split(","):
-        low, dash, high = part.partition("-")
-        if not (low.isdecimal() and (high.isdecimal() if dash else True)):
+        bounds = part.split("-", 1)
+        low, high = bounds[0], bounds[-1]
+        if not (low.isdecimal() and high.isdecimal()):
             raise ValueError(f"{part[:40]!r} is no range")
-        first, last = int(low), int(high or low)
-        yield from (str(number).zfill(len(low)) for number in range(first, last + 1))
+        for number in range(int(low), int(high) + 1):
+            yield str(number).zfill(len(low))
 
 
 def expanded(hostlist: str) -> Iterator[str]:
@@ -66,7 +67,19 @@ def _joined(parts: list[str]) -> Iterator[str]:
     if not rest:
         yield head
         return
-    yield from (f"{head}{number}{tail}" for number in numbers(rest[0]) for tail in _joined(rest[1:]))
+    for number in numbers(rest[0]):
+        for tail in _joined(rest[1:]):
+            yield f"{head}{number}{tail}"
+
+
+def names_at(text: str, places: Iterable[Any]) -> Iterator[str]:
+    """Names in the lists that stand at these places of a text.
+
+    places: patterns, each with the list as its first group.
+    """
+    for place in places:
+        for match in place.finditer(text):
+            yield from names(match[1])
 
 
 def names(listed: str) -> Iterator[str]:
@@ -90,6 +103,5 @@ def has_digit(name: str) -> bool:
 
 def listed_nodes(text: str) -> list[str]:
     """Nodes in lists that ``text`` prints, as ``Nodes: gpu-[01-03,08]``: a silent node may stand only there."""
-    listed = (name for place in PLACES for match in place.finditer(text) for name in names(match[1]))
-    with_digit = dict.fromkeys(islice(filter(has_digit, listed), NAMES_MAX))
-    return [name for name in with_digit if is_host_name(name)]
+    named = dict.fromkeys(islice(filter(has_digit, names_at(text, PLACES)), NAMES_MAX))
+    return list(filter(is_host_name, named))

@@ -6,11 +6,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from diagnoser.dialects import collectors, launchers, runtimes
-from diagnoser.dialects.dialect import HOST, ISO, Dialect, Peeled
+from diagnoser.dialects.dialect import HOST, ISO, Dialect, PrefixStripping
 
 DIALECTS: tuple[Dialect, ...] = (*launchers.DIALECTS, *runtimes.DIALECTS, *collectors.DIALECTS)
-PEELED = tuple(dialect for dialect in DIALECTS if dialect.peeled is Peeled.ALWAYS and not dialect.opens)
-CARRIERS = tuple(dialect for dialect in DIALECTS if dialect.peeled is Peeled.CARRIED)
+PEELED = tuple(dialect for dialect in DIALECTS if dialect.peeled is PrefixStripping.ALWAYS and not dialect.opens)
+CARRIERS = tuple(dialect for dialect in DIALECTS if dialect.peeled is PrefixStripping.CARRIED)
 """What is peeled only from a stream that it carries."""
 
 
@@ -22,9 +22,13 @@ def any_of(sources: Iterable[str], heads: Iterable[str] = HEADS) -> str:
     """One pattern of them all. What they begin with is read once for all that begin so."""
     tails: dict[str, list[str]] = {}
     for source in sources:
-        head = next((head for head in heads if source.startswith(head)), "")
+        head = next(filter(source.startswith, heads), "")
         tails.setdefault(head, []).append(source.removeprefix(head))
-    return "|".join(f"{head}(?:{'|'.join(rest)})" if head else "|".join(rest) for head, rest in tails.items())
+    alternatives = []
+    for head, rest in tails.items():
+        either = "|".join(rest)
+        alternatives.append(f"{head}(?:{either})" if head else either)
+    return "|".join(alternatives)
 
 
 # Atomic groups: a possessive repeat of a group is matched too short, or not at all, by CPython 3.11 before 3.11.5.
@@ -77,10 +81,15 @@ def _end(match: re.Match[bytes] | None) -> int:
 def carrier_of(line: bytes) -> str:
     """The dialect that carries the stream of this line: it stands in front of a frame, where no program puts its own
     head. "" where there is none."""
-    if b'File "' not in line or _FRAME.match(split_prefix(line)[1]):
+    if b'File "' not in line:
         return ""
-    names = (carrier.name for carrier in CARRIERS)
-    return next((name for name in names if _FRAME.match(split_prefix(line, name)[1])), "")
+    if _FRAME.match(split_prefix(line)[1]):
+        return ""
+    for carrier in CARRIERS:
+        _, body = split_prefix(line, carrier.name)
+        if _FRAME.match(body):
+            return carrier.name
+    return ""
 
 
 def carrier_of_all(lines: Sequence[bytes]) -> str:
@@ -91,6 +100,7 @@ def carrier_of_all(lines: Sequence[bytes]) -> str:
     starts = list[int]()
     for carrier in CARRIERS:
         others, heads = 0, list[bytes]()
+        most_others = 0 if carrier.is_stamp else (1 - _MOST) * len(lines) + 0.5
         for index, line in enumerate(lines):
             if index == len(starts):
                 starts.append(len(split_prefix(line)[0]))
@@ -99,14 +109,19 @@ def carrier_of_all(lines: Sequence[bytes]) -> str:
                 heads.append(head)
             else:
                 others += 1
-            if others > (0 if carrier.is_stamp else (1 - _MOST) * len(lines) + 0.5):
+            if others > most_others:
                 break  # too few are left to carry the stream
         else:
-            named = [_NUMBER.sub(b"0", head) if carrier.is_stamp else read_prefix(head).node for head in heads]
-            share, speakers = len(named) / len(lines), len(set(named))
-            if (share == 1 and speakers == 1) if carrier.is_stamp else (share >= _MOST and speakers > 1):
+            if _carries(carrier, heads, len(heads) / len(lines)):
                 return carrier.name
     return ""
+
+
+def _carries(carrier: Dialect, heads: Iterable[bytes], share: float) -> bool:
+    """Whether these heads, of such a share of the lines, are those of one logger, or of a shell on several hosts."""
+    if carrier.is_stamp:
+        return share == 1 and len({_NUMBER.sub(b"0", head) for head in heads}) == 1
+    return share >= _MOST and len({read_prefix(head).node for head in heads}) > 1
 
 
 @lru_cache(maxsize=16384)  # more than the ranks of a large job; heads with times in them never come again
@@ -114,30 +129,50 @@ def read_prefix(head: bytes) -> Prefix:
     """The fields of a prefix as found by ``split_prefix``. The innermost ``[rankN]`` wins."""
     fields, place = dict[str, str](), 0
     while place < len(head):
-        matches = (reader.match(head, place) for reader in _READERS)
-        match = next((match for match in matches if match and match.end() > place), None)
+        match = _next_part(head, place)
         if match is None:
             break
-        fields.update({name: value.decode("latin-1") for name, value in match.groupdict().items() if value is not None})
+        for name, value in match.groupdict().items():
+            if value is not None:
+                fields[name] = value.decode("latin-1")
         place = match.end()
-    rank, task, local = (int(fields.get(name, -1)) for name in ("rank", "task", "local"))
+    rank, task, local, pid = (int(fields.get(name, -1)) for name in ("rank", "task", "local", "pid"))
     node = fields.get("node") or fields.get("host") or fields.get("ip", "")
-    return Prefix(rank, task, local, node, _voice(fields, rank), fields.get("pod", ""), int(fields.get("pid", -1)))
+    return Prefix(rank, task, local, node, _voice(fields, rank), fields.get("pod", ""), pid)
+
+
+def _next_part(head: bytes, place: int) -> re.Match[bytes] | None:
+    for reader in _READERS:
+        match = reader.match(head, place)
+        if match and match.end() > place:
+            return match
+    return None
 
 
 def _voice(fields: Mapping[str, str], rank: int) -> str:
-    labels = [f"{letter}{fields[name]}" for letter, name in (("t", "task"), ("d", "local")) if name in fields]
+    labels = []
+    if "task" in fields:
+        labels.append(f"t{fields['task']}")
+    if "local" in fields:
+        labels.append(f"d{fields['local']}")
     if "pid" in fields:
         labels.append(f"p{fields['pid']}@{fields.get('ip', fields.get('host', ''))}")
     elif "host" in fields and rank < 0:  # many ranks share a host
         labels.append(f"h{fields['host']}")
-    labels += [f"k{fields['pod']}"] if "pod" in fields else []
-    return "/".join(labels) or (f"r{rank}" if rank >= 0 else "")
+    if "pod" in fields:
+        labels.append(f"k{fields['pod']}")
+    if not labels and rank >= 0:
+        return f"r{rank}"
+    return "/".join(labels)
 
 
 def with_opening(prefix: Prefix, body: bytes) -> Prefix:
     """The prefix with the node that opens a message, where the prefix names none."""
-    if prefix.node or body[:1] != b"[":
+    if prefix.node:
         return prefix
-    node = next((match["node"] for opening in _OPENINGS if (match := opening.match(body))), b"")
-    return prefix._replace(node=node.decode("latin-1")) if node else prefix
+    if body[:1] != b"[":
+        return prefix
+    for opening in _OPENINGS:
+        if match := opening.match(body):
+            return prefix._replace(node=match["node"].decode("latin-1"))
+    return prefix

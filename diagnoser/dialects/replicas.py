@@ -19,10 +19,18 @@ def pod_ranks(pods: Collection[str]) -> dict[str, int]:
     """pod -> rank, from the numbers that Indexed Jobs, JobSets, StatefulSets and training operators give their pods:
     ``train-worker-1`` -> 1, or 2 where ``train-master-0`` leads. Empty where the names do not tell: those of other
     forms, of several sets, or one alone."""
-    replicas = {pod: match for pod in pods if (match := _POD.fullmatch(pod))}
-    roles = {pod: match["base"].rpartition("-")[2] for pod, match in replicas.items()}
-    sets = {match["base"] for pod, match in replicas.items() if roles[pod] not in LEADERS}
-    led = any(role in LEADERS for role in roles.values())
-    ranks = {pod: replica_rank(roles[pod], int(match["index"]), led=led) for pod, match in replicas.items()}
-    complete = len(pods) > 1 and len(replicas) == len(pods) and len(sets) == 1 and len(set(ranks.values())) == len(pods)
-    return ranks if complete else {}
+    replicas, sets, led = dict[str, tuple[str, int]](), set[str](), False
+    for pod in pods:
+        match = _POD.fullmatch(pod)
+        if match is None:
+            return {}
+        role = match["base"].rpartition("-")[2]
+        replicas[pod] = role, int(match["index"])
+        if role in LEADERS:
+            led = True
+        else:
+            sets.add(match["base"])
+    if len(pods) < 2 or len(sets) != 1:
+        return {}
+    ranks = {pod: replica_rank(role, index, led=led) for pod, (role, index) in replicas.items()}
+    return ranks if len(set(ranks.values())) == len(pods) else {}

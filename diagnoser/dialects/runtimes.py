@@ -43,5 +43,7 @@ _REPETITION = re.compile(r" ?\[repeated \d{1,9}x across cluster\](?: \(Ray dedup
 def repetition(body: str) -> str:
     """The message of a line that stands for others which Ray held back: the first of its kind was printed when it came,
     this one seconds later, or when the driver ended. "" for any other line."""
-    match = _REPETITION.search(body) if "x across cluster]" in body else None
+    if "x across cluster]" not in body:
+        return ""
+    match = _REPETITION.search(body)
     return body[: match.start()] if match else ""

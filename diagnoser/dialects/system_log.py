@@ -51,8 +51,11 @@ class SystemRecord(NamedTuple):
     @property
     def is_of_kernel(self) -> bool:
         """Whether nothing in the head speaks against the kernel as sender."""
-        is_named = self.sender in ("", KERNEL) and self.facility in (None, KERNEL_FACILITY)
-        return is_named and not self.is_fragment
+        if self.is_fragment:
+            return False
+        if self.sender not in ("", KERNEL):
+            return False
+        return self.facility in (None, KERNEL_FACILITY)
 
 
 def read_record(text: str) -> SystemRecord:
@@ -96,5 +99,7 @@ def _named(text: str, record: SystemRecord, pattern: re.Pattern[str]) -> SystemR
 
 def _with_uptime(text: str, record: SystemRecord) -> SystemRecord:
     """Some daemons pass the kernel's own stamp on, behind its name."""
-    uptime = _UPTIME.match(text, record.start) if record.sender == KERNEL else None
+    if record.sender != KERNEL:
+        return record
+    uptime = _UPTIME.match(text, record.start)
     return record._replace(start=uptime.end()) if uptime else record

@@ -62,8 +62,11 @@ def reasons_to_ask(diagnosis: Diagnosis, when: LLMTrigger) -> tuple[AskReason, .
         return ()
     if diagnosis.doubts and not diagnosis.decided_by.startswith("incident:"):
         return diagnosis.doubts
-    failed = diagnosis.outcome in _FAILED and diagnosis.category is not Category.NONE
-    return (AskReason.EXPLANATION,) if failed and when is LLMTrigger.ALWAYS_EXPLAIN else ()
+    if diagnosis.outcome not in _FAILED:
+        return ()
+    if diagnosis.category is Category.NONE or when is not LLMTrigger.ALWAYS_EXPLAIN:
+        return ()
+    return (AskReason.EXPLANATION,)
 
 
 class FailureAgent:
@@ -145,12 +148,13 @@ class FailureAgent:
             return _with_notes(diagnosis, f"the model sees no cause{either}")
         if kind is diagnosis.type:
             return _agreed(diagnosis, answers, best)
-        specific = not _VAGUE.intersection(asked)
         review = f"the model says {kind} (line {best.lines[0].number}), {diagnosis.decided_by} says {diagnosis.type}"
         if asked == (AskReason.EXPLANATION,):
             return _with_effect(replace(diagnosis, needs_review=review), ModelEffect.CONTRADICTED)
         decided = self._decided(subject, diagnosis, answers, best)
-        return replace(decided, needs_review=review) if specific else decided
+        if _VAGUE.isdisjoint(asked):
+            return replace(decided, needs_review=review)
+        return decided
 
     def _decided(
         self, subject: ConsultationInput, diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked
@@ -158,19 +162,16 @@ class FailureAgent:
         """Type, line and words are the model's, rank and node too where it shows them; the action is the table's."""
         answer, confidence = best.answer, _confidence(answers)
         root = _root_cause(subject, diagnosis, answers, best)
-        reported = outcome.reported(subject.facts.events)
-        if reported is None and diagnosis.category is Category.UNKNOWN and diagnosis.outcome is not Outcome.UNKNOWN:
-            reported = diagnosis.outcome
-        hung = diagnosis.outcome is Outcome.HUNG
+        model = diagnosis.model.model if diagnosis.model else self._model.name
         verdict = replace(
             diagnosis,
-            outcome=outcome.decide_outcome(reported, answer.type, hung=hung, completed=False),
+            outcome=_outcome(subject, diagnosis, answer),
             category=answer.category,
             type=answer.type,
             confidence=confidence,
-            decided_by=f"llm:{diagnosis.model.model if diagnosis.model else self._model.name}",
+            decided_by=f"llm:{model}",
             root_cause=root,
-            evidence=tuple(_cited(line) for line in best.lines),
+            evidence=tuple(map(_cited, best.lines)),
             nodes=_suspects(diagnosis, answer, root.node, confidence),
             mitigation=answer.mitigation or diagnosis.mitigation,
             rollback=diagnosis.rollback if answer.type is FailureType.LOSS_DIVERGENCE else None,
@@ -181,25 +182,37 @@ class FailureAgent:
         return _with_effect(verdict, ModelEffect.DECIDED, *_remarks(answer), *best.notes)
 
 
+def _outcome(subject: ConsultationInput, diagnosis: Diagnosis, answer: Answer) -> Outcome:
+    """The outcome that was reported, else the one that is known without a cause, else the one that the cause means."""
+    known = outcome.reported(subject.facts.events)
+    if known is None and diagnosis.category is Category.UNKNOWN and diagnosis.outcome is not Outcome.UNKNOWN:
+        known = diagnosis.outcome
+    return outcome.decide_outcome(known, answer.type, hung=diagnosis.outcome is Outcome.HUNG, completed=False)
+
+
 def _is_known_to_have_failed(subject: ConsultationInput) -> bool:
     """The launcher or scheduler says so, or the run hangs; not what a rule concludes from a line."""
     diagnosis = subject.diagnosis
-    unexplained = diagnosis.category is Category.UNKNOWN and diagnosis.outcome is Outcome.FAILED
-    return unexplained or diagnosis.outcome is Outcome.HUNG or outcome.reported(subject.facts.events) is Outcome.FAILED
+    if diagnosis.outcome is Outcome.HUNG:
+        return True
+    if (diagnosis.category, diagnosis.outcome) == (Category.UNKNOWN, Outcome.FAILED):
+        return True
+    return outcome.reported(subject.facts.events) is Outcome.FAILED
 
 
 def _agreed(diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked) -> Diagnosis:
     """The rules' verdict; one in doubt also with a rank and a node that the model shows where the rules show none."""
-    root, effect = diagnosis.root_cause, ModelEffect.AGREED
+    effect, note = ModelEffect.AGREED, "the model agrees"
+    if best.answer.mitigation:
+        note = f"{note}: {best.answer.mitigation}"
+    root = diagnosis.root_cause
     if root is not None and diagnosis.doubts:
-        rank = _rank_of(answers)
-        node = _node_of(answers) if diagnosis.category is Category.INFRASTRUCTURE else None
-        located = replace(
-            root, rank=rank if root.rank is None else root.rank, node=node if root.node is None else root.node
-        )
-        effect = effect if located == root else ModelEffect.LOCATED
-        root = located
-    note = f"the model agrees: {best.answer.mitigation}" if best.answer.mitigation else "the model agrees"
+        if root.rank is None:
+            root = replace(root, rank=_rank_of(answers))
+        if root.node is None and diagnosis.category is Category.INFRASTRUCTURE:
+            root = replace(root, node=_node_of(answers))
+        if root != diagnosis.root_cause:
+            effect = ModelEffect.LOCATED
     return _with_effect(replace(diagnosis, root_cause=root), effect, note, *best.notes)
 
 
@@ -207,61 +220,68 @@ def _suspects(diagnosis: Diagnosis, answer: Answer, node: str | None, confidence
     """The rules' suspects; where they have none, the node of the model's root. A fault of the script has none."""
     if answer.category in (Category.SCRIPT, Category.NONE):
         return ()
-    return diagnosis.nodes or ((Suspect(node, confidence, "named by the model"),) if node else ())
+    if diagnosis.nodes:
+        return diagnosis.nodes
+    if not node:
+        return ()
+    return (Suspect(node, confidence, "named by the model"),)
 
 
 def _rank_of(answers: Sequence[Checked]) -> int | None:
     """The rank that printed the decisive line, else the one that the answers agree on."""
-    printed = {_rank(checked.lines[0]) for checked in answers} - {None}
-    return printed.pop() if len(printed) == 1 else vote.shared(checked.answer.rank for checked in answers)
+    printed = vote.shared(checked.lines[0].known_rank for checked in answers)
+    if printed is not None:
+        return printed
+    return vote.shared(checked.answer.rank for checked in answers)
 
 
 def _node_of(answers: Sequence[Checked]) -> str | None:
     named = vote.shared(checked.answer.node for checked in answers)
-    return named or vote.shared(checked.lines[0].node or None for checked in answers)
+    if named is not None:
+        return named
+    return vote.shared(checked.lines[0].node or None for checked in answers)
 
 
 def _root_cause(
     subject: ConsultationInput, diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked
 ) -> RootCause:
     """The model's decisive line. Rank and node are those of the rules unless the model or its line shows others."""
-    line, before = best.lines[0], diagnosis.root_cause
+    line, before, gpu = best.lines[0], diagnosis.root_cause, None
     rank, node = _rank_of(answers), _node_of(answers)
     if rank is not None and node is None:
         node = {**subject.log.rank_nodes, **subject.facts.job.rank_nodes}.get(rank)
-    if before is not None and rank is None:
-        rank = before.rank
-    if before is not None and node is None and rank in (before.rank, None):
-        node = before.node
+    if before is not None:
+        if rank is None:
+            rank = before.rank
+        if node is None and rank in (before.rank, None):
+            node = before.node
+        if node == before.node:
+            gpu = before.gpu
     stream = line.stream
-    gpu = before.gpu if before is not None and before.node == node else None
     return RootCause(line.number, line.text, rank, node, gpu, stream.source, stream.provenance)
 
 
 def _cited(line: Line) -> EvidenceLine:
     stream = line.stream
-    return EvidenceLine(line.number, line.text, "cited by the model", _rank(line), stream.source, stream.provenance)
+    return EvidenceLine(line.number, line.text, "cited by the model", line.known_rank, stream.source, stream.provenance)
 
 
 def _rules_verdict(diagnosis: Diagnosis) -> RulesVerdict:
-    root = diagnosis.root_cause
-    return RulesVerdict(
-        diagnosis.type,
-        diagnosis.decided_by,
-        diagnosis.confidence,
-        line=root.line if root else None,
-        rank=root.rank if root else None,
-        node=root.node if root else None,
-        action=diagnosis.recovery.action,
-    )
+    verdict = RulesVerdict(diagnosis.type, diagnosis.decided_by, diagnosis.confidence, action=diagnosis.recovery.action)
+    if root := diagnosis.root_cause:
+        verdict = replace(verdict, line=root.line, rank=root.rank, node=root.node)
+    return verdict
 
 
 def _remarks(answer: Answer) -> list[str]:
     fault = {"user_error": "a user error", "infrastructure": "a fault of the infrastructure"}.get(answer.fault)
     retry = {"yes": "the job may succeed when started again", "no": "the job would fail again"}.get(answer.recoverable)
-    remarks = [f"the model calls it {fault}"] if fault else []
-    remarks += [f"the model thinks that {retry}"] if retry else []
-    if answer.alternative is not answer.type and answer.alternative.value != "unknown":
+    remarks = []
+    if fault:
+        remarks.append(f"the model calls it {fault}")
+    if retry:
+        remarks.append(f"the model thinks that {retry}")
+    if answer.alternative.value not in ("unknown", answer.type.value):
         remarks.append(f"the model's second guess is {answer.alternative}")
     return remarks
 
@@ -278,13 +298,10 @@ def _unchanged(diagnosis: Diagnosis, use: ModelUse, failure: ModelFailed) -> Dia
 
 
 def _with_effect(diagnosis: Diagnosis, effect: ModelEffect, *notes: str) -> Diagnosis:
-    used = replace(diagnosis.model, effect=effect) if diagnosis.model else None
-    return _with_notes(replace(diagnosis, model=used), *notes)
+    if diagnosis.model:
+        diagnosis = replace(diagnosis, model=replace(diagnosis.model, effect=effect))
+    return _with_notes(diagnosis, *notes)
 
 
 def _with_notes(diagnosis: Diagnosis, *notes: str) -> Diagnosis:
     return replace(diagnosis, notes=(*diagnosis.notes, *notes))
-
-
-def _rank(line: Line) -> int | None:
-    return line.rank if line.rank >= 0 else None

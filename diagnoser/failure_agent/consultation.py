@@ -7,6 +7,7 @@ claims side by side.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 
 from diagnoser.failure_agent.conversation import (
     Conversation,
@@ -121,9 +122,11 @@ class Consultation:
         failures: list[ModelFailed] = []
         samples = 0
         while more := vote.answers_wanted(answers, samples):
-            results = await asyncio.gather(*(self._sample(asked) for _ in range(more)))
-            answers += [result for result in results if isinstance(result, Checked)]
-            failures += [result for result in results if isinstance(result, ModelFailed)]
+            for result in await asyncio.gather(*map(self._sample, repeat(asked, more))):
+                if isinstance(result, Checked):
+                    answers.append(result)
+                else:
+                    failures.append(result)
             samples += more
         if len(answers) < vote.AGREE:
             raise failures[0]
@@ -135,20 +138,24 @@ class Consultation:
     def _contradicts(self, answer: Checked) -> bool:
         """Whether the answer names a cause, and another than the rules."""
         rules = self._subject.diagnosis
-        return evidence.names_cause(answer.answer) and rules.type not in (FailureType.UNKNOWN, answer.answer.type)
+        if not evidence.names_cause(answer.answer):
+            return False
+        return rules.type not in (FailureType.UNKNOWN, answer.answer.type)
 
-    async def _second_look(self, asked: "Asked", answers: Sequence[Checked]) -> tuple[Checked, ...]:
+    async def _second_look(self, asked: "ConsultationRound", answers: Sequence[Checked]) -> tuple[Checked, ...]:
         """All answers of the type that is chosen when the claims are shown side by side. Raises ModelFailed."""
         result = await self._sample(await asyncio.to_thread(asked.with_claims, answers, self._subject.diagnosis))
         if not isinstance(result, Checked):
             raise ModelFailed(ModelFailure.NO_AGREEMENT, f"{vote.split(answers)}; and at a second look {result}")
         chosen, rules = result.answer.type, self._subject.diagnosis.type
         supporting = vote.of_type((*answers, result), chosen)
-        if len(supporting) >= vote.AGREE or chosen is rules:
+        if len(supporting) >= vote.AGREE:
+            return supporting
+        if chosen is rules:
             return supporting
         raise ModelFailed(ModelFailure.NO_AGREEMENT, vote.split((*answers, result)))
 
-    async def _sample(self, asked: "Asked") -> Checked | ModelFailed:
+    async def _sample(self, asked: "ConsultationRound") -> Checked | ModelFailed:
         check = evidence.check if self._config.switches.check else evidence.accept_unchecked
         try:
             return check(await self._conversation.ask(asked.question), asked.context)
@@ -157,14 +164,14 @@ class Consultation:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ConsultationRound:
     """A question, and what its answer is checked against. marker: stands around all that programs printed."""
 
     question: Question[Answer]
     context: CheckContext
     marker: str
 
-    def with_claims(self, answers: Sequence[Checked], diagnosis: Diagnosis) -> "Asked":
+    def with_claims(self, answers: Sequence[Checked], diagnosis: Diagnosis) -> "ConsultationRound":
         """The question with the claims of the answers and of the rules, and the request to choose."""
         pseudonyms, request = self.context.pseudonyms, self.question.request
 
@@ -176,7 +183,7 @@ class Asked:
         return replace(self, question=replace(self.question, request=replace(request, user=user)))
 
 
-def prepare(subject: ConsultationInput, config: ConsultationConfig, log_tokens: int) -> Asked:
+def prepare(subject: ConsultationInput, config: ConsultationConfig, log_tokens: int) -> ConsultationRound:
     """log_tokens: size of the view."""
     view, facts = subject.view(log_tokens), subject.facts
     nodes, ranks = question.nodes_of(subject.log, facts), question.ranks_of(subject.log, facts)
@@ -188,4 +195,4 @@ def prepare(subject: ConsultationInput, config: ConsultationConfig, log_tokens: 
     asked = build_question(config.prompt, variables, Answer)
     all_nodes = bool(facts.nodes or facts.job.nodes or facts.job.rank_nodes)
     context = CheckContext(view.lines, nodes, ranks, pseudonyms, asked.request.system, all_nodes)
-    return Asked(asked, context, marker)
+    return ConsultationRound(asked, context, marker)

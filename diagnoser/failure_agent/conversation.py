@@ -91,7 +91,9 @@ class Conversation:
             return await _usable(text, question.answer_type, check)
         except ModelFailed as failure:
             complaint = question.prompt.render_repair(str(failure))
-            if not text or not complaint or self._exceeded(request):
+            if not (text and complaint):
+                raise
+            if self._exceeded(request):
                 raise
         repaired = await self._send(replace(request, repair=(text[:_REPAIR_CHARS], complaint)))
         return await _usable(repaired.text, question.answer_type, check)
@@ -158,16 +160,20 @@ def request_tokens(request: ModelRequest) -> int:
 
 async def _usable(text: str, answer_type: type[AnswerT], check: Callable[[AnswerT], str] | None) -> AnswerT:
     parsed = answer.parse(text, answer_type)
-    if check and (reason := await asyncio.to_thread(check, parsed)):
+    if check is None:
+        return parsed
+    if reason := await asyncio.to_thread(check, parsed):
         raise ModelFailed(ModelFailure.MALFORMED, reason)
     return parsed
 
 
 async def _worth_retrying(failure: ModelFailed) -> bool:
     """Whether the same request may get an answer now, after the wait that the server asked for."""
-    if failure.reason is ModelFailure.RATE_LIMITED and failure.retry_after is not None:
-        if failure.retry_after > RETRY_AFTER_MAX_SECONDS:
-            return False
-        await asyncio.sleep(failure.retry_after)
-        return True
-    return False
+    if failure.reason is not ModelFailure.RATE_LIMITED:
+        return False
+    if failure.retry_after is None:
+        return False
+    if failure.retry_after > RETRY_AFTER_MAX_SECONDS:
+        return False
+    await asyncio.sleep(failure.retry_after)
+    return True

@@ -54,13 +54,13 @@ class GuardedModel:
         if entry is None:
             raise ModelFailed(ModelFailure.BUDGET_SPENT, "the hour's tokens are used up")
         if not self._breaker.admits(self._clock()):
-            self._budget.settle(entry, 0, 0)
+            self._budget.charge(entry, 0, 0)
             raise ModelFailed(ModelFailure.BREAKER_OPEN, "the server failed repeatedly and gets a rest")
         began = self._clock()
         try:
             answer = await self._model.ask(request)
         except ModelFailed as failure:
-            self._budget.settle(entry, size if failure.reason is ModelFailure.MALFORMED else 0, 0)
+            self._budget.charge(entry, size if failure.reason is ModelFailure.MALFORMED else 0, 0)
             self._record(failure)
             self._report(began)
             raise
@@ -69,7 +69,7 @@ class GuardedModel:
             self._report(began)
             raise
         self._breaker.succeeded()
-        self._budget.settle(entry, answer.tokens_in or size, answer.tokens_out or tokens_of(answer.text))
+        self._budget.charge(entry, answer.tokens_in or size, answer.tokens_out or tokens_of(answer.text))
         self._report(began)
         return answer
 

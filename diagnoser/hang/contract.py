@@ -4,23 +4,15 @@ from typing import Any
 
 from diagnoser.hang.report import HangReport
 from diagnoser.hang.wait_graph import GroupState, Mismatch
+from diagnoser.model import HangSuspect
 
 
 def contract(result: HangReport) -> dict[str, Any]:
-    """Values that JSON has. suspects: only ranks that are really suspected, the most likely first."""
+    """Make values that JSON has; the suspects stand with the most likely first."""
     return {
-        "suspects": [
-            {
-                "rank": suspect.rank,
-                "why": suspect.why,
-                "score": suspect.score,
-                "kind": str(suspect.kind),
-                "node": suspect.node or None,
-            }
-            for suspect in result.suspects
-        ],
-        "groups": [_group(state) for state in result.graph.groups],
-        "mismatches": [_mismatch(mismatch) for mismatch in result.graph.mismatches],
+        "suspects": list(map(_suspect, result.suspects)),
+        "groups": list(map(_group, result.graph.groups)),
+        "mismatches": list(map(_mismatch, result.graph.mismatches)),
         "not_seen": list(result.graph.not_seen),
         "waits": {str(rank): sorted(others) for rank, others in sorted(result.graph.waits.items())},
         "notes": list(result.notes),
@@ -28,9 +20,19 @@ def contract(result: HangReport) -> dict[str, Any]:
     }
 
 
+def _suspect(suspect: HangSuspect) -> dict[str, Any]:
+    return {
+        "rank": suspect.rank,
+        "why": suspect.why,
+        "score": suspect.score,
+        "kind": str(suspect.kind),
+        "node": suspect.node or None,
+    }
+
+
 def _group(state: GroupState) -> dict[str, Any]:
     return {
-        "group": state.group.description or "default",
+        "group": state.group.title,
         "ranks": list(state.group.ranks),
         "highest": state.highest,
         "operation": state.operation,
@@ -41,7 +43,7 @@ def _group(state: GroupState) -> dict[str, Any]:
 
 def _mismatch(mismatch: Mismatch) -> dict[str, Any]:
     return {
-        "group": mismatch.group.description or "default",
+        "group": mismatch.group.title,
         "sequence": mismatch.sequence,
         "variants": [{"call": call, "ranks": list(ranks)} for call, ranks in mismatch.variants.items()],
     }

@@ -10,7 +10,7 @@ printed in columns by tabulate.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -42,6 +42,8 @@ _OTHER = re.compile(
 )
 _FRAME = re.compile(r"\{'name': '([^']{0,300})', 'filename': '([^']{0,400})', 'line': (\d{1,9})\}")
 _FRAMES_MAX = 50
+_MEMBERSHIPS = "Memberships"
+_TABLES = (_MEMBERSHIPS, "Collectives")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ class _Row:
 
 
 def is_table(data: bytes) -> bool:
-    return data[:1] in b"=P" and _HEADING.search(data) is not None  # "PARTIAL DATA", where some rank was silent
+    if data[:1] not in b"=P":  # "PARTIAL DATA", where some rank was silent
+        return False
+    return _HEADING.search(data) is not None
 
 
 def read_tables(data: bytes, reader: DumpReader) -> list[RankDump]:
@@ -65,43 +69,58 @@ def read_tables(data: bytes, reader: DumpReader) -> list[RankDump]:
     if len(data) > BYTES_MAX:
         raise BadInput(f"tables of {len(data)} bytes are larger than {BYTES_MAX}")
     lines = data.decode("utf-8", "replace").splitlines()
-    silent = frozenset(int(match[1]) for line in lines if (match := _SILENT.match(line)))
+    silent = _silent_ranks(lines)
     members, rows = _members_and_rows(lines, reader)
-    members.update(rank for row in rows for rank in row.group.ranks)
+    for row in rows:
+        members.update(row.group.ranks)
     if not members:
         raise BadInput("the tables of torch.distributed.debug name no rank")
     operations = _by_rank(rows, silent)
-    return [_dump(rank, operations.get(rank, ())) for rank in sorted(members - silent)]
+    dumps = []
+    for rank in sorted(members - silent):
+        called = tuple(operations.get(rank, ()))
+        dumps.append(RankDump(rank, called, progress_of(called)))
+    return dumps
+
+
+def _silent_ranks(lines: Iterable[str]) -> set[int]:
+    ranks = set()
+    for line in lines:
+        if match := _SILENT.match(line):
+            ranks.add(int(match[1]))
+    return ranks
 
 
 def _members_and_rows(lines: Sequence[str], reader: DumpReader) -> tuple[set[int], list[_Row]]:
     """The ranks that the table of memberships names, and the rows of collectives. Raises BadInput for too many."""
     members, rows, named, missing = set[int](), list[_Row](), 0, 0
     for table, cells, line in _rows(lines):
-        if table == "Memberships":
+        if table == _MEMBERSHIPS:
             members.update(_ranks(cells.get("global_rank", "")))
-        elif table == "Collectives" and len(rows) < ENTRIES_MAX and (row := _row(cells, line, len(rows), reader)):
-            rows.append(row)
-            named += len(row.group.ranks)
-            missing += len(row.missing)
+            continue
+        if len(rows) == ENTRIES_MAX:
+            continue
+        row = _row(cells, line, len(rows), reader)
+        if row is None:
+            continue
+        rows.append(row)
+        named += len(row.group.ranks)
+        missing += len(row.missing)
         if named > MEMBERS_MAX or missing > MISSING_MAX:
             raise BadInput(f"the rows of the table name more than {MEMBERS_MAX} ranks, or {MISSING_MAX} as missing")
     return members, rows
 
 
-def _dump(rank: int, operations: Iterable[Operation]) -> RankDump:
-    own = tuple(operations)
-    return RankDump(rank, own, progress_of(own))
-
-
-def _by_rank(rows: list[_Row], silent: frozenset[int]) -> dict[int, list[Operation]]:
+def _by_rank(rows: list[_Row], silent: Container[int]) -> dict[int, list[Operation]]:
     """A rank that is missing in one row, and not in a later one of that group, has called both: its record of the first
     is gone, for a full buffer loses the oldest."""
     last = _last_called(rows)
     called: dict[int, list[Operation]] = defaultdict(list)
     for row in rows:
         for rank in row.group.ranks:
-            if rank not in silent and (rank not in row.missing or last[row.group, rank] > row.sequence):
+            if rank in silent:
+                continue
+            if rank not in row.missing or last[row.group, rank] > row.sequence:
                 called[rank].append(_as_called(row, rank))
     return called
 
@@ -114,11 +133,18 @@ def _last_called(rows: list[_Row]) -> dict[tuple[Group, int], int]:
         sequences[row.group].add(row.sequence)
         for rank in row.missing:
             absences[row.group, rank].add(row.sequence)
-    latest = {group: sorted(own, reverse=True) for group, own in sequences.items()}
-    return {
-        (group, rank): next((sequence for sequence in latest[group] if sequence not in missed), -1)
-        for (group, rank), missed in absences.items()
-    }
+    latest = {group: sorted(numbers, reverse=True) for group, numbers in sequences.items()}
+    last = {}
+    for (group, rank), missed in absences.items():
+        last[group, rank] = _first_outside(missed, latest[group])
+    return last
+
+
+def _first_outside(missed: Container[int], sequences: Iterable[int]) -> int:
+    for sequence in sequences:
+        if sequence not in missed:
+            return sequence
+    return -1
 
 
 def _as_called(row: _Row, rank: int) -> Operation:
@@ -130,14 +156,14 @@ def _as_called(row: _Row, rank: int) -> Operation:
 
 
 def _rows(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, str], str]]:
-    """(table, column -> cell, the whole line) of each row."""
+    """(table, column -> cell, the whole line) of each row of the tables that are read."""
     table, columns = "", _Columns("")
     for line in lines:
         if match := _TABLE.match(line):
             table, columns = match[1], _Columns("")
         elif line.startswith("==="):
             table = ""
-        elif table in ("Memberships", "Collectives") and line.strip():
+        elif table in _TABLES:
             if columns.known:
                 yield table, columns.cells(line), line
             else:
@@ -148,9 +174,10 @@ class _Columns:
     """Cells stand below the begin or the end of their column's name, and an empty one is just left out."""
 
     def __init__(self, header: str) -> None:
-        names = list(islice(_CELL.finditer(header), COLUMNS_MAX))
-        self.begins = {match.start(): match[0] for match in names}
-        self.ends = {match.end(): match[0] for match in names}
+        self.begins: dict[int, str] = {}
+        self.ends: dict[int, str] = {}
+        for match in islice(_CELL.finditer(header), COLUMNS_MAX):
+            self.begins[match.start()] = self.ends[match.end()] = match[0]
 
     @property
     def known(self) -> bool:
@@ -159,7 +186,7 @@ class _Columns:
     def cells(self, line: str) -> dict[str, str]:
         cells: dict[str, str] = {}
         for match in islice(_CELL.finditer(line), COLUMNS_MAX):
-            name = self.begins.get(match.start()) or self.ends.get(match.end())
+            name = self.begins.get(match.start(), self.ends.get(match.end()))
             if name:
                 cells.setdefault(name, match[0])
         return cells

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from diagnoser.hang import debug_tables, flight_recorder, nccl_ras, stacks, wait_graph
 from diagnoser.hang.flight_recorder import RankDump
 from diagnoser.hang.nccl_ras import RasFinding, RasReport
-from diagnoser.hang.stacks import Stack
+from diagnoser.hang.stacks import RankStack
 from diagnoser.hang.wait_graph import WaitGraph
 from diagnoser.model import EvidenceKind, HangSuspect, RuntimeFile, SuspectKind
 from diagnoser.model.errors import BadInput
@@ -16,6 +16,10 @@ _UNREACHABLE, _BEHIND, _OUTLIER = 0.7, 0.55, 0.6
 _AGREE = 0.5
 """Part of the remaining doubt that a second kind of evidence takes away."""
 _PICKLE = b"\x80"
+_RECORDER_KEYS = re.compile(rb'"(?:entries|pg_config)"')
+_THREADS = re.compile(rb"Thread |thread 0x")
+_OF_NO_FILE: Mapping[str, int] = {}
+_NO_NODES: Mapping[int, str] = {}
 _SNAPSHOT = re.compile(r"^(.{1,200})_\d{8}_\d{6}\.txt$")
 """As PyTorch's debug server names the files that it writes from time to time."""
 
@@ -26,7 +30,7 @@ class RuntimeEvidence:
 
     dumps: tuple[RankDump, ...] = ()
     ras: tuple[RasReport, ...] = ()
-    stacks: tuple[Stack, ...] = ()
+    stacks: tuple[RankStack, ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()
 
 
@@ -36,7 +40,7 @@ class HangReport:
 
     suspects: tuple[HangSuspect, ...]
     graph: WaitGraph
-    outliers: tuple[Stack, ...] = ()
+    outliers: tuple[RankStack, ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -46,15 +50,17 @@ def kind_of(data: bytes) -> EvidenceKind:
     head = data[:4096].lstrip()
     if data[:1] == _PICKLE:
         return EvidenceKind.FLIGHT_RECORDER
-    if head[:1] == b"{":
-        recorder = b'"entries"' in data or b'"pg_config"' in data
-        return EvidenceKind.FLIGHT_RECORDER if recorder else EvidenceKind.RAS
     if debug_tables.is_table(data):
         return EvidenceKind.FLIGHT_RECORDER
-    has_threads = (
-        b"Thread " in data[:65536] or b"thread 0x" in data[:65536] or (head[:1] == b"[" and b'"frames"' in data)
-    )
-    return EvidenceKind.STACKS if has_threads else EvidenceKind.RAS
+    if head[:1] == b"{":
+        if _RECORDER_KEYS.search(data):
+            return EvidenceKind.FLIGHT_RECORDER
+        return EvidenceKind.RAS
+    if _THREADS.search(data, 0, 65536):
+        return EvidenceKind.STACKS
+    if head[:1] == b"[":
+        return EvidenceKind.STACKS if b'"frames"' in data else EvidenceKind.RAS
+    return EvidenceKind.RAS
 
 
 def current(names: Iterable[str]) -> list[str]:
@@ -68,17 +74,21 @@ def current(names: Iterable[str]) -> list[str]:
 
 def names_ranks(data: bytes) -> bool:
     """Whether it says itself of which ranks it is."""
-    return data[:1] != _PICKLE and (debug_tables.is_table(data) or stacks.is_of_all_ranks(data))
+    if debug_tables.is_table(data):
+        return True
+    return stacks.is_of_all_ranks(data)
 
 
-def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] | None = None) -> RuntimeEvidence:
-    """(name, content) of each file; what cannot be read is listed. ranks: of files whose name does not end in it."""
-    of_name = ranks or {}
-    return _read((name, data, of_name.get(name, flight_recorder.rank_of_file(name))) for name, data in files)
+def read(files: Iterable[tuple[str, bytes]], ranks: Mapping[str, int] = _OF_NO_FILE) -> RuntimeEvidence:
+    """Read (name, content) of each file; the unreadable ones are listed.
+
+    ranks: of files whose name does not end in it.
+    """
+    return _read((name, data, ranks.get(name, flight_recorder.rank_of_file(name))) for name, data in files)
 
 
 def read_files(files: Iterable[RuntimeFile]) -> RuntimeEvidence:
-    """Dumps as the service stores them."""
+    """Read dumps as the service stores them."""
     return _read((file.name, file.data, file.rank) for file in files)
 
 
@@ -92,47 +102,68 @@ def check(file: RuntimeFile) -> None:
 
 def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
     reader = flight_recorder.DumpReader()
-    dumps, ras, traces, rejected = list[RankDump](), list[RasReport](), list[Stack](), list[tuple[str, str]]()
+    dumps, ras, traces, rejected = list[RankDump](), list[RasReport](), list[RankStack](), list[tuple[str, str]]()
     for name, data, rank in files:
         try:
-            kind = kind_of(data)
-            if kind is EvidenceKind.RAS:
-                ras.append(nccl_ras.parse_ras(data))
-            elif kind is EvidenceKind.STACKS and (all_ranks := stacks.parse_all_stacks(data)):
-                traces += all_ranks
-            elif kind is EvidenceKind.FLIGHT_RECORDER and debug_tables.is_table(data):
-                dumps += debug_tables.read_tables(data, reader)
-            elif rank < 0:
-                rejected.append((name, "nothing says of which rank it is"))
-            elif kind is EvidenceKind.STACKS:
-                traces.append(stacks.parse_stacks(data, rank))
-            else:
-                dumps.append(reader.read(data, rank))
+            match kind_of(data):
+                case EvidenceKind.RAS:
+                    ras.append(nccl_ras.parse_ras(data))
+                case EvidenceKind.STACKS:
+                    traces += _stacks(data, rank)
+                case EvidenceKind.FLIGHT_RECORDER:
+                    dumps += _dumps(data, rank, reader)
         except BadInput as error:
             rejected.append((name, str(error)))
     return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), tuple(rejected))
 
 
-def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] | None = None, ranks: int = 0) -> HangReport:
+def _stacks(data: bytes, rank: int) -> list[RankStack]:
+    return stacks.parse_all_stacks(data) or [stacks.parse_stacks(data, _checked(rank))]
+
+
+def _dumps(data: bytes, rank: int, reader: flight_recorder.DumpReader) -> list[RankDump]:
+    if debug_tables.is_table(data):
+        return debug_tables.read_tables(data, reader)
+    return [reader.read(data, _checked(rank))]
+
+
+def _checked(rank: int) -> int:
+    if rank < 0:
+        raise BadInput("nothing says of which rank it is")
+    return rank
+
+
+def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] = _NO_NODES, ranks: int = 0) -> HangReport:
     """Find the ranks that are suspected, with why.
 
     nodes: rank -> node, as the scheduler or the log has it; where it is silent RAS may know.
     ranks: how many the job has.
     """
-    graph = wait_graph.build(evidence.dumps, ranks or len(nodes or ()))
-    outliers = stacks.outliers(evidence.stacks)
-    hosts = _hosts(evidence.ras) | dict(nodes or {})
+    graph = wait_graph.build(evidence.dumps, ranks or len(nodes))
+    outliers, waiting = stacks.outliers(evidence.stacks)
     suspects: dict[int, HangSuspect] = {suspect.rank: suspect for suspect in graph.suspects}
-    for suspect in (*_by_ras(evidence.ras, suspects), *_by_stacks(outliers, graph)):
+    for suspect in (*_by_ras(evidence.ras, suspects), *_by_stacks(outliers, waiting, suspects)):
         _add(suspects, suspect)
-    placed = (replace(suspect, node=suspect.node or hosts.get(suspect.rank, "")) for suspect in suspects.values())
-    ranked = tuple(sorted(placed, key=lambda suspect: (-suspect.score, suspect.rank)))
+    hosts = {**_hosts(evidence.ras), **nodes}
+    ranked = [_with_node(suspect, hosts) for suspect in suspects.values()]
+    ranked.sort(key=lambda suspect: (-suspect.score, suspect.rank))
     notes = () if ranked else graph.notes
-    return HangReport(ranked, graph, tuple(stack for stack, _ in outliers), evidence.rejected, notes)
+    return HangReport(tuple(ranked), graph, tuple(outliers), evidence.rejected, notes)
 
 
 def _hosts(reports: Iterable[RasReport]) -> dict[int, str]:
-    return {rank: host for report in reports for rank, host in report.nodes if host}
+    hosts = {}
+    for report in reports:
+        for rank, host in report.nodes:
+            if host:
+                hosts[rank] = host
+    return hosts
+
+
+def _with_node(suspect: HangSuspect, hosts: Mapping[int, str]) -> HangSuspect:
+    if suspect.node:
+        return suspect
+    return replace(suspect, node=hosts.get(suspect.rank, ""))
 
 
 def _add(suspects: dict[int, HangSuspect], suspect: HangSuspect) -> None:
@@ -147,25 +178,35 @@ def _add(suspects: dict[int, HangSuspect], suspect: HangSuspect) -> None:
 
 
 def _by_ras(reports: Iterable[RasReport], known: Mapping[int, HangSuspect]) -> list[HangSuspect]:
-    """Who cannot be reached. Who is behind counts where a recorder names it, too, or where nothing else is known."""
-    placed = [finding for report in reports for finding in report.findings if finding.rank >= 0]
-    unreachable = [finding for finding in placed if not finding.behind]
-    behind = [finding for finding in placed if finding.behind]
-    chosen = [finding for finding in behind if finding.rank in known or not (known or unreachable)]
-    by_score = ((_UNREACHABLE, unreachable), (_BEHIND, chosen))
-    return [_ras_suspect(finding, score) for score, findings in by_score for finding in findings]
+    """Suspect ranks that cannot be reached. One that is behind counts where a recorder names it, too, or where nothing
+    else is known."""
+    unreachable, behind = list[HangSuspect](), list[HangSuspect]()
+    for report in reports:
+        for finding in report.findings:
+            if finding.rank < 0:
+                continue
+            if finding.behind:
+                behind.append(_ras_suspect(finding, SuspectKind.BEHIND, _BEHIND))
+            else:
+                unreachable.append(_ras_suspect(finding, SuspectKind.DEAD, _UNREACHABLE))
+    if known or unreachable:
+        behind = [suspect for suspect in behind if suspect.rank in known]
+    return unreachable + behind
 
 
-def _ras_suspect(finding: RasFinding, score: float) -> HangSuspect:
-    kind = SuspectKind.BEHIND if finding.behind else SuspectKind.DEAD
+def _ras_suspect(finding: RasFinding, kind: SuspectKind, score: float) -> HangSuspect:
     return HangSuspect(finding.rank, kind, finding.why, score, finding.node)
 
 
-def _by_stacks(outliers: Iterable[tuple[Stack, int]], graph: WaitGraph) -> list[HangSuspect]:
-    """Suspect ranks by their stacks. Where recorders name others, a stack alone accuses nobody."""
-    named = {suspect.rank for suspect in graph.suspects}
-    return [
-        HangSuspect(stack.rank, SuspectKind.STACK, f"stands in {stack.frames[0]} while {waiting} ranks wait", _OUTLIER)
-        for stack, waiting in outliers
-        if not named or stack.rank in named
-    ]
+def _by_stacks(outliers: Iterable[RankStack], waiting: int, named: Mapping[int, HangSuspect]) -> list[HangSuspect]:
+    """Suspect ranks by their stacks. Where recorders name others, a stack alone accuses nobody.
+
+    waiting: number of ranks that wait.
+    named: ranks that the recorders suspect.
+    """
+    suspects = []
+    for stack in outliers:
+        if not named or stack.rank in named:
+            why = f"stands in {stack.frames[0]} while {waiting} ranks wait"
+            suspects.append(HangSuspect(stack.rank, SuspectKind.STACK, why, _OUTLIER))
+    return suspects

@@ -7,12 +7,14 @@ ByteRobust's way (SOSP'25).
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Any
 
 import orjson
 
+from diagnoser.hang.values import mappings
 from diagnoser.model.errors import BadInput
 
 BYTES_MAX = 16 << 20
@@ -39,7 +41,7 @@ _TOP = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class RankStack:
     """The main thread of one rank. frames: innermost first, as "name (file:line)"."""
 
     rank: int
@@ -49,34 +51,44 @@ class Stack:
     def waits(self) -> bool:
         """Whether it stands in a collective, or in a wait for one."""
         top = self.frames[:_TOP]
-        return any(map(_WAITS.search, top)) and not any(map(_LOCAL.search, top))
+        if any(map(_LOCAL.search, top)):
+            return False
+        return any(map(_WAITS.search, top))
 
 
-def parse_stacks(data: bytes, rank: int) -> Stack:
+def parse_stacks(data: bytes, rank: int) -> RankStack:
     """rank: whose process it is. Raises BadInput for a text without a frame."""
-    text = _text(data)
-    threads = list(_of_json(text) if text.lstrip()[:1] == "[" else _of_text(text.splitlines()))
+    threads = list(_threads(_text(data)))
     stacks = [(title, frames) for title, frames in threads if frames]
     if not stacks:
         raise BadInput("no stack was found: neither py-spy's nor faulthandler's format")
-    main = next((frames for title, frames in stacks if "MainThread" in title), None)
-    return Stack(rank, _of_python(main or stacks[-1][1]))  # faulthandler prints the main thread last
+    _, main = stacks[-1]  # faulthandler prints the main thread last
+    for title, frames in stacks:
+        if "MainThread" in title:
+            main = frames
+            break
+    return RankStack(rank, _of_python(main))
 
 
 def is_of_all_ranks(data: bytes) -> bool:
     """Whether it has a heading for each rank."""
-    return data[:1] in b"=P" and _RANKS.search(data) is not None
+    if data[:1] not in b"=P":
+        return False
+    return _RANKS.search(data) is not None
 
 
-def parse_all_stacks(data: bytes) -> list[Stack]:
+def parse_all_stacks(data: bytes) -> list[RankStack]:
     """Read a file that has a heading for each rank; empty for one that has none. Ranks without a stack are left out."""
     parts: dict[int, list[str]] = {}
-    own: list[str] | None = None
+    part = list[str]()  # lines before the first heading belong to nobody
     for line in _text(data).splitlines():
         if match := _RANK.match(line):
-            own = parts.setdefault(int(match[1]), []) if int(match[1]) < RANKS_MAX else None
-        elif own is not None:
-            own.append(line)
+            rank = int(match[1])
+            part = []
+            if rank < RANKS_MAX:
+                part = parts.setdefault(rank, part)
+        else:
+            part.append(line)
     stacks = []
     for rank, lines in parts.items():
         try:
@@ -92,61 +104,71 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
+def _threads(text: str) -> Iterator[tuple[str, list[str]]]:
+    """(title, frames) of each thread."""
+    if text.lstrip()[:1] == "[":
+        return _of_json(text)
+    return _of_text(text.splitlines())
+
+
 def _of_text(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """(rest of the heading, frames) of each thread."""
-    frames: list[str] | None = None
+    """Yield each thread at its heading, whose rest is its title: its frames are added to the list as they follow."""
+    frames = list[str]()
     for line in lines:
         if match := _THREAD.match(line):
             frames = []
             yield match["rest"], frames
-        elif frames is not None and (match := _PY_SPY_FRAME.match(line) or _FAULT_FRAME.match(line)):
+        elif match := _PY_SPY_FRAME.match(line) or _FAULT_FRAME.match(line):
             frames.append(_frame(match["name"], match["file"], match["line"]))
 
 
 def _of_json(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Read what `py-spy dump --json` prints."""
+    """Read the output of `py-spy dump --json`."""
     try:
         threads = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise BadInput(f"the stacks are no JSON: {error}") from None
-    for thread in threads:
-        if type(thread) is dict and type(thread.get("frames")) is list:
-            rows = [row for row in thread["frames"][:FRAMES_MAX] if type(row) is dict]
-            frames = [
-                _frame(row.get("name"), row.get("short_filename") or row.get("filename"), row.get("line"))
-                for row in rows
-            ]
-            yield str(thread.get("thread_name"))[:300], frames
+    for thread in mappings(threads):
+        frames = []
+        for row in mappings(thread.get("frames"), FRAMES_MAX):
+            file = row.get("short_filename") or row.get("filename")
+            frames.append(_frame(row.get("name"), file, row.get("line")))
+        yield str(thread.get("thread_name"))[:300], frames
 
 
 def _frame(name: Any, file: Any, line: Any) -> str:
-    return f"{name} ({file}:{line})"[:700] if line else f"{name} ({file})"[:700]
+    place = f"{file}:{line}" if line else file
+    return f"{name} ({place})"[:700]
 
 
 def _of_python(frames: list[str]) -> tuple[str, ...]:
     """Leave out frames of libraries in C, which say less: all wait in the same few calls of the system."""
-    return tuple([frame for frame in frames if not _NATIVE.search(frame)][:FRAMES_MAX] or frames[:FRAMES_MAX])
+    python = list(filterfalse(_NATIVE.search, frames))
+    return tuple((python or frames)[:FRAMES_MAX])
 
 
-def outliers(stacks: Iterable[Stack]) -> list[tuple[Stack, int]]:
-    """Stacks unlike the one in which most ranks wait, with the number of those; none where no majority waits."""
-    every = list({stack.rank: stack for stack in stacks}.values())
-    others = [stack for stack in every if not stack.waits]
-    waiting = len(every) - len(others)
-    if len(every) < _LEAST or waiting * 2 <= len(every):
-        return []
+def outliers(stacks: Iterable[RankStack]) -> tuple[list[RankStack], int]:
+    """Find stacks unlike the one in which most ranks wait, and the number of those; none where no majority waits."""
+    by_rank = {stack.rank: stack for stack in stacks}
+    others = [stack for stack in by_rank.values() if not stack.waits]
+    waiting = len(by_rank) - len(others)
+    if len(by_rank) < _LEAST or waiting * 2 <= len(by_rank):
+        return [], 0
     if others:
-        return [(stack, waiting) for stack in others]
-    return _minority(every)
+        return others, waiting
+    return _minority(by_rank.values())
 
 
-def _minority(waiting: Sequence[Stack]) -> list[tuple[Stack, int]]:
+def _minority(waiting: Collection[RankStack]) -> tuple[list[RankStack], int]:
     """Find the few that wait elsewhere than most, where all wait."""
-    alike: dict[tuple[str, ...], list[Stack]] = defaultdict(list)
+    alike: dict[tuple[str, ...], list[RankStack]] = defaultdict(list)
     for stack in waiting:
         alike[tuple(frame.partition(" (")[0] for frame in stack.frames[:_TOP])].append(stack)
-    most = max(alike.values(), key=len)
-    few = [stack for group in alike.values() if len(group) < len(most) for stack in group]
-    if len(most) * 2 <= len(waiting) or len(few) * 4 > len(waiting):
-        return []
-    return [(stack, len(most)) for stack in few]
+    most = max(map(len, alike.values()))
+    few = list[RankStack]()
+    for group in alike.values():
+        if len(group) < most:
+            few += group
+    if most * 2 <= len(waiting) or len(few) * 4 > len(waiting):
+        return [], 0
+    return few, most

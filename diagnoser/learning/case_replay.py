@@ -26,19 +26,24 @@ def label_of(case: LabelledCase, policy: Policy) -> Label:
     """A case as a labelled log. Its root line is known where a person named it or confirmed the verdict; the right
     action is what the policy says for the cause that is known."""
     feedback, kind = rule_context.feedback_on(case.record), case.known_type
-    shown = feedback and (feedback.root_line or feedback.verdict is FeedbackVerdict.CONFIRMED)
-    root = rule_context.root_of(case) if shown else None
-    node = feedback.node if feedback else None
+    node, root_lines, root_text = None, tuple[int, ...](), ""
+    if feedback:
+        node = feedback.node
+        if feedback.root_line or feedback.verdict is FeedbackVerdict.CONFIRMED:
+            root = rule_context.root_of(case)
+            if root:
+                root_lines, root_text = (root.number,), root.text
+    framework = case.facts.job.framework
     known = PolicyCase(kind, category_of(kind), 1.0, node_named=node is not None, stable=True)
     return Label(
         id=case.record.id,
         category=str(category_of(kind)),
         type=str(kind),
-        root_lines=(root.number,) if root else (),
-        root_text=root.text if root else "",
+        root_lines=root_lines,
+        root_text=root_text,
         recovery=str(policy.advise(known).action),
         node=node,
-        origin={"framework": case.facts.job.framework} if case.facts.job.framework else {},
+        origin={"framework": framework} if framework else {},
     )
 
 
@@ -87,9 +92,10 @@ class CaseReplayer:
         analyzer, now = self._registry.analyzer, self._clock()
         ruleset = analyzer.knowledge.engine.ruleset.hash
         last = next(iter(await store.cases.replays(1)), None)
-        same_rules = last is not None and (last.version, last.ruleset) == (config.version, ruleset)
-        if last and same_rules and (last.mark == mark or now - last.time < config.pause):
-            return None
+        if last and (last.version, last.ruleset) == (config.version, ruleset):
+            waits = now - last.time < config.pause
+            if waits or last.mark == mark:
+                return None
         outcomes = [await asyncio.to_thread(_outcome, case, analyzer) async for case in self._cases.judged()]
         replay = CaseReplay(now, config.version, ruleset, mark, tuple(outcomes))
         await store.cases.add_replay(replay)

@@ -43,8 +43,8 @@ class ReplayHistory:
         """The case of a diagnosis, without the logs of its nodes."""
         job = await self.store.jobs.find(record.attempt.job) or Job(record.attempt.job)
         attempts = await self.store.jobs.attempts(record.attempt.job)
-        events = next((attempt.events for attempt in attempts if attempt.key == record.attempt), ())
-        facts = Facts(job, record.attempt.number, events)
+        events = {attempt.key: attempt.events for attempt in attempts}
+        facts = Facts(job, record.attempt.number, events.get(record.attempt, ()))
         log = await self.logs.load(record.attempt)
         evidence, printed = await asyncio.to_thread(lambda: (log.evidence, log.messages))
         return LabelledCase(record, facts, evidence, printed)
@@ -64,7 +64,9 @@ class ReplayHistory:
         seen: Counter[FailureType] = Counter()
         async for record in self._recent():
             group = _group_of(record, kind)
-            if record.attempt == own or group is None or not remaining[group]:
+            if record.attempt == own:
+                continue
+            if group is None or not remaining[group]:
                 continue
             seen[known_type(record)] += 1
             if group is ReplayGroup.OTHER_TYPE and seen[known_type(record)] > _OF_TYPE:
@@ -80,8 +82,10 @@ class ReplayHistory:
         latest: dict[AttemptKey, DiagnosisRecord] = {}
         after = ""
         while page := await self.store.cases.judged(after, _PAGE):
-            records = [await self.store.diagnoses.find(diagnosis) for diagnosis in page]
-            latest |= {record.attempt: record for record in records if record and record.feedback}
+            for diagnosis in page:
+                judged = await self.store.diagnoses.find(diagnosis)
+                if judged and judged.feedback:
+                    latest[judged.attempt] = judged
             after = page[-1]
         for record in sorted(latest.values(), key=lambda record: record.created):
             if category_of(known_type(record)) is not Category.UNKNOWN:
@@ -113,14 +117,19 @@ class ReplayHistory:
 def _group_of(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
     """A verdict of a model or a confirmed failure does not prove that an attempt is of another type."""
     verdict, cause = record.diagnosis, known_type(record)
-    if verdict.outcome is Outcome.COMPLETED and cause is FailureType.COMPLETED:
+    if (verdict.outcome, cause) == (Outcome.COMPLETED, FailureType.COMPLETED):
         return ReplayGroup.COMPLETED
-    proven = bool(record.feedback) or verdict.decided_by.startswith(("rule:", "heuristic:"))
-    if cause is kind or not proven or category_of(cause) is Category.UNKNOWN:
+    if cause is kind:
         return None
-    return ReplayGroup.OTHER_TYPE
+    if category_of(cause) is Category.UNKNOWN:
+        return None
+    if record.feedback or verdict.decided_by.startswith(("rule:", "heuristic:")):
+        return ReplayGroup.OTHER_TYPE
+    return None
 
 
 def _printed_by_clean_runs(log: AttemptLog, stored: Sequence[bytes], root: Line) -> bool:
     diff = baseline.diff(log.digest, baseline.load(stored))
-    return diff.runs >= RUNS_NEEDED and (root.number, root.stream) in diff.known
+    if diff.runs < RUNS_NEEDED:
+        return False
+    return (root.number, root.stream) in diff.known

@@ -7,7 +7,6 @@ by aliases.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import re2
 
@@ -70,38 +69,42 @@ class RuleContext:
 def known_type(record: DiagnosisRecord) -> FailureType:
     """The cause as people named it last, else by the verdict."""
     feedback = feedback_on(record)
-    return feedback.type if feedback and feedback.type else record.diagnosis.type
+    if feedback and feedback.type:
+        return feedback.type
+    return record.diagnosis.type
 
 
 def root_of(case: LabelledCase) -> Line | None:
     """The kept line that shows the cause: the one that a person named, else the verdict's, else the only complaint
     that says something specific."""
     feedback, root = feedback_on(case.record), case.record.diagnosis.root_cause
-    lines = case.evidence.lines
     if feedback and feedback.root_line:
         return signature.line_named(case.evidence, feedback, root)
     if root is None:
         return _only_complaint(case.evidence)
-    place = root.line, root.source
-    return next((line for line in lines if (line.number, line.stream.source, line.text) == (*place, root.text)), None)
+    for line in case.evidence.lines:
+        if (line.number, line.stream.source, line.text) == (root.line, root.source, root.text):
+            return line
+    return None
 
 
 def _only_complaint(evidence: Evidence) -> Line | None:
-    complaints = [
-        line
-        for line in signature.complaints(evidence)
-        if signature.is_telling(Signature(hashing.normalised(line.body)))
-    ]
+    complaints = []
+    for line in signature.complaints(evidence):
+        if signature.is_telling(Signature(hashing.normalised(line.body))):
+            complaints.append(line)
     return complaints[0] if len(complaints) == 1 else None
 
 
 def overruled(case: LabelledCase, rules: RuleSet) -> Rule | None:
     """The rule that decided the case, where a person named another cause."""
     verdict = case.record.diagnosis
-    if case.known_type is verdict.type or not verdict.decided_by.startswith("rule:"):
+    if case.known_type is verdict.type:
         return None
-    rule_id = verdict.decided_by.removeprefix("rule:")
-    return next((rule for rule in rules.rules if rule.id == rule_id), None)
+    for rule in rules.rules:
+        if verdict.decided_by == f"rule:{rule.id}":
+            return rule
+    return None
 
 
 def is_same_shape(here: str, there: str) -> bool:
@@ -116,14 +119,18 @@ def from_case(
     pseudonyms = _pseudonymizer(case, redact)
     line = hidden(root.body, pseudonyms)
     diagnosis, feedback = case.record.diagnosis, feedback_on(case.record)
-    advice = feedback.comment if feedback and feedback.comment else diagnosis.mitigation
-    benign = rival is not None and case.known_type is FailureType.COMPLETED
+    advice = diagnosis.mitigation
+    if feedback and feedback.comment:
+        advice = feedback.comment
+    kind, explains, benign = case.known_type, _explains(diagnosis, case.known_type, root, rival), False
+    if rival and case.known_type is FailureType.COMPLETED:
+        kind, explains, benign = rival.type, (), True
     return RuleContext(
-        type=rival.type if rival and benign else case.known_type,
+        type=kind,
         line=line,
         around=tuple(hidden(neighbour.body, pseudonyms) for neighbour in _around(case.evidence.lines, root)),
         healthy=nearest(line, (*healthy, *routine(case, redact, root))),
-        explains=() if benign else _explains(diagnosis, case.known_type, root, rival),
+        explains=explains,
         blame=_blame(case, root),
         mitigation=hidden(advice, pseudonyms)[:_MENDED],
         alias=pseudonyms.hosts.prefix,
@@ -135,13 +142,24 @@ def from_case(
 def routine(case: LabelledCase, redact: Redactor, root: Line | None = None) -> list[str]:
     """Lines that this run printed repeatedly, pseudonymized; of a failed run only those before its root."""
     pseudonyms = _pseudonymizer(case, redact)
-    templates = [template for template in case.evidence.templates if root is None or _was_before(template, root)]
-    return [hidden(sample, pseudonyms) for template in templates for sample in template.samples[:1]]
+    lines = []
+    for template in case.evidence.templates:
+        if _was_before(template, root):
+            for sample in template.samples[:1]:
+                lines.append(hidden(sample, pseudonyms))
+    return lines
 
 
-def _was_before(template: Template, root: Line) -> bool:
+def _was_before(template: Template, root: Line | None) -> bool:
+    """Whether lines of a template are routine before the root, or may come anywhere where there is none."""
+    if root is None:
+        return True
+    if template.count < _ROUTINE:
+        return False
     stream, last = template.last
-    return template.count >= _ROUTINE and stream == root.stream and last < root.number
+    if stream != root.stream:
+        return False
+    return last < root.number
 
 
 def hidden(text: str, pseudonyms: Pseudonymizer) -> str:
@@ -156,7 +174,11 @@ def hidden(text: str, pseudonyms: Pseudonymizer) -> str:
 
 
 def _unnamed(word: str, prefix: str) -> str:
-    return word if word.startswith(prefix) or _VERSION.search(word) else f"{prefix}0"
+    if word.startswith(prefix):
+        return word
+    if _VERSION.search(word):
+        return word
+    return f"{prefix}0"
 
 
 def nearest(line: str, others: Iterable[str], most: int = 3) -> tuple[str, ...]:
@@ -169,7 +191,7 @@ def nearest(line: str, others: Iterable[str], most: int = 3) -> tuple[str, ...]:
 
 def feedback_on(record: DiagnosisRecord) -> Feedback | None:
     """The latest feedback."""
-    return record.feedback[0] if record.feedback else None
+    return next(iter(record.feedback), None)
 
 
 def _vector(text: str) -> hashing.Vector:
@@ -177,14 +199,18 @@ def _vector(text: str) -> hashing.Vector:
 
 
 def _pseudonymizer(case: LabelledCase, redact: Redactor) -> Pseudonymizer:
-    samples = (sample for template in case.evidence.templates for sample in template.samples)
-    text = "\n".join(chain((line.text for line in case.evidence.lines), samples))
-    return Pseudonymizer(redact, nodes_of(case.evidence, case.facts), text)
+    texts = [line.text for line in case.evidence.lines]
+    for template in case.evidence.templates:
+        texts += template.samples
+    return Pseudonymizer(redact, nodes_of(case.evidence, case.facts), "\n".join(texts))
 
 
 def _around(lines: Sequence[Line], root: Line) -> list[Line]:
-    same_stream = (line for line in lines if line.stream == root.stream and line != root)
-    return [line for line in same_stream if abs(line.number - root.number) <= 10][:20]
+    around = []
+    for line in lines:
+        if line.stream == root.stream and 0 < abs(line.number - root.number) <= 10:
+            around.append(line)
+    return around[:20]
 
 
 def _explains(diagnosis: Diagnosis, own: FailureType, root: Line, rival: Rule | None) -> tuple[FailureType, ...]:
@@ -192,12 +218,14 @@ def _explains(diagnosis: Diagnosis, own: FailureType, root: Line, rival: Rule | 
     line.
     """
     followed = [symptom.type for symptom in diagnosis.symptoms]
-    followed += [match.type for match in diagnosis.rejected if match.why in _FOLLOWED and match.line > root.number]
-    cause = diagnosis.root_cause
-    if cause and cause.line > root.number:
-        followed.append(diagnosis.type)
-    if rival and cause and cause.line == root.number:
-        followed += [FailureType(kind) for kind in rival.explains if kind != "all"]
+    for match in diagnosis.rejected:
+        if match.why in _FOLLOWED and match.line > root.number:
+            followed.append(match.type)
+    if cause := diagnosis.root_cause:
+        if cause.line > root.number:
+            followed.append(diagnosis.type)
+        if rival and cause.line == root.number:
+            followed += map(FailureType, filter("all".__ne__, rival.explains))
     others = dict.fromkeys(filter(_is_failure, followed))
     others.pop(own, None)
     return tuple(others)[:_MOST]
@@ -209,9 +237,12 @@ def _is_failure(kind: FailureType) -> bool:
 
 def _blame(case: LabelledCase, root: Line) -> Blame:
     """The line blames the rank that prints it only where that rank's node is known to be the culprit."""
-    feedback = feedback_on(case.record)
-    named = feedback.node if feedback else None
-    node = named or next((suspect.node for suspect in case.record.diagnosis.nodes[:1]), None)
-    own = root.node or case.facts.job.rank_nodes.get(root.rank) or case.evidence.rank_nodes.get(root.rank)
-    infrastructure = category_of(case.known_type) is Category.INFRASTRUCTURE
-    return Blame.SELF if infrastructure and own and own == node else Blame.NONE
+    if category_of(case.known_type) is not Category.INFRASTRUCTURE:
+        return Blame.NONE
+    culprit = ""
+    for suspect in case.record.diagnosis.nodes[:1]:
+        culprit = suspect.node
+    if (feedback := feedback_on(case.record)) and feedback.node:
+        culprit = feedback.node
+    node = root.node or case.facts.job.rank_nodes.get(root.rank) or case.evidence.rank_nodes.get(root.rank)
+    return Blame.SELF if culprit and node == culprit else Blame.NONE

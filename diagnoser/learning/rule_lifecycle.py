@@ -110,7 +110,7 @@ class RuleLifecycle:
             self._announce(old, await self._store.rules.change(old, retired))
 
     def _announce(self, before: LearnedRule, after: LearnedRule) -> None:
-        why = after.history[-1].why if after.state is not before.state else "written"
+        why = "written" if after.state is before.state else after.history[-1].why
         self._log.info("rule_handled", rule=after.id, state=str(after.state), why=why)
         if after.state is not before.state:
             self._metrics.learned.labels(after.state).inc()
@@ -119,9 +119,13 @@ class RuleLifecycle:
         """What a rule for a diagnosis could say, from the shape of the line that shows its cause; None where nothing
         does."""
         record = await self._store.diagnoses.find(source)
-        case = await self._cases.case_of(record) if record else None
-        root = rule_context.root_of(case) if case else None
-        return template_rules.from_shape(await self._rule_context(case, root)) if case and root else None
+        if record is None:
+            return None
+        case = await self._cases.case_of(record)
+        root = rule_context.root_of(case)
+        if root is None:
+            return None
+        return template_rules.from_shape(await self._rule_context(case, root))
 
     async def propose(
         self, source: str, draft: RuleDraft, by: str, replaces: str
@@ -172,7 +176,9 @@ class RuleLifecycle:
         root = rule_context.root_of(case)
         if root is None:
             return self._refused(rule, "no kept line is known to show the cause: say its number with the feedback")
-        return await (self._test(rule, case, root) if rule.text else self._write(rule, case, root))
+        if rule.text:
+            return await self._test(rule, case, root)
+        return await self._write(rule, case, root)
 
     async def _write(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
         if other := await self._already_known(rule, case, root):
@@ -193,7 +199,9 @@ class RuleLifecycle:
     async def _rule_context(self, case: LabelledCase, root: Line) -> rule_context.RuleContext:
         mask = self._config.mask
         completed = await self._cases.completed(_COMPLETED_READ, case.facts.job.tenant)
-        healthy = [text for healthy_case in completed for text in rule_context.routine(healthy_case, mask)]
+        healthy = list[str]()
+        for healthy_case in completed:
+            healthy += rule_context.routine(healthy_case, mask)
         return rule_context.from_case(case, root, healthy, mask, self._overruled(case))
 
     def _overruled(self, case: LabelledCase) -> Rule | None:
@@ -203,9 +211,11 @@ class RuleLifecycle:
     async def _already_known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
         """The learned rule that recognises this root line as the same type, if one does."""
         for other in await self._store.rules.page(LearnedRuleQuery(LOADED), "", 1000):
-            rules = rule_registry.read([other]).rules
-            if other.type == rule.type and rules and root.text in validation.hits(rules[0], case.evidence):
-                return other.id
+            if other.type != rule.type:
+                continue
+            for read in rule_registry.read([other]).rules[:1]:
+                if root.text in validation.hits(read, case.evidence):
+                    return other.id
         return ""
 
     async def _test(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
@@ -221,8 +231,9 @@ class RuleLifecycle:
         """A gate refused a model's rule: try one made from the shape of the line."""
         why = next(f"{gate.name}: {gate.reason}" for gate in rule.gates if not gate.passed)
         context = await self._rule_context(case, root)
-        is_of_model = rule.author.name.startswith(rule_writer.MODEL)
-        draft = template_rules.from_shape(context) if is_of_model else None
+        draft = None
+        if rule.author.name.startswith(rule_writer.MODEL):
+            draft = template_rules.from_shape(context)
         if draft is None:
             return self._refused(rule, why)
         author = replace(rule.author, name=rule_writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])
@@ -267,7 +278,7 @@ class RuleLifecycle:
         async for group, other in self._cases.history(case.known_type, case.record.attempt):
             await asyncio.to_thread(collect[group], other)
         if rule.role is not Role.BENIGN and await self._cases.in_clean_runs(case, root):
-            history.against = {validation.ValidationCheck.HEALTHY: "clean runs of this job family print such a line"}
+            history.against[validation.ValidationCheck.HEALTHY] = "clean runs of this job family print such a line"
         return (shipped, *history.gates())
 
     async def _judge(self) -> int:
@@ -294,7 +305,9 @@ class RuleLifecycle:
 
     def _promotion(self, rule: LearnedRule) -> LearnedRule | None:
         counts, enough = rule.counts, self._config.promote_after
-        if not enough or counts.confirmed < enough or counts.wrong:
+        if not enough:
+            return None
+        if counts.wrong or counts.confirmed < enough:
             return None
         why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
         return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
@@ -304,7 +317,7 @@ class RuleLifecycle:
             return None
         since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
         for hit in await self._store.rules.hits(rule.id, _HITS):
-            if hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since:
+            if (hit.active, hit.verdict) == (True, HitVerdict.WRONG) and hit.time >= since:
                 why = f"a person named another cause for {hit.attempt.job}/{hit.attempt.number}"
                 return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self._clock())
         return None
@@ -317,21 +330,32 @@ def promoted(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     """A person lets the rule decide. Raises Conflict unless it is in shadow."""
     if rule.state is not LearnedState.SHADOW:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow can be promoted")
-    return rule.with_state(LearnedState.ACTIVE, by=by, why=why or "promoted by a person", now=now)
+    return _by_person(rule, LearnedState.ACTIVE, by, why, now)
 
 
 def retired(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     """A person withdraws the rule. Raises Conflict unless it is in shadow or in force."""
     if rule.state not in LOADED:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow or in force can be retired")
-    return rule.with_state(LearnedState.RETIRED, by=by, why=why or "retired by a person", now=now)
+    return _by_person(rule, LearnedState.RETIRED, by, why, now)
 
 
 def restored(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
     """Undo: the rule must pass the gates again, because history has grown, and is then in shadow. Raises Conflict."""
-    if rule.state is not LearnedState.RETIRED or not rule.text:
+    if (rule.state, bool(rule.text)) != (LearnedState.RETIRED, True):
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule that was retired can be brought back")
-    return rule.with_state(LearnedState.PROPOSED, by=by, why=why or "brought back by a person", now=now)
+    return _by_person(rule, LearnedState.PROPOSED, by, why, now)
+
+
+_UNEXPLAINED = {
+    LearnedState.ACTIVE: "promoted by a person",
+    LearnedState.RETIRED: "retired by a person",
+    LearnedState.PROPOSED: "brought back by a person",
+}
+
+
+def _by_person(rule: LearnedRule, state: LearnedState, by: str, why: str, now: float) -> LearnedRule:
+    return rule.with_state(state, by=by, why=why or _UNEXPLAINED[state], now=now)
 
 
 def file_of(rule: LearnedRule) -> str:

@@ -86,7 +86,9 @@ def parse(text: str) -> RuleSet:
 def path(text: str) -> str:
     """The path that the rule must have. For a text that is no rule any path does: its faults are reported anyway."""
     rule, _ = yaml_loader.read("rule.yaml", text, Rule)
-    return path_of(rule) if rule else "rule.yaml"
+    if rule is None:
+        return "rule.yaml"
+    return path_of(rule)
 
 
 class RuleRegistry:

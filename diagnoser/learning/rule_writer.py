@@ -68,7 +68,9 @@ async def write(
         except ModelFailed as failure:
             author = replace(conversation.author(writer.prompt), name=TEMPLATE, failure=str(failure)[:300])
     draft = template_rules.from_shape(context)
-    return (template_rules.rule_text(id, context, draft) if draft else ""), author
+    if draft is None:
+        return "", author
+    return template_rules.rule_text(id, context, draft), author
 
 
 def variables(context: RuleContext, marker: str) -> dict[str, Any]:

@@ -57,11 +57,11 @@ class ShadowEvaluator:
         try:
             if hits := await asyncio.to_thread(learned_rule_hits, self.registry.snapshot, record, log, facts):
                 await self.store.rules.record_hits(hits)
-                await self._settle(record)
+                await self._judge_by_feedback(record)
         except Exception as error:
             structlog.get_logger().error("shadow_evaluation_failed", job=record.attempt.job, exc_info=error)
 
-    async def _settle(self, record: DiagnosisRecord) -> None:
+    async def _judge_by_feedback(self, record: DiagnosisRecord) -> None:
         """Feedback may exist already: on an earlier diagnosis of the attempt, or given just now."""
         current = await self.store.diagnoses.find(record.id)
         if current and current.feedback:
@@ -71,8 +71,12 @@ class ShadowEvaluator:
         """A plan that acted on a cause, after which the training came further than before, confirms that cause."""
         plans = await self.store.plans.page(PlanFilter(job=record.attempt.job), "", _PLANS)
         plans += await self.store.plans.page(PlanFilter(PlanState.REACHED.value), "", _PLANS)
-        plan = next((candidate for candidate in plans if is_before(candidate, record.attempt)), None)
-        if plan is None or not proves(plan, claim, record):
+        for plan in plans:
+            if is_before(plan, record.attempt):
+                break
+        else:
+            return
+        if not proves(plan, claim, record):
             return
         earlier = await self.store.diagnoses.find(plan.diagnosis)
         if earlier and not earlier.feedback and category_of(earlier.diagnosis.type) not in _ENDED:
@@ -93,13 +97,19 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
     a machine vouched for the fault of each: what the job alone said, it can also make come true.
     """
     proven = {proof.node for proof in plan.proofs if proof.kind in _PROOFS}
-    if not plan.drained or not proven.issuperset(plan.drained) or plan.state not in _ACTED:
+    if not plan.drained:
+        return False
+    if plan.state not in _ACTED:
+        return False
+    if not proven.issuperset(plan.drained):
         return False
     verdict = record.diagnosis
     if retry_history.fingerprint(verdict) == plan.fingerprint:
         return False
     reached = retry_history.progress(verdict, claim.attempt)
-    return verdict.outcome is Outcome.COMPLETED or retry_history.is_further(reached, plan.progress)
+    if verdict.outcome is Outcome.COMPLETED:
+        return True
+    return retry_history.is_further(reached, plan.progress)
 
 
 def learned_rule_hits(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:
@@ -111,9 +121,11 @@ def _decided(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, t
     """List the rules in force that named the cause; where none was named, also those that took a line for none."""
     learned = {rule.id for rule in snapshot.in_force(tenant)}
     rules = [rule for rule in snapshot.analyzer.knowledge.engine.ruleset.rules if rule.id in learned]
-    benign = RuleSet(tuple(rule for rule in rules if rule.role is Role.BENIGN), "")
-    silent = benign.rules and category_of(record.diagnosis.type) in _ENDED
-    cleared = {hit.rule.id for hit in Engine(benign).match(log.evidence)} if silent else set()
+    cleared = set()
+    if category_of(record.diagnosis.type) in _ENDED:
+        benign = tuple(rule for rule in rules if rule.role is Role.BENIGN)
+        if benign:
+            cleared = {hit.rule.id for hit in Engine(RuleSet(benign, "")).match(log.evidence)}
     for rule in rules:
         if rule.id in cleared or record.diagnosis.decided_by == f"rule:{rule.id}":
             yield RuleHit(rule.id, record.attempt, record.created, record.id, active=True)
@@ -125,14 +137,22 @@ def _would_decide(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptL
     evidence = log.evidence
     for rule in {hit.rule.id: hit.rule for hit in snapshot.trial.match(evidence)}.values():
         shadow = snapshot.analyzer.with_rules(RuleSet((rule,), rule.id)).diagnose_with_node_logs(evidence, facts)
-        narrowed = rule.role is Role.BENIGN and record.diagnosis.decided_by.removeprefix("rule:") in rule.overrides
-        if shadow.decided_by == f"rule:{rule.id}" or (narrowed and shadow.decided_by != record.diagnosis.decided_by):
-            hit = RuleHit(rule.id, record.attempt, record.created, record.id)
-            disputed = record.diagnosis.decided_by.removeprefix("rule:") in rule.overrides
-            wrong = not disputed and _contradicts(record.diagnosis, shadow)
-            yield replace(hit, verdict=HitVerdict.WRONG) if wrong else hit
+        disputed = record.diagnosis.decided_by.removeprefix("rule:") in rule.overrides
+        decides = shadow.decided_by == f"rule:{rule.id}"
+        if disputed and rule.role is Role.BENIGN:
+            decides |= shadow.decided_by != record.diagnosis.decided_by
+        if not decides:
+            continue
+        hit = RuleHit(rule.id, record.attempt, record.created, record.id)
+        if not disputed and _contradicts(record.diagnosis, shadow):
+            hit = replace(hit, verdict=HitVerdict.WRONG)
+        yield hit
 
 
 def _contradicts(verdict: Diagnosis, shadow: Diagnosis) -> bool:
     """Whether a stable rule in force decided for another cause."""
-    return verdict.grounds.stable and verdict.decided_by.startswith("rule:") and verdict.type is not shadow.type
+    if verdict.type is shadow.type:
+        return False
+    if not verdict.grounds.stable:
+        return False
+    return verdict.decided_by.startswith("rule:")

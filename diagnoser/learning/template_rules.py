@@ -75,29 +75,51 @@ def from_shape(context: RuleContext) -> RuleDraft | None:
 def _shape(line: str) -> tuple[str, str, str] | None:
     """(words, anchor, pattern) of a line, None where it says nothing specific."""
     parts = _parts(line[:_LENGTH])
-    anchor = max((_anchor(text) for text, wild in parts if not wild), key=worth, default="")
-    literals = Signature(" ".join(text for text, wild in parts if not wild))
-    if len(anchor) < _LEAST_ANCHOR or not worth(anchor)[0] or not signature.is_telling(literals):
+    words, literals, pattern = "", list[str](), ""
+    for text, wild in parts:
+        if wild:
+            words, pattern = words + "...", pattern + wild
+        else:
+            literals.append(text)
+            words, pattern = words + text, pattern + _literal(text)
+    anchor = max(map(_anchor, literals), key=worth, default="")
+    if len(anchor) < _LEAST_ANCHOR:
         return None
-    pattern = "".join(wild or _literal(text) for text, wild in parts)
-    return " ".join("".join("..." if wild else text for text, wild in parts).split()), anchor, pattern
+    if not worth(anchor)[0]:
+        return None
+    if not signature.is_telling(Signature(" ".join(literals))):
+        return None
+    return " ".join(words.split()), anchor, pattern
 
 
 def _neighbour(context: RuleContext, pattern: str) -> Neighbour | None:
     """The most telling line beside the root, where only the surroundings can narrow the corrected rule."""
     if context.rival is None or not any(_hits(pattern, text) for text in example_lines(context.rival)):
         return None
-    usual = {hashing.normalised(text) for text in (context.line, *context.healthy)}
-    beside = [text for text in context.around if hashing.normalised(text) not in usual]
-    shapes = [(text, shape) for text in beside if (shape := _shape(text))]
-    text, (_, _, beside_pattern) = max(shapes, key=lambda pair: worth(pair[1][1]), default=("", ("", "", "")))
-    return Neighbour(text, beside_pattern) if text else None
+    usual = set(map(hashing.normalised, (context.line, *context.healthy)))
+    neighbour, most = None, (-1, -1)
+    for text in context.around:
+        shape = _shape(text)
+        if shape is None:
+            continue
+        if hashing.normalised(text) in usual:
+            continue
+        _, anchor, beside_pattern = shape
+        if worth(anchor) > most:
+            neighbour, most = Neighbour(text, beside_pattern), worth(anchor)
+    return neighbour
 
 
 def example_lines(rule: Rule) -> list[str]:
     """The lines in which a rule must hit, by its own examples."""
-    texts = [example.text if isinstance(example, Match) else example for example in rule.examples.match]
-    return [line for text in texts for line in text.split("\n")]
+    lines = list[str]()
+    for text in example_texts(rule):
+        lines += text.split("\n")
+    return lines
+
+
+def example_texts(rule: Rule) -> list[str]:
+    return [example.text if isinstance(example, Match) else example for example in rule.examples.match]
 
 
 def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
@@ -113,7 +135,7 @@ def rule_text(id: str, context: RuleContext, draft: RuleDraft) -> str:
         "patterns": list(draft.patterns),
         "unless": list(draft.unless),
         "near": {"patterns": [draft.near.pattern], "lines": _BESIDE} if draft.near else "",
-        "explains": [str(kind) for kind in context.explains],
+        "explains": list(map(str, context.explains)),
         "overrides": [context.rival.id] if context.rival else [],
         "specificity": Specificity.MESSAGE.name.lower(),
         "mitigation": draft.mitigation or _mitigation(context),
@@ -133,7 +155,9 @@ def _mitigation(context: RuleContext) -> str:
 
 
 def _example(line: str, near: Neighbour | None) -> str:
-    return f"{near.text}\n{line}" if near else line
+    if near is None:
+        return line
+    return f"{near.text}\n{line}"
 
 
 def _counter_examples(context: RuleContext, patterns: Sequence[str]) -> tuple[str, ...]:
@@ -162,18 +186,20 @@ def _parts(line: str) -> list[tuple[str, str]]:
         end = match.end()
     parts.append((line[end:], ""))
     worded = [number for number, (text, wild) in enumerate(parts) if not wild and _WORD.search(text)]
-    core = parts[worded[0] : worded[-1] + 1] if worded else []
-    if core:
-        core[0] = (core[0][0].lstrip(" ])>}:-|,."), core[0][1])
-        core[-1] = (core[-1][0].rstrip(" [(<{:-|,"), core[-1][1])
+    if not worded:
+        return []
+    core = parts[worded[0] : worded[-1] + 1]
+    core[0] = (core[0][0].lstrip(" ])>}:-|,."), core[0][1])
+    core[-1] = (core[-1][0].rstrip(" [(<{:-|,"), core[-1][1])
     return core
 
 
 def _anchor(text: str) -> str:
     """The part of a literal piece that every line must contain: without digits, in whole words."""
-    pieces = [piece.strip() for piece in re.split(r"\d+|\s{2,}", text)]
-    best = max(pieces, key=worth)
-    return best if len(best) <= _ANCHOR else best[:_ANCHOR].rpartition(" ")[0] or best[:_ANCHOR]
+    best = max(map(str.strip, re.split(r"\d+|\s{2,}", text)), key=worth)
+    if len(best) <= _ANCHOR:
+        return best
+    return best[:_ANCHOR].rpartition(" ")[0] or best[:_ANCHOR]
 
 
 def worth(text: str) -> tuple[int, int]:

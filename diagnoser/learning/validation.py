@@ -4,7 +4,7 @@ A rule can change a verdict only where it hits. So history is held against its h
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -16,7 +16,7 @@ from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.retrieval import signature
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.examples import check
-from diagnoser.rules.schema import Match, Maturity, Role, Rule, RuleSet
+from diagnoser.rules.schema import Maturity, Role, Rule, RuleSet
 
 _SHOWN = 160
 _NO_FAILURE = frozenset({Category.NONE, Category.UNKNOWN})
@@ -65,25 +65,24 @@ def _wrong_nature(rule: Rule, id: str, kind: str, rival: Rule | None) -> Iterato
     role, wanted = Role.ROOT, kind
     if rival and kind == FailureType.COMPLETED:
         role, wanted = Role.BENIGN, rival.type
-    if rule.id != id or rule.type != wanted:
+    if (rule.id, rule.type) != (id, wanted):
         yield f"must be {id} for {wanted}"
-    if rule.role is not role or rule.maturity is not Maturity.SANDBOX or rule.action is not None:
+    if (rule.role, rule.maturity, rule.action) != (role, Maturity.SANDBOX, None):
         yield f"a learned rule is a {role} in sandbox, without an action of its own"
 
 
 def specific(rule: Rule, line: str) -> ValidationResult:
     """The words must decide: on a line reduced to an anchor the rule must not hit, unless the anchor says enough."""
-    vague = [text for text in rule.anchors if not template_rules.worth(text)[0]]
-    if vague:
-        return ValidationResult(
-            ValidationCheck.SPECIFIC, False, f"the anchor {vague[0]!r} has only words that any failure prints"
-        )
     for anchor in rule.anchors:
-        telling = signature.is_telling(Signature(anchor))
-        if not telling and _hits(Engine(RuleSet((rule,), "")), (_only(anchor, line),)):
-            return ValidationResult(
-                ValidationCheck.SPECIFIC, False, f"the pattern takes any line that holds {anchor!r}"
-            )
+        if not template_rules.worth(anchor)[0]:
+            why = f"the anchor {anchor!r} has only words that any failure prints"
+            return ValidationResult(ValidationCheck.SPECIFIC, False, why)
+    for anchor in rule.anchors:
+        if signature.is_telling(Signature(anchor)):
+            continue
+        if _hits(Engine(RuleSet((rule,), "")), (_only(anchor, line),)):
+            why = f"the pattern takes any line that holds {anchor!r}"
+            return ValidationResult(ValidationCheck.SPECIFIC, False, why)
     return ValidationResult(ValidationCheck.SPECIFIC, True, "anchors and patterns name what this failure says")
 
 
@@ -109,13 +108,13 @@ def own_case(rule: Rule, root: Line, verdict: Diagnosis) -> ValidationResult:
     print the same."""
     if rule.role is Role.BENIGN and category_of(verdict.type) in _NO_FAILURE:
         return ValidationResult(ValidationCheck.OWN_CASE, True, "no failure is left in its case")
-    right = verdict.type is rule.type and verdict.decided_by == f"rule:{rule.id}"
-    if right and verdict.root_cause and is_same_shape(verdict.root_cause.text, root.text):
-        return ValidationResult(ValidationCheck.OWN_CASE, True, f"decides its case by line {verdict.root_cause.line}")
-    where = f" at line {verdict.root_cause.line}" if verdict.root_cause else ""
-    return ValidationResult(
-        ValidationCheck.OWN_CASE, False, f"its case is decided by {verdict.decided_by} as {verdict.type}{where}"
-    )
+    why = f"its case is decided by {verdict.decided_by} as {verdict.type}"
+    if cause := verdict.root_cause:
+        right = (verdict.type, verdict.decided_by) == (rule.type, f"rule:{rule.id}")
+        if right and is_same_shape(cause.text, root.text):
+            return ValidationResult(ValidationCheck.OWN_CASE, True, f"decides its case by line {cause.line}")
+        why += f" at line {cause.line}"
+    return ValidationResult(ValidationCheck.OWN_CASE, False, why)
 
 
 def shipped_examples(rule: Rule, bodies: Sequence[tuple[str, Evidence]]) -> ValidationResult:
@@ -142,35 +141,45 @@ def foreign_examples(analyzer: LogAnalyzer, rule: Rule) -> list[tuple[str, Evide
     cases = [(f"the filter {name}", _evidence((text,))) for name, text in analyzer.filters.examples]
     for other in analyzer.knowledge.engine.ruleset.rules:
         if other.type is not rule.type or Role.BENIGN in (other.role, rule.role):
-            texts = [example.text if isinstance(example, Match) else example for example in other.examples.match]
-            cases += [(other.id, _evidence(text.split("\n"))) for text in texts]
+            for text in template_rules.example_texts(other):
+                cases.append((other.id, _evidence(text.split("\n"))))
         against = f"{other.id}, one against it" if other.id in rule.overrides else other.id
-        cases += [(against, _evidence(text.split("\n"))) for text in other.examples.no_match]
+        for text in other.examples.no_match:
+            cases.append((against, _evidence(text.split("\n"))))
     return cases
 
 
 def hits(rule: Rule, evidence: Evidence) -> list[str]:
     """Lines of a log that the rule hits, including routine ones, of which only samples are kept."""
-    samples = _evidence([sample for template in evidence.templates for sample in (template.text, *template.samples)])
+    samples = list[str]()
+    for template in evidence.templates:
+        samples += (template.text, *template.samples)
     engine = Engine(RuleSet((rule,), ""))
-    return [evidence.lines[hit.line].text for hit in engine.match(evidence)] + _hits(
-        engine, [line.body for line in samples.lines]
-    )
+    return _lines_hit(engine, evidence) + _hits(engine, samples)
 
 
 def _hits(engine: Engine, texts: Sequence[str]) -> list[str]:
-    evidence = _evidence(texts)
+    return _lines_hit(engine, _evidence(texts))
+
+
+def _lines_hit(engine: Engine, evidence: Evidence) -> list[str]:
     return [evidence.lines[hit.line].text for hit in engine.match(evidence)]
 
 
 def _survived(rule: Rule, evidence: Evidence, root: Line) -> int:
     """Number of a line like the root that was followed by further steps of the training, 0 where there is none."""
-    steps = [point.line for point in evidence.progress if point.line < root.number]
-    engine, last = Engine(RuleSet((rule,), "")), max(steps, default=0)
-    kept = [evidence.lines[hit.line].number for hit in engine.match(evidence)]
-    templates = [template for template in evidence.templates if template.first[0] == root.stream]
-    routine = [template.first[1] for template in templates if _hits(engine, (template.text, *template.samples))]
-    return next((number for number in (*kept, *routine) if number < last), 0)
+    last = max((point.line for point in evidence.progress if point.line < root.number), default=0)
+    engine = Engine(RuleSet((rule,), ""))
+    for hit in engine.match(evidence):
+        if evidence.lines[hit.line].number < last:
+            return evidence.lines[hit.line].number
+    for template in evidence.templates:
+        stream, number = template.first
+        if stream != root.stream:
+            continue
+        if number < last and _hits(engine, (template.text, *template.samples)):
+            return number
+    return 0
 
 
 def _evidence(texts: Sequence[str]) -> Evidence:
@@ -191,11 +200,13 @@ class RuleHistory:
     confirmed: int = 0
     improved: int = 0
     disputed: int = 0
-    against: dict[ValidationCheck, str] | None = None
+    against: dict[ValidationCheck, str] = field(default_factory=dict)
 
     def own(self, case: LabelledCase, root: Line) -> None:
         """Its own case before it failed: what the run printed and then trained on is printed in health."""
-        if self.rule.role is not Role.BENIGN and (number := _survived(self.rule, case.evidence, root)):
+        if self.rule.role is Role.BENIGN:
+            return
+        if number := _survived(self.rule, case.evidence, root):
             self._fail(ValidationCheck.HEALTHY, f"its own run printed such a line ({number}) and trained on")
 
     def completed(self, case: LabelledCase) -> None:
@@ -226,34 +237,39 @@ class RuleHistory:
         before, after = self.diagnose(case, False), self.diagnose(case, True)
         if (before.type, before.root_cause) == (after.type, after.root_cause):
             return
-        if not _is_right(before, case) and _is_right(after, case):
+        if _is_right(after, case) and not _is_right(before, case):
             self.improved += 1
             return
         self._fail(gate, f"{_name(case)} would become {after.type} instead of {before.type}")
 
     def gates(self) -> tuple[ValidationResult, ...]:
-        better = f", {self.improved} become right" if self.improved else ""
-        in_dispute = f"; {self.disputed} that nobody judged would change" if self.disputed else ""
         passes = {
             ValidationCheck.HEALTHY: f"no hit in {self.healthy} completed attempts",
-            ValidationCheck.OTHERS: f"no hit in {self.others} attempts of other types{in_dispute}",
-            ValidationCheck.REPLAY: f"no verdict of {self.confirmed} confirmed cases gets worse{better}",
+            ValidationCheck.OTHERS: f"no hit in {self.others} attempts of other types",
+            ValidationCheck.REPLAY: f"no verdict of {self.confirmed} confirmed cases gets worse",
         }
-        against = self.against or {}
-        return tuple(ValidationResult(gate, gate not in against, against.get(gate, passes[gate])) for gate in passes)
+        if self.disputed:
+            passes[ValidationCheck.OTHERS] += f"; {self.disputed} that nobody judged would change"
+        if self.improved:
+            passes[ValidationCheck.REPLAY] += f", {self.improved} become right"
+        results = []
+        for gate, reason in passes.items():
+            results.append(ValidationResult(gate, gate not in self.against, self.against.get(gate, reason)))
+        return tuple(results)
 
     def _expect_no_hit(self, gate: ValidationCheck, case: LabelledCase) -> None:
         if lines := hits(self.rule, case.evidence) or _hits(Engine(RuleSet((self.rule,), "")), case.printed):
             self._fail(gate, f"hits {_name(case)}: {lines[0][:_SHOWN]}")
 
     def _fail(self, gate: ValidationCheck, reason: str) -> None:
-        self.against = {gate: reason} | (self.against or {})
+        self.against.setdefault(gate, reason)
 
 
 def _is_right(verdict: Diagnosis, case: LabelledCase) -> bool:
     """A run that did not fail is right where no failure is named."""
-    healthy = case.known_type is FailureType.COMPLETED and category_of(verdict.type) in _NO_FAILURE
-    return healthy or verdict.type is case.known_type
+    if case.known_type is FailureType.COMPLETED:
+        return category_of(verdict.type) in _NO_FAILURE
+    return verdict.type is case.known_type
 
 
 def _name(case: LabelledCase) -> str:

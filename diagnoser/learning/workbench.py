@@ -83,7 +83,7 @@ class ExampleHit:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PatternTrial:
     """What a pattern matches. cases, examples, healthy: the first ``SHOWN`` of those that are counted beside. types:
     matched cases by their cause. known: attempts that there are; searched: those of which the lines are held.
     is_complete: nothing was left out for lack of time."""
@@ -135,6 +135,10 @@ class _Held:
     mark: CaseMark | None = None
     listed: float = 0.0
 
+    def lines_of(self, records: Sequence[DiagnosisRecord]) -> list[AttemptLines]:
+        """List the lines of the attempts that could be read in time."""
+        return [self.lines[name] for name in map(_name, records) if name in self.lines]
+
 
 class RuleWorkbench:
     """One a process. seconds: of a clock that never runs backwards."""
@@ -162,7 +166,7 @@ class RuleWorkbench:
         """The site's own rules."""
         return self._registry.base.knowledge.engine.ruleset.rules
 
-    async def trial(self, conditions: LineConditions) -> Trial:
+    async def trial(self, conditions: LineConditions) -> PatternTrial:
         """Raises BadInput where the pattern cannot be used, Overloaded while many are being tried."""
         matcher = LineMatcher(conditions)
         if self._waiting >= WAITING_MAX:
@@ -218,25 +222,25 @@ class RuleWorkbench:
 
         def texts() -> LineTexts:
             kept = [line.body for line in case.evidence.lines[-LINES_EACH:]]
-            return LineTexts([*([root.body] if root else []), *kept, *case.printed[:LINES_EACH]])
+            return LineTexts([*root_texts, *kept, *case.printed[:LINES_EACH]])
 
         root = rule_context.root_of(case)
+        root_texts = [root.body] if root else []
         lines = await asyncio.to_thread(texts)
-        return AttemptLines(record.attempt, record.id, case.known_type, root.body if root else "", lines)
+        return AttemptLines(record.attempt, record.id, case.known_type, "".join(root_texts), lines)
 
-    def _search(self, matcher: LineMatcher) -> Trial:
+    def _search(self, matcher: LineMatcher) -> PatternTrial:
         """Search what is held; call it in a thread."""
         until = self._seconds() + self._search_seconds
         found = _Findings(matcher, lambda: self._seconds() > until)
         held = self._held
-        cases = [held.lines[_name(record)] for record in held.cases if _name(record) in held.lines]
-        healthy = [held.lines[_name(record)] for record in held.healthy if _name(record) in held.lines]
+        cases, healthy = held.lines_of(held.cases), held.lines_of(held.healthy)
         case_hits = found.attempts(cases)
         examples = self._example_lines()
         example_hits = found.examples(examples)
         healthy_hits = found.attempts(healthy)
         known = len(held.cases), len(held.healthy)
-        return Trial(
+        return PatternTrial(
             cases=tuple(case_hits[:SHOWN]),
             types=tuple(Counter(hit.type for hit in case_hits).most_common()),
             cases_known=known[0],

@@ -72,15 +72,15 @@ class Answer(TolerantAnswer):
     @classmethod
     def _in_other_forms(cls, given: Any) -> Any:
         """Fields in forms that mean the same. The type and what is cited must be there; the rest has a default."""
-        if not isinstance(given, Mapping) or "type" not in given:
+        if not isinstance(given, Mapping):
+            return given
+        if "type" not in given:
             return given
         kind = _name(given["type"])
-        known = kind in set(FailureType)
-        category, alternative = _name(given.get("category") or ""), _name(given.get("alternative") or "")
         return {
             "reasoning": _text(given.get("reasoning"))[:_REASONING_CHARS],
             "type": kind,
-            "category": category if category in set(Category) or not known else str(category_of(FailureType(kind))),
+            "category": _category(given.get("category"), kind),
             "cited": _cited(given.get("cited", ())),
             "node": _node(given.get("node")),
             "rank": _rank(given.get("rank")),
@@ -88,8 +88,18 @@ class Answer(TolerantAnswer):
             "recoverable": _one_of(given.get("recoverable"), ("yes", "no")),
             "mitigation": _text(given.get("mitigation"))[:_MITIGATION_CHARS],
             "confidence": _share(given.get("confidence")),
-            "alternative": alternative if alternative in set(FailureType) else "unknown",
+            "alternative": _one_of(given.get("alternative"), tuple(FailureType)),
         }
+
+
+def _category(given: object, kind: str) -> str:
+    """Read the category; where it is none, the type tells it."""
+    category = _name(given)
+    if kind not in set(FailureType):
+        return category
+    if category in set(Category):
+        return category
+    return str(category_of(FailureType(kind)))
 
 
 def parse(text: str, answer_type: type[AnswerT]) -> AnswerT:
@@ -97,15 +107,15 @@ def parse(text: str, answer_type: type[AnswerT]) -> AnswerT:
     body = _THINKING.sub("", text).strip()
     if len(body) > ANSWER_CHARS:
         raise ModelFailed(ModelFailure.MALFORMED, f"the answer has {len(body)} characters")
-    fault = "no JSON object"
+    faults = list[str]()
     for given in reversed(_objects(body)):
         try:
             return answer_type.model_validate(given)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(map(str, first["loc"]))[:100] or "answer"
-            fault = f"{where}: {first['msg'][:300]}" if fault == "no JSON object" else fault
-    raise ModelFailed(ModelFailure.MALFORMED, fault)
+            faults.append(f"{where}: {first['msg'][:300]}")
+    raise ModelFailed(ModelFailure.MALFORMED, next(iter(faults), "no JSON object"))
 
 
 def _objects(text: str) -> list[Mapping[str, Any]]:
@@ -129,28 +139,38 @@ def _text(given: object) -> str:
     """Read a text, also from a list of sentences."""
     if isinstance(given, list):
         return " ".join(map(_text, given))
-    return "" if given is None else str(given)
+    if given is None:
+        return ""
+    return str(given)
 
 
 def _name(given: object) -> str:
     """``NVLink Error`` -> nvlink_error."""
-    return _WORDS.sub("_", str(given).lower()).strip("_")
+    return _WORDS.sub("_", _text(given).lower()).strip("_")
 
 
 def _one_of(given: object, values: tuple[str, ...]) -> str:
     name = {"true": "yes", "false": "no"}.get(_name(given), _name(given))
-    return name if name in values else "unknown"
+    if name in values:
+        return name
+    return "unknown"
 
 
 def _node(given: object) -> str | None:
-    node = _text(given[0] if isinstance(given, list) and given else given).strip()
+    if isinstance(given, list):
+        given = next(iter(given), None)
+    node = _text(given).strip()
     return None if node.lower() in _NOTHING else node[:_NODE_CHARS]
 
 
 def _rank(given: object) -> int | None:
     """Read a rank, also as ``rank 3`` or ``"3"``; None for what is no rank."""
-    number = None if isinstance(given, bool | list) else _NUMBER.search(_text(given))
-    rank = float(number[0]) if number else -1.0
+    if isinstance(given, bool | list):
+        return None
+    number = _NUMBER.search(_text(given))
+    if number is None:
+        return None
+    rank = float(number[0])
     return int(rank) if 0 <= rank <= 9_999_999 else None
 
 
@@ -163,22 +183,29 @@ def _share(given: object) -> object:
         if number is None:
             return {"high": 0.9, "medium": 0.6, "low": 0.3}.get(_name(given), given)
         given = float(number[0]) / (100 if "%" in given else 1)
-    share: object = given
-    return given / 100 if isinstance(given, int | float) and 1 < given <= 100 else share
+    if isinstance(given, int | float) and 1 < given <= 100:
+        return given / 100
+    return given
 
 
 def _cited(given: object) -> object:
     """Read the citations; also one alone, and ``12: words`` or ``12 r3| words`` as text."""
-    listed = given if isinstance(given, list | tuple) else [] if given is None else [given]
-    return [_quote(entry) for entry in listed[:_CITED]]
+    if given is None:
+        return []
+    if not isinstance(given, list | tuple):
+        given = [given]
+    return list(map(_quote, given[:_CITED]))
 
 
 def _quote(given: object) -> object:
+    if isinstance(given, int):
+        return {"line": given, "quote": ""}
     if isinstance(given, str):
-        numbered = _LINE.match(given)
-        return {"line": numbered[1], "quote": numbered[2][:_QUOTE_CHARS]} if numbered else given
+        if numbered := _LINE.match(given):
+            return {"line": numbered[1], "quote": numbered[2][:_QUOTE_CHARS]}
+        return given
     if not isinstance(given, Mapping):
-        return {"line": given, "quote": ""} if isinstance(given, int) else given
+        return given
     number = _LINE.match(str(given.get("line", given.get("number", ""))))
     quote = _text(given.get("quote", given.get("text")))[:_QUOTE_CHARS]
     return {"line": number[1] if number else given.get("line"), "quote": quote}

@@ -63,9 +63,10 @@ def check(answer: Answer, context: CheckContext) -> Checked:
     the model calls the decisive one, does not hold.
     """
     cited = [_cited_line(cite, context) for cite in answer.cited]
-    if names_cause(answer) and (not cited or cited[0] is None):
+    decisive = next(iter(cited), None)
+    if decisive is None and names_cause(answer):
         raise ModelFailed(ModelFailure.NO_EVIDENCE, "the decisive line does not say what the model quotes")
-    proven = tuple(dict.fromkeys(line for line in cited if line is not None))
+    proven = tuple(dict.fromkeys(filter(None, cited)))
     node = _known_node(_true_node(answer, context), _nodes(context, proven))
     changes: dict[str, object] = {
         "node": node,
@@ -113,22 +114,30 @@ def names_cause(answer: Answer) -> bool:
 def _cited_line(cite: Quote, context: CheckContext) -> Line | None:
     """The line that says what is quoted: that of the cited number, else the only one with so telling a quote."""
     line, parts = context.lines.get(cite.line), _quoted(cite.quote)
-    length = sum(len(part.encode()) for part in parts)
+    length = len("".join(parts).encode())
     if length < QUOTE_LENGTH:
         return None
-    if line and any(_holds(parts, text) for text in (line.text, context.pseudonyms.hide(line.text))):
+    if line and _says(line, parts, context):
         return line
     if length < _TELLING:
         return None
     sought = _quoted(context.pseudonyms.reveal(cite.quote))
     same = {line.text: line for line in context.lines.values() if _holds(sought, line.text)}
-    return next(iter(same.values())) if len(same) == 1 else None
+    if len(same) != 1:
+        return None
+    return same.popitem()[1]
+
+
+def _says(line: Line, parts: Sequence[str], context: CheckContext) -> bool:
+    """Whether a line holds the parts of a quote, as it was printed or as the model saw it."""
+    if _holds(parts, line.text):
+        return True
+    return _holds(parts, context.pseudonyms.hide(line.text))
 
 
 def _quoted(quote: str) -> tuple[str, ...]:
     """The pieces of a quote between its ellipses."""
-    pieces = map(_normal, _ELLIPSIS.split(_HEAD.sub("", plain(quote))))
-    return tuple(piece for piece in pieces if piece)
+    return tuple(filter(None, map(_normal, _ELLIPSIS.split(_HEAD.sub("", plain(quote))))))
 
 
 def _holds(parts: Sequence[str], text: str) -> bool:
@@ -148,15 +157,20 @@ def _normal(text: str) -> str:
 def _nodes(context: CheckContext, cited: Sequence[Line]) -> Collection[str]:
     if context.all_nodes:
         return context.nodes
-    return {*context.nodes, *(host for line in cited for host in hosts_in(line.text))}
+    nodes = set(context.nodes)
+    for line in cited:
+        nodes.update(hosts_in(line.text))
+    return nodes
 
 
 def _known_node(name: str | None, nodes: Collection[str]) -> str | None:
     """The job's own spelling of a node, be it short or full; None for a node that is not the job's."""
     if name is None or name in nodes:
         return name
+    if name.replace(".", "").isdecimal():
+        return None
     alike = [node for node in nodes if node.partition(".")[0] == name.partition(".")[0]]
-    return alike[0] if len(alike) == 1 and not name.replace(".", "").isdecimal() else None
+    return alike[0] if len(alike) == 1 else None
 
 
 def _true_node(answer: Answer, context: CheckContext) -> str | None:
@@ -175,8 +189,7 @@ def without_links(text: str) -> str:
 
 def _repeats(text: str, instructions: str) -> bool:
     """Whether ``_RUN`` words in a row are copied from the instructions."""
-    own = _runs(instructions)
-    return any(run in own for run in _runs(text))
+    return not _runs(instructions).isdisjoint(_runs(text))
 
 
 def _runs(text: str) -> set[str]:

@@ -39,7 +39,7 @@ class TokenBudget:
         self._entries.append(entry)
         return entry
 
-    def settle(self, entry: Entry, tokens_in: int, tokens_out: int) -> None:
+    def charge(self, entry: Entry, tokens_in: int, tokens_out: int) -> None:
         """Replace the reservation by the tokens that the question really took."""
         entry.tokens = tokens_in + tokens_out
 

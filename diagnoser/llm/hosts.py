@@ -5,7 +5,7 @@ The map lives as long as one consultation, so that nothing can be learned by col
 
 import re
 from collections.abc import Iterable
-from itertools import chain, count, islice, pairwise
+from itertools import chain, count, filterfalse, islice
 from typing import Any
 
 import re2
@@ -31,11 +31,11 @@ class HostMap:
     """
 
     def __init__(self, nodes: Iterable[str], text: str = "") -> None:
-        names = sorted({node for node in nodes if node and not node.isdecimal()})
-        named = [name for name in hosts_in(text) if name not in names]
-        prefixes = chain(("host-", "machine-"), (f"host{number}-" for number in count()))
-        taken = [text, *names, *named]
-        self.prefix = next(word for word in prefixes if not any(word in name for name in taken))
+        names = sorted(filterfalse(str.isdecimal, set(filter(None, nodes))))
+        named = list(filterfalse(names.__contains__, hosts_in(text)))
+        taken = "\n".join((text, *names, *named))
+        prefixes = chain(("host-", "machine-"), map("host{}-".format, count()))
+        self.prefix = next(word for word in prefixes if word not in taken)
         self._aliases: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._lengths: list[int] = []
@@ -68,7 +68,10 @@ class HostMap:
             return known
         alias = f"{self.prefix}{len(self._names) + 1}"
         self._names[alias] = name
-        for form in (name, short) if has_digit(short) and not short.isdecimal() else (name,):
+        forms = [name]
+        if has_digit(short) and not short.isdecimal():
+            forms.append(short)
+        for form in forms:
             self._aliases.setdefault(form, alias)
             self._heads.add(form.rstrip("0123456789"))
             if len(form) not in self._lengths:
@@ -82,7 +85,9 @@ class HostMap:
         done = 0
         for run in _RUN.finditer(word):
             start = run.start()
-            if start >= done and (name := self._name_at(word, start)):
+            if start < done:
+                continue
+            if name := self._name_at(word, start):
                 parts += word[done:start], self._aliases[name]
                 done = start + len(name)
         return "".join((*parts, word[done:]))
@@ -92,9 +97,13 @@ class HostMap:
         so it must be the whole word, or its first labels before the site's domain."""
         for length in self._lengths:
             name, follows = word[start : start + length], word[start + length : start + length + 1]
-            if name not in self._aliases or follows.isalnum():
+            if name not in self._aliases:
                 continue
-            if has_digit(name) or (start == 0 and follows in ("", ".")) or word[:start] == "slurmstepd-":
+            if follows.isalnum():
+                continue
+            if has_digit(name) or word[:start] == "slurmstepd-":
+                return name
+            if start == 0 and follows in ("", "."):
                 return name
         return None
 
@@ -106,11 +115,15 @@ class HostMap:
         if listed not in self._lists:
             if len(self._lists) == _LISTS_MAX:
                 return f"{self.prefix}[]"
-            names = list(islice(node_lists.names(listed), node_lists.NAMES_MAX))
-            known = any(name in self._aliases for name in names)
-            numbers = sorted(int(self._alias(name)[len(self.prefix) :]) for name in names) if known else []
-            self._lists[listed] = f"{self.prefix}[{_ranges(numbers)}]" if numbers else listed
+            self._lists[listed] = self._numbered(listed)
         return self._lists[listed]
+
+    def _numbered(self, listed: str) -> str:
+        names = list(islice(node_lists.names(listed), node_lists.NAMES_MAX))
+        if self._aliases.keys().isdisjoint(names):
+            return listed
+        numbers = sorted(int(self._alias(name)[len(self.prefix) :]) for name in names)
+        return f"{self.prefix}[{_ranges(numbers)}]"
 
     def _address(self, match: Any) -> str:
         address = str(match.group())
@@ -121,6 +134,10 @@ class HostMap:
 
 def _ranges(numbers: list[int]) -> str:
     """1, 2, 3, 7 -> ``1-3,7``."""
-    starts = [numbers[0], *(after for before, after in pairwise(numbers) if after != before + 1)]
-    ends = [*(before for before, after in pairwise(numbers) if after != before + 1), numbers[-1]]
-    return ",".join(str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True))
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        first = number
+        if ranges and ranges[-1][1] == number - 1:
+            first, _ = ranges.pop()
+        ranges.append((first, number))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

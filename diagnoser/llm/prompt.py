@@ -78,17 +78,19 @@ def load(folder: str, files: Mapping[str, str]) -> Prompt:
         faults += _template_faults(f"{folder}/{part}", files[part], prompt_meta.variables if prompt_meta else None)
     faults += _template_faults(f"{folder}/{REPAIR}", files.get(REPAIR, ""), ("fault",))
     faults += _template_faults(f"{folder}/{SECOND_LOOK}", files.get(SECOND_LOOK, ""), ("claims", "marker"))
-    if prompt_meta and folder != f"{prompt_meta.name}/v{prompt_meta.version}":
+    if prompt_meta is None:
+        raise RuleFaults(faults)
+    if folder != f"{prompt_meta.name}/v{prompt_meta.version}":
         faults.append(Fault(f"{folder}/meta.yaml", 0, f"belongs in {prompt_meta.name}/v{prompt_meta.version}"))
-    if prompt_meta is None or faults:
+    if faults:
         raise RuleFaults(faults)
     repair, second_look = files.get(REPAIR, ""), files.get(SECOND_LOOK, "")
     return Prompt(prompt_meta, files["system.j2"], files["user.j2"], repair, _hash(files), second_look)
 
 
 def _hash(files: Mapping[str, str]) -> str:
-    parts = (*PARTS, *(part for part in (REPAIR, SECOND_LOOK) if part in files))
-    return hashlib.sha256("\0".join(files[part] for part in parts).encode()).hexdigest()[:16]
+    parts = [files[part] for part in (*PARTS, REPAIR, SECOND_LOOK) if part in files]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _fill(part: str, variables: Mapping[str, Any]) -> str:
@@ -96,9 +98,12 @@ def _fill(part: str, variables: Mapping[str, Any]) -> str:
 
 
 def _template_faults(path: str, text: str, declared: Collection[str] | None) -> list[Fault]:
+    """declared: variables that the template may use, None where nobody knows."""
     try:
         used = meta.find_undeclared_variables(_ENVIRONMENT.parse(text))
     except TemplateError as error:
-        return [Fault(path, getattr(error, "lineno", 0) or 0, str(error))]
-    unknown = used - set(declared) if declared is not None else set()
-    return [Fault(path, 0, f"uses '{name}', which meta.yaml does not list") for name in sorted(unknown)]
+        return [Fault(path, getattr(error, "lineno", 0), str(error))]
+    if declared is None:
+        return []
+    unknown = sorted(used.difference(declared))
+    return [Fault(path, 0, f"uses '{name}', which meta.yaml does not list") for name in unknown]

@@ -1,6 +1,6 @@
 """What a prompt about a failure is filled with. All of it is pseudonymized before a model sees it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from diagnoser.llm.evidence import Checked
 from diagnoser.llm.view import LogView, Pseudonymizer, delimited
 from diagnoser.model import ASK_REASONS, Diagnosis, Evidence, Facts, Line, Rejected, RootCause
 from diagnoser.model.taxonomy import Category
-from diagnoser.redaction.redact import keyless
+from diagnoser.redaction.redact import mask_key_blocks
 
 _WEIGHED = 8
 _SIMILAR = 3
@@ -44,28 +44,34 @@ def variables(
     marker: str,
 ) -> Mapping[str, Any]:
     """marker: stands before and after what programs printed, and nowhere in it."""
+
+    def quoted(texts: Iterable[str]) -> list[str]:
+        return [delimited(pseudonyms.hide(text), marker) for text in texts]
+
+    sections = []
+    for section in background.sections:
+        if section.lines:
+            lines = mask_key_blocks([text[:_LINE_CHARS] for text in section.lines[:_SECTION_LINES]])
+            sections.append({"title": section.title, "lines": quoted(lines)})
     return {
         "marker": marker,
         "facts": pseudonyms.hide(_facts(facts)),
-        "view": delimited("\n".join(map(pseudonyms.hide, keyless(view.text.split("\n")))), marker),
+        "view": delimited("\n".join(map(pseudonyms.hide, mask_key_blocks(view.text.split("\n")))), marker),
         "verdict": _verdict(diagnosis),
         "candidates": _candidates(diagnosis, background.weighed, view),
-        "background": [_section(section, pseudonyms, marker) for section in background.sections if section.lines],
-        "incidents": [delimited(pseudonyms.hide(confirmed), marker) for confirmed in confirmed_failures[:_SIMILAR]],
+        "background": sections,
+        "incidents": quoted(confirmed_failures[:_SIMILAR]),
     }
-
-
-def _section(section: Section, pseudonyms: Pseudonymizer, marker: str) -> dict[str, object]:
-    lines = keyless([text[:_LINE_CHARS] for text in section.lines[:_SECTION_LINES]])
-    return {"title": section.title, "lines": [delimited(pseudonyms.hide(text), marker) for text in lines]}
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
     """The rules' verdict and what in it is in doubt; "" where they found nothing."""
     if diagnosis.category is Category.UNKNOWN:
         return ""
-    doubts = ", ".join(ASK_REASONS[reason] for reason in diagnosis.doubts)
-    return f"{diagnosis.type}; in doubt: {doubts}" if doubts else str(diagnosis.type)
+    doubts = ", ".join(map(ASK_REASONS.__getitem__, diagnosis.doubts))
+    if not doubts:
+        return str(diagnosis.type)
+    return f"{diagnosis.type}; in doubt: {doubts}"
 
 
 def claims(
@@ -81,23 +87,31 @@ def claims(
         if checked.lines:
             by_type.setdefault(checked.answer.type, (numbers.get(checked.lines[0]), checked.lines[0].text))
     if diagnosis.category is not Category.UNKNOWN:
-        root = diagnosis.root_cause
-        by_type.setdefault(diagnosis.type, (_number(root, lines) if root else None, root.text if root else ""))
+        number, text = None, ""
+        if root := diagnosis.root_cause:
+            number, text = _number(root, lines), root.text
+        by_type.setdefault(diagnosis.type, (number, text))
     listed = sorted(by_type.items(), key=lambda claim: (claim[1][0] or 0, claim[0]))
     return [{"type": kind, "line": number, "text": hide(text[:_LINE_CHARS])} for kind, (number, text) in listed]
 
 
 def _number(root: RootCause | Rejected, lines: Mapping[int, Line]) -> int | None:
     """Number of a cause's line in the view."""
-    return next((n for n, line in lines.items() if (line.number, line.text) == (root.line, root.text)), None)
+    for number, line in lines.items():
+        if (line.number, line.text) == (root.line, root.text):
+            return number
+    return None
 
 
 def nodes_of(log: Evidence, facts: Facts) -> frozenset[str]:
     """Every known node of the job, also those that only a list of nodes names."""
-    seen = {line.node for line in log.lines if line.node}
-    listed = {node for line in log.lines if "=" in line.text or ":" in line.text for node in listed_nodes(line.text)}
-    registered = {*facts.nodes, *facts.job.nodes, *facts.job.rank_nodes.values()}
-    return frozenset({*registered, *log.rank_nodes.values(), *seen, *listed})
+    nodes = {*facts.nodes, *facts.job.nodes, *facts.job.rank_nodes.values(), *log.rank_nodes.values()}
+    for line in log.lines:
+        if line.node:
+            nodes.add(line.node)
+        if "=" in line.text or ":" in line.text:
+            nodes.update(listed_nodes(line.text))
+    return frozenset(nodes)
 
 
 def ranks_of(log: Evidence, facts: Facts) -> frozenset[int]:
@@ -109,15 +123,25 @@ def ranks_of(log: Evidence, facts: Facts) -> frozenset[int]:
 def _facts(facts: Facts) -> str:
     nodes = len(facts.job.nodes) or "an unknown number of"
     summary = f"framework {facts.job.framework[:_NAME_CHARS] or 'unknown'}, {nodes} nodes, attempt {facts.attempt}"
-    told = (event for event in facts.events if event.phase is None)
-    ends = [f"{event.kind} {event.code if event.code is not None else ''}".strip() for event in told]
-    return f"{summary}; the launcher reported: {', '.join(ends[-3:])}" if ends else summary
+    ends = []
+    for event in facts.events:
+        if event.phase is None:
+            ends.append(f"{event.kind} {'' if event.code is None else event.code}".strip())
+    if not ends:
+        return summary
+    return f"{summary}; the launcher reported: {', '.join(ends[-3:])}"
 
 
 def _candidates(diagnosis: Diagnosis, weighed: Sequence[Rejected], view: LogView) -> list[dict[str, object]]:
     """Lines that the rules weighed, by their numbers in the view."""
-    root = diagnosis.root_cause
-    first = [(_number(root, view.lines), diagnosis.type, "the rules' choice")] if root else []
-    rest = [(_number(rejected, view.lines), rejected.type, rejected.why) for rejected in weighed[:_WEIGHED]]
-    in_view = [candidate for candidate in (*first, *rest) if candidate[0] is not None]
-    return [{"line": number, "type": str(kind), "why": why} for number, kind, why in in_view]
+    causes: list[tuple[RootCause | Rejected, str, str]] = []
+    if diagnosis.root_cause:
+        causes.append((diagnosis.root_cause, diagnosis.type, "the rules' choice"))
+    for rejected in weighed[:_WEIGHED]:
+        causes.append((rejected, rejected.type, rejected.why))
+    candidates: list[dict[str, object]] = []
+    for cause, kind, why in causes:
+        number = _number(cause, view.lines)
+        if number is not None:
+            candidates.append({"line": number, "type": str(kind), "why": why})
+    return candidates

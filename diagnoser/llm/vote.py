@@ -36,7 +36,9 @@ def answers_wanted(answers: Sequence[Checked], asked: int) -> int:
     if not asked:
         return AGREE
     missing = AGREE - len(answers)
-    return missing if 0 < missing <= SAMPLES - asked else 0
+    if missing > SAMPLES - asked:
+        return 0
+    return max(0, missing)
 
 
 def shared(names: Iterable[NameT | None]) -> NameT | None:
@@ -47,5 +49,8 @@ def shared(names: Iterable[NameT | None]) -> NameT | None:
 
 def split(answers: Sequence[Checked]) -> str:
     """What the answers say, for the person who has to decide: ``gpu_lost on gpu-3; network_error``."""
-    claims = dict.fromkeys((answer.answer.type, answer.answer.node) for answer in answers)
-    return "; ".join(f"{kind} on {node}" if node else str(kind) for kind, node in claims)
+    claims: dict[str, None] = {}
+    for checked in answers:
+        kind, node = checked.answer.type, checked.answer.node
+        claims[f"{kind} on {node}" if node else str(kind)] = None
+    return "; ".join(claims)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, count, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -54,7 +54,7 @@ _FLAGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Spread:
+class Spread:
     """Ranks and nodes (as codes) of a row that stands for lines of several."""
 
     position: int
@@ -71,12 +71,13 @@ class LogColumns:
     def __init__(self, log: AttemptLog) -> None:
         self.templates: Sequence[Template] = log.digest.templates
         self.streams: Sequence[Stream] = sorted(log.delta.shares)
-        self.sources: Sequence[str] = sorted({stream.source for stream in self.streams})
-        shares = [log.delta.shares[stream] for stream in self.streams]
+        source_of = [stream.source for stream in self.streams]
+        self.sources: Sequence[str] = sorted(set(source_of))
+        shares = list(map(log.delta.shares.__getitem__, self.streams))
         rows = _held(log, self.streams, shares)
         rows.add_templates(self.templates, self.streams, rank_nodes((), log.digest.placements))
         order = np.lexsort((rows.number, rows.stream, rows.time))
-        self.texts: Sequence[bytes] = [rows.text[place] for place in order.tolist()]
+        self.texts: Sequence[bytes] = list(map(rows.text.__getitem__, order.tolist()))
         self.time = np.array(rows.time, dtype=np.float64)[order]
         self.stream = np.array(rows.stream, dtype=np.int64)[order]
         self.number = np.array(rows.number, dtype=np.int64)[order]
@@ -85,10 +86,10 @@ class LogColumns:
         self.level = np.array(rows.level, dtype=np.int64)[order]
         self.nodes: Sequence[str] = sorted({*rows.node, ""})
         self.node = _codes(rows.node, self.nodes)[order]
-        self.source = _codes([stream.source for stream in self.streams], self.sources)[self.stream]
+        self.source = _codes(source_of, self.sources)[self.stream]
         self.received = rows.received
         self.gap = self._gaps(shares)
-        self._spreads = tuple(self._spread())
+        self.spreads = tuple(self._spread())
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -96,52 +97,48 @@ class LogColumns:
     def of_ranks(self, ranks: Collection[int]) -> Mask:
         """The rows of these ranks; NOBODY for those of none."""
         mask = np.isin(self.rank, list(ranks))
-        for spread in self._spreads:
+        for spread in self.spreads:
             mask[spread.position] = bool(np.isin(spread.ranks, list(ranks)).any())
         return mask
 
     def of_nodes(self, nodes: Collection[str]) -> Mask:
-        codes = [code for code, node in enumerate(self.nodes) if node in nodes]
+        codes = codes_among(self.nodes, nodes)
         mask = np.isin(self.node, codes)
-        for spread in self._spreads:
+        for spread in self.spreads:
             mask[spread.position] |= bool(np.isin(spread.nodes, codes).any())
         return mask
 
     def of_sources(self, sources: Collection[str]) -> Mask:
-        return np.isin(self.source, [code for code, source in enumerate(self.sources) if source in sources])
+        return np.isin(self.source, codes_among(self.sources, sources))
 
     def of_levels(self, levels: Collection[LogLevel]) -> Mask:
-        return np.isin(self.level, [code for code, level in enumerate(LEVELS) if level in levels])
+        return np.isin(self.level, codes_among(LEVELS, levels))
 
     def rank_counts(self, mask: Mask) -> tuple[tuple[int, int], ...]:
         """Rank -> rows within the mask, the most frequent first; NOBODY for rows of none."""
-        spread = [spread.ranks for spread in self._spreads if mask[spread.position]]
-        ranks = np.concatenate([self.rank[mask], *spread])
+        parts = [self.rank[mask]]
+        for spread in self.spreads:
+            if mask[spread.position]:
+                parts.append(spread.ranks)
+        ranks = np.concatenate(parts)
         values, counts = np.unique(ranks[ranks >= NOBODY], return_counts=True)
         return _by_frequency(zip(values.tolist(), counts.tolist(), strict=True))
 
-    def spread_ranks(self) -> list[tuple[int, NDArray[np.int64]]]:
-        """Positions of rows that stand for lines of several ranks, with those ranks."""
-        return [(spread.position, spread.ranks) for spread in self._spreads]
-
     def node_counts(self, mask: Mask) -> tuple[tuple[str, int], ...]:
         """Node -> rows within the mask, the most frequent first; none for rows whose node is not known."""
-        spread = [
-            spread.nodes[spread.nodes != self.node[spread.position]]
-            for spread in self._spreads
-            if mask[spread.position]
-        ]
-        counts = np.bincount(np.concatenate([self.node[mask], *spread]), minlength=len(self.nodes)).tolist()
-        return _by_frequency((node, count) for node, count in zip(self.nodes, counts, strict=True) if node and count)
+        parts = [self.node[mask]]
+        for spread in self.spreads:
+            if mask[spread.position]:
+                parts.append(spread.nodes[spread.nodes != self.node[spread.position]])
+        nodes = np.concatenate(parts)
+        return _by_frequency(_counts(nodes[nodes != self.nodes.index("")], self.nodes))
 
     def source_counts(self, mask: Mask) -> tuple[tuple[str, int], ...]:
-        counts = np.bincount(self.source[mask], minlength=len(self.sources)).tolist()
-        return _by_frequency((source, count) for source, count in zip(self.sources, counts, strict=True) if count)
+        return _by_frequency(_counts(self.source[mask], self.sources))
 
     def level_counts(self, mask: Mask) -> tuple[tuple[LogLevel, int], ...]:
         """In the order of the levels."""
-        counts = np.bincount(self.level[mask], minlength=len(LEVELS)).tolist()
-        return tuple((level, count) for level, count in zip(LEVELS, counts, strict=True) if count)
+        return tuple(_counts(self.level[mask], LEVELS))
 
     def _gaps(self, shares: Sequence[StreamDelta]) -> NDArray[np.int64]:
         order = np.lexsort((self.number, self.stream))
@@ -149,19 +146,18 @@ class LogColumns:
         before = np.concatenate(([0], numbers[:-1]))[: len(order)]
         first = np.concatenate(([True], streams[1:] != streams[:-1]))[: len(order)]
         lows = np.array([share.ranges[0][0] - 1 if share.ranges else 0 for share in shares], dtype=np.int64)
-        before = np.where(first, lows[streams] if len(lows) else 0, before)
+        before = np.where(first, lows[streams], before)
         gaps = np.empty(len(order), dtype=np.int64)
         gaps[order] = np.maximum(numbers - before - 1, 0)
         return gaps
 
-    def _spread(self) -> Iterator[_Spread]:
-        code_of = {node: code for code, node in enumerate(self.nodes)}
+    def _spread(self) -> Iterator[Spread]:
         node_of = dict(zip(self.rank.tolist(), self.node.tolist(), strict=True))
-        unknown = code_of[""]
+        unknown = self.nodes.index("")
         for position in np.flatnonzero(self.rank == SEVERAL).tolist():
             ranks = sorted(self.templates[self.template[position]].ranks)
             nodes = sorted({node_of.get(rank, unknown) for rank in ranks} - {unknown})
-            yield _Spread(position, np.array(ranks, dtype=np.int64), np.array(nodes, dtype=np.int64))
+            yield Spread(position, np.array(ranks, dtype=np.int64), np.array(nodes, dtype=np.int64))
 
 
 def stream_key(stream: Stream) -> str:
@@ -197,7 +193,7 @@ class _Rows:
 
     def add_templates(self, templates: Sequence[Template], streams: Sequence[Stream], nodes: Mapping[int, str]) -> None:
         """nodes: of ranks, as the log itself says."""
-        code_of = {stream: code for code, stream in enumerate(streams)}
+        code_of = dict(zip(streams, count(), strict=False))
         for index, template in enumerate(templates):
             stream, number = template.first
             code = code_of[stream]
@@ -206,40 +202,47 @@ class _Rows:
             if place >= begin and self.number[place] == number:
                 self.template[place] = index
                 continue
-            before = self.time[place] if place >= begin else 0.0
             rank = SEVERAL if len(template.ranks) > 1 else next(iter(template.ranks), stream.rank)
             self.stream.append(code)
             self.number.append(number)
             self.text.append(template.text.encode())
-            self.time.append(before or (self.time[end - 1] if end > begin else 0.0))
+            self.time.append(self._time_at(place, begin, end))
             self.rank.append(rank)
             self.node.append(nodes.get(rank, stream.node))
             self.level.append(_ROUTINE)
             self.template.append(index)
 
+    def _time_at(self, place: int, begin: int, end: int) -> float:
+        """The time of a row, else of the last one of its stream, which has those from ``begin`` to ``end``."""
+        if begin == end:
+            return 0.0
+        before = self.time[place] if place >= begin else 0.0
+        return before or self.time[end - 1]
+
 
 def _held(log: AttemptLog, streams: Sequence[Stream], shares: Sequence[StreamDelta]) -> _Rows:
     """The lines that a delta holds."""
-    held = [[share.rows[number] for number in sorted(share.rows)] for share in shares]
+    held = [list(map(share.rows.__getitem__, sorted(share.rows))) for share in shares]
     numbers, texts, _, kinds, _, known, received = (
         zip(*chain.from_iterable(held), strict=True) if any(held) else ((),) * 7
     )
     year = times.year_of((text[:_HEAD].decode("utf-8", "replace") for text in texts), max(received, default=0.0))
     begins = [0, *accumulate(map(len, held))]
     nodes = rank_nodes((), log.digest.placements)
-    speakers = list[tuple[int, str]]()
-    moments = list[float]()
+    row_ranks, row_nodes, moments = list[int](), list[str](), list[float]()
     for stream, share, rows, (begin, end) in zip(streams, shares, held, pairwise(begins), strict=True):
-        speakers += map(_Speakers(log.digest, stream, share, nodes).of, rows)
+        for rank, node in map(_Speakers(log.digest, stream, share, nodes).of, rows):
+            row_ranks.append(rank)
+            row_nodes.append(node)
         moments += times.moments(known[begin:end], texts[begin:end], received[begin:end], year)
     arrivals = list(filter(None, received))
     return _Rows(
-        stream=np.repeat(np.arange(len(held)), [len(rows) for rows in held]).tolist(),
+        stream=np.repeat(np.arange(len(held)), list(map(len, held))).tolist(),
         number=list(numbers),
         text=list(texts),
         time=moments,
-        rank=[rank for rank, _ in speakers],
-        node=[node for _, node in speakers],
+        rank=row_ranks,
+        node=row_nodes,
         level=_levels(np.array(kinds, dtype=np.int64)).tolist(),
         template=[-1] * len(numbers),
         begins=begins,
@@ -276,12 +279,22 @@ class _Speakers:
 def _levels(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
     """The codes of levels, from flags of lines."""
     applies = [(kinds & int(flags)) != 0 for flags in _FLAGS.values()]
-    return np.select(applies, [LEVELS.index(level) for level in _FLAGS], _OTHER)
+    return np.select(applies, list(map(LEVELS.index, _FLAGS)), _OTHER)
 
 
 def _codes(values: Iterable[T], names: Sequence[T]) -> NDArray[np.int64]:
-    code_of = {name: code for code, name in enumerate(names)}
-    return np.array([code_of[value] for value in values], dtype=np.int64)
+    code_of = dict(zip(names, count(), strict=False))
+    return np.array(list(map(code_of.__getitem__, values)), dtype=np.int64)
+
+
+def codes_among(names: Sequence[T], wanted: Collection[T]) -> list[int]:
+    return [code for code, name in enumerate(names) if name in wanted]
+
+
+def _counts(codes: NDArray[np.int64], names: Sequence[T]) -> list[tuple[T, int]]:
+    """(name, how often its code stands there) of the names that occur, in their order."""
+    counts = np.bincount(codes, minlength=len(names)).tolist()
+    return [(name, number) for name, number in zip(names, counts, strict=True) if number]
 
 
 def _by_frequency(counts: Iterable[tuple[T, int]]) -> tuple[tuple[T, int], ...]:

@@ -1,6 +1,7 @@
 """The stored log of an attempt, to be filtered, searched and read a window at a time."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -21,6 +22,7 @@ from diagnoser.logview.log_columns import (
     LogLevel,
     Mask,
     Positions,
+    codes_among,
     line_id,
     stream_key,
 )
@@ -156,6 +158,9 @@ class LogWindow:
         return self.total - self.before - len(self.rows)
 
 
+_NO_SEARCH = LogSearch()
+
+
 class LogIndex:
     """Building it takes a second for the largest logs: use a thread, and keep it. Nothing changes it but its memory of
     the latest searches."""
@@ -165,8 +170,7 @@ class LogIndex:
         self.lines = log.delta.lines
         self._columns = LogColumns(log)
         self.timeline = LogTimeline(self._columns, log.digest)
-        self._numbers = {stream: share.ranges for stream, share in log.delta.shares.items() if share.ranges}
-        self._keys = [stream_key(stream) for stream in self._columns.streams]
+        self._keys = list(map(stream_key, self._columns.streams))
         self._searches: OrderedDict[LogSearch, Positions] = OrderedDict()
 
     def __len__(self) -> int:
@@ -174,30 +178,37 @@ class LogIndex:
 
     def streams_with(self, number: int) -> tuple[Stream, ...]:
         """The streams of the attempt that have a line of this number."""
-        return tuple(
-            stream
-            for stream, ranges in sorted(self._numbers.items())
-            if any(low <= number <= high for low, high in ranges)
-        )
+        streams = []
+        for stream, share in sorted(self.log.delta.shares.items()):
+            if any(low <= number <= high for low, high in share.ranges):
+                streams.append(stream)
+        return tuple(streams)
 
     def stream_named(self, key: str) -> Stream | None:
         """The stream of which the ids of rows begin with this; None where there is none."""
-        streams = self._columns.streams
-        return streams[self._keys.index(key)] if key in self._keys else None
+        if key not in self._keys:
+            return None
+        return self._columns.streams[self._keys.index(key)]
 
     def id_of(self, source: str, number: int, text: str) -> str:
         """Id of the row of a line, by its source: several nodes may each have a ``stdout`` of that number, so its text
         decides among them. "" where no such line is held."""
         position = self.position(source, number, text)
-        return self._id(position) if position >= 0 else ""
+        if position < 0:
+            return ""
+        return self._id(position)
 
     def position(self, source: str, number: int, text: str) -> int:
         """Find the place of that row in the log; -1 where it is not there."""
-        columns = self._columns
-        places = np.flatnonzero(columns.number == number).tolist()
-        of_source = [place for place in places if columns.streams[columns.stream[place]].source == source]
-        same = [place for place in of_source if columns.texts[place].decode("utf-8", "replace") == text]
-        return (same or of_source or [-1])[0]
+        columns, first = self._columns, -1
+        for place in np.flatnonzero(columns.number == number).tolist():
+            if columns.streams[columns.stream[place]].source != source:
+                continue
+            if columns.texts[place].decode("utf-8", "replace") == text:
+                return int(place)
+            if first < 0:
+                first = place
+        return first
 
     def row(self, position: int) -> LogRow:
         return self._row(position, None)
@@ -208,7 +219,7 @@ class LogIndex:
         is_line = columns.level != LEVELS.index(LogLevel.ROUTINE)
         places = np.flatnonzero(is_line & (columns.stream == columns.stream[position]))
         here = int(np.searchsorted(places, position))
-        return tuple(self._row(place, None) for place in places[max(here - most, 0) : here + most + 1].tolist())
+        return self._rows(places[max(here - most, 0) : here + most + 1])
 
     def endings(self, limit: int) -> tuple[LogEnding, ...]:
         """Group ranks by their last lines, those that fell silent first in front: lines that look alike are one ending.
@@ -225,15 +236,15 @@ class LogIndex:
         groups = sorted(alike.values(), key=lambda group: min(float(columns.time[lines[first]]) for first in group))
         endings = []
         for group in groups[:limit]:
-            own = lines[speakers == speakers[group[0]]][:_LAST_LINES][::-1]
+            last = lines[speakers == speakers[group[0]]][:_LAST_LINES][::-1]
             ranks = sorted(int(speakers[first]) for first in group if speakers[first] >= 0)
-            endings.append(LogEnding(tuple(ranks), len(group), tuple(self._row(place, None) for place in own.tolist())))
+            endings.append(LogEnding(tuple(ranks), len(group), self._rows(last)))
         return tuple(endings)
 
     @property
     def last_number(self) -> int:
         """The largest line number that came; 0 where no line did."""
-        return max((ranges[-1][1] for ranges in self._numbers.values()), default=0)
+        return max((share.ranges[-1][1] for share in self.log.delta.shares.values() if share.ranges), default=0)
 
     def window(self, wanted: LogFilter, cursor: LogCursor, limit: int) -> LogWindow:
         """At most ``limit`` rows that fit the filter. Raises BadInput for a search or a cursor that cannot be read."""
@@ -255,7 +266,7 @@ class LogIndex:
         target = ""
         if cursor.direction is Direction.AROUND and len(window):
             target = self._id(int(shown[index]))
-            is_exact = is_exact and is_shown
+            is_exact &= is_shown
         return LogWindow(
             rows=self._rows(window, wanted.search),
             before=start,
@@ -281,14 +292,15 @@ class LogIndex:
         """The rows that fit the chosen values of all fields but one."""
         columns = self._columns
         mask = np.ones(len(self), dtype=bool)
-        if wanted.ranks and but != "ranks":
-            mask &= columns.of_ranks(wanted.ranks)
-        if wanted.nodes and but != "nodes":
-            mask &= columns.of_nodes(wanted.nodes)
-        if wanted.sources and but != "sources":
-            mask &= columns.of_sources(wanted.sources)
-        if wanted.levels and but != "levels":
-            mask &= columns.of_levels(wanted.levels)
+        fields: tuple[tuple[str, Any, Callable[[Any], Mask]], ...] = (
+            ("ranks", wanted.ranks, columns.of_ranks),
+            ("nodes", wanted.nodes, columns.of_nodes),
+            ("sources", wanted.sources, columns.of_sources),
+            ("levels", wanted.levels, columns.of_levels),
+        )
+        for field, values, rows_of in fields:
+            if values and field != but:
+                mask &= rows_of(values)
         return mask
 
     def _only(self, positions: Positions) -> Mask:
@@ -322,14 +334,14 @@ class LogIndex:
     def _text(self) -> tuple[bytes, NDArray[np.int64]]:
         """The texts of all rows, a line each, and where each of them begins."""
         texts = self._columns.texts
-        lengths = np.fromiter((len(text) + 1 for text in texts), dtype=np.int64, count=len(texts))
+        lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1
         return b"\n".join(texts), np.cumsum(lengths) - lengths
 
     def _position(self, cursor: LogCursor, matching: Positions) -> tuple[int, bool]:
         """Position of the row that a cursor names, or of the last one of its stream before that line, and whether it is
         that very line; -1 where it has no such stream. Without a line: the first match."""
         if not cursor.line:
-            return (int(matching[0]) if len(matching) else 0), True
+            return int(matching[0]) if len(matching) else 0, True
         columns = self._columns
         streams, number = self._named(cursor.line)
         places = np.flatnonzero(np.isin(columns.stream, streams))
@@ -337,16 +349,16 @@ class LogIndex:
         exact, earlier = places[numbers == number], places[numbers < number]
         if len(exact):
             return int(exact[0]), True
-        if not len(places):
-            return -1, False
-        return int(earlier[-1] if len(earlier) else places[0]), False
+        if len(earlier):
+            return int(earlier[-1]), False
+        return int(places[0]) if len(places) else -1, False
 
     def _named(self, line: str) -> tuple[list[int], int]:
         """Codes of the streams that a line may be of, and its number. Raises BadInput."""
         key, dash, id_number = line.rpartition("-")
         source, _, number = line.rpartition(":")
         if dash and id_number.isdecimal() and not source:
-            return ([self._keys.index(key)] if key in self._keys else []), int(id_number[:_DIGITS])
+            return codes_among(self._keys, (key,)), int(id_number[:_DIGITS])
         if not number.isdecimal():
             raise BadInput(f"{line!r} names no line: give its number, SOURCE:NUMBER, or the id of a row")
         streams = self._columns.streams
@@ -367,7 +379,7 @@ class LogIndex:
     def _first_id(self, positions: Positions) -> str:
         return self._id(int(positions[0])) if len(positions) else ""
 
-    def _rows(self, positions: Positions, search: LogSearch) -> tuple[LogRow, ...]:
+    def _rows(self, positions: Positions, search: LogSearch = _NO_SEARCH) -> tuple[LogRow, ...]:
         """The rows at these positions, with what a search matches in them."""
         pattern = search.compiled() if search.text else None
         return tuple(self._row(position, pattern) for position in positions.tolist())
@@ -375,7 +387,6 @@ class LogIndex:
     def _row(self, position: int, pattern: Any) -> LogRow:
         columns = self._columns
         text, template = columns.texts[position].decode("utf-8", "replace"), int(columns.template[position])
-        matches = islice(pattern.finditer(text), HITS_LIMIT) if pattern else ()
         return LogRow(
             id=self._id(position),
             stream=columns.streams[columns.stream[position]],
@@ -387,8 +398,15 @@ class LogIndex:
             level=LEVELS[columns.level[position]],
             gap=int(columns.gap[position]),
             template=columns.templates[template] if template >= 0 else None,
-            hits=tuple(match.span() for match in matches if match.end() > match.start()),
+            hits=_hits(pattern, text),
         )
+
+
+def _hits(pattern: Any, text: str) -> tuple[tuple[int, int], ...]:
+    if pattern is None:
+        return ()
+    matches = islice(pattern.finditer(text), HITS_LIMIT)
+    return tuple(match.span() for match in matches if match.end() > match.start())
 
 
 def _bounds(direction: Direction, index: int, is_shown: bool, total: int, limit: int) -> tuple[int, int]:

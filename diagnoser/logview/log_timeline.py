@@ -61,10 +61,12 @@ class LogTimeline:
         self._digest = digest
         known = columns.time[columns.time > 0]
         self.is_timed = bool(len(known)) and float(known.max() - known.min()) > 0
-        self._times = columns.time if self.is_timed else np.arange(len(columns), dtype=np.float64)
-        known = self._times[columns.time > 0] if self.is_timed else self._times
-        self.begin = float(known.min()) if len(known) else 0.0
-        self.end = float(known.max()) if len(known) else 0.0
+        self._times = columns.time
+        if not self.is_timed:
+            self._times = known = np.arange(len(columns), dtype=np.float64)
+        self.begin, self.end = 0.0, 0.0
+        if len(known):
+            self.begin, self.end = float(known.min()), float(known.max())
 
     def time_at(self, position: int) -> float:
         """Time of the row at a position of the log."""
@@ -82,57 +84,58 @@ class LogTimeline:
     @cached_property
     def stages(self) -> tuple[StageSpan, ...]:
         """List the stages in order of their first lines."""
-        spans = [
-            StageSpan(phase.stage, begin, max(begin, self.time_of(phase.last_stream, phase.last)))
-            for phase in self._digest.phases
-            for begin in [self.time_of(phase.stream, phase.line)]
-        ]
+        spans = []
+        for phase in self._digest.phases:
+            begin = self.time_of(phase.stream, phase.line)
+            end = self.time_of(phase.last_stream, phase.last)
+            spans.append(StageSpan(phase.stage, begin, max(begin, end)))
         return tuple(sorted(spans, key=lambda span: (span.begin, span.end)))
 
     @cached_property
     def progress(self) -> tuple[TimedProgress, ...]:
         """List progress by time: enough for a curve. Only the time axis asks for it."""
-        placed = self._digest.sampled_progress(_POINTS)
-        timed = [TimedProgress(self._time_of_point(stream, point), point) for stream, point in placed]
-        return tuple(sorted(timed, key=lambda one: one.time))
+        timed = []
+        for stream, point in self._digest.sampled_progress(_POINTS):
+            timed.append(TimedProgress(self._time_of_point(stream, point), point))
+        return tuple(sorted(timed, key=lambda point: point.time))
 
     @cached_property
     def ranks(self) -> tuple[RankSpan, ...]:
         """List the ranks that lines or templates tell of, in order."""
         columns = self._columns
-        spoken = np.flatnonzero((columns.rank > NOBODY) & (self._times > 0 if self.is_timed else True))
-        printed = columns.spread_ranks()
-        ranks = np.unique(np.concatenate([columns.rank[spoken], *(ranks for _, ranks in printed)]))
+        speaks = columns.rank > NOBODY
+        if self.is_timed:
+            speaks &= self._times > 0
+        spoken = np.flatnonzero(speaks)
+        ranks = np.unique(np.concatenate([columns.rank[spoken], *(spread.ranks for spread in columns.spreads)]))
         row_of = np.searchsorted(ranks, columns.rank[spoken])
         first, last = np.full(len(ranks), np.inf), np.full(len(ranks), -np.inf)
         np.minimum.at(first, row_of, self._times[spoken])
         np.maximum.at(last, row_of, self._times[spoken])
-        for position, several in printed:
-            rows = np.searchsorted(ranks, several)
-            first[rows] = np.minimum(first[rows], self._times[position])
-            last[rows] = np.maximum(last[rows], self._times[position])
-        errors, warnings = (
-            np.bincount(row_of[columns.level[spoken] == LEVELS.index(level)], minlength=len(ranks))
-            for level in (LogLevel.ERROR, LogLevel.WARNING)
-        )
-        nodes = self._nodes
-        return tuple(
-            RankSpan(
-                rank, nodes.get(rank, ""), float(first[row]), float(last[row]), int(errors[row]), int(warnings[row])
-            )
-            for row, rank in enumerate(ranks.tolist())
-        )
+        for spread in columns.spreads:
+            rows = np.searchsorted(ranks, spread.ranks)
+            first[rows] = np.minimum(first[rows], self._times[spread.position])
+            last[rows] = np.maximum(last[rows], self._times[spread.position])
+        levels = columns.level[spoken]
+        errors = np.bincount(row_of[levels == LEVELS.index(LogLevel.ERROR)], minlength=len(ranks))
+        warnings = np.bincount(row_of[levels == LEVELS.index(LogLevel.WARNING)], minlength=len(ranks))
+        spans = []
+        for row, rank in enumerate(ranks.tolist()):
+            node, begin, end = self._nodes.get(rank, ""), float(first[row]), float(last[row])
+            spans.append(RankSpan(rank, node, begin, end, int(errors[row]), int(warnings[row])))
+        return tuple(spans)
 
     def heat(self, edges: Sequence[float], row_of: Mapping[int, int], rows: int) -> NDArray[np.int8]:
         """Rows by bins: what was printed between two edges, as of ``QUIET`` to ``ERRORS``.
 
-        edges: ascending, one more than there are bins. row_of: rank -> row, for the ranks that are wanted.
+        edges: ascending, one more than there are bins.
+        row_of: rank -> row, for the ranks that are wanted.
         """
         columns, bins = self._columns, len(edges) - 1
         cells = np.zeros(rows * bins, dtype=np.int8)
         wanted = sorted(row_of)
         spoken = np.flatnonzero(np.isin(columns.rank, wanted))
-        rows_of = np.array([row_of[rank] for rank in wanted], dtype=np.int64)
+        rows_of = np.array(list(map(row_of.__getitem__, wanted)), dtype=np.int64)
         row = rows_of[np.searchsorted(wanted, columns.rank[spoken])]
         column = np.clip(np.searchsorted(edges, self._times[spoken], side="right") - 1, 0, bins - 1)
         worst = np.array([_HEAT.get(level, LINES) for level in LEVELS], dtype=np.int8)[columns.level[spoken]]
@@ -157,9 +160,10 @@ class LogTimeline:
         spoken = np.flatnonzero((columns.rank > NOBODY) & (columns.node != columns.nodes.index("")))
         ranks, places = np.unique(columns.rank[spoken], return_index=True)
         nodes = columns.node[spoken[places]].tolist()
-        return {rank: columns.nodes[node] for rank, node in zip(ranks.tolist(), nodes, strict=True)}
+        return dict(zip(ranks.tolist(), map(columns.nodes.__getitem__, nodes), strict=True))
 
     def _time_of_point(self, stream: Stream, point: Progress) -> float:
         """A line that prints no time has that of those around it."""
-        has_own = self.is_timed and point.time and point.time != point.received
-        return point.time if has_own else self.time_of(stream, point.line)
+        if self.is_timed and point.time not in (0, point.received):
+            return point.time
+        return self.time_of(stream, point.line)

@@ -54,6 +54,11 @@ class Line:
     continues: bool = False
 
     @property
+    def known_rank(self) -> int | None:
+        """The rank, None where it is unknown."""
+        return self.rank if self.rank >= 0 else None
+
+    @property
     def is_dated(self) -> bool:
         """Whether ``time`` is when the line was printed."""
         return self.time > 0 and not self.arrived
@@ -288,6 +293,11 @@ class Evidence:
     placements: tuple[Placement, ...] = ()
     stacks: tuple[Stack, ...] = ()
     exits: tuple[ExitReport, ...] = ()
+
+    @property
+    def traceback_lines(self) -> frozenset[int]:
+        """Indices of all lines that belong to a traceback."""
+        return frozenset().union(*(trace.lines for trace in self.tracebacks))
 
 
 def in_order(evidence: Evidence, lines: Sequence[Line]) -> Evidence:

@@ -57,8 +57,9 @@ class _Mask:
 
     def _masked(self, match: Any) -> str:
         kept = (match[1] or "") if self._search.groups else ""
-        secret = match[0][len(kept) :]
-        opening = quote[0] if (quote := _OPENING.match(secret)) else ""
+        secret, opening = match[0][len(kept) :], ""
+        if quote := _OPENING.match(secret):
+            opening = quote[0]
         if self._harmless and self._harmless.fullmatch(secret[len(opening) :]):
             return str(match[0])
         return f"{kept}{opening}<{self._known.kind}>"
@@ -108,7 +109,9 @@ class Redactor:
         masked = self._masks(self._of_this_site(readable) if readable != text else text)
         if self._addresses:
             masked = without_addresses(masked)
-        return text if masked == readable else masked
+        if masked == readable:
+            return text
+        return masked
 
     def _of_this_site(self, text: str) -> str:
         for pattern in self._extra:
@@ -141,15 +144,18 @@ def masked_entry(name: str, value: Any, redact: Redact) -> Any:
         return masked(value, redact)
     written = value.replace('"', "'").replace("\\", "/")  # nothing in it ends the quotes
     _, _, shown = redact(f'{name}="{written}"').partition('="')
-    return whole[0] if (whole := _WHOLE.match(shown)) and shown == f'{whole[0]}"' else redact(value)
+    whole = _WHOLE.match(shown)
+    if whole and shown == f'{whole[0]}"':
+        return whole[0]
+    return redact(value)
 
 
 def masked_lines(text: str, redact: Redact) -> str:
     """A text of many lines, each masked by itself: what ends one line and begins the next is no assignment."""
-    return "\n".join(map(redact, keyless(text.split("\n"))))
+    return "\n".join(map(redact, mask_key_blocks(text.split("\n"))))
 
 
-def keyless(lines: Iterable[str]) -> Iterator[str]:
+def mask_key_blocks(lines: Iterable[str]) -> Iterator[str]:
     """The lines with key blocks masked; a single line of a block may be too short to be recognised by itself."""
     inside = False
     for line in lines:

@@ -195,7 +195,8 @@ PATTERNS = (
     SecretPattern(
         "bearer",
         r"(?i)((?:\b|%3D|%3A|%20)(?:bearer|basic)(?: |%20|\+){1,3})[A-Za-z0-9._~+/=%-]{10,}",
-        harmless=_LOWER_WORDS,
+        # The name of a header is no token: its own value is what must go.
+        harmless=rf"{_LOWER_WORDS}|[A-Z]+(?:-[A-Z]+)+|[A-Z][a-z]*(?:-[A-Z][a-z]+)+",
     ),
     # ``user:password``, also url-encoded, after a word that says so.
     SecretPattern(

@@ -23,6 +23,7 @@ from diagnoser.model import (
     RootCause,
     Signature,
     Similar,
+    Suspect,
 )
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
@@ -123,9 +124,9 @@ class ConfirmedFailures:
         evidence = await self.evidence(record.attempt)
         sign = signature.signature_of(evidence, record.diagnosis)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
-        embedding = await self._embedded(sign)
-        if self._embedder and embedding is not None and not isinstance(embedding, ModelFailure):
-            vectors[self._embedder.name] = hashing.packed(embedding)
+        embedding, _ = await self._embedded(sign)
+        if embedding is not None:
+            vectors[self._embedder_name] = hashing.packed(embedding)
         return replace(confirmed(record, feedback, evidence), signature=sign, vectors=vectors)
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
@@ -139,15 +140,15 @@ class ConfirmedFailures:
             return [], None
         sign = signature.signature_of(await self.evidence(record.attempt), record.diagnosis)
         tenant, count = await self._tenant_of(record.attempt), limit + RIVALS
-        by_id: dict[str, Similar] = {}
+        nearest = list[Similar]()
         failure = None
         if len(self._memory.embedded):
-            embedding = await self._embedded(sign)
-            failure = embedding if isinstance(embedding, ModelFailure) else None
-            if embedding is not None and not isinstance(embedding, ModelFailure):
-                alike = self._memory.embedded.nearest(embedding, count, tenant)
-                by_id = {near.confirmed.diagnosis: near for near in alike}
-        for near in await self._nearest(sign, count, tenant):
+            embedding, failure = await self._embedded(sign)
+            if embedding is not None:
+                nearest += self._memory.embedded.nearest(embedding, count, tenant)
+        nearest += await self._nearest(sign, count, tenant)
+        by_id: dict[str, Similar] = {}
+        for near in nearest:
             by_id.setdefault(near.confirmed.diagnosis, near)
         others = [near for near in by_id.values() if near.confirmed.attempt != record.attempt and near.score >= ALIKE]
         return sorted(others, key=lambda near: (-near.score, near.confirmed.diagnosis))[:limit], failure
@@ -159,12 +160,23 @@ class ConfirmedFailures:
         except DiagnoserError as error:
             structlog.get_logger().warning("confirmed_failures_away", error=str(error))
             return SimilarFailures()
-        notes = (f"similar failures were looked for by hashed words: the embedding server failed ({failure})",)
-        return SimilarFailures(tuple(map(describe, near)), notes if failure else ())
+        described = tuple(map(describe, near))
+        if failure is None:
+            return SimilarFailures(described)
+        note = f"similar failures were looked for by hashed words: the embedding server failed ({failure})"
+        return SimilarFailures(described, (note,))
+
+    @property
+    def _embedder_name(self) -> str:
+        if self._embedder is None:
+            return ""
+        return self._embedder.name
 
     async def match_confirmed_failure(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
         """The verdict of a confirmed failure where this failure is the same and no rule decided; else as it was."""
-        if diagnosis.category is not Category.UNKNOWN or diagnosis.outcome not in _OPEN:
+        if diagnosis.category is not Category.UNKNOWN:
+            return diagnosis
+        if diagnosis.outcome not in _OPEN:
             return diagnosis
         try:
             await self._refresh()
@@ -179,7 +191,7 @@ class ConfirmedFailures:
 
     async def search(self, attempt: AttemptKey, query: str, limit: int) -> list[SearchResult]:
         """Lines and templates of one attempt, the best first."""
-        return await asyncio.to_thread(search.find, await self.evidence(attempt), query, limit)
+        return await asyncio.to_thread(search.find_lines, await self.evidence(attempt), query, limit)
 
     async def evidence(self, attempt: AttemptKey) -> Evidence:
         log = await self._logs.load(attempt)
@@ -187,7 +199,9 @@ class ConfirmedFailures:
 
     async def _tenant_of(self, attempt: AttemptKey) -> str:
         """Whose failures may be told of this attempt; "" for everybody's."""
-        return "" if self._shared else await self._store.tenant_of(attempt.job)
+        if self._shared:
+            return ""
+        return await self._store.tenant_of(attempt.job)
 
     async def _nearest(self, sign: Signature, limit: int, tenant: str) -> list[Similar]:
         async with self._turn:
@@ -205,25 +219,27 @@ class ConfirmedFailures:
     def _remember(self, confirmed: ConfirmedFailure) -> None:
         memory = self._memory
         memory.newest = max(memory.newest, confirmed.changed)
-        names = (hashing.NAME, self._embedder.name if self._embedder else "")
-        for index, name in zip((memory.index, memory.embedded), names, strict=True):
+        for index, name in ((memory.index, hashing.NAME), (memory.embedded, self._embedder_name)):
             if confirmed.type is FailureType.UNKNOWN or name not in confirmed.vectors:
                 index.drop(confirmed.diagnosis)
             else:
                 index.put(confirmed, hashing.unpacked(confirmed.vectors[name]))
 
-    async def _embedded(self, sign: Signature) -> hashing.Vector | ModelFailure | None:
-        """Embed by the configured model; None where there is none. When it fails, callers fall back on hashed words."""
+    async def _embedded(self, sign: Signature) -> tuple[hashing.Vector | None, ModelFailure | None]:
+        """Embed by the configured model, or say why it failed; neither where there is none.
+
+        Without a vector, callers fall back on hashed words.
+        """
         if self._embedder is None or not sign.text:
-            return None
+            return None, None
         try:
             (embedding,) = await self._embedder.embed([sign.text])
         except (ModelFailed, ValueError) as error:
             structlog.get_logger().warning("embedding_failed", error=str(error), instead=hashing.NAME)
             reason = error.reason if isinstance(error, ModelFailed) else ModelFailure.MALFORMED
             self._metrics.observe_embedding_failure(reason)
-            return reason
-        return hashing.unpacked(hashing.packed(embedding))
+            return None, reason
+        return hashing.unpacked(hashing.packed(embedding)), None
 
 
 def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -> ConfirmedFailure:
@@ -233,6 +249,9 @@ def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -
     root: Line | RootCause | None = diagnosis.root_cause
     if feedback.root_line:
         root = signature.line_named(evidence, feedback, diagnosis.root_cause)
+    text = ""
+    if root:
+        text = root.text[:_CHARS]
     return ConfirmedFailure(
         diagnosis=record.id,
         attempt=record.attempt,
@@ -242,7 +261,7 @@ def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -
         verdict=feedback.verdict,
         by=feedback.by,
         signature=Signature(),
-        line=root.text[:_CHARS] if root else "",
+        line=text,
         done=_done(record),
         comment=feedback.comment,
     )
@@ -260,9 +279,17 @@ def adopt_confirmed_failure(
 
     least: lowest likeness at which a confirmed failure is considered.
     """
-    near = [similar for similar in nearest if similar.score >= least and similar.confirmed.attempt != attempt]
-    same = [similar for similar in near if signature.is_same(sign, similar.confirmed.signature)]
-    if not same or not signature.is_telling(sign):
+    same = list[Similar]()
+    for similar in nearest:
+        if similar.score < least:
+            continue
+        if similar.confirmed.attempt == attempt:
+            continue
+        if signature.is_same(sign, similar.confirmed.signature):
+            same.append(similar)
+    if not same:
+        return diagnosis
+    if not signature.is_telling(sign):
         return diagnosis
     best, types = same[0], {similar.confirmed.type for similar in same}
     if len(types) > 1:
@@ -277,7 +304,9 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
     """The policy table chooses the action, as for any verdict that no stable rule made."""
     confirmed, category = best.confirmed, category_of(best.confirmed.type)
     known_outcome = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
-    node_named = category is Category.INFRASTRUCTURE and suspect_nodes.named(diagnosis.nodes)
+    nodes: tuple[Suspect, ...] = ()
+    if category is Category.INFRASTRUCTURE:
+        nodes = diagnosis.nodes
     decided = replace(
         diagnosis,
         outcome=outcome.decide_outcome(known_outcome, confirmed.type, hung=False, completed=False),
@@ -285,27 +314,34 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
         type=confirmed.type,
         confidence=round(SURE * best.score, 3),
         decided_by=f"incident:{confirmed.diagnosis}",
-        nodes=diagnosis.nodes if category is Category.INFRASTRUCTURE else (),
+        nodes=nodes,
         mitigation=confirmed.comment or diagnosis.mitigation,
-        grounds=DecisionBasis(node_named=node_named),
+        grounds=DecisionBasis(node_named=suspect_nodes.named(nodes)),
     )
     decided = replace(decided, recovery=policy.advise(case_of(decided)))
-    how = "confirmed" if confirmed.verdict is FeedbackVerdict.CONFIRMED else "named"
+    how = "named"
+    if confirmed.verdict is FeedbackVerdict.CONFIRMED:
+        how = "confirmed"
     note = f"the same failure as in {confirmed.attempt.job}, whose cause was {how} by {confirmed.by}"
     return replace(decided, notes=(*decided.notes, note))
 
 
 def describe(similar: Similar) -> str:
     confirmed = similar.confirmed
-    parts = [
+    parts = (
         f"a person said {confirmed.type} (alike {similar.score:.2f})",
         hashing.normalised(confirmed.signature.message)[:_CHARS],
-    ]
-    parts += [hashing.normalised(confirmed.comment)[:_CHARS]]
-    return "; ".join(part for part in parts if part)
+        hashing.normalised(confirmed.comment)[:_CHARS],
+    )
+    return "; ".join(filter(None, parts))
 
 
 def _done(record: DiagnosisRecord) -> str:
     """Tell what was done about it, as far as the service knows."""
-    advised = str(record.diagnosis.recovery.action).replace("_", " ")
-    return f"{str(record.plan.action).replace('_', ' ')}: {record.plan.state}" if record.plan else f"advised: {advised}"
+    if record.plan is None:
+        return f"advised: {_words(record.diagnosis.recovery.action)}"
+    return f"{_words(record.plan.action)}: {record.plan.state}"
+
+
+def _words(action: str) -> str:
+    return action.replace("_", " ")

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from zlib import crc32
 
 import numpy as np
@@ -62,8 +62,8 @@ def features(text: str) -> Counter[str]:
     """Words, pairs of neighbours and letter groups of a text -> how often."""
     tokens = words(text)
     counted = Counter(tokens)
-    counted.update(f"{first} {second}" for first, second in pairwise(tokens))
-    counted.update(group for word in tokens for group in groups(word))
+    counted.update(map(" ".join, pairwise(tokens)))
+    counted.update(chain.from_iterable(map(groups, tokens)))
     return counted
 
 
@@ -85,7 +85,9 @@ def vector(parts: Mapping[str, tuple[str, float]]) -> Vector:
 def unit(values: Vector) -> Vector:
     """The same direction at length 1; zeros stay zeros."""
     length = float(np.linalg.norm(values))
-    return values / np.float32(length) if length > 0 else values
+    if length == 0:
+        return values
+    return values / np.float32(length)
 
 
 def packed(values: Vector | Sequence[float]) -> bytes:

@@ -18,7 +18,9 @@ def rule_wanted(record: DiagnosisRecord, confirmed: ConfirmedFailure) -> Learned
     failure and its type, so that the same rule is requested only once.
     """
     category = category_of(confirmed.type)
-    if (category in _NEVER and not _false_alarm(record, confirmed)) or _known_already(record, confirmed, category):
+    if category in _NEVER and not _false_alarm(record, confirmed):
+        return None
+    if _known_already(record, confirmed, category):
         return None
     digest = hashlib.sha256(f"{confirmed.diagnosis}\0{confirmed.type}".encode()).hexdigest()
     rule = LearnedRule(
@@ -34,15 +36,19 @@ def rule_wanted(record: DiagnosisRecord, confirmed: ConfirmedFailure) -> Learned
 
 
 def _false_alarm(record: DiagnosisRecord, confirmed: ConfirmedFailure) -> bool:
+    """Whether a shipped rule named a failure where there was none."""
     verdict = record.diagnosis
-    decider = verdict.decided_by
-    shipped = decider.startswith("rule:") and not decider.startswith(f"rule:{LEARNED_PREFIX}")
-    return confirmed.type is FailureType.COMPLETED and shipped and verdict.category not in _NEVER
+    if confirmed.type is not FailureType.COMPLETED or verdict.category in _NEVER:
+        return False
+    if verdict.decided_by.startswith(f"rule:{LEARNED_PREFIX}"):
+        return False
+    return verdict.decided_by.startswith("rule:")
 
 
 def _known_already(record: DiagnosisRecord, confirmed: ConfirmedFailure, category: Category) -> bool:
     verdict = record.diagnosis
     if verdict.type is not confirmed.type:
         return False
-    named = verdict.decided_by.startswith("heuristic:") and category is Category.SCRIPT
-    return verdict.decided_by.startswith("rule:") or named
+    if category is Category.SCRIPT:
+        return verdict.decided_by.startswith(("rule:", "heuristic:"))
+    return verdict.decided_by.startswith("rule:")

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from diagnoser.model import Evidence, Stream
 from diagnoser.retrieval import hashing
@@ -33,25 +33,25 @@ class SearchResult:
     is_template: bool = False
 
 
-def find(evidence: Evidence, query: str, limit: int) -> list[SearchResult]:
+def find_lines(evidence: Evidence, query: str, limit: int) -> list[SearchResult]:
     """The best lines and templates for a query, the best first, then in order of the log."""
     query_features = hashing.features(query)
     texts = list(_texts(evidence))[:_LINES]
     overlaps = list(_overlaps(query_features.keys(), (result.text[:_CHARS] for result in texts)))
     weights = _weights(query_features, overlaps)
     total = sum(weights.values()) or 1.0
-    scored = [
-        (round(sum(weights[feature] for feature in overlap) / total, 4), result)
-        for result, overlap in zip(texts, overlaps, strict=True)
-    ]
-    best = sorted((pair for pair in scored if pair[0] >= _LEAST), key=lambda pair: -pair[0])[:limit]
-    return [replace(result, score=score) for score, result in best]
+    scored = []
+    for result, overlap in zip(texts, overlaps, strict=True):
+        score = round(sum(map(weights.__getitem__, overlap)) / total, 4)
+        if score >= _LEAST:
+            scored.append(replace(result, score=score))
+    return sorted(scored, key=lambda result: -result.score)[:limit]
 
 
 def _overlaps(wanted: Set[str], texts: Iterable[str]) -> Iterator[set[str]]:
     """The features of a query that each text has. Texts share most of their words: each is looked at once."""
     known: dict[str, Set[str]] = {}
-    has_pairs = any(" " in feature for feature in wanted)
+    has_pairs = " " in "".join(wanted)
     for text in texts:
         tokens = hashing.words(text)
         overlap = set[str]()
@@ -60,14 +60,17 @@ def _overlaps(wanted: Set[str], texts: Iterable[str]) -> Iterator[set[str]]:
                 known[word] = wanted & {word, *hashing.groups(word)}
             overlap |= known[word]
         if has_pairs and overlap:
-            overlap |= wanted & {f"{first} {second}" for first, second in pairwise(tokens)}
+            overlap |= wanted & set(map(" ".join, pairwise(tokens)))
         yield overlap
 
 
 def _weights(query_features: Counter[str], overlaps: Sequence[Iterable[str]]) -> dict[str, float]:
-    frequency = Counter(feature for overlap in overlaps for feature in overlap)
-    rarity = {name: math.log(1 + len(overlaps) / (1 + frequency[name])) for name in query_features}
-    return {name: rarity[name] * (_LETTERS_WEIGH if name.startswith("^") else 1.0) for name in rarity}
+    frequency = Counter(chain.from_iterable(overlaps))
+    weights = {}
+    for name in query_features:
+        rarity = math.log(1 + len(overlaps) / (1 + frequency[name]))
+        weights[name] = rarity * _LETTERS_WEIGH if name.startswith("^") else rarity
+    return weights
 
 
 def _texts(evidence: Evidence) -> Iterable[SearchResult]:

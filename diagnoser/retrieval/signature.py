@@ -3,7 +3,7 @@
 import hashlib
 import re
 
-from diagnoser.model import Diagnosis, Evidence, Feedback, Line, Mark, RootCause, Signature, Traceback
+from diagnoser.model import Diagnosis, Evidence, Feedback, Line, Mark, RootCause, Signature
 from diagnoser.retrieval import hashing
 from diagnoser.retrieval.hashing import Vector
 
@@ -40,25 +40,36 @@ def signature_of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
     matter who named it later, so that its signature stays the same after a model or a person decided.
     """
     names = sorted({*evidence.rank_nodes.values(), *(line.node for line in evidence.lines if line.node)})
-    decided = diagnosis.decided_by.startswith(("rule:", "heuristic:")) and diagnosis.type != "unknown"
-    root = _root(evidence, diagnosis) if decided else None
-    texts = [root.body] if root else [line.body for line in complaints(evidence)]
-    lines = _bounded(list(dict.fromkeys(filter(None, (hashing.normalised(text[:_CHARS], names) for text in texts)))))
-    types = dict.fromkeys([*([diagnosis.type] if root else []), *(symptom.type for symptom in diagnosis.symptoms)])
-    return Signature("\n".join(lines), " ".join(types), " ".join(_frames(evidence, root)))
+    root = None
+    if diagnosis.decided_by.startswith(("rule:", "heuristic:")) and diagnosis.type != "unknown":
+        root = _root(evidence, diagnosis)
+    failing, types = [root] if root else complaints(evidence), dict[str, None]()
+    if root:
+        types[diagnosis.type] = None
+    for symptom in diagnosis.symptoms:
+        types[symptom.type] = None
+    lines = dict.fromkeys(hashing.normalised(line.body[:_CHARS], names) for line in failing)
+    lines.pop("", None)
+    return Signature("\n".join(_bounded(list(lines))), " ".join(types), " ".join(_frames(evidence, root)))
 
 
 def is_same(signature: Signature, other: Signature) -> bool:
     """Whether every line of each message has a counterpart in the other: one line that differs may be the cause."""
     mine, theirs = set(signature.message.split("\n")), set(other.message.split("\n"))
-    return _covered(mine - theirs, theirs) and _covered(theirs - mine, mine)
+    if not _covered(mine - theirs, theirs):
+        return False
+    return _covered(theirs - mine, mine)
 
 
 def _covered(unmatched: set[str], lines: set[str]) -> bool:
     if len(unmatched) > _ODD:
         return False
-    vectors = [_line(text) for text in lines]
-    return all(max((float(_line(text) @ line) for line in vectors), default=0.0) >= _LIKE for text in unmatched)
+    vectors = list(map(_line, lines))
+    for text in unmatched:
+        vector = _line(text)
+        if max((float(vector @ line) for line in vectors), default=0.0) < _LIKE:
+            return False
+    return True
 
 
 def _line(text: str) -> Vector:
@@ -72,29 +83,34 @@ def vector(signature: Signature) -> Vector:
 
 def is_telling(signature: Signature) -> bool:
     """Whether the message says something that not every failure says."""
-    own_words = {word for word in hashing.words(signature.message) if word not in COMMON and word.isalpha()}
-    return len(own_words) >= _TELLING
+    words = set(filter(str.isalpha, hashing.words(signature.message)))
+    return len(words - COMMON) >= _TELLING
 
 
 def _root(evidence: Evidence, diagnosis: Diagnosis) -> Line | None:
     """The kept line of the root cause, which carries no prefixes."""
     root = diagnosis.root_cause
-    matching = (
-        line
-        for line in evidence.lines
-        if root and (line.number, line.stream.source, line.text) == (root.line, root.source, root.text)
-    )
-    return next(matching, None)
+    if root is None:
+        return None
+    for line in evidence.lines:
+        if (line.number, line.stream.source, line.text) == (root.line, root.source, root.text):
+            return line
+    return None
 
 
 def line_named(evidence: Evidence, feedback: Feedback, root: RootCause | None) -> Line | None:
     """The kept line that a person named as the root: of the stream that they chose, else of that of the verdict's
     root."""
-    numbered = [line for line in evidence.lines if line.number == feedback.root_line]
-    if feedback.root_stream:
-        return next((line for line in numbered if line.stream == feedback.root_stream), None)
     source = root.source if root else "stdout"
-    return next((line for line in numbered if line.stream.source == source), None)
+    for line in evidence.lines:
+        if line.number != feedback.root_line:
+            continue
+        right = line.stream.source == source
+        if feedback.root_stream:
+            right = line.stream == feedback.root_stream
+        if right:
+            return line
+    return None
 
 
 def complaints(evidence: Evidence) -> list[Line]:
@@ -106,7 +122,9 @@ def complaints(evidence: Evidence) -> list[Line]:
     last_step_line = max((point.line for point in evidence.progress), default=0)
     for line in evidence.lines:
         rare = line.mark is Mark.NOVEL and 0 < last_step_line < line.number
-        if (rare or line.mark >= Mark.SEVERITY) and not _FRAME.search(line.body):
+        if line.mark < Mark.SEVERITY and not rare:
+            continue
+        if not _FRAME.search(line.body):
             by_shape.setdefault(hashing.normalised(line.body[:_CHARS]), line)
     return list(by_shape.values())
 
@@ -122,7 +140,12 @@ def _bounded(lines: list[str]) -> list[str]:
 
 def _frames(evidence: Evidence, root: Line | None) -> list[str]:
     """File and function of the innermost frames, innermost first, of the root's traceback or else of the last one."""
-    of_root = [trace for trace in evidence.tracebacks if root and evidence.lines[trace.raised] is root]
-    traces: list[Traceback] = of_root or list(evidence.tracebacks[-1:] if root is None else ())
-    matches = [_FRAME.search(frame) for trace in traces[:1] for frame in trace.frames[::-1]]
-    return [f"{match[1]}:{match[2]}" for match in matches if match][:_FRAMES]
+    frames = list[str]()
+    for trace in evidence.tracebacks if root else evidence.tracebacks[-1:]:
+        if root and evidence.lines[trace.raised] is not root:
+            continue
+        for frame in reversed(trace.frames):
+            if match := _FRAME.search(frame):
+                frames.append(f"{match[1]}:{match[2]}")
+        break
+    return frames[:_FRAMES]

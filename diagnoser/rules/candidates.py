@@ -218,7 +218,7 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
         explains=frozenset(str(kind) for kind in rule.explains),
         overrides=frozenset(f"rule:{rule_id}" for rule_id in rule.overrides),
         blame=rule.blame,
-        rank=hit.rank if hit.rank is not None else (line.rank if line.rank >= 0 else None),
+        rank=hit.rank if hit.rank is not None else line.known_rank,
         node=hit.node,
         gpu=hit.gpu,
         maturity=rule.maturity,
@@ -457,7 +457,7 @@ def _from_keywords(evidence: Evidence, covered: Collection[int], keywords: Keywo
         kind = keywords.says(line.body) if still_trying else keywords.complains(line.body)
         if kind is not None:
             why = "no rule knows this line; its words speak of it"
-            rank = line.rank if line.rank >= 0 else None
+            rank = line.known_rank
             candidates.append(Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=rank))
     return candidates
 
@@ -536,7 +536,7 @@ def _from_traces(log: _Log) -> Iterator[Candidate]:
 def _from_lines(log: _Log) -> Iterator[Candidate]:
     """Exception lines outside joined tracebacks: truncated logs, loggers that print only the last line."""
     evidence, table = log.evidence, log.tables.exceptions
-    traced = {index for trace in evidence.tracebacks for index in trace.lines}
+    traced = evidence.traceback_lines
     for index, line in enumerate(evidence.lines):
         if index in traced or not any(mark in line.body for mark in _NAMED):
             continue
@@ -550,7 +550,7 @@ def _from_lines(log: _Log) -> Iterator[Candidate]:
                 by="heuristic:exception_line",
                 why=f"a line names {match['name']}",
                 specificity=Specificity.WORD,
-                rank=line.rank if line.rank >= 0 else None,
+                rank=line.known_rank,
                 raised=bool(_RAISED.match(line.body)),
             )
 

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -143,7 +142,7 @@ def find(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) 
     """
     steps = [point for point in evidence.progress if point.step is not None]
     trained = max(Counter(point.rank for point in steps).values(), default=0) > _TRAINED
-    traced = frozenset(chain.from_iterable(trace.lines for trace in evidence.tracebacks))
+    traced = evidence.traceback_lines
     for index, left in _last_words(evidence, advanced):
         if index in traced or _is_quoted(evidence.lines, index):
             continue

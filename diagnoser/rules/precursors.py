@@ -86,7 +86,7 @@ def _from_words(
         kind = _complaint(line, keywords)
         if kind is not None and _is_device(kind):
             why = "its words speak of a fault at the moment from which a collective waited until it timed out"
-            rank = line.rank if line.rank >= 0 else None
+            rank = line.known_rank
             yield Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=rank, precursor=True)
 
 

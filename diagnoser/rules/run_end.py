@@ -94,7 +94,7 @@ def _resolve_completed(
     if not completed:
         return
     last = completed[-1]
-    traced = {line for trace in evidence.tracebacks for line in trace.lines}
+    traced = evidence.traceback_lines
     if any(_belies(c, last) or _died_apart(c, last, evidence, traced) for c in candidate_set.open):
         candidate_set.dismiss(RejectionReason.VAGUE_END, lambda c: c.type is FailureType.COMPLETED)
     elif diverged:

@@ -53,6 +53,7 @@ DIALECTS: tuple[ProgressDialect, ...] = (
         r"(?i)\b(?:step|iter(?:ation)?|(?:mini-?)?batch|update) +\d+ +of +\d+\b\W.{0,40}?[-+ :=](?:\d+\.\d|nan|inf)",
     ),
 )
+_SITES_OWN = ProgressDialect("", "")
 _BAR_OF = re.compile(
     r"(?:epoch *(\d+)\b.{0,400})?\| *(\d+)/(\d+) \[[^\],]*, *(\d+(?:\.\d+)?)(s/it|it/s)", re.IGNORECASE
 )
@@ -142,8 +143,8 @@ class Point(NamedTuple):
 
 def read(dialect: int, body: str) -> Point:
     """Read the values of a line of this dialect; all None when it has none."""
-    text = body.lower()
-    if DIALECTS[dialect].name in _COUNTED:
+    text, name = body.lower(), DIALECTS[dialect].name
+    if name in _COUNTED:
         text = text[_last_state(text) :]
     steps, losses, grads, millis, seconds, rates = _KEYS
     step = _first(_WHOLE, text, steps)
@@ -156,27 +157,37 @@ def read(dialect: int, body: str) -> Point:
     if match := _MLLOG_LOSS.search(text):
         loss = _float(match.group(1))
     point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
-    if DIALECTS[dialect].name in _COUNTED and not step and (counted := _FRACTION.search(text)):
-        return point._replace(step=int(counted[1]))
-    return _of_bar(point, text) if DIALECTS[dialect].name == "bar" else point
+    if name == "bar":
+        return _of_bar(point, text)
+    if step or name not in _COUNTED:
+        return point
+    counted = _FRACTION.search(text)
+    return point._replace(step=int(counted[1])) if counted else point
 
 
 def _saved_path(body: str) -> str:
-    path = _PATH.search(body)
-    return path.group(1) if path else "yes"
+    if path := _PATH.search(body):
+        return path.group(1)
+    return "yes"
 
 
 def _last_state(text: str) -> int:
     """Find the last state of a bar whose states were painted over each other: all of them count to one total."""
-    states = [match for match in _STATE.finditer(text) if text.find("loss", match.end()) >= 0]
-    return states[-1].start() if len(states) > 1 and len({match[1] for match in states}) == 1 else 0
+    begins, totals = list[int](), set[str]()
+    for match in _STATE.finditer(text):
+        if text.find("loss", match.end()) >= 0:
+            begins.append(match.start())
+            totals.add(match[1])
+    return begins[-1] if len(begins) > len(totals) == 1 else 0
 
 
 def epoch_of(dialect: int, body: str) -> int | None:
     """The epoch that a line counts; None where it counts none."""
-    counts = dialect < len(DIALECTS) and DIALECTS[dialect].name == "epoch"
-    match = _EPOCH.search(body) if counts else None
-    return int(match[1]) if match else None
+    if _dialect(dialect).name != "epoch":
+        return None
+    if match := _EPOCH.search(body):
+        return int(match[1])
+    return None
 
 
 def _of_bar(point: Point, text: str) -> Point:
@@ -184,32 +195,50 @@ def _of_bar(point: Point, text: str) -> Point:
     match = _BAR_OF.search(text)
     if not match:
         return point
-    epoch, done, total, speed, unit = match.groups()
-    step = int(epoch or 0) * int(total) + int(done)
-    seconds = float(speed) if unit == "s/it" else 1 / float(speed) if float(speed) else None
-    has_step = "global_step" in text
-    return point._replace(
-        step=point.step if has_step else step,
-        step_seconds=seconds if point.step_seconds is None else point.step_seconds,
-    )
+    epoch, done, total, speed, unit = match.groups("0")
+    step: int | None = int(epoch) * int(total) + int(done)
+    if "global_step" in text:
+        step = point.step
+    seconds = point.step_seconds
+    if seconds is None:
+        seconds = _seconds(float(speed), unit)
+    return point._replace(step=step, step_seconds=seconds)
+
+
+def _seconds(speed: float, unit: str) -> float | None:
+    if unit == "s/it":
+        return speed
+    return 1 / speed if speed else None
 
 
 def read_own(captured: Mapping[str, str], dialect: int) -> Point:
     """The values that a site's own pattern captured."""
-    loss, grad, seconds, rate = (_float(captured[name]) if captured.get(name) else None for name in FIELDS[1:5])
+    loss, grad, seconds, rate = (_captured(captured, name) for name in FIELDS[1:5])
     step = re.sub(r"\D", "", captured.get("step") or "")[:15]
     return Point(int(step) if step else None, loss, grad, seconds, rate, captured.get("checkpoint") or "", dialect)
 
 
+def _captured(captured: Mapping[str, str], name: str) -> float | None:
+    if value := captured.get(name):
+        return _float(value)
+    return None
+
+
 def stage_of(dialect: int) -> Stage:
     """A site's own dialects (numbered after ours) speak of training."""
-    return DIALECTS[dialect].stage if dialect < len(DIALECTS) else Stage.TRAIN
+    return _dialect(dialect).stage
+
+
+def _dialect(number: int) -> ProgressDialect:
+    return DIALECTS[number] if number < len(DIALECTS) else _SITES_OWN
 
 
 def tells(point: Point) -> bool:
     """Whether a point says anything."""
     values = (point.step, point.loss, point.grad_norm, point.step_seconds, point.tokens_per_second)
-    return bool(point.checkpoint) or any(value is not None for value in values) or stage_of(point.dialect) is Stage.LOAD
+    if point.checkpoint or values.count(None) < len(values):
+        return True
+    return stage_of(point.dialect) is Stage.LOAD
 
 
 def _first(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> str:
@@ -225,8 +254,9 @@ def _first(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> str:
 
 
 def _number(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> float | None:
-    value = _first(pattern, text, keys)
-    return _float(value) if value else None
+    if value := _first(pattern, text, keys):
+        return _float(value)
+    return None
 
 
 def _float(value: str) -> float:

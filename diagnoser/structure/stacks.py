@@ -56,18 +56,26 @@ _MOST_OPEN = 64
 
 @dataclass
 class _OpenStack:
-    """A stack that is being read. raised: -1 until a line says what is wrong. next: the number of its next frame."""
+    """A stack that is being read. raised: the line that says what is wrong, its first one until then. next: the number
+    of its next frame."""
 
     kind: StackKind
     rank: int
+    raised: int
     lines: list[int] = field(default_factory=list)
     frames: list[str] = field(default_factory=list)
     exception: str = ""
     message: str = ""
-    raised: int = -1
     next: int = 0
     follows: bool = False
     """It is the cause of the preceding stack."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has frames. A child of a failure table only has an exit code."""
+        if self.kind is _K.TABLE and self.exception:
+            return True
+        return bool(self.frames)
 
 
 def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Stack, ...]:
@@ -75,22 +83,27 @@ def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Stack, ...]:
     speech: dict[tuple[object, str, str], list[int]] = {}
     for index, voice in enumerate(voices):
         line = lines[index]
-        who = _WHO.search(line.text[: len(line.text) - len(line.body)]) if "NCCL" in line.body else None
-        speech.setdefault((line.stream, voice, who.group() if who else ""), []).append(index)
+        speech.setdefault((line.stream, voice, _nccl_process(line)), []).append(index)
     stacks: list[Stack] = []
     for indices in speech.values():
         stacks += _linked(_Voice(lines).read(indices), len(stacks))
     return tuple(stacks)
 
 
+def _nccl_process(line: Line) -> str:
+    if "NCCL" not in line.body:
+        return ""
+    who = _WHO.search(line.text[: len(line.text) - len(line.body)])
+    return who.group() if who else ""
+
+
 def _linked(opened: list[_OpenStack], start: int) -> Iterator[Stack]:
     """start: number of stacks before these."""
     for index, stack in enumerate(opened):
         caused = index + 1 < len(opened) and opened[index + 1].follows
-        raised = stack.raised if stack.raised >= 0 else stack.lines[0]
         yield Stack(
             *(stack.kind, stack.rank, tuple(stack.lines), tuple(stack.frames)),
-            *(stack.exception, stack.message.strip(), raised),
+            *(stack.exception, stack.message.strip(), stack.raised),
             cause=start + index + 1 if caused else -1,
         )
 
@@ -112,22 +125,28 @@ class _Voice:
             if self._open:
                 earliest = self._lines[index].number - _FAR
                 self._open = [stack for stack in self._open if self._lines[stack.lines[-1]].number >= earliest]
-            steps = (self._native, self._java, self._nccl, self._table)
-            if not _PART.match(body) or not any(step(index, body) for step in steps):
+            if not self._is_part(index, body):
                 self._other(index, body)
                 self._before = index
-        stacks = [stack for stack in self._done if stack.frames or (stack.kind is _K.TABLE and stack.exception)]
+        stacks = [stack for stack in self._done if stack.is_whole]
         return sorted(stacks, key=lambda stack: stack.lines[0])
 
+    def _is_part(self, index: int, body: str) -> bool:
+        if not _PART.match(body):
+            return False
+        return any(step(index, body) for step in (self._native, self._java, self._nccl, self._table))
+
     def _begin(self, kind: StackKind, index: int, exception: str = "", message: str = "") -> _OpenStack:
-        opened = _OpenStack(kind, self._lines[index].rank, [index], [], exception, message)
-        opened.raised = index if exception or message else -1
+        opened = _OpenStack(kind, self._lines[index].rank, index, [index], [], exception, message)
         self._open = [*self._open[1 - _MOST_OPEN :], opened]
         self._done.append(opened)
         return opened
 
     def _last(self, kind: StackKind) -> _OpenStack | None:
         return next((stack for stack in reversed(self._open) if stack.kind is kind), None)
+
+    def _last_or_new(self, kind: StackKind, index: int) -> _OpenStack:
+        return self._last(kind) or self._begin(kind, index)
 
     def _native(self, index: int, body: str) -> bool:
         for form, read in _NATIVE_FORMS:
@@ -146,7 +165,7 @@ class _Voice:
 
     def _crashed(self, index: int, match: re.Match[str]) -> None:
         """Begin a stack with its signal. Open MPI tells in two lines which signal it was: the second is a message."""
-        signal = next(text for text in match.groups() if text)
+        signal = _text(match, "glog", "ompi", "signal", "gdb")
         opened = self._last(_K.NATIVE)
         if opened and not opened.frames and signal.startswith("Signal: "):
             self._set_message(opened, index, signal)
@@ -155,8 +174,11 @@ class _Voice:
 
     def _what(self, index: int, match: re.Match[str]) -> None:
         """Give the message to the first stack that has none."""
-        without_message = [stack for stack in self._open_native() if not stack.message]
-        opened = without_message[0] if without_message else self._begin(_K.NATIVE, index)
+        for opened in self._open_native():
+            if not opened.message:
+                break
+        else:
+            opened = self._begin(_K.NATIVE, index)
         self._set_message(opened, index, match["said"])
 
     def _check_failed(self, index: int, match: re.Match[str]) -> None:
@@ -164,49 +186,56 @@ class _Voice:
 
     def _before_frames(self, index: int, match: re.Match[str]) -> None:
         """Add a heading of frames to the first stack that has no frames."""
-        without_frames = [stack for stack in self._open_native() if not stack.frames]
-        opened = without_frames[0] if without_frames else self._after_message(index)
+        for opened in self._open_native():
+            if not opened.frames:
+                break
+        else:
+            opened = self._after_message(index)
         self._add(opened, index, match.groupdict().get("frame", ""))
 
     def _numbered_frame(self, index: int, match: re.Match[str]) -> None:
         """Add a frame to the first stack that waits for its number. A frame 0 that none waits for begins a stack."""
-        number = int(match["c10"] or match["gdb"] or match["ompi"])
-        native = self._open_native()
-        waiting = [stack for stack in native if stack.next == number]
-        if not waiting:  # frames are missing in between
-            waiting = [stack for stack in native if number > stack.next > 0][-1:]
-        opened = waiting[0] if waiting else self._begin(_K.NATIVE, index)
-        self._add(opened, index, match["f1"] or match["f2"] or match["f3"])
+        number = int(_text(match, "c10", "gdb", "ompi"))
+        opened = self._waiting_for(number) or self._begin(_K.NATIVE, index)
+        self._add(opened, index, _text(match, "f1", "f2", "f3"))
         opened.next = number + 1
 
+    def _waiting_for(self, number: int) -> _OpenStack | None:
+        """Choose the first stack that waits for a frame, else the newest of which frames are missing in between."""
+        missing = None
+        for stack in self._open_native():
+            if stack.next == number:
+                return stack
+            if number > stack.next > 0:
+                missing = stack
+        return missing
+
     def _plain_frame(self, index: int, match: re.Match[str]) -> None:
-        opened = self._last(_K.NATIVE) or self._begin(_K.NATIVE, index)
-        self._add(opened, index, match["glog"] or match["glibc"] or match["bare"])
+        self._add(self._last_or_new(_K.NATIVE, index), index, _text(match, "glog", "glibc", "bare"))
 
     def _after_message(self, index: int) -> _OpenStack:
         """Begin a stack, with the line before as its message if that one is near."""
-        near = self._before >= 0 and self._lines[index].number - self._lines[self._before].number <= _NEAR
-        if not near:
+        if self._before < 0 or self._lines[index].number - self._lines[self._before].number > _NEAR:
             return self._begin(_K.NATIVE, index)
         return self._begin(_K.NATIVE, self._before, "", self._lines[self._before].body)
 
     def _java(self, index: int, body: str) -> bool:
         opened = self._last(_K.JAVA)
         if match := _AT.match(body):
-            self._add(opened or self._begin(_K.JAVA, index), index, match["frame"])
-        elif _MORE.match(body) and opened:
+            self._add(self._last_or_new(_K.JAVA, index), index, match["frame"])
+        elif opened and _MORE.match(body):
             opened.lines.append(index)
         elif match := _JAVA.match(body):
+            exception, said = match.groups("")
             follows = body.startswith("Caused by: ") and opened is not None
-            self._begin(_K.JAVA, index, match["class"], match["said"] or "").follows = follows
+            self._begin(_K.JAVA, index, exception, said).follows = follows
         else:
             return False
         return True
 
     def _nccl(self, index: int, body: str) -> bool:
-        opened = self._last(_K.NCCL)
         if match := _NCCL.match(body):
-            opened = opened or self._begin(_K.NCCL, index)
+            opened = self._last_or_new(_K.NCCL, index)
             opened.exception = opened.exception or f"NCCL error {match['code']}"
             self._add(opened, index, match["frame"])
         elif match := _NCCL_SAID.match(body):
@@ -247,11 +276,20 @@ class _Voice:
         if not self._open or _SPACE.match(body):
             return
         last = self._open[-1]
-        if last.kind is _K.NATIVE and last.message and not last.frames:
-            last.message += "\n" + body
-            last.lines.append(index)
-        elif not (last.kind is _K.NCCL and not last.frames):
-            self._open = [stack for stack in self._open if stack.kind is _K.NATIVE and stack.next > 0]
+        if not last.frames:
+            if last.kind is _K.NCCL:
+                return
+            if last.kind is _K.NATIVE and last.message:
+                last.message += "\n" + body
+                last.lines.append(index)
+                return
+        self._open = [stack for stack in self._open_native() if stack.next > 0]
+
+
+def _text(match: re.Match[str], *names: str) -> str:
+    """The text of the one group that matched."""
+    text: str = next(filter(None, match.group(*names)))
+    return text
 
 
 _NATIVE_FORMS: tuple[tuple[re.Pattern[str], Callable[[_Voice, int, re.Match[str]], None]], ...] = (

@@ -37,13 +37,15 @@ def read_time(text: str, year: int) -> float:
         name, day, h, m, s, part, y = match.groups()
         return _seconds((y or year, _MONTHS[name], day, h, m, s), part)
     if match := _EPOCH.search(head):
-        return float(f"{match.group(1)}.{match.group(2) or 0}")
+        return float(".".join(match.groups("0")))
     return 0.0
 
 
 def _seconds(fields: tuple[int | str, ...], part: str | None) -> float:
     whole = _whole_seconds(fields)
-    return max(0.0, whole + (float(f"0.{part}") if part else 0.0)) if whole is not None else 0.0
+    if whole is None:
+        return 0.0
+    return max(0.0, whole + (float(f"0.{part}") if part else 0.0))
 
 
 @lru_cache(maxsize=4096)
@@ -100,8 +102,9 @@ def moments(known: Iterable[float], lines: Iterable[bytes], received: Iterable[f
 
 @lru_cache(maxsize=16384)
 def _iso_seconds(stamp: bytes) -> float | None:
-    match = _ISO_STAMP.fullmatch(stamp)
-    return _whole_seconds(match.groups()) if match else None
+    if match := _ISO_STAMP.fullmatch(stamp):
+        return _whole_seconds(match.groups())
+    return None
 
 
 class LogClock:
@@ -118,8 +121,7 @@ class LogClock:
     def time(self, stream: Stream, known: float, body: str, received: float) -> tuple[float, bool]:
         """The record's own time, else the line's, else that of the line before in its stream, else of arrival; and
         whether it is that of arrival."""
-        before = self._printed.get(stream, 0.0)
-        printed = max(known or read_time(body, self._year) or before, before)
+        printed = max(known or read_time(body, self._year), self._printed.get(stream, 0.0))
         if printed:
             self._printed[stream] = printed
             return printed, False

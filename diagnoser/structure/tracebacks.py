@@ -17,8 +17,10 @@ _EXCEPTION = re.compile(
     r"^(?!(?:DEBUG|INFO|NOTE|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$"
 )
 _DEEP = re.compile(r"^\s+\S|^[\s~^]*$")
+_HEAD = re.compile(f"{_START.pattern}|{_FRAME.pattern}")
 _PART = re.compile(f"{_START.pattern}|{_FRAME.pattern}|{_CHAIN.pattern}")
 """Any line that a traceback begins with, seen at one look: most lines are none."""
+_INDENTED = re.compile(r"[ \t]\s*\S")
 _MESSAGE_LINES = 12
 _FAR = 64
 """Lines between two lines of one message, at most: other voices may have spoken in between."""
@@ -43,10 +45,22 @@ def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Traceback, ...]:
         for lane in deal(lines, indices):
             start = len(chain)
             for trace, chained in _read(lines, lane):
-                if chain and _RAY.match(_text(lines[chain[-1].raised])) and trace.lines[0] > chain[-1].raised:
-                    chain[-1] = replace(chain[-1], cause=len(chain))  # what Ray quotes was raised first
-                chain.append(replace(trace, cause=len(chain) - 1) if chained and len(chain) > start else trace)
+                if _is_quoted(trace, chain, lines):
+                    chain[-1] = replace(chain[-1], cause=len(chain))
+                if chained and len(chain) > start:
+                    trace = replace(trace, cause=len(chain) - 1)
+                chain.append(trace)
     return tuple(chain)
+
+
+def _is_quoted(trace: Traceback, before: Sequence[Traceback], lines: Sequence[Line]) -> bool:
+    """Whether Ray quotes a traceback behind its own error: what it quotes was raised first."""
+    if not before:
+        return False
+    raised = before[-1].raised
+    if trace.lines[0] <= raised:
+        return False
+    return _RAY.match(_text(lines[raised])) is not None
 
 
 def deal(lines: Sequence[Line], indices: list[int]) -> list[list[int]]:
@@ -84,46 +98,61 @@ class _Dealer:
     @property
     def lanes(self) -> list[list[int]]:
         """List the lines of each traceback that another one was printed into, and all other lines as one lane."""
-        alone = [index for lane in self._lanes if not lane.shared for index in lane.indices]
-        lanes = [lane.indices for lane in self._lanes if lane.shared]
-        return sorted([*lanes, sorted(self._rest + alone)], key=lambda lane: lane[:1])
+        alone, lanes = self._rest.copy(), list[list[int]]()
+        for lane in self._lanes:
+            if lane.shared:
+                lanes.append(lane.indices)
+            else:
+                alone += lane.indices
+        return sorted([*lanes, sorted(alone)], key=lambda lane: lane[:1])
 
     def take(self, index: int, body: str) -> None:
         """Give a line to the traceback that it belongs to, or to the rest."""
-        if not self._open and not self._last and not _START.match(body):
+        if not (self._open or self._last or _START.match(body)):
             self._rest.append(index)
             return
         number = self._lines[index].number
         self._open = [lane for lane in self._open if number - self._lines[lane.indices[-1]].number <= _FAR]
         if _START.match(body):
             self._begin(index)
-        elif not (self._frame(index, body) or self._code_line(index, body) or self._exception(index, body)):
+        elif not self._is_taken(index, body):
             self._rest.append(index)
             # Other text ends a traceback, unless several are under way: then it may be of another process.
             if len(self._open) < 2:
                 self._open, self._last = [], None
 
+    def _is_taken(self, index: int, body: str) -> bool:
+        if self._frame(index, body):
+            return True
+        if self._code_line(index, body):
+            return True
+        return self._exception(index, body)
+
     def _frame(self, index: int, body: str) -> bool:
+        if not self._open:
+            return False
         frame = _FRAME.match(body)
-        if not frame or not self._open:
+        if not frame:
             return False
         self._add(self._for_frame(frame.group(1)), index, frame.group(1))
         return True
 
     def _code_line(self, index: int, body: str) -> bool:
-        if not self._last or not _DEEP.match(body):
+        if not self._last:
+            return False
+        if not _DEEP.match(body):
             return False
         self._add(self._for_code(body), index)
         return True
 
     def _exception(self, index: int, body: str) -> bool:
         """End the traceback that was added to last, else the newest one."""
-        is_exception = _EXCEPTION.match(body)
-        if self._last in self._open and (is_exception or _RAY.match(body)):
-            lane = self._last
-        elif self._open and is_exception:
-            lane = self._open[-1]
-        else:
+        if not self._open:
+            return False
+        lane, error = self._open[-1], _EXCEPTION.match(body)
+        if self._last in self._open:
+            lane, error = self._last, error or _RAY.match(body)
+        if not error:
             return False
         self._add(lane, index)
         self._open.remove(lane)
@@ -146,19 +175,20 @@ class _Dealer:
     def _for_code(self, body: str) -> _Lane:
         """Choose the lane whose last frame has this code: a frame has the same code in every process."""
         waiting = [lane for lane in self._open if lane.waits]
-        same_code = [lane for lane in waiting if self._code.get(lane.frames[-1]) == body]
-        lane = (same_code or waiting or [self._last or self._open[-1]])[0]
+        for lane in waiting:
+            if self._code.get(lane.frames[-1]) == body:
+                return lane
+        lane = next(iter(waiting), self._last or self._open[-1])
         if lane.waits:
             self._code.setdefault(lane.frames[-1], body)
         return lane
 
     def _for_frame(self, frame: str) -> _Lane:
-        longest = max(self._open, key=lambda lane: len(lane.frames)).frames
+        furthest = max(self._open, key=lambda lane: len(lane.frames))
         for lane in self._open:
-            if [*lane.frames, frame] == longest[: len(lane.frames) + 1]:
+            if [*lane.frames, frame] == furthest.frames[: len(lane.frames) + 1]:
                 return lane
-        furthest = [lane for lane in self._open if lane.frames == longest]
-        return furthest[0] if furthest else self._open[-1]
+        return furthest
 
 
 def _read(lines: Sequence[Line], indices: list[int]) -> Iterator[tuple[Traceback, bool]]:
@@ -171,13 +201,13 @@ def _read(lines: Sequence[Line], indices: list[int]) -> Iterator[tuple[Traceback
             continue
         if _CHAIN.match(body):
             chained = True
-        elif _START.match(body) or _FRAME.match(body):
+        elif _HEAD.match(body):
             trace, place = _next_traceback(lines, indices, place)
             if trace:
                 yield trace, chained
                 chained = False
             continue
-        elif body.strip() and not _DEEP.match(body):
+        elif not _DEEP.match(body):
             chained = False  # other text: the next traceback was raised on its own
         place += 1
 
@@ -192,7 +222,7 @@ def _next_traceback(lines: Sequence[Line], indices: list[int], place: int) -> tu
         if frame:
             opened.frames.append(frame.group(1))
         elif _START.match(body):
-            if opened.lines and opened.frames:
+            if opened.frames:
                 return None, place  # the next one begins here
         elif not _DEEP.match(body):
             error = _RAY.match(body) or _EXCEPTION.match(body)
@@ -207,26 +237,32 @@ def _next_traceback(lines: Sequence[Line], indices: list[int], place: int) -> tu
 def _close(
     lines: Sequence[Line], indices: list[int], place: int, opened: _OpenTraceback, error: re.Match[str]
 ) -> tuple[Traceback, int]:
-    raised, message = indices[place], [error.group(2) or ""]
+    raised = indices[place]
+    exception, said = error.groups("")
+    message = [said]
     opened.lines.append(raised)
     place += 1
-    while place < len(indices) and len(message) < _MESSAGE_LINES and _continues(lines, indices, place):
+    while len(message) < _MESSAGE_LINES and _continues(lines, indices, place):
         message.append(_text(lines[indices[place]]))
         opened.lines.append(indices[place])
         place += 1
     trace = Traceback(
-        opened.rank, tuple(opened.lines), tuple(opened.frames), error.group(1), "\n".join(message).strip(), raised
+        opened.rank, tuple(opened.lines), tuple(opened.frames), exception, "\n".join(message).strip(), raised
     )
     return trace, place
 
 
 def _continues(lines: Sequence[Line], indices: list[int], place: int) -> bool:
     """An indented line right after the exception line belongs to its message."""
-    line, before = lines[indices[place]], lines[indices[place - 1]]
-    body = _text(line)
-    if line.number - before.number > _FAR or _FRAME.match(body) or _START.match(body) or _CHAIN.match(body):
+    if place == len(indices):
         return False
-    return body[:1] in (" ", "\t") and bool(body.strip())
+    line, before = lines[indices[place]], lines[indices[place - 1]]
+    if line.number - before.number > _FAR:
+        return False
+    body = _text(line)
+    if _PART.match(body):
+        return False
+    return _INDENTED.match(body) is not None
 
 
 def _text(line: Line) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import body_of, carried_blur, clean, strip_blurred
-from diagnoser.dialects import DIALECTS, Dialect, Example, Peeled, mentions, node_lists, runtimes
+from diagnoser.dialects import DIALECTS, Dialect, Example, PrefixStripping, mentions, node_lists, runtimes
 from diagnoser.dialects.replicas import pod_ranks
 
 EXAMPLES = [(dialect, example) for dialect in DIALECTS for example in dialect.examples]
@@ -17,7 +17,7 @@ EXAMPLES = [(dialect, example) for dialect in DIALECTS for example in dialect.ex
 @pytest.mark.parametrize(("dialect", "example"), EXAMPLES, ids=lambda value: getattr(value, "name", ""))
 def test_a_dialect_reads_its_examples(dialect: Dialect, example: Example) -> None:
     """Body and fields are those that the example states, and the blurred line gives the blur of the same body."""
-    carrier = dialect.name if dialect.peeled is Peeled.CARRIED else ""
+    carrier = dialect.name if dialect.peeled is PrefixStripping.CARRIED else ""
     prefix, body = body_of(example.line.encode(), carrier)
     assert body.decode() == example.body
     fields = example.fields

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from diagnoser.hang import flight_recorder
-from diagnoser.hang.flight_recorder import DumpReader, Progress
+from diagnoser.hang.flight_recorder import DumpReader, GroupProgress
 from diagnoser.model.errors import BadInput
 from tests.hang_dumps import dump, entry, written
 
@@ -24,8 +24,8 @@ def test_pickle_and_json_say_the_same(as_json: bool) -> None:
     ]
     assert parsed.progress is not None
     assert {group.ranks: progress for group, progress in parsed.progress.items()} == {
-        (0, 1, 2, 3): Progress(9, 9),
-        (1, 3): Progress(5, -1),
+        (0, 1, 2, 3): GroupProgress(9, 9),
+        (1, 3): GroupProgress(5, -1),
     }
 
 

@@ -20,7 +20,7 @@ from diagnoser.model.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import ModelAnswer, ModelRequest
 from diagnoser.redaction.addresses import without_addresses
-from diagnoser.redaction.redact import keyless, load, redact
+from diagnoser.redaction.redact import load, mask_key_blocks, redact
 from tests.in_memory import ScriptedModel
 
 FOLDER = "failure_agent/v3"
@@ -280,7 +280,7 @@ def test_the_budget_counts_the_last_hour() -> None:
     entry = budget.reserve(0.0, 500, 300)
     assert entry is not None
     assert budget.reserve(1.0, 200, 100) is None
-    budget.settle(entry, 500, 50)
+    budget.charge(entry, 500, 50)
     assert budget.reserve(2.0, 200, 100) is not None
     assert budget.reserve(3599.9, 200, 0) is None
     assert budget.reserve(3600.0, 200, 0) is not None
@@ -386,10 +386,10 @@ def test_a_key_block_is_masked_line_by_line() -> None:
         "7 r1| -----END PRIVATE KEY-----",
     ]
     after = ["8 r1| step", "9 r1| step 3 loss 2.1"]
-    masked = list(keyless([*block, *after]))
+    masked = list(mask_key_blocks([*block, *after]))
     assert masked[1:3] == ["5 r1| <private key>", "6 r1| <private key>"]
     assert masked[-2:] == after
-    assert list(keyless([*block[:2], after[1], "step"]))[-2:] == [after[1], "step"]
+    assert list(mask_key_blocks([*block[:2], after[1], "step"]))[-2:] == [after[1], "step"]
 
 
 def test_addresses_leave_for_nobody() -> None:

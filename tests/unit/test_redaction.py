@@ -15,7 +15,7 @@ from diagnoser.dialects.host_places import hosts_in
 from diagnoser.learning.rule_context import hidden
 from diagnoser.llm.hosts import HostMap
 from diagnoser.llm.view import Pseudonymizer, plain
-from diagnoser.redaction.redact import keyless, redact
+from diagnoser.redaction.redact import mask_key_blocks, redact
 from diagnoser.redaction.secret_patterns import BLANKS, PATTERNS, PERSONAL
 from tests.secret_formats import disguised, is_told, listed, secrets
 
@@ -87,7 +87,7 @@ def test_masking_is_idempotent() -> None:
 def test_an_encrypted_key_block_is_masked_with_its_headers() -> None:
     """Headers and empty lines belong to the block and do not end it."""
     block = ["1| -----BEGIN RSA PRIVATE KEY-----", "2| Proc-Type: 4,ENCRYPTED", "3| ", "4| MIIEpAIB", "5| step 3"]
-    assert list(keyless(block))[1:] == ["2| <private key>", "3| <private key>", "4| <private key>", "5| step 3"]
+    assert list(mask_key_blocks(block))[1:] == ["2| <private key>", "3| <private key>", "4| <private key>", "5| step 3"]
 
 
 def unbounded(tree: Any, last: bool = True) -> Iterator[str]:
@@ -228,3 +228,8 @@ def test_hostile_lists_name_only_so_many_hosts() -> None:
     assert all(line.startswith("nodes=host-[") for line in shown)
     assert shown[-1] == "nodes=host-[]"
     assert len(hosts_in("\n".join(lists))) <= 4096
+
+
+def test_the_name_of_a_header_behind_bearer_is_no_token() -> None:
+    """A header behind the word "bearer" is masked by its value, not by its name."""
+    assert redact("BEARER PRIVATE-TOKEN: a_8IdUoX5OHKHTgGPBU7").startswith("BEARER PRIVATE-TOKEN: <")

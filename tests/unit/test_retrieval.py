@@ -210,8 +210,8 @@ def test_search_finds_lines_by_words_that_are_not_exact() -> None:
         log("reading shard 12", "quilt manifest is stale", "NVRM: Xid 79 on gpu-4", "NVRM: Xid 31 on gpu-4"),
         templates=(Template("step <NUM> loss <NUM>", 900, (Stream(), 5), (Stream(), 904), frozenset(), ()),),
     )
-    assert [one.line for one in search.find(evidence, "manifests of quilts", 5)] == [2]
-    assert search.find(evidence, "xid 79", 5)[0].line == 3
-    (routine,) = search.find(evidence, "loss", 5)
+    assert [one.line for one in search.find_lines(evidence, "manifests of quilts", 5)] == [2]
+    assert search.find_lines(evidence, "xid 79", 5)[0].line == 3
+    (routine,) = search.find_lines(evidence, "loss", 5)
     assert (routine.is_template, routine.count) == (True, 900)
-    assert search.find(evidence, "zebra", 5) == []
+    assert search.find_lines(evidence, "zebra", 5) == []

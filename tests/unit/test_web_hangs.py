@@ -9,7 +9,7 @@ from diagnoser.diagnosis import hang_evidence
 from diagnoser.hang import report
 from diagnoser.hang.flight_recorder import Group, Operation
 from diagnoser.hang.report import HangReport
-from diagnoser.hang.stacks import Stack
+from diagnoser.hang.stacks import RankStack
 from diagnoser.hang.wait_graph import GroupState, Mismatch, WaitGraph
 from diagnoser.model import (
     AttemptKey,
@@ -140,8 +140,8 @@ async def test_nothing_in_a_dump_becomes_markup(tmp_path: Path) -> None:
         heads={0: head},
     )
     suspect = HangSuspect(1, SuspectKind.BEHIND, HOSTILE, 0.9, HOSTILE)
-    hang = HangReport((suspect,), graph, (Stack(1, (HOSTILE,)),), ((HOSTILE, HOSTILE),), (HOSTILE,))
-    async with serving(tmp_path, context=StoredLogs(hang=hang)) as web:
+    hang = HangReport((suspect,), graph, (RankStack(1, (HOSTILE,)),), ((HOSTILE, HOSTILE),), (HOSTILE,))
+    async with serving(tmp_path, logs=StoredLogs(hang=hang)) as web:
         await web.store.jobs.register(Job("llm-7b", rank_nodes={1: HOSTILE}))
         record = await save(web.store, "llm-7b", hung(hang))  # type: ignore[arg-type]
         await web.store.evidence.request(EvidenceRequest("01", KEY, "default", NOW, RequestReason.TIMEOUT, NOW))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from diagnoser.learning import rule_registry
 from diagnoser.learning.template_rules import RuleDraft
-from diagnoser.learning.workbench import LINES_COUNTED, LineHit, RuleProposal, Trial
+from diagnoser.learning.workbench import LINES_COUNTED, LineHit, PatternTrial, RuleProposal
 from diagnoser.model import LearnedRule
 from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults
 from diagnoser.model.queries import LearnedRuleQuery
@@ -115,7 +115,7 @@ async def _draw(
     core: Core, bench: Workbench, pages: Pages, draft: Draft, q: str, fault: Fault = Fault(), status: int = 200
 ) -> Response:
     """A pattern that cannot be tried is told beside it; that is no error of the page, for people are still typing."""
-    trial, untried = Trial(), ""
+    trial, untried = PatternTrial(), ""
     if draft.patterns:
         try:
             trial = await bench.trial(draft.conditions)

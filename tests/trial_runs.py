@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.model.trials import Node, PieceState, RunProgress, RunState, Suite, Task, TrialRun, TrialState
+from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
+from diagnoser.evaluations.local import LocalExecutor
+from diagnoser.evaluations.weights import CopyLimits
+from diagnoser.model.evaluations import Node, RunProgress, RunState, ShardState, Suite, Task, TrialRun, TrialState
 from diagnoser.ports import NodeExecutor
-from diagnoser.trials.coordinator import Coordinator, CoordinatorSettings
-from diagnoser.trials.local import LocalExecutor
-from diagnoser.trials.weights import CopyLimits
 
 INFER = """
 import os, sys, time
@@ -30,7 +30,7 @@ with open(samples + "/numbers.txt", "w") as file:
 with open(ledger, "a") as file:
     file.write(f"{checkpoint} {task} {first} {last} {weights}\\n")
 """
-"""Writes down that it did a piece, once it has."""
+"""Writes down that it did a shard, once it has."""
 
 SCORE = """
 import json, pathlib, sys
@@ -98,11 +98,11 @@ def check(progress: RunProgress) -> None:
         assert trial.state is TrialState.SCORED, trial.error
         count = next(task.samples for task in given.tasks if task.name == trial.task)
         assert trial.scores == {"samples": count, "distinct": count, "sum": count * (count - 1) / 2}, trial
-    assert not [record for record in progress.pieces if record.state in (PieceState.WAITING, PieceState.RUNNING)]
+    assert not [record for record in progress.shards if record.state in (ShardState.WAITING, ShardState.RUNNING)]
 
 
 def completions(folder: Path) -> Counter[tuple[str, int]]:
-    """(checkpoint and task, sample) -> how often a piece with it was carried out to its end."""
+    """(checkpoint and task, sample) -> how often a shard with it was carried out to its end."""
     done: Counter[tuple[str, int]] = Counter()
     for line in (folder / "done.txt").read_text().splitlines():
         _, task, first, last, weights = line.split()

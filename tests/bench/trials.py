@@ -3,7 +3,7 @@
     python -m tests.bench.trials [MIXES]
 
 Of the time that a job a data set holds its GPU, 30 % loads the model, 19 % computes the metric, and the rest infers.
-Data sets and metrics are lognormal, the longest about ten times the median. A fifth of the load is paid by each piece,
+Data sets and metrics are lognormal, the longest about ten times the median. A fifth of the load is paid by each shard,
 the rest once behind the weights in the node's memory. Eight metrics run on the CPUs of a node at the same time.
 
 Compared are what people run (a job a data set in the order given, which loads, infers and scores while it holds its
@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from statistics import median
 
-from diagnoser.model.trials import Batch, Done, Node, Piece, Placement, Runtime, Suite, Task
-from diagnoser.trials.prior import Prior, prior
-from diagnoser.trials.schedule import in_line, rescheduled, schedule
+from diagnoser.evaluations.runtime_estimates import RuntimeEstimates, estimate_runtimes
+from diagnoser.evaluations.schedule import in_line, rescheduled, schedule
+from diagnoser.model.evaluations import Batch, Done, Node, Placement, Runtime, Suite, Task, TrialShard
 
 TASKS, LOAD, GPUS, SCORERS = 63, 120.0, 8, 8
 LOADING, METRICS = 0.30, 0.19
@@ -47,7 +47,7 @@ def main() -> None:
         "must",
         "aim",
     )
-    _say(f"| {' | '.join((*head, 'prior off: times faster (least)', 'and a node dies'))} |")
+    _say(f"| {' | '.join((*head, 'estimates off: times faster (least)', 'and a node dies'))} |")
     _say("|" + " --- |" * (len(head) + 2))
     wrong = [fault for count in NODES for fault in _row(count, [mix(seed) for seed in range(mixes)])]
     for fault in wrong:
@@ -55,7 +55,7 @@ def main() -> None:
     sys.exit(bool(wrong))
 
 
-def mix(seed: int) -> tuple[Suite, Prior, int]:
+def mix(seed: int) -> tuple[Suite, RuntimeEstimates, int]:
     random = Random(seed)
     held = TASKS * LOAD / LOADING
     inference = _tailed(random, held * (1 - LOADING - METRICS))
@@ -63,7 +63,7 @@ def mix(seed: int) -> tuple[Suite, Prior, int]:
     tasks = tuple(Task(f"task-{number}", random.randint(100, 10_000), (), ()) for number in range(TASKS))
     rates = {task.name: seconds / task.samples for task, seconds in zip(tasks, inference, strict=True)}
     scores = dict(zip(rates, metrics, strict=True))
-    load = Prior(rates, scores, LOAD * (1 - START_SHARE), LOAD * START_SHARE)
+    load = RuntimeEstimates(rates, scores, LOAD * (1 - START_SHARE), LOAD * START_SHARE)
     return Suite("mix", ("step-1000",), tasks, size="7B", hardware="A100"), load, seed
 
 
@@ -72,7 +72,7 @@ def _tailed(random: Random, total: float) -> list[float]:
     return [value * total / sum(found) for value in found]
 
 
-def _row(count: int, mixes: list[tuple[Suite, Prior, int]]) -> Iterator[str]:
+def _row(count: int, mixes: list[tuple[Suite, RuntimeEstimates, int]]) -> Iterator[str]:
     """Prints the row; what it lacks."""
     nodes = [Node(f"node-{number}", GPUS) for number in range(count)]
     pairs = []
@@ -116,10 +116,10 @@ def _times(ratios: list[float]) -> str:
     return f"{median(ratios):.2f} x ({min(ratios):.2f})"
 
 
-def _actual(known: Prior, seed: int) -> Prior:
+def _actual(known: RuntimeEstimates, seed: int) -> RuntimeEstimates:
     """What the tasks take instead of what is expected."""
     random = Random(f"actual {seed}")
-    return Prior(
+    return RuntimeEstimates(
         {name: rate * random.lognormvariate(0, ERROR) for name, rate in known.samples.items()},
         {name: score * random.lognormvariate(0, ERROR) for name, score in known.scores.items()},
         known.load,
@@ -129,19 +129,19 @@ def _actual(known: Prior, seed: int) -> Prior:
 
 @dataclass(slots=True)
 class _Replay:
-    """Carries a schedule out with other times than expected, as the coordinator does: it takes the next piece of each
+    """Carries a schedule out with other times than expected, as the coordinator does: it takes the next shard of each
     slot's part, and cuts what waits anew when a slot has none left or a node dies."""
 
     suite: Suite
-    known: Prior
+    known: RuntimeEstimates
     nodes: list[Node]
     seed: int
     dies: float | None = None
-    done: list[Piece] = field(default_factory=list)
+    done: list[TrialShard] = field(default_factory=list)
     running: dict[tuple[str, int], Placement] = field(default_factory=dict)
     """With the expected end."""
-    ends: list[tuple[float, str, int, Piece]] = field(default_factory=list)
-    plan: dict[tuple[str, int], list[Piece]] = field(default_factory=dict)
+    ends: list[tuple[float, str, int, TrialShard]] = field(default_factory=list)
+    plan: dict[tuple[str, int], list[TrialShard]] = field(default_factory=dict)
     held: dict[str, float] = field(default_factory=dict)
     """When the weights are in the memory of a node."""
     runtimes: list[Runtime] = field(default_factory=list)
@@ -156,20 +156,20 @@ class _Replay:
             self._start(now, actual, random)
             if not self.ends:
                 return self._scored(ready, actual.scores)
-            now, node, slot, piece = heapq.heappop(self.ends)
+            now, node, slot, shard = heapq.heappop(self.ends)
             if self.dies is not None and now >= self.dies:
-                heapq.heappush(self.ends, (now, node, slot, piece))
+                heapq.heappush(self.ends, (now, node, slot, shard))
                 now = self._die(self.dies)
                 continue
             del self.running[node, slot]
-            self.done.append(piece)
-            ready[piece.task] = now
-            seconds = (piece.last - piece.first) * actual.samples[piece.task]
-            self.runtimes.append(Runtime(piece.task, "7B", "A100", piece.last - piece.first, seconds, 0.0))
+            self.done.append(shard)
+            ready[shard.task] = now
+            seconds = (shard.last - shard.first) * actual.samples[shard.task]
+            self.runtimes.append(Runtime(shard.task, "7B", "A100", shard.last - shard.first, seconds, 0.0))
 
-    def _expected(self) -> Prior:
+    def _expected(self) -> RuntimeEstimates:
         """What is known, with the rates that this run has shown."""
-        rates = prior(self.suite, self.runtimes).samples
+        rates = estimate_runtimes(self.suite, self.runtimes).samples
         shown = {runtime.task for runtime in self.runtimes}
         return replace(self.known, samples=dict(self.known.samples) | {name: rates[name] for name in shown})
 
@@ -179,9 +179,9 @@ class _Replay:
         made = rescheduled(self.suite, self._expected(), self.nodes, Done(tuple(self.done)), late, now)
         self.plan = {}
         for placed in made.placements:
-            self.plan.setdefault((placed.node, placed.slot), []).extend(placed.batch.pieces)
+            self.plan.setdefault((placed.node, placed.slot), []).extend(placed.batch.shards)
 
-    def _start(self, now: float, actual: Prior, random: Random) -> None:
+    def _start(self, now: float, actual: RuntimeEstimates, random: Random) -> None:
         slots = [(node.name, slot) for node in self.nodes for slot in range(node.gpus)]
         free = [slot for slot in slots if slot not in self.running]
         if any(not self.plan.get(slot) for slot in free) and any(self.plan.values()):
@@ -189,17 +189,17 @@ class _Replay:
         for slot in free:
             if not self.plan.get(slot):
                 continue
-            piece = self.plan[slot].pop(0)
+            shard = self.plan[slot].pop(0)
             held = self.held.setdefault(slot[0], now + self.known.load * random.lognormvariate(0, LOAD_ERROR))
             load = max(0.0, held - now)
-            samples = piece.last - piece.first
-            took = load + self.known.start + samples * actual.samples[piece.task]
-            expected = load + self.known.start + samples * self.known.samples[piece.task]
-            self.running[slot] = Placement(Batch((piece,), expected), *slot, now, now + expected)
-            heapq.heappush(self.ends, (now + took, *slot, piece))
+            samples = shard.last - shard.first
+            took = load + self.known.start + samples * actual.samples[shard.task]
+            expected = load + self.known.start + samples * self.known.samples[shard.task]
+            self.running[slot] = Placement(Batch((shard,), expected), *slot, now, now + expected)
+            heapq.heappush(self.ends, (now + took, *slot, shard))
 
     def _die(self, now: float) -> float:
-        """Its running pieces are lost, and nothing else."""
+        """Its running shards are lost, and nothing else."""
         gone = self.nodes[-1].name
         self.nodes, self.dies = self.nodes[:-1], None
         self.ends = [end for end in self.ends if end[1] != gone]

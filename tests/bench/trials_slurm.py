@@ -1,4 +1,4 @@
-"""An evaluation on a real Slurm: a job a data set, in line, against `diagnoser trials run --slurm`, with equal scores.
+"""An evaluation on a real Slurm: a job a data set, in line, against `evaluations run --slurm`, with equal scores.
 
     python -m tests.bench.trials_slurm [SECONDS]
 

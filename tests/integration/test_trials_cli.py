@@ -1,4 +1,4 @@
-"""`trials run`, `status`, `score` and `cancel`, as a person runs them."""
+"""`evaluations run`, `status`, `score` and `cancel`, as a person runs them."""
 
 import json
 import os

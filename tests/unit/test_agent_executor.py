@@ -15,11 +15,11 @@ from diagnoser.agent import executor
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan, _seconds_left
 from diagnoser.agent.cluster import Cluster
 from diagnoser.agent.executor import Executor
-from diagnoser.agent.give_back import give_back
 from diagnoser.agent.node_query import Commands, known_commands, load_table
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.slurm.commands import run
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
+from diagnoser.agent.uncordon import give_back
 from diagnoser.model.errors import BadInput
 from diagnoser.recovery.node_query import NO_QUERIES, NodeQueryTable
 from tests.unit.memory_cluster import Fault, MemoryCluster, MemoryJob, MemoryScheduler

@@ -25,8 +25,8 @@ from diagnoser.model import (
 )
 from diagnoser.model.alerts import decode
 from diagnoser.model.errors import Conflict
+from diagnoser.model.evaluations import Score, ScoreDrop
 from diagnoser.model.taxonomy import Action, FailureType
-from diagnoser.model.trials import Score, ScoreDrop
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import _recovery_message, alert_key, verdict_key
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport

@@ -71,19 +71,19 @@ def test_what_speaks_against_a_plan(
     allocation: tuple[str, ...], proofs: tuple[object, ...], reason: PlanReason | None
 ) -> None:
     """Its nodes must be of the attempt, and each needs a proof of its own."""
-    objection = trust.objection(cordon(proofs=proofs), allocation)
+    objection = trust.why_not_removable(cordon(proofs=proofs), allocation)
     assert (objection and objection[0]) == reason
 
 
 def test_a_plan_without_nodes_needs_no_proof() -> None:
     """To launch a job again takes nobody's node."""
-    assert trust.objection(cordon(nodes=()), ()) is None
+    assert trust.why_not_removable(cordon(nodes=()), ()) is None
 
 
 def test_a_node_goes_under_the_name_that_the_scheduler_gives_it() -> None:
     """Short and full names are one node; a name that fits two of them is left as it is, and so stays foreign."""
     allocation = ("gpu-1.east", "gpu-2.east", "gpu-2.west")
-    assert trust.as_allocated(["gpu-1", "gpu-1.lab.east", "gpu-2", "10.0.0.7"], allocation) == (
+    assert trust.match_scheduler_names(["gpu-1", "gpu-1.lab.east", "gpu-2", "10.0.0.7"], allocation) == (
         "gpu-1.east",
         "gpu-2",
         "10.0.0.7",
@@ -113,7 +113,7 @@ def test_the_check_of_a_blamed_node_remembers_whom_it_is_about(mode: Mode) -> No
 )
 def test_who_vouches_for_the_results_of_a_check(job: str, told: bool | None, vouched: bool) -> None:
     """What the agent says; of older ones only Slurm's, whatever a job elsewhere is called."""
-    assert trust.is_vouched(job, told) is vouched
+    assert trust.is_operator_run(job, told) is vouched
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider, MCP's SD
 	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp manifests
 
 hangs: $(STAMP) system torch  ## 30 real hangs over ten kinds, made and scored (half an hour; in HANGS, build/hangs)
-	$(BIN)/python -m tests.real_hangs --slurm $(or $(HANGS),build/hangs)
+	$(BIN)/python -m tools.real_hangs --slurm $(or $(HANGS),build/hangs)
 
 test-slurm: $(STAMP) system torch  ## the executor on a real Slurm of five nodes, started on this machine
 	$(BIN)/pytest tests/integration/slurm
@@ -88,12 +88,12 @@ types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy
 
 bench: $(STAMP)  ## measure the compressor against plain Drain3
-	$(BIN)/python -m tests.bench
-	$(BIN)/pytest tests/bench/bench_stages.py --benchmark-columns=median,iqr,rounds --benchmark-sort=fullname -p no:xdist
+	$(BIN)/python -m tools.bench
+	$(BIN)/pytest tools/bench/bench_stages.py --benchmark-columns=median,iqr,rounds --benchmark-sort=fullname -p no:xdist
 
 bench-ingest: $(STAMP)  ## measure what requests and lines cost the server, fairness and many streams (10 minutes)
-	$(BIN)/python -m tests.bench.ingest
-	$(BIN)/python -m tests.bench.protocols
+	$(BIN)/python -m tools.bench.ingest
+	$(BIN)/python -m tools.bench.protocols
 
 chaos: $(STAMP) system  ## 200 kill -9 on SQLite and on PostgreSQL while shippers send: nothing may be lost (KILLS=200)
 	$(BIN)/python -m tests.chaos $(or $(KILLS),200)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.bench import logs, measure
 from tests.corpus import needs_corpus
+from tools.bench import logs, measure
 
 pytestmark = [needs_corpus, pytest.mark.corpus]
 

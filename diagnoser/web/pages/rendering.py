@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from copy import copy
+from functools import cache
 from pathlib import Path
 
 from fastapi import Request
@@ -23,22 +24,14 @@ QUIET = Attention()
 
 
 class Pages:
-    """The templates, compiled once. All log text is autoescaped: no template marks text as safe."""
+    """Draws the templates. All log text is autoescaped: no template marks text as safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._caller: Credential | None = None
         self._unplaced = 0
         self._attention = QUIET
-        self._templates = Environment(
-            loader=FileSystemLoader(TEMPLATES),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters.update(template_filters.FILTERS, summary=summary)
-        self._templates.globals["static"] = _Versions()
+        self._templates = _templates()
 
     def signed_in(self, caller: Credential, unplaced: int = 0, attention: Attention = QUIET) -> "Pages":
         """The same templates, for one person: pages say who that is, and show buttons only to who may press them.
@@ -64,6 +57,21 @@ class Pages:
 
     def error(self, request: Request, problem: Problem) -> HTMLResponse:
         return self.draw("error.html", problem.status, problem=problem, path=request.url.path)
+
+
+@cache
+def _templates() -> Environment:
+    """The engine of this process: it compiles a template at its first use."""
+    templates = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters.update(template_filters.FILTERS, summary=summary)
+    templates.globals["static"] = _Versions()
+    return templates
 
 
 class _Versions:

@@ -31,7 +31,7 @@ class Pages:
         self._caller: Credential | None = None
         self._unplaced = 0
         self._attention = QUIET
-        self._templates = _templates()
+        self._templates = templates()
 
     def signed_in(self, caller: Credential, unplaced: int = 0, attention: Attention = QUIET) -> "Pages":
         """The same templates, for one person: pages say who that is, and show buttons only to who may press them.
@@ -60,18 +60,18 @@ class Pages:
 
 
 @cache
-def _templates() -> Environment:
+def templates() -> Environment:
     """The engine of this process: it compiles a template at its first use."""
-    templates = Environment(
+    engine = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters.update(template_filters.FILTERS, summary=summary)
-    templates.globals["static"] = _Versions()
-    return templates
+    engine.filters.update(template_filters.FILTERS, summary=summary)
+    engine.globals["static"] = _Versions()
+    return engine
 
 
 class _Versions:

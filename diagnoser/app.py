@@ -20,6 +20,7 @@ from diagnoser.adapters.clock import SteadyClock
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
+from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
 from diagnoser.config.allowed_hosts import allowed_hosts
@@ -57,7 +58,7 @@ from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import AlertThreadStore, Archive, Clock, Sender, Timing, WakeSignal
+from diagnoser.ports import Archive, Clock, Sender, Timing, WakeSignal
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.http.access import JobAccess
@@ -207,7 +208,9 @@ async def _open_world(settings: Settings, shared: Shared, stack: AsyncExitStack)
         stack.push_async_callback(traces.close)
     store = await open_store(settings.database_url)
     stack.push_async_callback(store.close)
-    authentication.check_bind_address(settings, stored=bool(await store.tokens()) or await store.has_users())
+    authentication.check_bind_address(
+        settings, stored=bool(await store.tokens.list_all()) or await store.users.has_users()
+    )
     archive = open_archive(settings)
     if archive:
         stack.push_async_callback(archive.close)
@@ -216,7 +219,7 @@ async def _open_world(settings: Settings, shared: Shared, stack: AsyncExitStack)
     return _World(
         store=store,
         archive=archive,
-        senders=_senders(settings, store, clock, client) if client else {},
+        senders=_senders(settings, store.alerts, clock, client) if client else {},
         endpoint=endpoint,
         model=llm_factory.guarded(settings, endpoint, metrics) if endpoint else None,
         wakes=_wake_signals(settings, shared, stack),
@@ -228,12 +231,12 @@ async def _open_world(settings: Settings, shared: Shared, stack: AsyncExitStack)
 
 async def _open_reading(settings: Settings, shared: Shared, world: _World) -> _Reading:
     store, metrics = world.store, world.metrics
-    registry = RuleRegistry(shared.analyzer, store, world.clock, shared=settings.tenants_learn_together)
+    registry = RuleRegistry(shared.analyzer, store.rules, world.clock, shared=settings.tenants_learn_together)
     await registry.refresh()
     logs, mapping = AttemptLogs(store, registry.compressor), load_mapping(settings)
-    unplaced = UnplacedStreams(store, load_redactor(settings), metrics)
+    unplaced = UnplacedStreams(store.unplaced, load_redactor(settings), metrics)
     ingest = IngestService(
-        store,
+        store.logs,
         registry.compressor,
         metrics,
         pending_limit=settings.max_buffered_bytes,
@@ -256,7 +259,9 @@ def _open_deciding(
     return _Deciding(
         planner=planner,
         plans=PlanService(store, commands, world.metrics, world.wakes.outbox, world.trace),
-        confirmed_failures=llm_factory.confirmed_failures(settings, store, reading.logs, policy, world.metrics, stack),
+        confirmed_failures=llm_factory.confirmed_failures(
+            settings, store.feedback, reading.logs, policy, world.metrics, stack
+        ),
         history=history,
         lifecycle=llm_factory.rule_lifecycle(settings, history, reading.registry, world.model, world.metrics),
     )
@@ -267,19 +272,19 @@ async def _worker_loops(
 ) -> list[Coroutine[None, None, None]]:
     """What runs behind the requests: diagnosis, delivery, compaction, learning, and the watch for blind spots."""
     store, clock, metrics, wakes = world.store, world.clock, world.metrics, world.wakes
-    is_watched = await store.change_mark() is not None
+    is_watched = await store.db.change_mark() is not None
     poll = WATCHED_POLL_SECONDS if is_watched else POLL_SECONDS
     jitter = Random()  # noqa: S311 - not a secret
     config = _outbox_config(settings, poll)
-    outbox = Outbox(store, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
+    outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
     replayer = CaseReplayer(deciding.history, reading.registry, clock, CaseReplayConfig(version("diagnoser")))
     loops = [
-        Compaction(store, reading.registry.compressor, clock, metrics, world.archive).run(),
+        Compaction(store.logs, reading.registry.compressor, clock, metrics, world.archive).run(),
         _worker(settings, shared, world, reading, deciding, poll).run(),
         outbox.run(),
         deciding.lifecycle.run(),
         replayer.run(),
-        BlindSpotWatch(store, VitalsReader(store, clock), deciding.planner, clock, wakes.outbox).run(),
+        BlindSpotWatch(store.vitals, VitalsReader(store.vitals, clock), deciding.planner, clock, wakes.outbox).run(),
         ScoreWatch(store, deciding.planner, clock, wakes.outbox).run(),
     ]
     if is_watched:
@@ -295,7 +300,7 @@ def _worker(
     retention = Retention(store, clock, ages(settings), metrics, world.archive)
     knowledge = shared.analyzer.knowledge
     return Worker(
-        store=store,
+        store=store.work,
         logs=reading.logs,
         context=reading.context,
         analysis=registry,
@@ -310,7 +315,7 @@ def _worker(
         outbox=world.wakes.outbox,
         metrics=metrics,
         config=_worker_config(settings, poll),
-        evidence=EvidenceCollection(store, clock, make_id),
+        evidence=EvidenceCollection(store.evidence, clock, make_id),
         trace=world.trace,
     )
 
@@ -326,7 +331,10 @@ async def _open_web(
 ) -> AppDependencies:
     """What the routes need."""
     store, clock, registry = world.store, world.clock, reading.registry
-    sessions, provider = Sessions(store, clock, identity.session_limits(settings)), identity.open_provider(settings)
+    sessions, provider = (
+        Sessions(store.users, clock, identity.session_limits(settings)),
+        identity.open_provider(settings),
+    )
     authenticator = _authenticator(settings, store, clock, sessions, provider is not None)
     log_indexes = LogIndexes(store, reading.logs, clock)
     if _acts(settings, shared) and settings.role != "worker" and await authenticator.is_open():
@@ -350,9 +358,9 @@ async def _open_web(
         sign_in=PasswordSignIn(store, Argon2Passwords(), clock),
         provider=provider,
         cookies=CookieRules(is_secure=settings.base_url.startswith("https:")),
-        job_access=JobAccess(store, clock),
+        job_access=JobAccess(store.jobs, clock),
         attempts_due=world.wakes.attempts,
-        news=NewsFeed(store, clock),
+        news=NewsFeed(store.diagnoses, clock),
         stopping=stopping,
         config=_web_config(settings),
         health=_health_checks(settings, shared, world, reading.ingest, authenticator, stack),
@@ -397,7 +405,7 @@ def make_id(now: float) -> str:
 
 
 def _senders(
-    settings: Settings, store: AlertThreadStore, clock: Clock, client: "httpx.AsyncClient"
+    settings: Settings, store: AlertRepository, clock: Clock, client: "httpx.AsyncClient"
 ) -> dict[MessageKind, Sender]:
     from diagnoser.adapters.slack import SlackAnswers
     from diagnoser.adapters.webhook import RecoveryWebhook
@@ -457,7 +465,7 @@ async def _watch(store: SqlStore, attempts_due: WakeSignal) -> None:
     seen = None
     while True:
         with suppress(Unavailable):
-            mark = await store.change_mark()
+            mark = await store.db.change_mark()
             if mark != seen:
                 attempts_due.notify()
             seen = mark
@@ -522,7 +530,7 @@ async def _check_access(authenticator: Authenticator) -> str:
 def _write_check(store: SqlStore, ingest: IngestService, clock: Clock, stack: AsyncExitStack) -> HealthCheck:
     async def check() -> str:
         ingest.check_commits(clock())
-        await store.check_write(clock())
+        await store.db.check_write(clock())
         return "work"
 
     cached = CachedHealthCheck(check, time.monotonic)

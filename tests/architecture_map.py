@@ -65,17 +65,17 @@ def diagram() -> str:
 
 
 def table() -> str:
-    """A row for each unit: what it is for, its modules, and everything that it imports."""
+    """A row for each unit: what it is for, and its modules."""
     graph, known = imports(), units()
     order = [name for row in layers() for name in row if name in known]
     rows = [
         f"| `{PACKAGE}/{known[name].name}{'/' if known[name].is_dir() else ''}` | {_purpose(known[name])} "
-        f"| {_modules(known[name])} | {', '.join(sorted(graph[name]))} |"
+        f"| {_modules(known[name])} |"
         for name in order
     ]
     edges = sum(len(targets) for targets in graph.values())
     head = [f"{len(known)} packages and modules at the top, {edges} imports between them.", ""]
-    return "\n".join([*head, "| where | what it is for | modules | imports |", "| --- | --- | --- | --- |", *rows])
+    return "\n".join([*head, "| where | what it is for | modules |", "| --- | --- | --- |", *rows])
 
 
 def _files(path: Path) -> list[Path]:

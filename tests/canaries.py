@@ -114,7 +114,7 @@ async def store_everything(store: SqlStore, word: str, number: int) -> Stored:
     """Each kind of row there is, all of one tenant, whose name is the word. number: tells the tenants' ids apart."""
     job, node = f"{word}-job", f"{word}-node"
     key = AttemptKey(job)
-    await store.register(
+    await store.jobs.register(
         filled(Job, word, id=job, cluster=CLUSTER, tenant=word, nodes=(node, SHARED_NODE), rank_nodes={0: node})
     )
     await store_log(store, key, *(block(word, one) for one in (node, SHARED_NODE)))
@@ -122,18 +122,18 @@ async def store_everything(store: SqlStore, word: str, number: int) -> Stored:
     for kind in (EventKind.STARTED, EventKind.CHECKPOINT, EventKind.EXIT):
         code = {"code": 1, "signal": None} if kind is EventKind.EXIT else {"code": None, "signal": None}
         told = filled(Event, word, kind=kind, time=NOW - 30, node=node, provenance=Provenance.SCHEDULER, **code)
-        await store.add_event(key, told)
+        await store.jobs.add_event(key, told)
     groups = {"0": (0, 1)}
     recorder = written(dump(groups, [entry("0", 1, order=0, name=f"nccl:{word}")]))
-    await store.add_runtime_files(key, [RuntimeFile(EvidenceKind.FLIGHT_RECORDER, recorder, 0, node, NOW)])
+    await store.evidence.add_runtime_files(key, [RuntimeFile(EvidenceKind.FLIGHT_RECORDER, recorder, 0, node, NOW)])
     request = filled(EvidenceRequest, word, id=id_of(NOW, number), attempt=key, cluster=CLUSTER)
-    await store.request_evidence(request)
+    await store.evidence.request(request)
     ids: dict[str, list[str]] = {"job": [job], "node": [node], "request": [request.id]}
     for index, (category, failure) in enumerate(FRAME):
         record = await _diagnosed(store, word, number * 10 + index, category, failure, SHARED_NODE if index else node)
-        incident = await store.incident_of(record.id)
+        incident = await store.incidents.of_diagnosis(record.id)
         assert incident is not None and record.plan is not None
-        await store.change_incident(incident.id, lambda found: acknowledged(found, f"{word}-person", word, NOW))
+        await store.incidents.change(incident.id, lambda found: acknowledged(found, f"{word}-person", word, NOW))
         await _learned(store, word, record)
         ids.setdefault("diagnosis", []).append(record.id)
         ids.setdefault("plan", []).append(record.plan.id)
@@ -144,7 +144,7 @@ async def store_everything(store: SqlStore, word: str, number: int) -> Stored:
     ids["effect"], ids["breaker"] = [f"{word}-effect"], [f"{CLUSTER}:{word}"]
     for scope, secret in SECRETS.items():
         credential = Credential(f"{word}-{scope}", scope, tenant=word)
-        await store.add_token(StoredToken(credential, hash_of(f"{word}-{secret}")))
+        await store.tokens.add(StoredToken(credential, hash_of(f"{word}-{secret}")))
     return Stored(word, {kind: list(dict.fromkeys(names)) for kind, names in ids.items()})
 
 
@@ -159,10 +159,12 @@ async def _diagnosed(
     """Of a job of its own. Of the shared node both tenants have a failure: one incident."""
     job = f"{word}-job-{number}"
     key, created, identity = AttemptKey(job), NOW - 10, id_of(NOW - 10 + number, number)
-    await store.register(filled(Job, word, id=job, cluster=CLUSTER, tenant=word, nodes=(node,), rank_nodes={0: node}))
+    await store.jobs.register(
+        filled(Job, word, id=job, cluster=CLUSTER, tenant=word, nodes=(node,), rank_nodes={0: node})
+    )
     await store_log(store, key, block(word, node))
-    await store.add_event(key, Event(EventKind.EXIT, created - 20, code=1, provenance=Provenance.SCHEDULER))
-    claims = await store.claim_attempts(NOW + 60, TIMING, 60.0, 100)
+    await store.jobs.add_event(key, Event(EventKind.EXIT, created - 20, code=1, provenance=Provenance.SCHEDULER))
+    claims = await store.work.claim_attempts(NOW + 60, TIMING, 60.0, 100)
     claim = next(one for one in claims if one.attempt.key == key)
     diagnosis = filled(
         Diagnosis,
@@ -181,7 +183,7 @@ async def _diagnosed(
     record = DiagnosisRecord(identity, key, claim.attempt.revision, created, True, diagnosis, plan)
     message = OutboxMessage(f"{word}-effect", MessageKind.RECOVERY, word, word.encode(), NOW, NOW + 900)
     trip = filled(BreakerState, word, scope=f"{CLUSTER}:{word}")
-    await store.save_diagnosis(claim, record, plan, [message], lambda *_: TransitionResult(plan, trips=(trip,)))
+    await store.work.save_diagnosis(claim, record, plan, [message], lambda *_: TransitionResult(plan, trips=(trip,)))
     return record
 
 
@@ -193,16 +195,16 @@ async def _learned(store: SqlStore, word: str, record: DiagnosisRecord) -> None:
         ConfirmedFailure, word, diagnosis=record.id, attempt=record.attempt, type=record.diagnosis.type,
         signature=sign, vectors={hashing.NAME: hashing.packed(signature.vector(sign))},
     )  # fmt: skip
-    await store.add_feedback(said, known)
+    await store.feedback.add(said, known)
     rule = f"learned_{record.id.lower()}"
-    await store.propose(
+    await store.rules.propose(
         filled(LearnedRule, word, id=rule, source=record.id, state=LearnedState.SHADOW, text=f"# {word}", version=0)
     )
-    await store.note_hits([filled(RuleHit, word, rule=rule, attempt=record.attempt, diagnosis=record.id)])
+    await store.rules.record_hits([filled(RuleHit, word, rule=rule, attempt=record.attempt, diagnosis=record.id)])
 
 
 async def _of_nobody(store: SqlStore, word: str, node: str, number: int) -> None:
     """Rows of no job that tell of one all the same."""
-    await store.note_node(filled(NodeEvent, word, cluster=CLUSTER, node=node))
-    await store.record_unplaced([filled(UnplacedStream, word, sender=f"{word}-ingest", cluster=CLUSTER)])
-    await store.add_replay(replace(filled(CaseReplay, word), time=NOW + number))
+    await store.nodes.add_event(filled(NodeEvent, word, cluster=CLUSTER, node=node))
+    await store.unplaced.record_unplaced([filled(UnplacedStream, word, sender=f"{word}-ingest", cluster=CLUSTER)])
+    await store.cases.add_replay(replace(filled(CaseReplay, word), time=NOW + number))

@@ -6,8 +6,10 @@ Each part stands between two comment lines, ``<!-- generated: NAME -->`` and ``<
 import asyncio
 import re
 import tempfile
-from argparse import ArgumentParser
+from argparse import Action, ArgumentParser
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,10 +40,11 @@ def documents() -> list[Path]:
 
 def settings() -> str:
     """Every setting with its default and its description, in the order of the class."""
-    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
+    rows = []
     for name, field in Settings.model_fields.items():
-        default = "" if name in SECRETS or field.default in ("", None) else f"`{field.default}`"
-        rows.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+        is_empty = name in SECRETS or field.default in ("", None)
+        default = "" if is_empty else f" (`{field.default}`)"
+        rows.append(f"- `{PREFIX}{name.upper()}`{default}: {field.description}")
     return "\n".join(rows)
 
 
@@ -51,22 +54,20 @@ def metrics() -> str:
     Metrics(registry)
     registry.register(VitalsCollector(Vitals(0.0, leased={"attempt": 0}), PoolUse(0, 0), ""))
     registry.register(ProcessFigures(None))
-    rows = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    rows = []
     for family in sorted(registry.collect(), key=lambda one: one.name):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         own = getattr(registry._names_to_collectors.get(family.name), "_labelnames", ())
         labels = sorted({*own, *(label for sample in family.samples for label in sample.labels)} - {"le"})
-        rows.append(
-            f"| `{name}` | {family.type} | {', '.join(f'`{one}`' for one in labels)} | {family.documentation} |"
-        )
+        shown = f"{{{','.join(labels)}}}" if labels else ""
+        rows.append(f"- `{name}{shown}` ({family.type}): {family.documentation}")
     return "\n".join(rows)
 
 
 @cache
 def routes() -> str:
     """Every route of the OpenAPI document, with the scope that its token needs, by path."""
-    rows = ["| route | token | what it does |", "| --- | --- | --- |"]
-    return "\n".join([*rows, *asyncio.run(_route_rows())])
+    return "\n".join(asyncio.run(_route_rows()))
 
 
 async def _route_rows() -> list[str]:
@@ -78,7 +79,7 @@ async def _route_rows() -> list[str]:
             found = [(path, *entry) for path, methods in sorted(paths.items()) for entry in methods.items()]
             needed = [await _needed(web.client, method, path, tokens) for path, method, _ in found]
     return [
-        f"| `{method.upper()} {path}` | {scope} | {about['summary']} |"
+        f"- `{method.upper()} {path}` ({scope}): {about['summary']}"
         for (path, method, about), scope in zip(found, needed, strict=True)
     ]
 
@@ -100,33 +101,64 @@ def _bearer(token: Token) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.secret}"}
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a command, as its help says it."""
+
+    names: tuple[str, ...]
+    default: str
+    meaning: str
+
+    def row(self) -> str:
+        default = f" (default {self.default})" if self.default else ""
+        return f"- {self.title()}{default}: {self.meaning}"
+
+    def title(self) -> str:
+        return ", ".join(f"`{name}`" for name in self.names)
+
+
+SHARED_BY = 3
+"""Commands with the same option, from which on it is described once for all of them."""
+
+
 def commands() -> str:
     """Every command with its arguments, its options and its help."""
-    parts, of_client = [], client.parsers()
+    options = {name: _options(name, command) for name, command in leaf_commands()}
+    uses = Counter(option for each in options.values() for option in each)
+    shared = [option for option, count in uses.items() if count >= SHARED_BY]
+    parts = ["### Options of several commands", *(option.row() for option in shared)]
     for name, command in leaf_commands():
-        if parser := of_client.get(name.removeprefix("diagnoser ")):
-            parts += _client_command(name, parser)
-            continue
-        arguments = [one.name.upper() for one in command.params if one.param_type_name == "argument"]
-        parts.append(f"### `{' '.join([name, *arguments])}`\n\n{_words(command.help)}\n")
-        options = [one for one in command.params if one.param_type_name == "option"]
-        if options:
-            head = ["| option | default | meaning |", "| --- | --- | --- |"]
-            parts.append("\n".join([*head, *map(_option, options)]) + "\n")
-    return "\n".join(parts).rstrip()
+        parts += ["", *_usage(name, command), ""]
+        parts += [option.row() for option in options[name] if option not in shared]
+        if also := [option.title() for option in options[name] if option in shared]:
+            parts.append(f"- also {', '.join(also)}")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts).replace("commands\n-", "commands\n\n-", 1)).rstrip()
 
 
-def _client_command(name: str, parser: ArgumentParser) -> list[str]:
-    """As other commands; the client parses its words itself."""
-    actions = [action for action in parser._actions if action.dest != "help"]
-    arguments = [str(action.metavar) for action in actions if not action.option_strings]
-    head = ["| option | default | meaning |", "| --- | --- | --- |"]
-    rows = [
-        f"| `{action.option_strings[0]}` | {f'`{action.default:g}`' if action.default else ''} | {action.help} |"
-        for action in actions
-        if action.option_strings
-    ]
-    return [f"### `{' '.join([name, *arguments])}`\n\n{parser.description}\n", "\n".join([*head, *rows]) + "\n"]
+def _usage(name: str, command: Any) -> list[str]:
+    """A command's name, arguments and help. The client parses its words itself."""
+    if parser := client.parsers().get(name.removeprefix("diagnoser ")):
+        arguments = [str(action.metavar) for action in _actions(parser) if not action.option_strings]
+        meaning = str(parser.description)
+    else:
+        arguments = [param.name.upper() for param in command.params if param.param_type_name == "argument"]
+        meaning = _words(command.help)
+    return [f"### `{' '.join([name, *arguments])}`", "", meaning]
+
+
+def _options(name: str, command: Any) -> list[Option]:
+    if parser := client.parsers().get(name.removeprefix("diagnoser ")):
+        return [_client_option(action) for action in _actions(parser) if action.option_strings]
+    return [_option(param) for param in command.params if param.param_type_name == "option"]
+
+
+def _actions(parser: ArgumentParser) -> list[Action]:
+    return [action for action in parser._actions if action.dest != "help"]
+
+
+def _client_option(action: Action) -> Option:
+    default = f"`{action.default:g}`" if action.default else ""
+    return Option((action.option_strings[0],), default, str(action.help))
 
 
 def leaf_commands() -> Iterator[tuple[str, Any]]:
@@ -145,11 +177,12 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield from _leaves(f"{name} {child.name}", child)
 
 
-def _option(option: Any) -> str:
+def _option(option: Any) -> Option:
     default = option.default
     shown = "" if default in (None, "", False) or callable(default) else f"`{default}`"
-    names = [*option.opts, *option.secondary_opts]
-    return f"| `{'`, `'.join(names)}` | {'on' if default is True else shown} | {_words(option.help)} |"
+    if default is True:
+        shown = "on"
+    return Option((*option.opts, *option.secondary_opts), shown, _words(option.help))
 
 
 def _words(text: str | None) -> str:

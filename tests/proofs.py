@@ -3,8 +3,8 @@
 import itertools
 from dataclasses import replace
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import NodeProof, Plan, ProofKind, TransitionResult
-from diagnoser.ports import RecoveryStore
 from diagnoser.recovery.plan_states import claim
 
 _NUMBERS = itertools.count()
@@ -21,10 +21,10 @@ def proven(plan: Plan, *others: str) -> Plan:
     return replace(plan, allocation=(*plan.nodes, *others), proofs=node_log(*plan.nodes))
 
 
-async def take(store: RecoveryStore, executor: str, cluster: str, now: float, lease: float = 60.0) -> Plan | None:
+async def take(store: SqlStore, executor: str, cluster: str, now: float, lease: float = 60.0) -> Plan | None:
     """The plan that this executor gets from the store, whatever speaks for it."""
     token = f"{executor}-{now}-{next(_NUMBERS)}"
-    result = await store.claim_plan(
+    result = await store.plans.claim(
         cluster,
         now,
         lambda plan, _: TransitionResult(claim(plan, executor=executor, token=token, until=now + lease, now=now)),

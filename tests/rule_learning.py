@@ -67,11 +67,11 @@ class Site:
         key, compressor = AttemptKey(job, attempt), self.registry.compressor()
         compressor.feed(LineBlock(Stream(), "".join(f"{line}\n" for line in lines).encode(), received=NOW - 60))
         delta = compress.to_bytes(compressor.take())
-        await self.store.register(Job(job, nodes=("gpu-017", "gpu-018"), created=NOW - 100))
-        await self.store.append([Append(key, delta, NOW - 60, {Stream(): (0, ((1, len(lines)),))}, False)])
-        await self.store.add_event(key, Event(EventKind.EXIT, NOW - 50, code=code))
+        await self.store.jobs.register(Job(job, nodes=("gpu-017", "gpu-018"), created=NOW - 100))
+        await self.store.logs.append([Append(key, delta, NOW - 60, {Stream(): (0, ((1, len(lines)),))}, False)])
+        await self.store.jobs.add_event(key, Event(EventKind.EXIT, NOW - 50, code=code))
         assert await self.worker.step() == 1
-        (found,) = await self.store.diagnoses(DiagnosisFilter(job=job), "", 1)
+        (found,) = await self.store.diagnoses.page(DiagnosisFilter(job=job), "", 1)
         return found
 
     async def fail(self, job: str, n: int = 4711, host: str = "gpu-017", more: Sequence[str] = ()) -> DiagnosisRecord:
@@ -92,7 +92,7 @@ class Site:
         """What became of the rule that is learned from a diagnosis, when all steps are done."""
         for _ in range(5):
             await self.lifecycle.step()
-        (rule,) = await self.store.learned(LearnedRuleQuery(source=source.id), "", 5)
+        (rule,) = await self.store.rules.page(LearnedRuleQuery(source=source.id), "", 5)
         return rule
 
     async def taught(self, job: str = "quilt-1") -> LearnedRule:
@@ -104,15 +104,15 @@ class Site:
         return rule
 
     async def learned_state(self, rule: LearnedRule) -> LearnedState:
-        found = await self.store.learned_rule(rule.id)
+        found = await self.store.rules.find(rule.id)
         assert found is not None
         return found.state
 
     async def move(self, rule: LearnedRule, state: LearnedState) -> LearnedRule:
         """As a person would, and all replicas see it before their next claim."""
-        known = await self.store.learned_rule(rule.id)
+        known = await self.store.rules.find(rule.id)
         assert known is not None
-        return await self.store.change_rule(known, known.with_state(state, by="kai", why="a test", now=NOW))
+        return await self.store.rules.change(known, known.with_state(state, by="kai", why="a test", now=NOW))
 
 
 @asynccontextmanager
@@ -123,15 +123,15 @@ async def site(
     store = await (open_store(url) if url else sqlite_store(folder / "learning.db"))
     base, metrics = accuracy_bars.load(), Metrics(CollectorRegistry())
     logs = AttemptLogs(store, Compressor)
-    registry = RuleRegistry(base, store, lambda: NOW)
-    confirmed_failures = ConfirmedFailures(store, logs, base.knowledge.policy, metrics)
+    registry = RuleRegistry(base, store.rules, lambda: NOW)
+    confirmed_failures = ConfirmedFailures(store.feedback, logs, base.knowledge.policy, metrics)
     config = RuleLearningConfig(redact, promote_after)
     lifecycle = RuleLifecycle(ReplayHistory(store, logs), registry, lambda: now, config, metrics, pen)
     shadow = ShadowEvaluator(store, registry, confirmed_failures)
     commands, outbox = plan_commands(), LocalWakeSignal()
     plans = PlanService(store, commands, metrics, outbox)
     worker = Worker(
-        store=store,
+        store=store.work,
         logs=logs,
         context=DiagnosisContext(store, logs, lambda: NOW),
         analysis=registry,

@@ -61,7 +61,7 @@ def scripted_worker(
     outbox = outbox or LocalWakeSignal()
     plans = plans or PlanService(store, plan_commands(), metrics, outbox)
     return Worker(
-        store=store,
+        store=store.work,
         logs=AttemptLogs(store, Compressor),
         context=script,
         analysis=script,

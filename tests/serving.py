@@ -124,7 +124,7 @@ class FakeIngest:
 
 async def store_log(store: SqlStore, key: AttemptKey, *blocks: LineBlock) -> None:
     """Append blocks to the log of an attempt, as a commit of few lines does; each goes on where its stream ended."""
-    cursors = (await store.cursors([key]))[key]
+    cursors = (await store.logs.cursors([key]))[key]
     appended: dict[Stream, tuple[int, tuple[tuple[int, int], ...]]] = {}
     numbered = []
     for block in blocks:
@@ -132,7 +132,7 @@ async def store_log(store: SqlStore, key: AttemptKey, *blocks: LineBlock) -> Non
         numbered.append(replace(block, first=cursor.next))
         appended[block.stream] = cursor.version, ((1, cursor.next + block.lines - 1),)
     raw = sum(len(block.data) for block in blocks)
-    await store.append([Append(key, pack(numbered), NOW, appended, False, raw)])
+    await store.logs.append([Append(key, pack(numbered), NOW, appended, False, raw)])
 
 
 class StoredLogs:
@@ -190,7 +190,7 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
     assert isinstance(commands, PlanCommands)
     clock: Clock = more.pop("clock", lambda: NOW)  # type: ignore[assignment]
     tokens: Sequence[Token] = more.pop("tokens", ())  # type: ignore[assignment]
-    sessions, has_provider = Sessions(store, clock, SessionLimits()), more.get("provider") is not None
+    sessions, has_provider = Sessions(store.users, clock, SessionLimits()), more.get("provider") is not None
     log_indexes = LogIndexes(store, AttemptLogs(store, Compressor), time.monotonic)
     fields: dict[str, object] = {
         "store": store,
@@ -205,12 +205,12 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
         "metrics": metrics,
         "clock": clock,
         "make_id": commands.planner.make_id,
-        "job_access": JobAccess(store, clock),
+        "job_access": JobAccess(store.jobs, clock),
         "authenticator": Authenticator(store, tokens, clock, sessions=sessions, provider=has_provider),
         "sessions": sessions,
         "sign_in": PasswordSignIn(store, WEAK_PASSWORDS, clock),
         "attempts_due": LocalWakeSignal(),
-        "news": NewsFeed(store, clock),
+        "news": NewsFeed(store.diagnoses, clock),
         "stopping": asyncio.Event(),
         "config": WebConfig(**config),  # type: ignore[arg-type]
         "health": HealthChecks(**health),  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDepen
 def workbench(store: SqlStore, metrics: Metrics, registry: RuleRegistry | None = None) -> RuleWorkbench:
     """Over the shipped rules."""
     history = ReplayHistory(store, AttemptLogs(store, Compressor))
-    registry = registry or RuleRegistry(accuracy_bars.load(), store, lambda: NOW)
+    registry = registry or RuleRegistry(accuracy_bars.load(), store.rules, lambda: NOW)
     lifecycle = RuleLifecycle(history, registry, lambda: NOW, RuleLearningConfig(redact), metrics)
     return RuleWorkbench(history, registry, lifecycle, time.monotonic)
 
@@ -229,7 +229,7 @@ def workbench(store: SqlStore, metrics: Metrics, registry: RuleRegistry | None =
 def confirmed_failures(store: SqlStore, metrics: Metrics | None = None) -> ConfirmedFailures:
     """What people said, over the bundled policy and logs read as the service reads them."""
     return ConfirmedFailures(
-        store, AttemptLogs(store, Compressor), shipped_policy(), metrics or Metrics(CollectorRegistry())
+        store.feedback, AttemptLogs(store, Compressor), shipped_policy(), metrics or Metrics(CollectorRegistry())
     )
 
 
@@ -281,14 +281,14 @@ async def save(
 ) -> DiagnosisRecord:
     """Store a diagnosis the way a worker does: the attempt ends, is claimed, and the verdict is saved."""
     key = AttemptKey(job, attempt)
-    await store.add_event(key, Event(EventKind.STARTED, created - 7_500))
-    await store.add_event(key, Event(EventKind.EXIT, created - 20, code=1, reason="NonZeroExitCode"))
-    claims = await store.claim_attempts(created, TIMING, 60.0, 100)
+    await store.jobs.add_event(key, Event(EventKind.STARTED, created - 7_500))
+    await store.jobs.add_event(key, Event(EventKind.EXIT, created - 20, code=1, reason="NonZeroExitCode"))
+    claims = await store.work.claim_attempts(created, TIMING, 60.0, 100)
     claim = next(one for one in claims if one.attempt.key == key)
     made = _plan(key, diagnosis, created) if plan else None
     identity = id_of(created, attempt)
     record = DiagnosisRecord(identity, key, claim.attempt.revision, created, True, diagnosis, made)
-    await store.save_diagnosis(claim, record, made, [])
+    await store.work.save_diagnosis(claim, record, made, [])
     return record
 
 
@@ -398,7 +398,7 @@ SCRIPT = verdict(
 
 async def fill(store: SqlStore) -> dict[str, DiagnosisRecord]:
     """Five jobs, one of them with two attempts."""
-    await store.register(
+    await store.jobs.register(
         Job(
             "llm-70b-pretrain",
             cluster="east",
@@ -423,7 +423,7 @@ class Looks:
     """The looks for news in a store. away: whether they fail."""
 
     def __init__(self, store: SqlStore) -> None:
-        self._news, store.news = store.news, self.news  # type: ignore[method-assign]
+        self._news, store.diagnoses.news = store.diagnoses.news, self.news  # type: ignore[method-assign]
         self.away = False
         self.looked = asyncio.Event()
         self.count = 0

@@ -70,7 +70,7 @@ def copies(folder: Path) -> CopyLimits:
 def coordinator(
     store: SqlStore, executor: NodeExecutor, settings: CoordinatorSettings = FAST, **more: Any
 ) -> Coordinator:
-    return Coordinator(store, executor, time.time, lambda: secrets.token_hex(4), settings=settings, **more)
+    return Coordinator(store.trials, executor, time.time, lambda: secrets.token_hex(4), settings=settings, **more)
 
 
 async def carry_out(found: Coordinator, run: str) -> RunProgress:
@@ -82,7 +82,7 @@ async def carry_out(found: Coordinator, run: str) -> RunProgress:
 
 async def main(url: str, run: str) -> None:
     store = await open_store(url)
-    progress = await store.run_progress(run)
+    progress = await store.trials.progress(run)
     assert progress is not None
     executor = LocalExecutor(NODES, copies(Path(progress.run.directory)))
     await carry_out(coordinator(store, executor), run)

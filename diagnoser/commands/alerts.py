@@ -116,14 +116,14 @@ async def _stored(settings: Settings, id: str) -> tuple[Alert, list[OutboxRecord
 
     store = await open_store(settings.database_url)
     try:
-        record = await store.diagnosis(id)
+        record = await store.diagnoses.find(id)
         if record is None:
             raise NotFound(f"there is no diagnosis {id!r}")
-        job = await store.job(record.attempt.job) or Job(record.attempt.job)
+        job = await store.jobs.find(record.attempt.job) or Job(record.attempt.job)
         base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
         redact = load_outbound_redactor(settings)
         alert = seal(verdict_alert(record, job, f"{base}/diagnoses/{id}", redact))
         receivers, key = alerting.load_routing(settings).route(alert).receivers, verdict_key(record)
-        return alert, await store.messages([alert_key(key, receiver) for receiver in receivers])
+        return alert, await store.outbox.messages([alert_key(key, receiver) for receiver in receivers])
     finally:
         await store.close()

@@ -50,7 +50,7 @@ def audit_(
 async def _read(store: Any, where: AuditFilter, limit: int) -> list[AuditEntry]:
     entries: list[AuditEntry] = []
     while len(entries) < limit:
-        page = await store.audit(where, entries[-1].id if entries else 0, min(PAGE, limit - len(entries)))
+        page = await store.audit.page(where, entries[-1].id if entries else 0, min(PAGE, limit - len(entries)))
         entries += page
         if not page:
             break

@@ -107,21 +107,21 @@ async def _run(
         stack.push_async_callback(source.close)
         store = await open_store(settings.database_url)
         stack.push_async_callback(store.close)
-        registry = RuleRegistry(load_analyzer(settings), store, clock)
+        registry = RuleRegistry(load_analyzer(settings), store.rules, clock)
         await registry.refresh()
         traces = open_traces(settings, clock)
         if traces:
             stack.push_async_callback(traces.close)
         ingest = IngestService(
-            store,
+            store.logs,
             registry.compressor,
             metrics,
             pending_limit=settings.max_buffered_bytes,
             trace=traces.note if traces else untraced,
         )
-        unplaced = UnplacedStreams(store, load_redactor(settings), metrics)
-        may_not = partial(refused, JobAccess(store, clock), sender)
-        consumer = LogConsumer(source, ingest, store, reader, unplaced, may_not, clock, metrics)
+        unplaced = UnplacedStreams(store.unplaced, load_redactor(settings), metrics)
+        may_not = partial(refused, JobAccess(store.jobs, clock), sender)
+        consumer = LogConsumer(source, ingest, store.logs, reader, unplaced, may_not, clock, metrics)
         if port:
             server, _ = start_http_server(port, settings.host, metrics.registry)
             stack.callback(server.shutdown)

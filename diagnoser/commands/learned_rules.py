@@ -54,7 +54,7 @@ async def _stored(state: LearnedState) -> dict[str, str]:
     files: dict[str, str] = {}
     try:
         after = ""
-        while page := await store.learned(LearnedRuleQuery((state,)), after, _PAGE):
+        while page := await store.rules.page(LearnedRuleQuery((state,)), after, _PAGE):
             files |= {file_of(rule): rule.text for rule in page if rule.text}
             after = page[-1].id
     finally:

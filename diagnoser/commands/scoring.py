@@ -95,7 +95,7 @@ async def _site_cases() -> list[scoring.ScoredVerdict]:
     logging.set_up(as_json=False, level="error")
     store = await open_store(settings.database_url)
     try:
-        registry = RuleRegistry(load_analyzer(settings), store, time.time)
+        registry = RuleRegistry(load_analyzer(settings), store.rules, time.time)
         await registry.refresh()
         analyzer, policy = registry.analyzer, registry.base.knowledge.policy
         return [

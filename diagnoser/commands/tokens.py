@@ -10,12 +10,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.commands.stored import with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json
 from diagnoser.model.access import TOKEN_PREFIX, Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.people import RESERVED_NAMES
-from diagnoser.ports import TokenStore
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -46,9 +46,9 @@ def create(
     until = now + seconds(expires) if expires else None
     credential = Credential(name, scope, cluster, tenant, expires=until, created=now)
 
-    async def add(store: TokenStore) -> bool:
-        is_first = not await store.tokens()
-        await store.add_token(StoredToken(credential, hash_of(secret)))
+    async def add(store: SqlStore) -> bool:
+        is_first = not await store.tokens.list_all()
+        await store.tokens.add(StoredToken(credential, hash_of(secret)))
         return is_first
 
     if with_store(add, "token create"):
@@ -67,13 +67,15 @@ def rotate(
     """Give a token a new secret and print it. The old one stays valid for a while."""
     now, secret, still = time.time(), new_secret(), seconds(overlap)
 
-    async def change(store: TokenStore) -> Credential:
-        before = next((token.credential for token in await store.tokens() if token.credential.name == name), None)
+    async def change(store: SqlStore) -> Credential:
+        before = next(
+            (token.credential for token in await store.tokens.list_all() if token.credential.name == name), None
+        )
         if before is None:
             raise NotFound(f"there is no token {name!r}")
         life = before.expires - before.created if before.expires is not None else None
         until = now + seconds(expires) if expires else now + life if life is not None else None
-        return await store.rotate_token(name, hash_of(secret), until, now, still)
+        return await store.tokens.rotate(name, hash_of(secret), until, now, still)
 
     with_store(change, "token rotate")
     _print_secret(secret)
@@ -83,7 +85,7 @@ def rotate(
 def list_(as_json: AsJson = False) -> None:
     """Show all tokens: what each may do, when it was last used, when it ends. Secrets are not shown."""
     now = time.time()
-    tokens = with_store(lambda store: store.tokens(), "token list")
+    tokens = with_store(lambda store: store.tokens.list_all(), "token list")
     if as_json:
         for token in tokens:
             print_json(_fields(token, now))
@@ -100,7 +102,7 @@ def list_(as_json: AsJson = False) -> None:
 def revoke(name: _Name) -> None:
     """Make a token and its old secret stop working, within five seconds on every replica."""
     now = time.time()
-    with_store(lambda store: store.revoke_token(name, now), "token revoke")
+    with_store(lambda store: store.tokens.revoke(name, now), "token revoke")
     out.print(f"{name} is revoked", highlight=False, markup=False)
 
 

@@ -75,7 +75,7 @@ def _stored_runtimes(suite: Suite) -> tuple[list[Runtime], str]:
             raise BadInput("the database has another version")
         store = await open_store(url)
         try:
-            return await store.runtimes([task.name for task in suite.tasks], RUNTIMES)
+            return await store.trials.runtimes([task.name for task in suite.tasks], RUNTIMES)
         finally:
             await store.close()
 

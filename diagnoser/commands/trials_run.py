@@ -203,7 +203,7 @@ class _Runner:
     async def _carry_out(self, store: "SqlStore", trial_run: TrialRun, is_new: bool = False) -> bool:
         async with self.executor_of(trial_run) as executor:
             if is_new:  # the executor has checked that it can be carried out
-                await store.add_run(trial_run)
+                await store.trials.add_run(trial_run)
             progress = await _carried_out(store, executor, trial_run, self.scorers, self.as_json, self.service)
         show(progress, self.as_json)
         return _is_scored(progress)
@@ -228,8 +228,8 @@ def score(
         if not which:
             raise BadInput(f"no trial of run {run} has all of its samples and is over")
         if suite_file is not None:
-            await store.set_suite(run, _with_scoring(progress.run.suite, load_suite(suite_file)))
-        await store.begin_scoring(run, [(trial.checkpoint, trial.task) for trial in which], again=True)
+            await store.trials.set_suite(run, _with_scoring(progress.run.suite, load_suite(suite_file)))
+        await store.trials.begin_scoring(run, [(trial.checkpoint, trial.task) for trial in which], again=True)
         return await _carried_out(store, _local((), CopyLimits()), progress.run, scorers, as_json)
 
     progress = _with_store(act, "trials score")
@@ -253,7 +253,7 @@ def cancel(run: Run, context: options.Context = "", as_json: AsJson = False) -> 
     async def act(store: "SqlStore") -> RunProgress:
         ending = (await progress_of(store, run)).run
         async with executor_of(ending) as executor:
-            await store.end_run(run, RunState.CANCELLED, time.time())
+            await store.trials.end_run(run, RunState.CANCELLED, time.time())
             return await _coordinator(store, executor, ending, 1).step(run)
 
     show(with_store(act, "trials cancel"), as_json)
@@ -276,15 +276,15 @@ async def _followed(
     unseen: checkpoints that are not there, each warned of once."""
     from diagnoser.trials.following import due, run_id, suite_of
 
-    runs = await store.trial_runs(RUNS)
+    runs = await store.trials.runs(RUNS)
     mine = [run for run in runs if run.suite.name == suite.name and run.backend == backend and run.suite.follow]
     found = [run for run in reversed(mine) if run.state is RunState.RUNNING]
     assert suite.follow is not None
-    for saved in due(suite.follow, await store.attempts(suite.follow.job), runs, suite.name):
+    for saved in due(suite.follow, await store.jobs.attempts(suite.follow.job), runs, suite.name):
         of_checkpoint = suite_of(suite, saved)
         try:
             trial_run = _new_run(suite_file, of_checkpoint, run_id(of_checkpoint), folder, backend)
-            await store.add_run(trial_run)
+            await store.trials.add_run(trial_run)
             found.append(trial_run)
         except BadInput as error:
             if saved.path not in unseen:
@@ -414,7 +414,9 @@ def _coordinator(
 
     at_once = scorers or max(1, (os.cpu_count() or 1) // 2)
     settings = CoordinatorSettings(batch_seconds=_BATCH_SECONDS[run.backend.partition("@")[0]], scorers=at_once)
-    return Coordinator(store, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter)
+    return Coordinator(
+        store.trials, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter
+    )
 
 
 async def _carried_out(

@@ -27,7 +27,7 @@ def status(
     if run:
         show(with_store(lambda store: progress_of(store, run), "trials status"), as_json)
         return
-    runs = with_store(lambda store: store.trial_runs(50), "trials status")
+    runs = with_store(lambda store: store.trials.runs(50), "trials status")
     if as_json:
         for found in runs:
             print_json(_run_fields(found))
@@ -43,7 +43,7 @@ def status(
 
 async def progress_of(store: "SqlStore", run: str) -> RunProgress:
     """Raises NotFound."""
-    progress = await store.run_progress(run)
+    progress = await store.trials.progress(run)
     if progress is None:
         raise NotFound(f"there is no run {run[:60]!r}")
     return progress

@@ -32,8 +32,8 @@ def add(name: _Name, role: _Role) -> None:
     user = User(name, role, time.time())
 
     async def act(store: Any) -> bool:
-        is_first = not (await store.has_users() or await store.tokens())
-        await store.add_user(user, hashed)
+        is_first = not (await store.users.has_users() or await store.tokens.list_all())
+        await store.users.add(user, hashed)
         return is_first
 
     if with_store(act, "users add"):
@@ -44,7 +44,7 @@ def add(name: _Name, role: _Role) -> None:
 @users_cli.command(name="list")
 def list_(as_json: AsJson = False) -> None:
     """Show all users, those of the identity provider included."""
-    users = with_store(lambda store: store.users(), "users list")
+    users = with_store(lambda store: store.users.list_all(), "users list")
     if as_json:
         for user in users:
             print_json(_fields(user))
@@ -90,7 +90,7 @@ def password(name: _Name) -> None:
 
 def _change(name: str, change: UserChange, command: str) -> User:
     now = time.time()
-    return with_store(lambda store: store.change_user(name, change, now), f"users {command}")
+    return with_store(lambda store: store.users.change(name, change, now), f"users {command}")
 
 
 def _hashed(name: str) -> str:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser.accuracy import llm_ablation
 from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
 from diagnoser.adapters import files
+from diagnoser.adapters.sql.feedback import FeedbackRepository
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -33,7 +34,7 @@ from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, FeedbackStore, LanguageModel, ModelRequest
+from diagnoser.ports import DiagnosisRecord, LanguageModel, ModelRequest
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 
@@ -79,7 +80,12 @@ def health_check(model: "OpenAIModel | None", stack: AsyncExitStack) -> dict[str
 
 
 def confirmed_failures(
-    settings: Settings, store: FeedbackStore, logs: AttemptLogs, policy: Policy, metrics: Metrics, stack: AsyncExitStack
+    settings: Settings,
+    store: FeedbackRepository,
+    logs: AttemptLogs,
+    policy: Policy,
+    metrics: Metrics,
+    stack: AsyncExitStack,
 ) -> ConfirmedFailures:
     """The confirmed failures, with the embedding server where one is configured."""
     embedder = None

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from diagnoser.adapters.http import create_client, poster
 from diagnoser.adapters.sql import administration, migrations
-from diagnoser.adapters.sql.database import create_engine
+from diagnoser.adapters.sql.database import Database, create_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import alerting, authentication, llm_factory
@@ -181,9 +181,9 @@ async def _schema(settings: Settings) -> str:
         finally:
             await engine.dispose()
     if found == needed:
-        store = SqlStore(create_engine(url))
+        store = SqlStore(Database(create_engine(url)))
         try:
-            _check_bind_address(settings, stored=bool(await store.tokens()) or await store.has_users())
+            _check_bind_address(settings, stored=bool(await store.tokens.list_all()) or await store.users.has_users())
         finally:
             await store.close()
     return f"schema {found or 'none'}" + (f", the start brings it to {needed}" if found < needed else "")

@@ -4,23 +4,23 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, read_pieces
 from diagnoser.diagnosis.garbage import collection_paused
 from diagnoser.model import AttemptKey
-from diagnoser.ports import LogStore
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptLogs:
-    store: LogStore
+    store: SqlStore
     compressor: Callable[[], Compressor]
 
-    def over(self, store: LogStore) -> "AttemptLogs":
+    def over(self, store: SqlStore) -> "AttemptLogs":
         return replace(self, store=store)
 
     async def load(self, key: AttemptKey) -> AttemptLog:
         """Raises Unavailable."""
-        stored = await self.store.pieces(key)
+        stored = await self.store.logs.pieces(key)
         return await asyncio.to_thread(self._read, [piece.data for piece in stored])
 
     def _read(self, pieces: list[bytes]) -> AttemptLog:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis import hang_evidence, node_logs
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -27,7 +28,7 @@ from diagnoser.model import (
     Progress,
     node_log_id,
 )
-from diagnoser.ports import Append, Claim, Clock, DiagnosisRecord, Store
+from diagnoser.ports import Append, Claim, Clock, DiagnosisRecord
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.retry_history import family
 
@@ -46,12 +47,12 @@ _RUNS_VERSION, _WITHOUT_PAUSES = 3, 2
 class DiagnosisContext:
     """baseline_days: how long clean runs are remembered; 0: no baseline."""
 
-    store: Store
+    store: SqlStore
     logs: AttemptLogs
     clock: Clock
     baseline_days: int = 0
 
-    def over(self, store: Store) -> "DiagnosisContext":
+    def over(self, store: SqlStore) -> "DiagnosisContext":
         """The same, for who sees only what this store finds."""
         return replace(self, store=store, logs=self.logs.over(store))
 
@@ -62,9 +63,9 @@ class DiagnosisContext:
         failed = (min(attempt.fatal or ended, ended), ended)
         nodes = nodes_of(attempt, job)
         logs = await self._node_logs(job, nodes[:_NODES], failed[0])
-        runtime, known = tuple(await self.store.runtime_files(attempt.key)), await self.baseline(job)
+        runtime, known = tuple(await self.store.evidence.runtime_files(attempt.key)), await self.baseline(job)
         number, events, last_line = attempt.key.number, attempt.events, attempt.last_line
-        earlier = await self.store.checkpoint_events(attempt.key) if number > 1 else ()
+        earlier = await self.store.jobs.checkpoint_events(attempt.key) if number > 1 else ()
         told = await self._node_events(job, nodes[:_NODES], failed)
         return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line, tuple(earlier), told)
 
@@ -75,10 +76,10 @@ class DiagnosisContext:
 
     async def hang_report(self, key: AttemptKey) -> HangReport | None:
         """Who waits for whom, by all dumps of an attempt; None where there are none."""
-        files = await self.store.runtime_files(key)
+        files = await self.store.evidence.runtime_files(key)
         if not files:
             return None
-        job, log = await self.store.job(key.job), await self.logs.load(key)
+        job, log = await self.store.jobs.find(key.job), await self.logs.load(key)
         facts, chosen = Facts(job or Job(key.job)), hang_evidence.vouched_first(files)
         return await asyncio.to_thread(lambda: hang_evidence.analyze(log.evidence, facts, chosen))
 
@@ -92,10 +93,10 @@ class DiagnosisContext:
     async def node_lines(self, record: DiagnosisRecord) -> list[Line]:
         """The kept lines of the own logs of the node that the root line is from and of those under suspicion, as far as
         the attempt ran there."""
-        named, job = _named_nodes(record.diagnosis), await self.store.job(record.attempt.job)
+        named, job = _named_nodes(record.diagnosis), await self.store.jobs.find(record.attempt.job)
         if not named or job is None:
             return []
-        attempts = await self.store.attempts(job.id)
+        attempts = await self.store.jobs.attempts(job.id)
         ran = {node for attempt in attempts if attempt.key == record.attempt for node in nodes_of(attempt, job)}
         nodes = [node for node in named if node in ran][:_NODES_SHOWN]
         logs = await self._node_logs(job, nodes, record.created - _DAY) if nodes else {}
@@ -115,7 +116,7 @@ class DiagnosisContext:
         """Append the run to its family's baseline; it replaces an earlier record of the same run."""
         now = self.clock()
         key = AttemptKey(clean_runs_id(job), node_logs.hour_of(now))
-        await self.store.append([Append(key, await asyncio.to_thread(baseline.to_bytes, run), now, {}, False)])
+        await self.store.logs.append([Append(key, await asyncio.to_thread(baseline.to_bytes, run), now, {}, False)])
 
     async def baseline(self, job: Job) -> Baseline:
         """What is remembered of the clean runs of the job's family."""
@@ -123,20 +124,20 @@ class DiagnosisContext:
             return Baseline()
         ids = [clean_runs_id(job, version) for version in (_WITHOUT_PAUSES, _RUNS_VERSION)]
         least = node_logs.hour_of(self.clock() - self.baseline_days * 86_400.0)
-        stored = await self.store.node_parts(ids, least, newest=_RECORDS)
+        stored = await self.store.node_logs.parts(ids, least, newest=_RECORDS)
         return await asyncio.to_thread(baseline.load, [data for log in ids for data in stored.get(log, [])])
 
     async def _node_events(self, job: Job, nodes: Sequence[str], failed: tuple[float, float]) -> tuple[NodeEvent, ...]:
         """What agents told of the nodes at about the time of the failure."""
         since, until = failed[0] - node_logs.BEFORE, failed[1] + node_logs.AFTER
-        events = await self.store.node_events(job.cluster or DEFAULT_CLUSTER, nodes, since)
+        events = await self.store.nodes.events(job.cluster or DEFAULT_CLUSTER, nodes, since)
         return tuple(event for event in events if event.time <= until)
 
     async def _node_logs(self, job: Job, nodes: Sequence[str], since: float) -> dict[str, list[bytes]]:
         """Logs from a shipper that names no cluster count for the jobs of every cluster."""
         log_ids = {node: {node_log_id(job.cluster, node), node_log_id("", node)} for node in nodes}
         ids = sorted(set().union(*log_ids.values()))
-        parts = await self.store.node_parts(ids, node_logs.hour_of(since - node_logs.BEFORE - node_logs.STALL))
+        parts = await self.store.node_logs.parts(ids, node_logs.hour_of(since - node_logs.BEFORE - node_logs.STALL))
         stored = {node: [data for log in sorted(logs) for data in parts.get(log, ())] for node, logs in log_ids.items()}
         return {node: data for node, data in stored.items() if data}
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from diagnoser.adapters.sql.evidence import EvidenceRepository
 from diagnoser.diagnosis.context import nodes_of
 from diagnoser.model import Diagnosis, EvidenceRequest, RequestReason
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import Claim, Clock, EvidenceStore
+from diagnoser.ports import Claim, Clock
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 _DUMPS_ARE_LEFT = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR})
@@ -17,7 +18,7 @@ _DUMPS_ARE_LEFT = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_RE
 class EvidenceCollection:
     """make_id: time -> an id that sorts by time."""
 
-    store: EvidenceStore
+    store: EvidenceRepository
     clock: Clock
     make_id: Callable[[float], str]
 
@@ -46,4 +47,4 @@ class EvidenceCollection:
             nodes_of(attempt, job),
             dict(job.rank_nodes),
         )
-        await self.store.request_evidence(request)
+        await self.store.request(request)

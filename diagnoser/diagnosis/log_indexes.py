@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.compress.delta import Delta
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -17,8 +18,6 @@ from diagnoser.diagnosis.garbage import collection_paused
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import Store
-from diagnoser.ports.work import JobStore
 
 BYTES_KEPT = 128 << 20
 """Of all indexes that are kept, with their logs; the latest one is kept however large it is."""
@@ -51,7 +50,7 @@ class IndexedLog:
 class LogIndexes:
     """clock: seconds that never run backwards."""
 
-    def __init__(self, store: JobStore, logs: AttemptLogs, clock: Callable[[], float]) -> None:
+    def __init__(self, store: SqlStore, logs: AttemptLogs, clock: Callable[[], float]) -> None:
         self._store = store
         self._logs = logs
         self._clock = clock
@@ -62,7 +61,7 @@ class LogIndexes:
         self._behind: dict[AttemptKey, tuple[asyncio.Task[None], IndexedLog | None]] = {}
         """Those that are made while nobody waits, each with its last index."""
 
-    def over(self, store: JobStore) -> "LogIndexes":
+    def over(self, store: SqlStore) -> "LogIndexes":
         """The same indexes, of which those are found whose attempts the store finds: each call looks there first."""
         other = copy(self)
         other._store, other._revisions = store, OrderedDict()
@@ -88,7 +87,7 @@ class LogIndexes:
         known = self._kept.get(key)
         if key not in self._behind:
             is_fresh = known is not None and (known.revision == revision or self._clock() < known.expires)
-            if is_fresh or await self._logs.store.stored_size(key) <= READ_AT_ONCE:
+            if is_fresh or await self._logs.store.logs.stored_size(key) <= READ_AT_ONCE:
                 return await self.load(key)
         if key not in self._behind:  # nor has it been since
             task = asyncio.create_task(self._read(key))
@@ -114,7 +113,7 @@ class LogIndexes:
         return revision
 
     async def _revision(self, key: AttemptKey) -> int:
-        attempts = await self._store.attempts(key.job)
+        attempts = await self._store.jobs.attempts(key.job)
         revision = next((attempt.revision for attempt in attempts if attempt.key == key), None)
         if revision is None:
             raise NotFound(f"job {key.job!r} has no attempt {key.number}")
@@ -159,7 +158,7 @@ class KeptLogs:
 
     indexes: LogIndexes
 
-    def over(self, store: Store) -> "KeptLogs":
+    def over(self, store: SqlStore) -> "KeptLogs":
         return KeptLogs(self.indexes.over(store))
 
     async def load(self, key: AttemptKey) -> AttemptLog:

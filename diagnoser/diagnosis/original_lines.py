@@ -5,11 +5,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress.raw_chunks import unpack
 from diagnoser.compress.segments import NumberedLine, lines_of, read_segment, stream_order
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import Archive, ArchivedSegment, Store
+from diagnoser.ports import Archive, ArchivedSegment
 
 WINDOW_LINES = 5_000
 """Most lines of a window."""
@@ -55,15 +56,15 @@ class LineWindow:
 class OriginalLines:
     """archive: None where there is none; lines last until they are compressed then."""
 
-    store: Store
+    store: SqlStore
     archive: Archive | None = None
 
-    def over(self, store: Store) -> "OriginalLines":
+    def over(self, store: SqlStore) -> "OriginalLines":
         return OriginalLines(store, self.archive)
 
     async def window(self, attempt: AttemptKey, stream: Stream, first: int, last: int) -> LineWindow:
         """Lines first..last (closed); fewer where they are many or long. Raises Unavailable."""
-        cursors = await self.store.stream_cursors({attempt: [stream]})
+        cursors = await self.store.logs.stream_cursors({attempt: [stream]})
         cursor = cursors[attempt].get(stream)
         ranges = cursor.covered if cursor else ()
         end = ranges[-1][1] if ranges else 0
@@ -90,7 +91,7 @@ class OriginalLines:
         lines: dict[int, OriginalLine] = {}
         after = 0
         while len(lines) < len(wanted):
-            pieces = await self.store.raw_pieces(attempt, _PIECES_BYTES, after)
+            pieces = await self.store.logs.raw_pieces(attempt, _PIECES_BYTES, after)
             if not pieces:
                 break
             blocks = await asyncio.to_thread(
@@ -105,7 +106,7 @@ class OriginalLines:
     ) -> dict[int, OriginalLine]:
         """An object that is gone or damaged holds no lines."""
         first, last = min(wanted), max(wanted)
-        segments = await self.store.archived_segments(attempt, stream_order(stream), first, last)
+        segments = await self.store.archive.archived_segments(attempt, stream_order(stream), first, last)
         lines: dict[int, OriginalLine] = {}
         for start in range(0, len(segments), _READ_AT_ONCE):
             if len(lines) == len(wanted):

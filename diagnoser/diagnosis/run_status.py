@@ -8,10 +8,11 @@ from dataclasses import fields, replace
 
 import structlog
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, Delta, read_pieces
 from diagnoser.model import AttemptKey, Progress, RunStatus, Stage
 from diagnoser.model.errors import DiagnoserError
-from diagnoser.ports import Clock, LogStore, StoredPiece
+from diagnoser.ports import Clock, StoredPiece
 
 PIECES = 8
 """Newest pieces of a log that are read: a few commits, or the last two million bytes of a busy run."""
@@ -27,14 +28,14 @@ _CHARS = 300
 class RunStatuses:
     """One a process: what was read lately is shown to everybody who asks."""
 
-    def __init__(self, store: LogStore, compressor: Callable[[], Compressor], clock: Clock) -> None:
+    def __init__(self, store: SqlStore, compressor: Callable[[], Compressor], clock: Clock) -> None:
         self._store = store
         self._compressor = compressor
         self._clock = clock
         self._known: OrderedDict[AttemptKey, tuple[RunStatus, int, float]] = OrderedDict()
         self._turn = asyncio.Lock()
 
-    def over(self, store: LogStore) -> "RunStatuses":
+    def over(self, store: SqlStore) -> "RunStatuses":
         """Of the logs that this store finds."""
         return RunStatuses(store, self._compressor, self._clock)
 
@@ -50,7 +51,7 @@ class RunStatuses:
     async def _refresh(self, revisions: dict[AttemptKey, int]) -> None:
         now = self._clock()
         stale = [key for key, revision in revisions.items() if not self._is_fresh(key, revision, now)]
-        newest = await self._store.newest_pieces(stale, PIECES, PIECE_BYTES) if stale else {}
+        newest = await self._store.logs.newest_pieces(stale, PIECES, PIECE_BYTES) if stale else {}
         statuses = await asyncio.to_thread(self._read, newest)
         for key in revisions:
             if key in statuses:

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Iterable
 
+from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.model.errors import Overloaded, Unavailable
-from diagnoser.ports import LogStore
 
 BACKLOG_BYTES = 256 << 20
 """Raw log text of one attempt: some ten seconds of compression, and a tenth of it on disk."""
@@ -15,7 +15,7 @@ RETRY_SECONDS = 2.0
 class CompressionBacklog:
     """Looks into the store once a second, and only while requests come."""
 
-    def __init__(self, store: LogStore, most: int = BACKLOG_BYTES) -> None:
+    def __init__(self, store: LogRepository, most: int = BACKLOG_BYTES) -> None:
         self._store = store
         self._most = most
         self._jobs: frozenset[str] = frozenset()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.ingest.batch import Batch, Unplaced
 from diagnoser.ingest.messages import MessageReader, leave_out
 from diagnoser.ingest.service import IngestService
@@ -21,7 +22,7 @@ from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import UnplacedReason
 from diagnoser.model.errors import BadInput, OffsetsMoved, Overloaded, Unavailable
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Clock, LogStore, Message, MessageSource, OffsetAdvance, Partition
+from diagnoser.ports import Clock, Message, MessageSource, OffsetAdvance, Partition
 
 BATCH_BYTES = 4 << 20
 WAIT_SECONDS = 1.0
@@ -49,7 +50,7 @@ class LogConsumer:
         self,
         source: MessageSource,
         ingest: IngestService,
-        store: LogStore,
+        store: LogRepository,
         reader: MessageReader,
         unplaced: UnplacedStreams,
         refused: RefusedJobs,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
+from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.compress import Compressor, Losses, pack, to_bytes
 from diagnoser.compress.lines import measure
 from diagnoser.diagnosis import node_logs
@@ -33,7 +34,7 @@ from diagnoser.model.access import EVERYTHING, Viewer
 from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OutOfScope, OwnerMoved, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
-from diagnoser.ports import Append, Cursor, LogStore, OffsetAdvance
+from diagnoser.ports import Append, Cursor, OffsetAdvance
 
 COMMIT_BYTES = 1 << 20
 """Bounds the time of a commit, and so how long a small request waits for one that has begun."""
@@ -151,7 +152,7 @@ class IngestService:
 
     def __init__(
         self,
-        store: LogStore,
+        store: LogRepository,
         compressor: Callable[[], Compressor],
         metrics: Metrics,
         *,

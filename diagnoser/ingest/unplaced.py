@@ -5,8 +5,9 @@ nothing. So a stream is written once in a while, not once a request.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import structlog
 
@@ -14,7 +15,6 @@ from diagnoser.ingest.batch import Batch, Labels, RecordDefaults
 from diagnoser.model import UnplacedStream
 from diagnoser.model.errors import DiagnoserError, Unavailable
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import UnplacedSink
 
 FLUSH_SECONDS = 5.0
 STREAMS = 1000
@@ -22,6 +22,14 @@ STREAMS = 1000
 LABELS_SHOWN = 64
 VALUE_LENGTH = 256
 SAMPLE_LENGTH = 1000
+
+
+class UnplacedSink(Protocol):
+    """Where lines go that belong to no job, such as ``adapters.sql.unplaced.UnplacedRepository``."""
+
+    async def record_unplaced(self, streams: Sequence[UnplacedStream]) -> None:
+        """Add the counts of these streams to what is known of those with the same labels, reason and sender. Bounded:
+        the sink may forget the oldest."""
 
 
 class UnplacedStreams:

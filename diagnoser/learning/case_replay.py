@@ -81,18 +81,18 @@ class CaseReplayer:
     async def step(self) -> CaseReplay | None:
         """A replay where one is due: other software, other rules, or other cases and the last one some time ago."""
         store, config = self._cases.store, self._config
-        mark = await store.case_mark()
+        mark = await store.cases.mark()
         if not mark.count:
             return None
         analyzer, now = self._registry.analyzer, self._clock()
         ruleset = analyzer.knowledge.engine.ruleset.hash
-        last = next(iter(await store.replays(1)), None)
+        last = next(iter(await store.cases.replays(1)), None)
         same_rules = last is not None and (last.version, last.ruleset) == (config.version, ruleset)
         if last and same_rules and (last.mark == mark or now - last.time < config.pause):
             return None
         outcomes = [await asyncio.to_thread(_outcome, case, analyzer) async for case in self._cases.judged()]
         replay = CaseReplay(now, config.version, ruleset, mark, tuple(outcomes))
-        await store.add_replay(replay)
+        await store.cases.add_replay(replay)
         structlog.get_logger().info("cases_replayed", cases=len(outcomes), right=replay.right, ruleset=ruleset)
         return replay
 

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol, Self
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.baseline import RUNS_NEEDED
@@ -15,16 +15,7 @@ from diagnoser.learning.rule_context import LabelledCase, known_type
 from diagnoser.model import AttemptKey, Facts, Job, Line
 from diagnoser.model.access import Viewer
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
-from diagnoser.ports import (
-    CaseStore,
-    DiagnosisFilter,
-    DiagnosisRecord,
-    FeedbackStore,
-    JobStore,
-    LogStore,
-    ReadStore,
-    RuleStore,
-)
+from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
 
 RECENT, HEALTHY, OTHERS, CONFIRMED = 1000, 200, 200, 300
 """Newest attempts that are scanned; how many completed ones and ones of other types are read from them; and how many
@@ -32,12 +23,6 @@ confirmed cases are read."""
 _OF_TYPE = 20
 """Most attempts of any one other type: a flood of one failure must not hide the rest."""
 _PAGE = 200
-
-
-class ReplayStore(RuleStore, FeedbackStore, CaseStore, ReadStore, JobStore, LogStore, Protocol):
-    """The part of the store that learning uses."""
-
-    def seen_by(self, viewer: Viewer) -> Self: ...
 
 
 class ReplayGroup(Enum):
@@ -50,13 +35,13 @@ class ReplayGroup(Enum):
 
 @dataclass(frozen=True)
 class ReplayHistory:
-    store: ReplayStore
+    store: SqlStore
     logs: AttemptLogs
 
     async def case_of(self, record: DiagnosisRecord) -> LabelledCase:
         """The case of a diagnosis, without the logs of its nodes."""
-        job = await self.store.job(record.attempt.job) or Job(record.attempt.job)
-        attempts = await self.store.attempts(record.attempt.job)
+        job = await self.store.jobs.find(record.attempt.job) or Job(record.attempt.job)
+        attempts = await self.store.jobs.attempts(record.attempt.job)
         events = next((attempt.events for attempt in attempts if attempt.key == record.attempt), ())
         facts = Facts(job, record.attempt.number, events)
         log = await self.logs.load(record.attempt)
@@ -70,7 +55,7 @@ class ReplayHistory:
     async def completed_records(self, limit: int, tenant: str = "") -> list[DiagnosisRecord]:
         """The same without their logs."""
         own = self.store.seen_by(Viewer(tenant=tenant))
-        return await own.diagnoses(DiagnosisFilter(outcome=str(Outcome.COMPLETED)), "", limit)
+        return await own.diagnoses.page(DiagnosisFilter(outcome=str(Outcome.COMPLETED)), "", limit)
 
     async def history(self, kind: FailureType, own: AttemptKey) -> AsyncIterator[tuple[ReplayGroup, LabelledCase]]:
         """What a rule for ``kind`` is replayed on, without the attempt that it is learned from."""
@@ -93,8 +78,8 @@ class ReplayHistory:
         """Every attempt whose cause a person named, oldest first; where people spoke twice, by the later diagnosis."""
         latest: dict[AttemptKey, DiagnosisRecord] = {}
         after = ""
-        while page := await self.store.judged(after, _PAGE):
-            records = [await self.store.diagnosis(diagnosis) for diagnosis in page]
+        while page := await self.store.cases.judged(after, _PAGE):
+            records = [await self.store.diagnoses.find(diagnosis) for diagnosis in page]
             latest |= {record.attempt: record for record in records if record and record.feedback}
             after = page[-1]
         for record in sorted(latest.values(), key=lambda record: record.created):
@@ -104,13 +89,13 @@ class ReplayHistory:
     async def in_clean_runs(self, case: LabelledCase, root: Line) -> bool:
         """Whether clean runs of the job's family print lines like ``root`` (where such runs are stored)."""
         family = clean_runs_id(case.facts.job)
-        stored = (await self.store.node_parts([family], 0, newest=baseline.KEPT)).get(family, [])
+        stored = (await self.store.node_logs.parts([family], 0, newest=baseline.KEPT)).get(family, [])
         log = await self.logs.load(case.record.attempt)
         return await asyncio.to_thread(_printed_by_clean_runs, log, stored, root)
 
     async def _recent(self) -> AsyncIterator[DiagnosisRecord]:
         after, count = "", 0
-        while count < RECENT and (page := await self.store.diagnoses(DiagnosisFilter(), after, _PAGE)):
+        while count < RECENT and (page := await self.store.diagnoses.page(DiagnosisFilter(), after, _PAGE)):
             for record in page:
                 yield record
             count += len(page)
@@ -118,8 +103,8 @@ class ReplayHistory:
 
     async def confirmed(self, limit: int) -> AsyncIterator[DiagnosisRecord]:
         """Failures whose cause is confirmed, those that changed last first."""
-        for diagnosis in await self.store.confirmed(limit):
-            record = await self.store.diagnosis(diagnosis)
+        for diagnosis in await self.store.feedback.confirmed(limit):
+            record = await self.store.diagnoses.find(diagnosis)
             if record and category_of(known_type(record)) is not Category.UNKNOWN:
                 yield record
 

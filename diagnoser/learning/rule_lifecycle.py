@@ -77,15 +77,15 @@ class RuleLifecycle:
         """One step on a waiting rule, then promotions and retirements. Returns how many rules changed."""
         waiting = LearnedRuleQuery((LearnedState.PROPOSED,))
         changed = 0
-        if await self._store.learned(waiting, "", 1):
-            for rule in await self._store.claim_rules(self._clock(), self._config.lease, 1):
+        if await self._store.rules.page(waiting, "", 1):
+            for rule in await self._store.rules.claim(self._clock(), self._config.lease, 1):
                 changed += await self._try_step(rule)
         return changed + await self._judge()
 
     async def _try_step(self, rule: LearnedRule) -> bool:
         try:
             after = await self._next(rule)
-            await self._store.change_rule(rule, after)
+            await self._store.rules.change(rule, after)
         except (Conflict, NotFound):  # somebody else was faster
             return False
         except Unavailable:
@@ -100,13 +100,13 @@ class RuleLifecycle:
 
     async def _retire_replaced(self, by: LearnedRule) -> None:
         """Retire the rule that a person edited, unless it is in force or changes at this moment."""
-        old = await self._store.learned_rule(by.replaces)
+        old = await self._store.rules.find(by.replaces)
         if old is None or old.state not in (LearnedState.PROPOSED, LearnedState.SHADOW):
             return
         why = f"replaced by {by.id}"
         retired = old.with_state(LearnedState.RETIRED, by=by.by, why=why, now=self._clock())
         with suppress(Conflict, NotFound):
-            self._announce(old, await self._store.change_rule(old, retired))
+            self._announce(old, await self._store.rules.change(old, retired))
 
     def _announce(self, before: LearnedRule, after: LearnedRule) -> None:
         why = after.history[-1].why if after.state is not before.state else "written"
@@ -117,7 +117,7 @@ class RuleLifecycle:
     async def suggestion(self, source: str) -> RuleDraft | None:
         """What a rule for a diagnosis could say, from the shape of the line that shows its cause; None where nothing
         does."""
-        record = await self._store.diagnosis(source)
+        record = await self._store.diagnoses.find(source)
         case = await self._cases.case_of(record) if record else None
         root = rule_context.root_of(case) if case else None
         return template_rules.from_shape(await self._rule_context(case, root)) if case and root else None
@@ -131,7 +131,7 @@ class RuleLifecycle:
         the rule says, so that saving it twice stores one rule. replaces: as in ``LearnedRule``. Raises NotFound,
         BadInput where nobody judged the failure or no line shows it.
         """
-        record = await self._store.diagnosis(source)
+        record = await self._store.diagnoses.find(source)
         if record is None:
             raise NotFound(f"there is no diagnosis {source!r}")
         if not record.feedback:
@@ -144,7 +144,7 @@ class RuleLifecycle:
         # The id is part of the text: what it is made from is the text without it.
         digest = hashlib.sha256(f"{source}\0{template_rules.rule_text('', context, draft)}".encode()).hexdigest()
         now, rule_id = self._clock(), f"{LEARNED_PREFIX}{case.known_type}_{digest[:8]}"
-        if stored := await self._store.learned_rule(rule_id):
+        if stored := await self._store.rules.find(rule_id):
             return stored, stored.gates
         text = template_rules.rule_text(rule_id, context, draft)
         rule = LearnedRule(
@@ -159,12 +159,12 @@ class RuleLifecycle:
         ).with_state(LearnedState.PROPOSED, by=by, why="written in the rule workbench", now=now)
         results, _ = await asyncio.to_thread(self._quick_checks, rule, text, case, root)
         if validation.passed(results):
-            await self._store.propose(rule)
+            await self._store.rules.propose(rule)
         return rule, validation.masked(results, self._config.mask)
 
     async def _next(self, rule: LearnedRule) -> LearnedRule:
         """The rule one step further: written, or tested."""
-        record = await self._store.diagnosis(rule.source)
+        record = await self._store.diagnoses.find(rule.source)
         if record is None:
             return self._refused(rule, "the diagnosis that it is learned from is gone")
         case = await self._cases.case_of(record)
@@ -201,7 +201,7 @@ class RuleLifecycle:
 
     async def _already_known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
         """The learned rule that recognises this root line as the same type, if one does."""
-        for other in await self._store.learned(LearnedRuleQuery(LOADED), "", 1000):
+        for other in await self._store.rules.page(LearnedRuleQuery(LOADED), "", 1000):
             rules = rule_registry.read([other]).rules
             if other.type == rule.type and rules and root.text in validation.hits(rules[0], case.evidence):
                 return other.id
@@ -272,11 +272,11 @@ class RuleLifecycle:
     async def _judge(self) -> int:
         """Promote what proved itself in shadow; retire what a person found wrong in force."""
         changed = 0
-        for rule in await self._store.learned(LearnedRuleQuery(LOADED), "", 1000):
+        for rule in await self._store.rules.page(LearnedRuleQuery(LOADED), "", 1000):
             after = await self._verdict_on(rule)
             if after:
                 try:
-                    await self._store.change_rule(rule, after)
+                    await self._store.rules.change(rule, after)
                 except (Conflict, NotFound):
                     continue
                 self._announce(rule, after)
@@ -302,7 +302,7 @@ class RuleLifecycle:
         if not rule.counts.wrong:
             return None
         since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
-        for hit in await self._store.rule_hits(rule.id, _HITS):
+        for hit in await self._store.rules.hits(rule.id, _HITS):
             if hit.active and hit.verdict is HitVerdict.WRONG and hit.time >= since:
                 why = f"a person named another cause for {hit.attempt.job}/{hit.attempt.number}"
                 return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self._clock())

@@ -13,6 +13,7 @@ from threading import Lock
 
 import structlog
 
+from diagnoser.adapters.sql.learned import LearnedRuleRepository
 from diagnoser.compress import AttemptLog, Compressor
 from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -20,7 +21,7 @@ from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
 from diagnoser.model.access import may_learn
 from diagnoser.model.errors import RuleFaults, Unavailable
-from diagnoser.ports import Clock, LearnedRuleQuery, RuleStore
+from diagnoser.ports import Clock, LearnedRuleQuery
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.examples import path_of
@@ -93,7 +94,7 @@ class RuleRegistry:
     def __init__(
         self,
         base: LogAnalyzer,
-        store: RuleStore,
+        store: LearnedRuleRepository,
         clock: Clock,
         build: BuildSnapshot = build_snapshot,
         *,
@@ -136,10 +137,10 @@ class RuleRegistry:
 
     async def refresh(self) -> bool:
         """Load the rules if they changed; returns whether they did. Raises Unavailable."""
-        if await self._store.rules_revision() == self.snapshot.revision:
+        if await self._store.revision() == self.snapshot.revision:
             return False
         async with self._turn:
-            revision = await self._store.rules_revision()  # before the rules: a change meanwhile is seen next time
+            revision = await self._store.revision()  # before the rules: a change meanwhile is seen next time
             if revision == self.snapshot.revision:
                 return False
             rules = sorted(await self._load(), key=lambda rule: rule.id)
@@ -169,7 +170,7 @@ class RuleRegistry:
     async def _load(self) -> list[LearnedRule]:
         rules: list[LearnedRule] = []
         query, after = LearnedRuleQuery(LOADED), ""
-        while page := await self._store.learned(query, after, _PAGE):
+        while page := await self._store.page(query, after, _PAGE):
             rules += page
             after = page[-1].id
         return rules

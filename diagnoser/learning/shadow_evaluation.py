@@ -6,12 +6,11 @@ None of it delays a verdict: a failure here is logged and skipped.
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import structlog
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
-from diagnoser.learning.replay_history import ReplayStore
 from diagnoser.learning.rule_context import known_type
 from diagnoser.learning.rule_registry import RuleRegistry, RuleSnapshot
 from diagnoser.model import (
@@ -25,7 +24,7 @@ from diagnoser.model import (
     RuleHit,
 )
 from diagnoser.model.taxonomy import Category, Outcome, category_of
-from diagnoser.ports import Claim, DiagnosisRecord, PlanFilter, RecoveryStore
+from diagnoser.ports import Claim, DiagnosisRecord, PlanFilter
 from diagnoser.recovery import retry_history
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.engine import Engine
@@ -39,15 +38,11 @@ _ENDED = frozenset({Category.NONE, Category.UNKNOWN})
 _PROOFS = frozenset({ProofKind.NODE_LOG, ProofKind.SCHEDULER, ProofKind.QUERY, ProofKind.CHECK})
 
 
-class PlanningStore(ReplayStore, RecoveryStore, Protocol):
-    """The part of the store that is used here."""
-
-
 @dataclass(frozen=True)
 class ShadowEvaluator:
     """Called by the worker: ``confirm_from_recovery`` before a verdict is saved, ``observe`` when it is published."""
 
-    store: PlanningStore
+    store: SqlStore
     registry: RuleRegistry
     confirmed_failures: ConfirmedFailures
 
@@ -60,25 +55,25 @@ class ShadowEvaluator:
     async def observe(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
         try:
             if hits := await asyncio.to_thread(learned_rule_hits, self.registry.snapshot, record, log, facts):
-                await self.store.note_hits(hits)
+                await self.store.rules.record_hits(hits)
                 await self._settle(record)
         except Exception as error:
             structlog.get_logger().error("shadow_evaluation_failed", job=record.attempt.job, exc_info=error)
 
     async def _settle(self, record: DiagnosisRecord) -> None:
         """Feedback may exist already: on an earlier diagnosis of the attempt, or given just now."""
-        current = await self.store.diagnosis(record.id)
+        current = await self.store.diagnoses.find(record.id)
         if current and current.feedback:
-            await self.store.judge_hits(record.attempt, known_type(current))
+            await self.store.rules.judge_hits(record.attempt, known_type(current))
 
     async def _confirm(self, claim: Claim, record: DiagnosisRecord) -> None:
         """A plan that acted on a cause, after which the training came further than before, confirms that cause."""
-        plans = await self.store.plans(PlanFilter(job=record.attempt.job), "", _PLANS)
-        plans += await self.store.plans(PlanFilter(PlanState.REACHED.value), "", _PLANS)
+        plans = await self.store.plans.page(PlanFilter(job=record.attempt.job), "", _PLANS)
+        plans += await self.store.plans.page(PlanFilter(PlanState.REACHED.value), "", _PLANS)
         plan = next((candidate for candidate in plans if is_before(candidate, record.attempt)), None)
         if plan is None or not proves(plan, claim, record):
             return
-        earlier = await self.store.diagnosis(plan.diagnosis)
+        earlier = await self.store.diagnoses.find(plan.diagnosis)
         if earlier and not earlier.feedback and category_of(earlier.diagnosis.type) not in _ENDED:
             await self.confirmed_failures.confirm(earlier, f"{RECOVERY}: plan {plan.id}", record.created)
 

@@ -207,7 +207,7 @@ class RuleWorkbench:
     async def _list_attempts(self, now: float) -> None:
         """List the attempts again where a case is new, or after a while."""
         held = self._held
-        mark = await self._history.store.case_mark()
+        mark = await self._history.store.cases.mark()
         if mark != held.mark or now - held.listed > FRESH_SECONDS:
             held.cases = [record async for record in self._history.confirmed(CASES)]
             held.healthy = await self._history.completed_records(HEALTHY)

@@ -1,17 +1,24 @@
 """Reads the vitals, and remembers them for some seconds: pages and scrapes may ask as often as they like."""
 
 import asyncio
+from typing import Protocol
 
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.observability.blind_spots import PATIENCE, find_blind_spots
-from diagnoser.ports import Clock, Vitals, VitalsStore
+from diagnoser.ports import Clock, Vitals
 
 FRESH_SECONDS = 5.0
 
 
+class VitalsSource(Protocol):
+    """``adapters.sql.vitals.VitalRepository``."""
+
+    async def read(self, now: float, silent_seconds: float, begin_seconds: float) -> Vitals: ...
+
+
 class VitalsReader:
-    def __init__(self, store: VitalsStore, clock: Clock, fresh: float = FRESH_SECONDS) -> None:
-        self._store = store
+    def __init__(self, source: VitalsSource, clock: Clock, fresh: float = FRESH_SECONDS) -> None:
+        self._source = source
         self._clock = clock
         self._fresh = fresh
         self._vitals: Vitals | None = None
@@ -22,7 +29,7 @@ class VitalsReader:
         async with self._reading:
             if self._vitals is None or self._clock() - self._vitals.time >= self._fresh:
                 self._vitals = None
-                self._vitals = await self._store.vitals(self._clock(), PATIENCE.job, PATIENCE.first_line)
+                self._vitals = await self._source.read(self._clock(), PATIENCE.job, PATIENCE.first_line)
             return self._vitals
 
     async def blind_spots(self) -> list[BlindSpot]:

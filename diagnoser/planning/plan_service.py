@@ -2,14 +2,14 @@
 
 import secrets
 from dataclasses import dataclass
-from typing import Protocol
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.localize.checkpoints import why_bad
 from diagnoser.model import AttemptKey, Plan, PlanReason, PlanState, TransitionResult
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import JobStore, PlanFilter, PlanTransition, RecoveryStore, WakeSignal
+from diagnoser.ports import PlanFilter, PlanTransition, WakeSignal
 from diagnoser.recovery.plan_states import OPEN
 
 EVERY_ATTEMPT = (1 << 31) - 1
@@ -17,15 +17,11 @@ PLANS_CHECKED = 20
 """Of a job, the newest first: a plan lives an hour."""
 
 
-class PlanStore(RecoveryStore, JobStore, Protocol):
-    """Plans, and what jobs report of the checkpoints that plans go back to."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlanService:
     """outbox: notified when there may be a message to send."""
 
-    store: PlanStore
+    store: SqlStore
     commands: PlanCommands
     metrics: Metrics
     outbox: WakeSignal
@@ -36,7 +32,7 @@ class PlanService:
         Plans that the gate refuses on the way are counted."""
         while True:
             transition = self.commands.claim(executor, secrets.token_urlsafe(24), now)
-            result = await self.store.claim_plan(cluster, now, transition)
+            result = await self.store.plans.claim(cluster, now, transition)
             if result is None or result.plan is None:
                 return None
             if result.plan.state is PlanState.SENT:
@@ -55,18 +51,18 @@ class PlanService:
 
         alone: the transition looks at nothing but the plan.
         """
-        result = await self.store.change_plan(id, now, transition, alone=alone)
+        result = await self.store.plans.change(id, now, transition, alone=alone)
         assert result.plan is not None, "a transition of a stored plan keeps it"
         self.metrics.observe_transition(result)
         self.outbox.notify()
         trace_transition(self.trace, result, now)
         if PlanReason.BAD_CHECKPOINT in result.reasons and result.plan.state is not PlanState.SENT:
-            await self.store.diagnose_again(AttemptKey(result.plan.job, result.plan.attempt), now)
+            await self.store.jobs.diagnose_again(AttemptKey(result.plan.job, result.plan.attempt), now)
         return result.plan
 
     async def _check_completed(self, plan: Plan, now: float) -> Plan:
         """The plan that was just claimed, or the same held because a later attempt of its job has completed."""
-        completed = await self.store.completed_attempt(AttemptKey(plan.job, plan.attempt))
+        completed = await self.store.plans.completed_attempt(AttemptKey(plan.job, plan.attempt))
         return await self.change(plan.id, now, self.commands.close_attempt(completed, now)) if completed else plan
 
     async def check_rollback(self, plan: Plan, now: float, unused: str = "") -> Plan:
@@ -78,13 +74,13 @@ class PlanService:
         back = plan.rollback
         if back is None or not back.checkpoint or plan.state not in (*OPEN, PlanState.SENT):
             return plan
-        attempts = await self.store.checkpoint_events(AttemptKey(plan.job, EVERY_ATTEMPT))
+        attempts = await self.store.jobs.checkpoint_events(AttemptKey(plan.job, EVERY_ATTEMPT))
         why = why_bad(back.checkpoint, back.step, attempts)
         return await self.change(plan.id, now, self.commands.checkpoint_bad(why, now, unused)) if why else plan
 
     async def check_rollbacks(self, job: str, now: float) -> None:
         """The same of all plans of a job that may still be carried out."""
-        for plan in await self.store.plans(PlanFilter(job=job), "", PLANS_CHECKED):
+        for plan in await self.store.plans.page(PlanFilter(job=job), "", PLANS_CHECKED):
             await self.check_rollback(plan, now)
 
 

@@ -27,17 +27,6 @@ class AlertSilence:
     by: str
 
 
-class AlertThreadStore(Protocol):
-    async def alert_thread(self, receiver: str, incident: str) -> AlertThread | None: ...
-
-    async def save_alert_thread(self, thread: AlertThread) -> None: ...
-
-    async def alert_silence(self, incident: str) -> AlertSilence | None:
-        """The last one, over or not."""
-
-    async def silence_alerts(self, silence: AlertSilence) -> None: ...
-
-
 class AlertChannel(Protocol):
     """threaded: whether later alerts of an incident join the first one, so that none needs to be held back."""
 

@@ -1,10 +1,8 @@
 """Where original lines are kept once the database holds their compressed log only."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
-
-from diagnoser.model import AttemptKey, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,33 +45,3 @@ class ArchivedSegment:
     size: int
     streams: tuple[bytes, bytes]
     lines: tuple[int, int]
-
-
-class ArchiveStore(Protocol):
-    """Which object holds which lines. ``LogStore.compact`` adds to it."""
-
-    async def streams(
-        self,
-        attempt: AttemptKey,
-        limit: int,
-        *,
-        source: str | None = None,
-        node: str | None = None,
-        rank: int | None = None,
-        provenance: str | None = None,
-    ) -> list[Stream]:
-        """The streams of an attempt that are called so, in order; None stands for any."""
-
-    async def archived_segments(
-        self, attempt: AttemptKey, stream: bytes, first: int, last: int
-    ) -> list[ArchivedSegment]:
-        """Those that may hold lines first..last (closed) of a stream, by their lowest line."""
-
-    async def archived_bytes(self) -> int:
-        """Of all segments that are not dropped."""
-
-    async def drop_archived(self, before: float, limit: int) -> tuple[int, int]:
-        """Forget the oldest objects that were archived before; (how many, their bytes). They are swept later."""
-
-    async def archived_keys(self, keys: Sequence[str]) -> set[str]:
-        """Those of the keys whose lines somebody can still ask for."""

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
 
-from diagnoser.model.audit import Actor, ActorKind, AuditEntry, AuditResult
+from diagnoser.model.audit import Actor, ActorKind, AuditResult
 
 
 @dataclass(slots=True)
@@ -56,16 +55,3 @@ class AuditFilter:
     result: AuditResult | None = None
     since: float | None = None
     until: float | None = None
-
-
-class AuditStore(Protocol):
-    """Entries are added and, at their age, dropped; nothing changes one."""
-
-    async def add_audit(self, entry: AuditEntry) -> None:
-        """Of something that left no entry in a transaction of its own."""
-
-    async def audit(self, where: AuditFilter, before: int, limit: int) -> list[AuditEntry]:
-        """The newest first. before: id of the last entry already seen, 0 for the first page."""
-
-    async def drop_audit(self, before: float, limit: int) -> int:
-        """Drop entries that were written before."""

@@ -3,12 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
-from diagnoser.model import AttemptKey, FailedRun
+from diagnoser.model import AttemptKey
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports.sorting import NEWEST, Sort
-from diagnoser.ports.work import DiagnosisRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,49 +103,3 @@ class Attention:
     approvals: int = 0
     incidents: int = 0
     tripped: int = 0
-
-
-class ReadStore(Protocol):
-    async def diagnoses(
-        self, where: DiagnosisFilter, after: str, limit: int, sort: Sort = NEWEST
-    ) -> list[DiagnosisRecord]:
-        """sort: by one of ``DIAGNOSIS_SORTS``; those with a text are always the newest first. after: id of the last one
-        already seen, "" for the first page. Raises BadInput for one that a sorted list does not find any more."""
-
-    async def news(self, after: str, limit: int) -> list[News]:
-        """Current diagnoses with ids above ``after``, oldest first; of more than ``limit`` the newest."""
-
-    async def facets(self, where: DiagnosisFilter) -> Facets:
-        """Of the current diagnoses that match: the values of their fields, those that are most frequent."""
-
-    async def diagnosis(self, id: str) -> DiagnosisRecord | None: ...
-
-    async def failures_between(self, times: Sequence[float]) -> list[dict[Category, int]]:
-        """How many attempts failed by category, from each of the times to the next one: one fewer than there are
-        times. By their current verdicts, those without a fault left out."""
-
-    async def failed_runs(self, since: float, limit: int) -> list[FailedRun]:
-        """Launches whose current verdict, made after ``since``, says that they failed or hung; the newest first, at
-        most about ``limit``."""
-
-    async def attempt_summaries(
-        self, state: AttemptState | None, silent_since: float, after: str, limit: int, sort: Sort = NEWEST
-    ) -> list[AttemptSummary]:
-        """Of one state, or of all: by time the running ones first, then the silent and the ended ones.
-
-        sort: by one of ``ATTEMPT_SORTS``. By time, running ones are ordered by their begin, silent ones by their last
-        line, ended ones by their end, failed ones by their verdict. after: ``position`` of the last one already seen,
-        "" for the first page. Raises BadInput for a position that no attempt has.
-        """
-
-    async def count_running(self, silent_since: float) -> int:
-        """How many attempts are running."""
-
-    async def count_silent(self, since: float, silent_since: float) -> int:
-        """How many fell silent after ``since``: those of long ago are abandoned rather than hung."""
-
-    async def attention(self, now: float) -> Attention:
-        """What waits for a person, by three short ranges of indexes."""
-
-    async def ping(self) -> None:
-        """Raises Unavailable when the database does not answer or its schema is not the one of this code."""

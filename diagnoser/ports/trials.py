@@ -4,10 +4,9 @@ Nobody owns a run: the ledger is its whole state, each change is a compare-and-s
 A coordinator that was killed is followed by another, and two at once do the work of one.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Protocol
 
 from diagnoser.model.trials import (
@@ -17,7 +16,6 @@ from diagnoser.model.trials import (
     Piece,
     PieceState,
     RunState,
-    Runtime,
     Suite,
     TrialState,
 )
@@ -95,55 +93,6 @@ class RunProgress:
     trials: tuple[TrialRecord, ...]
     pieces: tuple[PieceRecord, ...]
     batches: tuple[BatchRecord, ...]
-
-
-class TrialLedger(Protocol):
-    """Every method that changes something is one transaction. False: somebody else was first, nothing has changed."""
-
-    async def add_run(self, run: TrialRun) -> None:
-        """With a trial for each checkpoint and task. Raises Conflict for an id that is there."""
-
-    async def trial_runs(self, limit: int, ended_since: float | None = None) -> list[TrialRun]:
-        """The newest first. ended_since: only those that have not ended before."""
-
-    async def run_progress(self, run: str) -> RunProgress | None: ...
-
-    async def trials_of(self, runs: Collection[str]) -> dict[str, list[TrialRecord]]:
-        """By run, in no order."""
-
-    async def cut(self, run: str, cuts: int, old: Collection[Piece], new: Collection[Piece]) -> bool:
-        """Put new pieces in place of waiting ones, which hold the same samples. cuts: as it was read. False where one
-        of those replaced does not wait any more."""
-
-    async def start_batch(self, batch: BatchRecord, pieces: Sequence[Piece]) -> bool:
-        """Take a free slot and waiting pieces; for scoring, a trial that is to be scored. All or nothing."""
-
-    async def settle_batch(
-        self,
-        batch: BatchRecord,
-        pieces: Sequence[PieceRecord] = (),
-        trials: Sequence[TrialRecord] = (),
-        runtimes: Mapping[str, Runtime] = MappingProxyType({}),
-    ) -> bool:
-        """What has come out of a batch so far, and its state. Of pieces only those that this batch runs are changed; a
-        trial that is over keeps its state, and the waiting pieces of a trial that fails are cancelled. runtimes: by a
-        name that stays the same when they are stored again. False where the batch was over already."""
-
-    async def begin_scoring(self, run: str, which: Collection[tuple[str, str]], again: bool = False) -> int:
-        """Trials (checkpoint, task) whose pieces are all inferred; how many changed state. again: also those scored or
-        failed before, of a run that is over, which goes on."""
-
-    async def set_suite(self, run: str, suite: Suite) -> None:
-        """With other commands. Its checkpoints, tasks and samples are to stay the same."""
-
-    async def end_run(self, run: str, state: RunState, now: float) -> bool:
-        """CANCELLED also cancels its trials and pieces that are not over."""
-
-    async def drop_trials(self, before: float, limit: int) -> int:
-        """Drop runs that ended before, and runtimes from before."""
-
-    async def runtimes(self, tasks: Collection[str], limit: int) -> list[Runtime]:
-        """Of earlier pieces of these tasks, the newest first."""
 
 
 class OrderState(StrEnum):

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 
 class ListName(StrEnum):
@@ -23,14 +22,3 @@ class SavedView:
     query: str
     by: str
     created: float
-
-
-class ViewStore(Protocol):
-    async def views(self, listed: ListName) -> list[SavedView]:
-        """By name."""
-
-    async def save_view(self, view: SavedView, limit: int) -> None:
-        """In place of one of the same name. Raises BadInput where the list has ``limit`` others already."""
-
-    async def delete_view(self, listed: ListName, name: str) -> bool:
-        """False when there is none."""

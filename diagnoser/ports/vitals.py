@@ -1,11 +1,8 @@
 """What the service last heard, and what waits in it: what its metrics and its blind spots are made of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
-
-from diagnoser.model import OutboxMessage
-from diagnoser.model.blind_spots import BlindSpot
+from typing import NamedTuple
 
 HEARD_SECONDS = 86_400.0
 """What was last heard longer ago counts as gone, rather than as missing."""
@@ -65,22 +62,3 @@ class Vitals:
     raw_bytes: int = 0
     leased: Mapping[str, int] = field(default_factory=dict)
     tripped: int = 0
-
-
-class VitalsStore(Protocol):
-    def pool_use(self) -> PoolUse: ...
-
-    async def vitals(self, now: float, silent_seconds: float, begin_seconds: float) -> Vitals:
-        """begin_seconds: how long an attempt that began may go without a line before it counts as mute."""
-
-    async def note_agent(self, cluster: str, executor: str, now: float) -> None:
-        """The agent of this cluster asked for a plan."""
-
-    async def blind_spots(self) -> list[BlindSpot]:
-        """Those that were told, and whose end was not."""
-
-    async def begin_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
-        """Store it with what tells of it, in one transaction. False, and nothing is stored, where it is there."""
-
-    async def end_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
-        """Forget it and store what tells of that. False, and nothing is stored, where it is not there any more."""

@@ -1,48 +1,8 @@
 """Jobs, their attempts, who works on which, and what came of it."""
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, Feedback, Job, OutboxMessage, Plan, TransitionResult
-from diagnoser.model.access import EVERYTHING, Owner, Viewer
-from diagnoser.ports.recovery import PlanTransition
-
-
-class JobStore(Protocol):
-    async def register(self, job: Job, attempt: int | None = None) -> Job:
-        """Insert or update a job: fields that are set win, empty ones keep what is stored.
-
-        Its nodes become those of the attempt (the latest one by default). When an agent registers it for its tenant,
-        it becomes what tokens of that tenant have sent under its id before (``model.own_job_id``), and no more than
-        that: what tokens of others have sent stays theirs. An end that no scheduler told does not count any more, and
-        plans that were made for it are withdrawn.
-        """
-
-    async def owners(self, ids: Collection[str]) -> dict[str, Owner]:
-        """Of those of the jobs that are known."""
-
-    async def assign_owner(self, ids: Collection[str], owner: Owner, now: float) -> dict[str, Owner]:
-        """Job -> whose it is. One that is not known is made, and is this owner's. One that belongs to no cluster
-        becomes one of this one's; the tenant of a known job stays, also none: what others have sent is not given
-        away."""
-
-    async def add_event(self, attempt: AttemptKey, event: Event, sender: Viewer = EVERYTHING) -> bool:
-        """Whether it is new: idempotent for an equal event, and for a phase of a checkpoint that is known. Creates job
-        and attempt when needed. Of an attempt with very many checkpoints, the oldest are dropped.
-
-        Where a scheduler has an agent, an end that it did not tell ends nothing: it only makes the attempt be looked at
-        after a shorter silence. Raises OwnerMoved when the job is not the sender's any more."""
-
-    async def checkpoint_events(self, before: AttemptKey) -> list[tuple[Event, ...]]:
-        """The checkpoint events of the job's attempts before this one, the oldest attempt first."""
-
-    async def diagnose_again(self, attempt: AttemptKey, now: float) -> None:
-        """Make an attempt due again whose diagnosis rests on what does not hold any more."""
-
-    async def job(self, id: str) -> Job | None: ...
-
-    async def attempts(self, job: str) -> list[Attempt]: ...
+from diagnoser.model import Attempt, AttemptKey, Diagnosis, Feedback, Job, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,55 +56,3 @@ class DiagnosisRecord:
     diagnosis: Diagnosis
     plan: Plan | None = None
     feedback: tuple[Feedback, ...] = ()  # what people said, the newest first
-
-
-class WorkStore(Protocol):
-    async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]: ...
-
-    async def next_end(self, timing: Timing) -> float | None:
-        """When the first of the attempts that have ended and that nobody works on becomes due; None without one."""
-
-    async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
-        """Running attempts without a fatal line that have printed nothing for ``silent`` seconds, nor for their own
-        patience: they may hang. Longest silent first.
-
-        Not those whose silence was put off until later, and none that fell silent more than a day ago.
-        """
-
-    async def save_diagnosis(
-        self,
-        claim: Claim,
-        record: DiagnosisRecord,
-        plan: Plan | None,
-        effects: Sequence[OutboxMessage],
-        transition: PlanTransition | None = None,
-    ) -> TransitionResult:
-        """One transaction: diagnosis, plan, messages, attempt marked as diagnosed at the claim's revision, lease ended.
-
-        Without ``transition`` a plan whose key exists already is left as it is; with it, its result is stored.
-        A message whose key exists already is left as it is. Raises Conflict when the lease was lost.
-        """
-
-    async def release(self, claim: Claim, until: float = 0.0, patience: float | None = None) -> None:
-        """The log shows no failure: no diagnosis is stored, and the attempt's fatal mark is cleared.
-
-        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost. until: when this silence
-        may be checked again; an end, a fatal line, a dump or a new silence after new lines makes it due earlier.
-        patience: shortest silence, in seconds, that is checked from now on; None leaves it as it is.
-        """
-
-    async def extend(self, claim: Claim, until: float) -> None:
-        """Move the end of the lease: to keep it during long work, or to put off the next try. Raises Conflict."""
-
-    async def replace_diagnosis(
-        self,
-        replaced: str,
-        record: DiagnosisRecord,
-        plan: Plan | None,
-        effects: Sequence[OutboxMessage],
-        transition: PlanTransition | None = None,
-    ) -> TransitionResult | None:
-        """Replace the diagnosis ``replaced`` (an id) by a better one of the same revision, with plan and messages.
-
-        None, and nothing is stored, when ``replaced`` is not the current one any more.
-        """

@@ -7,11 +7,19 @@ not limit bringing nodes back.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.model import BreakerState, ClusterHistory, NodeActor, NodeEvent, NodeEventKind, Plan, PlanState
+from diagnoser.model import BreakerState, ClusterHistory, Job, NodeActor, NodeEvent, NodeEventKind, Plan, PlanState
 
 HOUR, DAY = 3600.0, 86_400.0
 DEFAULT_CLUSTER = "default"
 """Name of the cluster of jobs that do not name theirs."""
+
+
+def cluster_of(job: Job | None) -> str:
+    """The cluster of a job that may not be known, or may not name one."""
+    if job is None:
+        return DEFAULT_CLUSTER
+    return job.cluster or DEFAULT_CLUSTER
+
 
 _OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 

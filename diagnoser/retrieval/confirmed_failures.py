@@ -8,6 +8,8 @@ from typing import Protocol
 
 import structlog
 
+from diagnoser.adapters.sql.feedback import FeedbackRepository
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
@@ -26,7 +28,7 @@ from diagnoser.model import (
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, Embedder, FeedbackStore, Store
+from diagnoser.ports import DiagnosisRecord, Embedder
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
@@ -57,7 +59,7 @@ class LogLoader(Protocol):
 
     async def load(self, key: AttemptKey) -> AttemptLog: ...
 
-    def over(self, store: Store) -> "LogLoader": ...
+    def over(self, store: SqlStore) -> "LogLoader": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class ConfirmedFailures:
 
     def __init__(
         self,
-        store: FeedbackStore,
+        store: FeedbackRepository,
         logs: LogLoader,
         policy: Policy,
         metrics: Metrics,
@@ -100,7 +102,7 @@ class ConfirmedFailures:
         self._memory = _Memory(Index(), Index())
         self._turn = asyncio.Lock()
 
-    def over(self, store: Store) -> "ConfirmedFailures":
+    def over(self, store: SqlStore) -> "ConfirmedFailures":
         """The same, for who sees only the logs that this store finds."""
         return self.reading(self._logs.over(store))
 
@@ -113,7 +115,7 @@ class ConfirmedFailures:
     async def learn(self, record: DiagnosisRecord, feedback: Feedback) -> None:
         """Store a person's feedback on a diagnosis, and a request for a rule where one would help. Raises NotFound."""
         confirmed = await self._confirmed_failure_of(record, feedback)
-        await self._store.add_feedback(feedback, confirmed, rule_requests.rule_wanted(record, confirmed))
+        await self._store.add(feedback, confirmed, rule_requests.rule_wanted(record, confirmed))
         self._metrics.observe_feedback(record.diagnosis.type, feedback.verdict)
 
     async def confirm(self, record: DiagnosisRecord, by: str, now: float) -> bool:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import structlog
 
+from diagnoser.adapters.sql.trials import TrialRepository
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.trials import (
     TRIALS_OVER,
@@ -42,7 +43,6 @@ from diagnoser.ports import (
     OrderStatus,
     PieceRecord,
     RunProgress,
-    TrialLedger,
     TrialRecord,
 )
 from diagnoser.trials.batch_folder import link_samples, read_scores
@@ -89,7 +89,7 @@ class Coordinator:
 
     def __init__(
         self,
-        ledger: TrialLedger,
+        ledger: TrialRepository,
         executor: NodeExecutor,
         clock: Clock,
         new_id: Callable[[], str],
@@ -145,7 +145,7 @@ class Coordinator:
         return progress
 
     async def _progress(self, run: str) -> RunProgress:
-        progress = await self._ledger.run_progress(run)
+        progress = await self._ledger.progress(run)
         if progress is None:
             raise BadInput(f"there is no run {run}")
         return progress

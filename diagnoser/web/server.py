@@ -92,7 +92,7 @@ def create(services: AppDependencies) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = create_health(services)
     app.state.bodies = Bodies(services.config.limits)
-    app.state.agents_seen = AgentsSeen(services.store, services.clock)
+    app.state.agents_seen = AgentsSeen(services.store.vitals, services.clock)
     # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
     # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
     app.router.routes.insert(0, Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
@@ -180,7 +180,7 @@ def create_health(services: AppDependencies) -> FastAPI:
     app.state.services = services
     app.state.views = Views(services)
     app.state.pages = pages = Pages(services.clock)
-    app.state.vitals = VitalsReader(services.store, services.clock)
+    app.state.vitals = VitalsReader(services.store.vitals, services.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(AuditedCalls, services=services)
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import Alert, AlertKind, decode
 from diagnoser.model.errors import Deferred, Withheld
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.ports import AlertChannel, AlertThread, AlertThreadStore, Clock
+from diagnoser.ports import AlertChannel, AlertThread, Clock
 
 
 class AlertSender:
@@ -21,7 +22,7 @@ class AlertSender:
     def __init__(
         self,
         channels: Mapping[str, AlertChannel],
-        store: AlertThreadStore,
+        store: AlertRepository,
         routing: AlertRouting,
         clock: Clock,
     ) -> None:
@@ -41,17 +42,17 @@ class AlertSender:
         quiet_until = self._routing.quiet_until(receiver, alert.severity, now)
         if quiet_until is not None:
             raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
-        thread = await self._store.alert_thread(receiver, alert.incident)
+        thread = await self._store.thread(receiver, alert.incident)
         if thread and not channel.threaded:
             await self._check_repeat(alert, thread, now)
             if thread.held_back and alert.kind is AlertKind.FAILURE:
                 more = f"{thread.held_back} more failures of this incident since {_clock_time(thread.told)}"
                 alert = replace(alert, notes=(more, *alert.notes))
         handle = await channel.post(alert, thread, place)
-        await self._store.save_alert_thread(AlertThread(receiver, alert.incident, handle, now))
+        await self._store.save_thread(AlertThread(receiver, alert.incident, handle, now))
 
     async def _check_silence(self, alert: Alert, now: float) -> None:
-        silence = await self._store.alert_silence(alert.incident)
+        silence = await self._store.silence(alert.incident)
         if silence and now < silence.until:
             raise Withheld(f"silenced until {_clock_time(silence.until)} by {silence.by}")
 
@@ -59,7 +60,7 @@ class AlertSender:
         """Decisions and recoveries are always news."""
         repeat = 60.0 * self._routing.table.repeat_minutes
         if alert.kind is AlertKind.FAILURE and now < thread.told + repeat:
-            await self._store.save_alert_thread(replace(thread, held_back=thread.held_back + 1))
+            await self._store.save_thread(replace(thread, held_back=thread.held_back + 1))
             raise Withheld(f"the same incident was told at {_clock_time(thread.told)}")
 
 

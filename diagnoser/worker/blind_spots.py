@@ -9,11 +9,12 @@ from typing import Protocol
 
 import structlog
 
+from diagnoser.adapters.sql.vitals import VitalRepository
 from diagnoser.model import OutboxMessage
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.errors import Unavailable
 from diagnoser.observability.vitals import VitalsReader
-from diagnoser.ports import Clock, VitalsStore, WakeSignal
+from diagnoser.ports import Clock, WakeSignal
 
 PERIOD = 15.0
 
@@ -28,7 +29,7 @@ class AlertPlanner(Protocol):
 class BlindSpotWatch:
     """Run it as a task, or ``step`` it in a test. outbox: notified when there is something to send."""
 
-    store: VitalsStore
+    store: VitalRepository
     reader: VitalsReader
     planner: AlertPlanner
     clock: Clock

@@ -14,20 +14,13 @@ from typing import Protocol
 import structlog
 
 from diagnoser import compress
+from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.compress import Compressor, Losses
 from diagnoser.compress.raw_chunks import unpack
 from diagnoser.compress.segments import Segment, segments
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import (
-    Archive,
-    ArchivedSegment,
-    Clock,
-    CompactionClaim,
-    CompactionTiming,
-    LogStore,
-    StoredPiece,
-)
+from diagnoser.ports import Archive, ArchivedSegment, Clock, CompactionClaim, CompactionTiming, StoredPiece
 
 
 class CompactionMetrics(Protocol):
@@ -56,7 +49,7 @@ class Compaction:
 
     def __init__(
         self,
-        store: LogStore,
+        store: LogRepository,
         compressor: Callable[[], Compressor],
         clock: Clock,
         metrics: CompactionMetrics,

@@ -4,19 +4,15 @@ Each step is idempotent: all replicas do it, and the loser of a race changes not
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis import node_logs
 from diagnoser.model import CLEAN_RUNS, NODE_LOG
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Clock, LogStore, RecoveryStore
+from diagnoser.ports import Clock
 from diagnoser.worker.retention import Retention
 
 EXPIRED_AT_ONCE = 100
-
-
-class MaintenanceStore(LogStore, RecoveryStore, Protocol):
-    """The part of the store that maintenance needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +28,7 @@ class Maintenance:
 
     def __init__(
         self,
-        store: MaintenanceStore,
+        store: SqlStore,
         plans: PlanService,
         clock: Clock,
         config: RetentionConfig = RetentionConfig(),
@@ -55,11 +51,11 @@ class Maintenance:
         """Drop expired node logs and clean runs. They are stored by the hour, so once an hour is enough."""
         newest = node_logs.hour_of(self._clock())
         if newest > self._swept:
-            await self._store.drop_parts(NODE_LOG, newest - self._config.node_log_hours)
-            await self._store.drop_parts(CLEAN_RUNS, newest - self._config.baseline_hours)
+            await self._store.node_logs.drop_parts(NODE_LOG, newest - self._config.node_log_hours)
+            await self._store.node_logs.drop_parts(CLEAN_RUNS, newest - self._config.baseline_hours)
             self._swept = newest
 
     async def _expire_plans(self) -> None:
         now = self._clock()
-        for plan in await self._store.expired_plans(now, EXPIRED_AT_ONCE):
+        for plan in await self._store.plans.expired(now, EXPIRED_AT_ONCE):
             await self._plans.change(plan, now, self._plans.commands.expire(now))

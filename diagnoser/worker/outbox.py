@@ -15,11 +15,12 @@ from random import Random
 import orjson
 import structlog
 
+from diagnoser.adapters.sql.outbox import OutboxRepository
 from diagnoser.model import AttemptKey, MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
-from diagnoser.ports import Clock, DueMessage, OutboxStore, Sender, WakeSignal
+from diagnoser.ports import Clock, DueMessage, Sender, WakeSignal
 from diagnoser.worker.lease import claimed, renewed
 
 ERROR_LENGTH = 500
@@ -111,7 +112,7 @@ class Outbox:
 
     def __init__(
         self,
-        store: OutboxStore,
+        store: OutboxRepository,
         senders: Mapping[MessageKind, Sender],
         clock: Clock,
         wake: WakeSignal,
@@ -143,10 +144,10 @@ class Outbox:
 
     async def step(self) -> int:
         """One round over what is due: the number of effects that were handled. Raises Unavailable."""
-        claiming = self._store.claim_messages(self._clock(), self._pace.lease, self._pace.at_once)
+        claiming = self._store.claim(self._clock(), self._pace.lease, self._pace.at_once)
         async with claimed(claiming, self._hand_over) as due:
             if due:
-                async with renewed(partial(self._store.extend_messages, due), self._pace.lease, self._clock):
+                async with renewed(partial(self._store.extend, due), self._pace.lease, self._clock):
                     await asyncio.gather(*(self._handle(message) for message in due))
         return len(due)
 

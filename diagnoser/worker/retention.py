@@ -2,19 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import (
-    Archive,
-    ArchiveStore,
-    AuditStore,
-    Clock,
-    LoginTryStore,
-    RetentionStore,
-    TrialLedger,
-    UserStore,
-)
+from diagnoser.ports import Archive, Clock
 
 DAY = 86_400.0
 DAYS_LEAST = 8
@@ -53,15 +44,11 @@ class RetentionAges:
     audit_days: int = 0
 
 
-class _Store(RetentionStore, ArchiveStore, UserStore, LoginTryStore, AuditStore, TrialLedger, Protocol):
-    """All of them."""
-
-
 class Retention:
     """Call ``step`` now and then; all replicas may. Raises Unavailable."""
 
     def __init__(
-        self, store: _Store, clock: Clock, ages: RetentionAges, metrics: Metrics, archive: Archive | None = None
+        self, store: SqlStore, clock: Clock, ages: RetentionAges, metrics: Metrics, archive: Archive | None = None
     ) -> None:
         self._store = store
         self._clock = clock
@@ -93,25 +80,25 @@ class Retention:
         return 0
 
     async def _index_earlier(self) -> int:
-        return await self._store.index_earlier(ROWS // 5)
+        return await self._store.retention.index_earlier(ROWS // 5)
 
     async def _group_earlier(self) -> int:
-        return await self._store.group_earlier(self._clock(), ROWS // 5)
+        return await self._store.incidents.group_earlier(self._clock(), ROWS // 5)
 
     async def _logins(self) -> int:
-        return await self._store.drop_logins(self._clock() - LOGIN_SECONDS, ROWS)
+        return await self._store.logins.drop(self._clock() - LOGIN_SECONDS, ROWS)
 
     async def _by_age(self) -> int:
         ages, store = self._ages, self._store
         rows: tuple[tuple[str, int, Callable[[float, int], Awaitable[int]]], ...] = (
-            ("messages", ages.messages_days, store.drop_messages),
-            ("dumps", ages.dumps_days, store.drop_dumps),
-            ("node_events", ages.attempts_days, store.drop_node_events),
-            ("node_facts", ages.attempts_days, store.drop_node_facts),
-            ("incidents", ages.attempts_days or bool(ages.stored_bytes), store.drop_incidents),
-            ("trials", ages.attempts_days, store.drop_trials),
-            ("sessions", SESSION_DAYS, store.drop_sessions),
-            ("audit", ages.audit_days, store.drop_audit),
+            ("messages", ages.messages_days, store.retention.drop_messages),
+            ("dumps", ages.dumps_days, store.retention.drop_dumps),
+            ("node_events", ages.attempts_days, store.retention.drop_node_events),
+            ("node_facts", ages.attempts_days, store.retention.drop_node_facts),
+            ("incidents", ages.attempts_days or bool(ages.stored_bytes), store.retention.drop_incidents),
+            ("trials", ages.attempts_days, store.trials.drop),
+            ("sessions", SESSION_DAYS, store.users.drop_sessions),
+            ("audit", ages.audit_days, store.audit.drop),
         )
         for kind, days, drop in rows:
             if days and (count := await drop(self._before(days), ROWS)):
@@ -124,7 +111,7 @@ class Retention:
         if not self._ages.stored_bytes:
             return 0
         if self._excess is None:
-            self._excess = await self._store.stored_bytes() - self._ages.stored_bytes
+            self._excess = await self._store.retention.stored_bytes() - self._ages.stored_bytes
         return await self._drop_attempts(self._before(1)) if self._excess > 0 else 0
 
     async def _archived(self) -> int:
@@ -135,11 +122,11 @@ class Retention:
         if not ages.archived_bytes:
             return 0
         if self._archive_excess is None:
-            self._archive_excess = await self._store.archived_bytes() - ages.archived_bytes
+            self._archive_excess = await self._store.archive.archived_bytes() - ages.archived_bytes
         return await self._forget(self._before(1)) if self._archive_excess > 0 else 0
 
     async def _forget(self, before: float) -> int:
-        count, size = await self._store.drop_archived(before, ROWS)
+        count, size = await self._store.archive.drop_archived(before, ROWS)
         if self._archive_excess is not None:
             self._archive_excess -= size
         self._metrics.dropped.labels("archived").inc(count)
@@ -150,7 +137,7 @@ class Retention:
         if 0 <= self._clock() - self._swept < SWEEP_PAUSE:
             return 0
         days = self._ages.attempts_days
-        if days and (count := await self._store.drop_empty_jobs(self._before(days), ROWS)):
+        if days and (count := await self._store.retention.drop_empty_jobs(self._before(days), ROWS)):
             self._metrics.dropped.labels("jobs").inc(count)
             return count
         if self._archive and (count := await self._sweep_objects(self._archive)):
@@ -163,12 +150,12 @@ class Retention:
         objects = await archive.objects(self._swept_to, OBJECTS)
         self._swept_to = objects[-1].key if objects else ""
         settled = [stored.key for stored in objects if stored.changed < self._clock() - SWEPT_AFTER]
-        if settled and (orphans := sorted(set(settled) - await self._store.archived_keys(settled))):
+        if settled and (orphans := sorted(set(settled) - await self._store.archive.archived_keys(settled))):
             await archive.delete(orphans)
         return len(objects)
 
     async def _drop_attempts(self, before: float) -> int:
-        dropped = await self._store.drop_attempts(before, ATTEMPTS)
+        dropped = await self._store.retention.drop_attempts(before, ATTEMPTS)
         if self._excess is not None:
             self._excess -= dropped.stored
         for kind in ("attempts", "diagnoses", "plans"):

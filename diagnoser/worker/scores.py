@@ -9,10 +9,11 @@ from typing import Protocol
 
 import structlog
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.trials import ScoreDrop
-from diagnoser.ports import Clock, OutboxStore, TrialLedger, WakeSignal
+from diagnoser.ports import Clock, WakeSignal
 from diagnoser.trials.scores import drops, series
 
 PERIOD = 60.0
@@ -29,15 +30,11 @@ class AlertPlanner(Protocol):
     def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]: ...
 
 
-class _Store(TrialLedger, OutboxStore, Protocol):
-    """Both."""
-
-
 @dataclass(frozen=True)
 class ScoreWatch:
     """Run it as a task, or ``step`` it in a test. outbox: notified when there is something to send."""
 
-    store: _Store
+    store: SqlStore
     planner: AlertPlanner
     clock: Clock
     outbox: WakeSignal
@@ -54,14 +51,14 @@ class ScoreWatch:
     async def step(self) -> None:
         """Raises Unavailable."""
         now = self.clock()
-        fresh = {run.id: run for run in await self.store.trial_runs(RUNS, now - FRESH_SECONDS)}
+        fresh = {run.id: run for run in await self.store.trials.runs(RUNS, now - FRESH_SECONDS)}
         if not fresh:
             return
         suites = {run.suite.name for run in fresh.values()}
-        looked_at = [run for run in await self.store.trial_runs(RUNS) if run.suite.name in suites]
-        trials = await self.store.trials_of([run.id for run in looked_at])
+        looked_at = [run for run in await self.store.trials.runs(RUNS) if run.suite.name in suites]
+        trials = await self.store.trials.trials_of([run.id for run in looked_at])
         for drop in drops(series((run, trials[run.id]) for run in looked_at)):
             if drop.score.run in fresh:
                 for message in self.planner.alert_score_drop(drop, now):
-                    await self.store.add_message(message)
+                    await self.store.outbox.add(message)
                     self.outbox.notify()

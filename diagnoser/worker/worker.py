@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from diagnoser.adapters.sql.work import WorkRepository
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.localize.hang_detection import Patience
@@ -25,7 +26,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.plan_service import trace_transition
 from diagnoser.planning.planner import Decision
-from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal, WorkStore
+from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal
 from diagnoser.worker.lease import claimed, renewed
 
 SLEEP_MIN = 0.02
@@ -157,7 +158,7 @@ class Worker:
     def __init__(
         self,
         *,
-        store: WorkStore,
+        store: WorkRepository,
         logs: AttemptLogs,
         context: Context,
         analysis: Analysis,

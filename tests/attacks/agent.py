@@ -15,7 +15,7 @@ async def work(site: Site, lab: Lab, answers: Mapping[str, str], faulty: str = "
         plan, token = taken.json()["plan"], taken.json()["token"]
         if plan["action"] == "check_and_resubmit":
             await _check(site, lab, plan["id"], token, answers, faulty)
-        stored = await site.store.plan(plan["id"])
+        stored = await site.store.plans.find(plan["id"])
         assert stored is not None
         lab.executed.append(stored)
 

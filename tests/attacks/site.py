@@ -135,7 +135,7 @@ class Site:
         until = time.monotonic() + WAIT_SECONDS
         open_ones = select(attempts.c.job, attempts.c.lease).where(IS_OPEN)
         while time.monotonic() < until:
-            async with self.store.reading() as connection:
+            async with self.store.db.reading() as connection:
                 waiting = (await connection.execute(open_ones)).all()
             now = time.time()
             stuck = [row.job for row in waiting if row.lease > now + STUCK_SECONDS]
@@ -147,12 +147,12 @@ class Site:
     async def plans(self) -> list[Plan]:
         """All that were ever made."""
         found, after = list[Plan](), ""
-        while page := await self.store.plans(PlanFilter(), after, 200):
+        while page := await self.store.plans.page(PlanFilter(), after, 200):
             found, after = [*found, *page], page[-1].id
         return found
 
     async def attempts_of(self, job: str) -> int:
-        async with self.store.reading() as connection:
+        async with self.store.db.reading() as connection:
             query = select(func.count()).select_from(attempts).where(attempts.c.job == job)
             return int((await connection.execute(query)).scalar_one())
 
@@ -179,5 +179,5 @@ async def running(folder: Path, setting: Setting) -> AsyncIterator[Site]:
                 site = Site(client, served, setting)
                 if setting == "tokens":
                     for name, credential in CREDENTIALS.items():
-                        await site.store.add_token(StoredToken(credential, hash_of(name)))
+                        await site.store.tokens.add(StoredToken(credential, hash_of(name)))
                 yield site

@@ -257,7 +257,7 @@ async def _consumes(format: MessageFormat, attempted: Attempted) -> None:
     message = Message(TOPIC, 1, lab.liar.encode(), value.encode(), (), time.time())
     reader = MessageReader(DEFAULT, format, RecordDefaults(sender=sender.name))
     batch = reader.read([message], time.time())
-    access = JobAccess(site.store, time.time)
+    access = JobAccess(site.store.jobs, time.time)
     batch.drop(batch.of_jobs(await refused(access, sender, {target.job for target in batch.blocks})))
     lab.done.append(f"{sender.name} consumes {message.value!r}")
     await site.services.ingest.store(batch, time.time(), ())  # type: ignore[attr-defined]
@@ -399,7 +399,7 @@ async def _corrects(attempted: Attempted) -> None:
     await site.prints(lab, "red", lab.liar, attempted.failure)
     await site.ends(lab, lab.liar)
     await site.settled()
-    for record in await site.store.diagnoses(DiagnosisFilter(job=lab.liar), "", 10):
+    for record in await site.store.diagnoses.page(DiagnosisFilter(job=lab.liar), "", 10):
         path = f"{API}/diagnoses/{record.id}/feedback"
         await site.call(lab, "red-operator", path, json=attempted.payload)
     await site.prints(lab, "blue", lab.victim, attempted.failure)

@@ -20,7 +20,7 @@ READY = b"ready\n"
 
 def compaction(store: SqlStore, folder: Path) -> Compaction:
     config = CompactionConfig(CompactionTiming(window=1), lease=LEASE, poll=0.01, window_most=20_000)
-    return Compaction(store, Compressor, time.time, Metrics(CollectorRegistry()), FolderArchive(folder), config)
+    return Compaction(store.logs, Compressor, time.time, Metrics(CollectorRegistry()), FolderArchive(folder), config)
 
 
 async def main(url: str, folder: Path) -> None:

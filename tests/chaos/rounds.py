@@ -151,7 +151,7 @@ async def _stored(url: str) -> Delta:
     store = await open_store(url)
     try:
         return read_pieces(
-            [piece.data for piece in await store.pieces(AttemptKey(JOB, 1))], accuracy_bars.load().compressor
+            [piece.data for piece in await store.logs.pieces(AttemptKey(JOB, 1))], accuracy_bars.load().compressor
         )
     finally:
         await store.close()

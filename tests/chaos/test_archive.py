@@ -26,12 +26,12 @@ def text(stream: Stream, number: int) -> bytes:
 
 
 async def send(store: SqlStore, first: int, last: int) -> None:
-    read = (await store.cursors([KEY]))[KEY]
+    read = (await store.logs.cursors([KEY]))[KEY]
     for stream in STREAMS:
         data = b"".join(text(stream, number) + b"\n" for number in range(first, last + 1))
         block = LineBlock(stream, data, first, None, 1e9)
         cursors = {stream: (read.get(stream, Cursor()).version, ((1, last),))}
-        await store.append([Append(KEY, pack([block]), 1e9, cursors, False, len(data))])
+        await store.logs.append([Append(KEY, pack([block]), 1e9, cursors, False, len(data))])
 
 
 async def test_kills_lose_no_original_line_and_double_none(tmp_path: Path) -> None:
@@ -52,12 +52,12 @@ async def test_kills_lose_no_original_line_and_double_none(tmp_path: Path) -> No
         await check(store, archive, sent)
     await asyncio.sleep(compactor.LEASE)
     left = compactor.compaction(store, tmp_path / "archive")
-    while await store.raw_pieces(KEY, 1):
+    while await store.logs.raw_pieces(KEY, 1):
         await left.step()
     await check(store, archive, sent)
-    assert sum(from_bytes(piece.data).lines for piece in await store.pieces(KEY)) == sent * len(STREAMS)
+    assert sum(from_bytes(piece.data).lines for piece in await store.logs.pieces(KEY)) == sent * len(STREAMS)
     for stream in STREAMS:
-        segments = await store.archived_segments(KEY, stream_order(stream), 1, sent)
+        segments = await store.archive.archived_segments(KEY, stream_order(stream), 1, sent)
         alone = sorted(segment.lines for segment in segments if segment.streams[0] == segment.streams[1])
         assert all(before[1] < after[0] for before, after in pairwise(alone))
     await store.close()

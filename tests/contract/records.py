@@ -1,5 +1,6 @@
 """Small records for the tests."""
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
     AttemptKey,
     Diagnosis,
@@ -13,7 +14,7 @@ from diagnoser.model import (
     Suspect,
 )
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.ports import Append, Claim, Cursor, DiagnosisRecord, Store, Timing
+from diagnoser.ports import Append, Claim, Cursor, DiagnosisRecord, Timing
 
 TIMING = Timing(exit_grace=5.0, fatal_debounce=20.0, fatal_debounce_max=120.0, exit_grace_after_fatal=2.0)
 KEY = AttemptKey("llama-70b", 1)
@@ -72,11 +73,11 @@ def effect(key: str = "effect-1", *, created: float = 200.0, expires: float = 38
     return OutboxMessage(key, MessageKind.RECOVERY, "recovery", b'{"action":"cordon"}', created, expires)
 
 
-async def claimed(store: Store, now: float = 1000.0, lease: float = 60.0, limit: int = 10) -> list[Claim]:
-    return await store.claim_attempts(now, TIMING, lease, limit)
+async def claimed(store: SqlStore, now: float = 1000.0, lease: float = 60.0, limit: int = 10) -> list[Claim]:
+    return await store.work.claim_attempts(now, TIMING, lease, limit)
 
 
-async def the_claim(store: Store, now: float = 1000.0) -> Claim:
+async def the_claim(store: SqlStore, now: float = 1000.0) -> Claim:
     """The claim on the one attempt that is due."""
     (claim,) = await claimed(store, now)
     return claim

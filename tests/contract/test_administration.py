@@ -39,15 +39,15 @@ async def run(*arguments: str) -> Result:
 
 async def fill(store: SqlStore, count: int = 3, start: int = 0) -> None:
     for number in range(start, start + count):
-        await store.append([append(AttemptKey(f"job-{number}"), fatal=True, delta=os.urandom(20_000))])
+        await store.logs.append([append(AttemptKey(f"job-{number}"), fatal=True, delta=os.urandom(20_000))])
         claim = await the_claim(store)
-        await store.save_diagnosis(claim, record(f"{number:02d}", claim, diagnosis(f"Xid {number}")), None, [])
+        await store.work.save_diagnosis(claim, record(f"{number:02d}", claim, diagnosis(f"Xid {number}")), None, [])
 
 
 async def jobs(url: str) -> list[str]:
     store = await open_store(url)
     try:
-        return [found.attempt.job for found in await store.diagnoses(DiagnosisFilter(), "", 100)]
+        return [found.attempt.job for found in await store.diagnoses.page(DiagnosisFilter(), "", 100)]
     finally:
         await store.close()
 
@@ -85,7 +85,7 @@ async def test_a_check_tells_what_is_there_and_what_is_wrong(store: SqlStore, ur
     assert sound.exit_code == 0, sound.exception
     report = orjson.loads(sound.stdout)
     assert (sound.exit_code, report["rows"]["diagnoses"], report["faults"]) == (0, 2, [])
-    async with store.writing() as connection:
+    async with store.db.writing() as connection:
         await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     broken = await run("check")
     assert broken.exit_code == 1
@@ -204,6 +204,6 @@ async def test_a_kill_leaves_a_whole_database(store: SqlStore, url: str, tmp_pat
     await asyncio.to_thread(killed, url, ["prune", "--older-than", "400d"], is_late)
     assert (await check(url)).faults == []
     opened = await open_store(url)
-    found = [one.id for one in await opened.diagnoses(left, "", 100)]
-    assert found == [one.id for one in await opened.diagnoses(DiagnosisFilter(), "", 100)]
+    found = [one.id for one in await opened.diagnoses.page(left, "", 100)]
+    assert found == [one.id for one in await opened.diagnoses.page(DiagnosisFilter(), "", 100)]
     await opened.close()

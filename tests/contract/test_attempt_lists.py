@@ -10,34 +10,34 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import NODE_LOG, AttemptKey, Event, EventKind
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import AttemptState, AttemptSummary, Store
+from diagnoser.ports import AttemptState, AttemptSummary
 from tests.contract.records import append, claimed, record
 
 SILENT_SINCE = 1_000.0
 
 
-async def running(store: Store, job: str, at: float = 1_500.0) -> None:
-    await store.append([append(AttemptKey(job), at=at)])
+async def running(store: SqlStore, job: str, at: float = 1_500.0) -> None:
+    await store.logs.append([append(AttemptKey(job), at=at)])
 
 
-async def ended(store: Store, job: str, at: float) -> None:
-    await store.append([append(AttemptKey(job), at=at - 10)])
-    await store.add_event(AttemptKey(job), Event(EventKind.EXIT, at, code=0))
+async def ended(store: SqlStore, job: str, at: float) -> None:
+    await store.logs.append([append(AttemptKey(job), at=at - 10)])
+    await store.jobs.add_event(AttemptKey(job), Event(EventKind.EXIT, at, code=0))
 
 
-async def failed(store: Store, job: str, id: str, at: float, *, has_ended: bool = True) -> None:
-    await store.append([append(AttemptKey(job), at=at - 10, fatal=True)])
+async def failed(store: SqlStore, job: str, id: str, at: float, *, has_ended: bool = True) -> None:
+    await store.logs.append([append(AttemptKey(job), at=at - 10, fatal=True)])
     if has_ended:
-        await store.add_event(AttemptKey(job), Event(EventKind.EXIT, at, code=1))
+        await store.jobs.add_event(AttemptKey(job), Event(EventKind.EXIT, at, code=1))
     (claim,) = [claim for claim in await claimed(store, at + 1_000) if claim.attempt.key.job == job]
-    await store.save_diagnosis(claim, record(id, claim, created=at + 5), None, [])
+    await store.work.save_diagnosis(claim, record(id, claim, created=at + 5), None, [])
 
 
-async def listed(store: Store, state: AttemptState | None = None, after: str = "", limit: int = 10) -> list[str]:
-    return [attempt.key.job for attempt in await store.attempt_summaries(state, SILENT_SINCE, after, limit)]
+async def listed(store: SqlStore, state: AttemptState | None = None, after: str = "", limit: int = 10) -> list[str]:
+    return [attempt.key.job for attempt in await store.attempts.page(state, SILENT_SINCE, after, limit)]
 
 
-async def fill(store: Store) -> None:
+async def fill(store: SqlStore) -> None:
     await running(store, "run-a", 1_400.0)
     await running(store, "run-b", 1_300.0)
     await running(store, "quiet-a", 900.0)
@@ -59,7 +59,7 @@ async def fill(store: Store) -> None:
     ],
 )
 async def test_each_state_lists_its_attempts_the_newest_first(
-    store: Store, state: AttemptState | None, jobs: list[str]
+    store: SqlStore, state: AttemptState | None, jobs: list[str]
 ) -> None:
     """Whole, and the same page by page; without a state the running ones come first."""
     await fill(store)
@@ -67,16 +67,16 @@ async def test_each_state_lists_its_attempts_the_newest_first(
     for size in (1, 2, 3):
         paged: list[str] = []
         after = ""
-        while page := await store.attempt_summaries(state, SILENT_SINCE, after, size):
+        while page := await store.attempts.page(state, SILENT_SINCE, after, size):
             paged += [attempt.key.job for attempt in page]
             after = page[-1].position
         assert paged == jobs, size
 
 
-async def test_an_attempt_shows_its_current_verdict(store: Store) -> None:
+async def test_an_attempt_shows_its_current_verdict(store: SqlStore) -> None:
     """With the id that leads to it; one without a verdict has none."""
     await fill(store)
-    by_job = {attempt.key.job: attempt for attempt in await store.attempt_summaries(None, SILENT_SINCE, "", 10)}
+    by_job = {attempt.key.job: attempt for attempt in await store.attempts.page(None, SILENT_SINCE, "", 10)}
     bad, good = by_job["failed-a"], by_job["done-a"]
     assert (bad.diagnosis, bad.outcome, bad.category, bad.type) == (
         "01",
@@ -89,37 +89,37 @@ async def test_an_attempt_shows_its_current_verdict(store: Store) -> None:
     assert good.state(SILENT_SINCE) is AttemptState.ENDED
 
 
-async def test_a_failure_without_a_reported_end_is_among_the_failed(store: Store) -> None:
+async def test_a_failure_without_a_reported_end_is_among_the_failed(store: SqlStore) -> None:
     """A log shipper alone reports no end; the verdict says enough."""
     await failed(store, "shipped", "01", 500.0, has_ended=False)
-    (summary,) = await store.attempt_summaries(AttemptState.FAILED, SILENT_SINCE, "", 10)
+    (summary,) = await store.attempts.page(AttemptState.FAILED, SILENT_SINCE, "", 10)
     assert summary.state(SILENT_SINCE) is AttemptState.FAILED
     assert await listed(store, AttemptState.ENDED) == []
 
 
-async def test_an_attempt_that_just_began_is_running(store: Store) -> None:
+async def test_an_attempt_that_just_began_is_running(store: SqlStore) -> None:
     """Before its first line; one that never printed is silent after a while."""
-    await store.add_event(AttemptKey("new"), Event(EventKind.STARTED, 1_200.0))
-    await store.add_event(AttemptKey("mute"), Event(EventKind.STARTED, 800.0))
+    await store.jobs.add_event(AttemptKey("new"), Event(EventKind.STARTED, 1_200.0))
+    await store.jobs.add_event(AttemptKey("mute"), Event(EventKind.STARTED, 800.0))
     assert await listed(store, AttemptState.RUNNING) == ["new"]
     assert await listed(store, AttemptState.SILENT) == ["mute"]
-    assert await store.count_running(SILENT_SINCE) == 1
+    assert await store.attempts.count_running(SILENT_SINCE) == 1
     await running(store, "quiet", 900.0)
     await running(store, "abandoned", 400.0)
-    assert await store.count_silent(500.0, SILENT_SINCE) == 1
+    assert await store.attempts.count_silent(500.0, SILENT_SINCE) == 1
 
 
-async def test_logs_of_nodes_are_no_jobs(store: Store) -> None:
+async def test_logs_of_nodes_are_no_jobs(store: SqlStore) -> None:
     """They are stored like attempts, and stay out of the list."""
-    await store.append([append(AttemptKey(f"{NODE_LOG}east/gpu-1", 5), at=1_500.0)])
+    await store.logs.append([append(AttemptKey(f"{NODE_LOG}east/gpu-1", 5), at=1_500.0)])
     assert await listed(store) == []
 
 
 @pytest.mark.parametrize("after", ["nonsense", "running:", "running:x:1:job", "ended:1.0:1:job", "failed:01"])
-async def test_a_cursor_of_another_list_is_refused(store: Store, after: str) -> None:
+async def test_a_cursor_of_another_list_is_refused(store: SqlStore, after: str) -> None:
     """The answer says what a cursor is, instead of a page that skips or repeats."""
     with pytest.raises(BadInput, match="is not the `next` of a page"):
-        await store.attempt_summaries(AttemptState.RUNNING, SILENT_SINCE, after, 10)
+        await store.attempts.page(AttemptState.RUNNING, SILENT_SINCE, after, 10)
 
 
 async def test_pages_are_ranges_of_indexes(store: SqlStore, url: str) -> None:
@@ -131,12 +131,12 @@ async def test_pages_are_ranges_of_indexes(store: SqlStore, url: str) -> None:
     def keep(connection: object, cursor: object, statement: str, values: Any, *more: object) -> None:
         queries.append((statement, values))
 
-    event.listen(store._engine.sync_engine, "before_cursor_execute", keep)
-    await store.attempt_summaries(None, SILENT_SINCE, "", 10)
-    await store.attempt_summaries(AttemptState.ENDED, SILENT_SINCE, "ended:5.0:1:j", 10)
-    await store.attempt_summaries(AttemptState.FAILED, SILENT_SINCE, "failed:01", 10)
-    await store.count_running(SILENT_SINCE)
-    event.remove(store._engine.sync_engine, "before_cursor_execute", keep)
+    event.listen(store.db._engine.sync_engine, "before_cursor_execute", keep)
+    await store.attempts.page(None, SILENT_SINCE, "", 10)
+    await store.attempts.page(AttemptState.ENDED, SILENT_SINCE, "ended:5.0:1:j", 10)
+    await store.attempts.page(AttemptState.FAILED, SILENT_SINCE, "failed:01", 10)
+    await store.attempts.count_running(SILENT_SINCE)
+    event.remove(store.db._engine.sync_engine, "before_cursor_execute", keep)
     engine = create_engine(url)
     async with engine.connect() as connection:
         plans = [

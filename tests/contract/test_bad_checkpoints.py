@@ -50,7 +50,7 @@ async def report_bad(plans: PlanService, job: str, attempt: int = 1) -> None:
     event = Event(
         EventKind.CHECKPOINT, NOW, step=1000, path=f"/ckpt/{job}", phase=CheckpointPhase.BAD, reason="a bit flipped"
     )
-    await plans.store.add_event(AttemptKey(job, attempt), event)
+    await plans.store.jobs.add_event(AttemptKey(job, attempt), event)
     await plans.check_rollbacks(job, NOW)
 
 
@@ -76,7 +76,7 @@ async def test_no_launch_begins_after_its_checkpoint_was_reported_bad(store: Sql
             assert mine.lease is not None
             taken[mine.job].set()
             is_known = mine.job in answered
-            seen = await plans.store.plan(mine.id)  # what an agent does before its first command
+            seen = await plans.store.plans.find(mine.id)  # what an agent does before its first command
             asked[mine.job].set()
             assert seen is not None
             if seen.reason == PlanReason.BAD_CHECKPOINT:
@@ -95,7 +95,7 @@ async def test_no_launch_begins_after_its_checkpoint_was_reported_bad(store: Sql
     )
     assert launched >= set(JOBS[2::3])
     for job in JOBS:
-        after = await store.plan(f"plan-{job}")
+        after = await store.plans.find(f"plan-{job}")
         assert after is not None
         if job in launched:
             assert after.state is PlanState.REACHED
@@ -106,22 +106,22 @@ async def test_no_launch_begins_after_its_checkpoint_was_reported_bad(store: Sql
 
 async def test_a_plan_that_is_stored_while_the_report_comes_in_is_withdrawn(store: SqlStore, second: SqlStore) -> None:
     """The diagnosis was made before the report, of another attempt; its plan is saved before, after or meanwhile."""
-    await store.append([append(AttemptKey(job, 2), fatal=True) for job in JOBS])
+    await store.logs.append([append(AttemptKey(job, 2), fatal=True) for job in JOBS])
     claims = {claim.attempt.key.job: claim for claim in await claimed(store, limit=100)}
 
     async def save(job: str) -> None:
         made, plans = going_back(job, 2), service(store)
-        result = await store.save_diagnosis(claims[job], record(f"d-{job}", claims[job], created=NOW), made, [])
+        result = await store.work.save_diagnosis(claims[job], record(f"d-{job}", claims[job], created=NOW), made, [])
         assert result.plan is not None
         await plans.check_rollback(result.plan, NOW)
 
     await asyncio.gather(*map(save, JOBS), *(report_bad(service(second), job) for job in JOBS))
     for job in JOBS:
-        after = await store.plan(f"plan-{job}")
+        after = await store.plans.find(f"plan-{job}")
         assert after is not None
         assert (after.state, after.reason) == (PlanState.HELD, PlanReason.BAD_CHECKPOINT)
         assert "a bit flipped" in after.history[-1].why
-    due = await store.claim_attempts(NOW + 500.0, TIMING, 60.0, 100)
+    due = await store.work.claim_attempts(NOW + 500.0, TIMING, 60.0, 100)
     assert {claim.attempt.key for claim in due} >= {AttemptKey(job, 2) for job in JOBS}
 
 
@@ -137,7 +137,7 @@ async def test_approving_and_reporting_at_once_never_sends_a_bad_checkpoint(stor
             return
 
     await asyncio.gather(*(work for job in JOBS[:8] for work in (approve(job), report_bad(service(store), job))))
-    assert {(await store.plan(f"plan-{job}")).state for job in JOBS[:8]} == {PlanState.HELD}  # type: ignore[union-attr]
+    assert {(await store.plans.find(f"plan-{job}")).state for job in JOBS[:8]} == {PlanState.HELD}  # type: ignore[union-attr]
     assert await service(store).claim("late", "east", NOW) is None
 
 
@@ -145,9 +145,9 @@ async def test_a_claim_that_finds_the_report_takes_the_plan_from_nobody_and_goes
     """The process that took the report died before it looked at the plans: the next claim does, and gets another."""
     await put(store, going_back("job-00"), going_back("job-01"))
     event = Event(EventKind.CHECKPOINT, NOW, step=1000, path="/ckpt/job-00", phase=CheckpointPhase.BAD)
-    await store.add_event(AttemptKey("job-00", 1), event)
+    await store.jobs.add_event(AttemptKey("job-00", 1), event)
     mine = await service(store).claim("slurm", "east", NOW)
     assert mine is not None and mine.job == "job-01"
-    held = await store.plan("plan-job-00")
+    held = await store.plans.find("plan-job-00")
     assert held is not None
     assert (held.state, held.lease, held.reason) == (PlanState.HELD, None, PlanReason.BAD_CHECKPOINT)

@@ -13,7 +13,7 @@ from diagnoser.model import AttemptKey, Diagnosis, Incident, IncidentState, Job,
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.ids import id_of
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter, Store, position_of
+from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter, position_of
 from diagnoser.recovery.incidents import acknowledged, assigned, new_incident, reopened, resolved
 from tests.contract.records import append, claimed, diagnosis, record
 
@@ -30,24 +30,24 @@ DONE = Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.99, 
 
 
 async def fail(
-    store: Store, id: str, job: str, verdict: Diagnosis = OOM, attempt: int = 1, created: float = 200.0
+    store: SqlStore, id: str, job: str, verdict: Diagnosis = OOM, attempt: int = 1, created: float = 200.0
 ) -> DiagnosisRecord:
     """The attempt gets this verdict."""
     key = AttemptKey(job, attempt)
-    cursor = next(iter((await store.cursors([key]))[key].values()), None)
-    await store.append([append(key, at=created - 150, fatal=True, read=cursor)])
+    cursor = next(iter((await store.logs.cursors([key]))[key].values()), None)
+    await store.logs.append([append(key, at=created - 150, fatal=True, read=cursor)])
     (claim,) = [claim for claim in await claimed(store, created + 1_000) if claim.attempt.key == key]
     made = record(id, claim, verdict, created)
-    await store.save_diagnosis(claim, made, None, [])
+    await store.work.save_diagnosis(claim, made, None, [])
     return made
 
 
-async def the_incident(store: Store, where: IncidentFilter = EVERY) -> Incident:
-    (incident,) = await store.incidents(where, "", 10)
+async def the_incident(store: SqlStore, where: IncidentFilter = EVERY) -> Incident:
+    (incident,) = await store.incidents.page(where, "", 10)
     return incident
 
 
-async def test_failures_of_one_fingerprint_are_one_incident(store: Store) -> None:
+async def test_failures_of_one_fingerprint_are_one_incident(store: SqlStore) -> None:
     """Across jobs and attempts; numbers do not tell them apart, and the newest stands for all."""
     await fail(store, "01", "a", created=200.0)
     await fail(store, "02", "a", attempt=2, created=300.0)
@@ -57,87 +57,87 @@ async def test_failures_of_one_fingerprint_are_one_incident(store: Store) -> Non
     assert (incident.failures, incident.jobs, incident.first_seen, incident.last_seen) == (3, 2, 200.0, 400.0)
     assert (incident.diagnosis, incident.line) == ("03", "CUDA out of memory. Tried to allocate 17 GiB")
     assert (incident.state, incident.node, incident.assignee) == (IncidentState.OPEN, "", "")
-    assert [failure.id for failure in await store.incident_failures(incident.id, "", 2)] == ["03", "02"]
-    assert [failure.id for failure in await store.incident_failures(incident.id, "02", 2)] == ["01"]
+    assert [failure.id for failure in await store.incidents.failures(incident.id, "", 2)] == ["03", "02"]
+    assert [failure.id for failure in await store.incidents.failures(incident.id, "02", 2)] == ["01"]
 
 
-async def test_faults_of_one_node_are_one_incident(store: Store) -> None:
+async def test_faults_of_one_node_are_one_incident(store: SqlStore) -> None:
     """Whatever they print; the same words of another node, or of the node of another cluster, are another one."""
     await fail(store, "01", "a", diagnosis("NVRM: Xid 79, GPU has fallen off the bus"))
     await fail(store, "02", "b", diagnosis("uncorrectable ECC error"))
-    await store.register(Job("c", cluster="west"))
+    await store.jobs.register(Job("c", cluster="west"))
     await fail(store, "03", "c", diagnosis())
     base = diagnosis()
     assert base.root_cause is not None
     await fail(store, "04", "d", replace(base, root_cause=replace(base.root_cause, node="gpu-777")))
-    by_place = {(found.cluster, found.node): found.failures for found in await store.incidents(EVERY, "", 10)}
+    by_place = {(found.cluster, found.node): found.failures for found in await store.incidents.page(EVERY, "", 10)}
     assert by_place == {("default", "gpu-004"): 2, ("west", "gpu-004"): 1, ("default", "gpu-777"): 1}
-    assert len(await store.incidents(IncidentFilter(node="gpu-004"), "", 10)) == 2
+    assert len(await store.incidents.page(IncidentFilter(node="gpu-004"), "", 10)) == 2
 
 
-async def test_what_ended_well_is_no_incident(store: Store) -> None:
+async def test_what_ended_well_is_no_incident(store: SqlStore) -> None:
     """Nor is what was cancelled."""
     good = await fail(store, "01", "a", DONE)
-    assert await store.incidents(EVERY, "", 10) == []
-    assert await store.incident_of(good.id) is None
+    assert await store.incidents.page(EVERY, "", 10) == []
+    assert await store.incidents.of_diagnosis(good.id) is None
 
 
-async def test_a_failure_whose_verdict_changes_moves(store: Store) -> None:
+async def test_a_failure_whose_verdict_changes_moves(store: SqlStore) -> None:
     """A model, or late lines, may name another cause: each attempt counts once, and what nothing is left of goes."""
     await fail(store, "01", "a")
     await fail(store, "02", "b")
     first = await the_incident(store)
     await fail(store, "03", "b", diagnosis(), created=300.0)
-    by_id = {incident.id: incident for incident in await store.incidents(EVERY, "", 10)}
-    moved = await store.incident_of("03")
+    by_id = {incident.id: incident for incident in await store.incidents.page(EVERY, "", 10)}
+    moved = await store.incidents.of_diagnosis("03")
     assert moved is not None and moved.node == "gpu-004"
     assert (by_id[first.id].failures, by_id[first.id].jobs, by_id[first.id].diagnosis) == (1, 1, "01")
     await fail(store, "04", "a", DONE, created=400.0)
-    assert [incident.id for incident in await store.incidents(EVERY, "", 10)] == [moved.id]
+    assert [incident.id for incident in await store.incidents.page(EVERY, "", 10)] == [moved.id]
 
 
-async def test_a_new_verdict_of_the_same_cause_counts_once(store: Store) -> None:
+async def test_a_new_verdict_of_the_same_cause_counts_once(store: SqlStore) -> None:
     """A replaced diagnosis belongs to the incident of its attempt, too."""
     await fail(store, "01", "a")
     await fail(store, "02", "a", created=300.0)
     incident = await the_incident(store)
     assert (incident.failures, incident.jobs, incident.diagnosis) == (1, 1, "02")
-    assert [failure.id for failure in await store.incident_failures(incident.id, "", 5)] == ["02"]
-    assert await store.incident_of("01") == incident
+    assert [failure.id for failure in await store.incidents.failures(incident.id, "", 5)] == ["02"]
+    assert await store.incidents.of_diagnosis("01") == incident
 
 
-async def test_people_acknowledge_assign_resolve_and_reopen(store: Store) -> None:
+async def test_people_acknowledge_assign_resolve_and_reopen(store: SqlStore) -> None:
     """Each is an entry of the history, with who and why; repeating one changes nothing."""
     await fail(store, "01", "a")
     mine = (await the_incident(store)).id
-    seen = await store.change_incident(mine, lambda stored: acknowledged(stored, "ida", "looking", 500.0))
+    seen = await store.incidents.change(mine, lambda stored: acknowledged(stored, "ida", "looking", 500.0))
     assert (seen.state, seen.assignee) == (IncidentState.ACKNOWLEDGED, "ida")
-    again = await store.change_incident(mine, lambda stored: acknowledged(stored, "bob", "", 501.0))
+    again = await store.incidents.change(mine, lambda stored: acknowledged(stored, "bob", "", 501.0))
     assert again == seen
-    given = await store.change_incident(mine, lambda stored: assigned(stored, "ida", "", 502.0, assignee="bob"))
-    assert await store.count_incidents() == {IncidentState.ACKNOWLEDGED: 1, IncidentState.OPEN: 0}
-    done = await store.change_incident(mine, lambda stored: resolved(stored, "bob", "smaller batch", 503.0))
+    given = await store.incidents.change(mine, lambda stored: assigned(stored, "ida", "", 502.0, assignee="bob"))
+    assert await store.incidents.count_unresolved() == {IncidentState.ACKNOWLEDGED: 1, IncidentState.OPEN: 0}
+    done = await store.incidents.change(mine, lambda stored: resolved(stored, "bob", "smaller batch", 503.0))
     assert (given.assignee, done.state, done.assignee) == ("bob", IncidentState.RESOLVED, "bob")
-    assert await store.incidents(UNRESOLVED, "", 10) == []
+    assert await store.incidents.page(UNRESOLVED, "", 10) == []
     with pytest.raises(BadInput, match="reopen it"):
-        await store.change_incident(mine, lambda stored: assigned(stored, "ida", "", 504.0, assignee="ida"))
-    back = await store.change_incident(mine, lambda stored: reopened(stored, "ida", "not yet", 505.0))
+        await store.incidents.change(mine, lambda stored: assigned(stored, "ida", "", 504.0, assignee="ida"))
+    back = await store.incidents.change(mine, lambda stored: reopened(stored, "ida", "not yet", 505.0))
     assert [(change.by, change.state, change.comment) for change in back.history] == [
         ("ida", IncidentState.ACKNOWLEDGED, "looking"),
         ("ida", IncidentState.ACKNOWLEDGED, ""),
         ("bob", IncidentState.RESOLVED, "smaller batch"),
         ("ida", IncidentState.OPEN, "not yet"),
     ]
-    assert await store.incident(mine) == back == await the_incident(store, UNRESOLVED)
+    assert await store.incidents.find(mine) == back == await the_incident(store, UNRESOLVED)
     with pytest.raises(NotFound):
-        await store.change_incident("0", lambda stored: stored)
+        await store.incidents.change("0", lambda stored: stored)
 
 
-async def test_a_resolved_incident_opens_when_it_comes_back(store: Store) -> None:
+async def test_a_resolved_incident_opens_when_it_comes_back(store: SqlStore) -> None:
     """By a new failure only: a late verdict on one that is counted already does not."""
     await fail(store, "01", "a", created=200.0)
     mine = (await the_incident(store)).id
-    await store.change_incident(mine, lambda stored: resolved(stored, "ida", "", 500.0))
+    await store.incidents.change(mine, lambda stored: resolved(stored, "ida", "", 500.0))
     await fail(store, "02", "a", created=600.0)
     assert (await the_incident(store)).state is IncidentState.RESOLVED
     await fail(store, "03", "b", created=700.0)
@@ -146,27 +146,29 @@ async def test_a_resolved_incident_opens_when_it_comes_back(store: Store) -> Non
     assert incident.history[-1].comment == "it came back"
 
 
-async def test_pages_of_incidents_neither_repeat_nor_skip(store: Store) -> None:
+async def test_pages_of_incidents_neither_repeat_nor_skip(store: SqlStore) -> None:
     """The one with the newest failure first."""
     for number in range(5):
         verdict = replace(OOM, root_cause=RootCause(1, "cause " + "abcde"[number]))
         await fail(store, f"0{number}", f"job-{number}", verdict, created=200.0 + number)
     paged, after = [], ""
-    while page := await store.incidents(UNRESOLVED, after, 2):
+    while page := await store.incidents.page(UNRESOLVED, after, 2):
         paged += [incident.diagnosis for incident in page]
         after = position_of(page[-1])
     assert paged == ["04", "03", "02", "01", "00"]
     with pytest.raises(BadInput, match="is not the `next`"):
-        await store.incidents(EVERY, "nonsense", 2)
+        await store.incidents.page(EVERY, "nonsense", 2)
 
 
-async def test_workers_that_save_at_once_lose_no_count(store: Store, second: Store) -> None:
+async def test_workers_that_save_at_once_lose_no_count(store: SqlStore, second: SqlStore) -> None:
     """Many jobs that one cause ends are diagnosed in the same moment, by several replicas."""
     keys = [AttemptKey(f"job-{number}") for number in range(8)]
-    await store.append([append(key, at=50.0, fatal=True) for key in keys])
+    await store.logs.append([append(key, at=50.0, fatal=True) for key in keys])
     claims = await claimed(store, 1_000.0, limit=20)
     saves = [
-        (store, second)[number % 2].save_diagnosis(claim, record(f"0{number}", claim, OOM, 200.0 + number), None, [])
+        (store, second)[number % 2].work.save_diagnosis(
+            claim, record(f"0{number}", claim, OOM, 200.0 + number), None, []
+        )
         for number, claim in enumerate(claims)
     ]
     await asyncio.gather(*saves)
@@ -174,12 +176,12 @@ async def test_workers_that_save_at_once_lose_no_count(store: Store, second: Sto
     assert (incident.failures, incident.jobs, incident.last_seen) == (8, 8, 207.0)
 
 
-async def test_people_who_act_at_once_both_count(store: Store, second: Store) -> None:
+async def test_people_who_act_at_once_both_count(store: SqlStore, second: SqlStore) -> None:
     """Neither overwrites what the other did."""
     await fail(store, "01", "a")
     mine = (await the_incident(store)).id
     acts = [
-        (store, second)[number % 2].change_incident(
+        (store, second)[number % 2].incidents.change(
             mine, partial(assigned, by=f"p{number}", comment="", now=300.0, assignee=f"p{number}")
         )
         for number in range(6)
@@ -195,18 +197,18 @@ def test_without_a_line_only_failures_of_one_family_are_alike() -> None:
     assert len(ids) == 2
 
 
-async def test_nodes_that_failed_more_than_once_are_counted(store: Store) -> None:
+async def test_nodes_that_failed_more_than_once_are_counted(store: SqlStore) -> None:
     """Most failures first; not those of long ago, nor incidents of no node."""
     await fail(store, "01", "a", diagnosis(), created=200.0)
     await fail(store, "02", "b", OOM, created=300.0)
     await fail(store, "03", "c", OOM, created=300.0)
-    assert await store.worst_nodes(0.0, 5) == []
+    assert await store.incidents.worst_nodes(0.0, 5) == []
     await fail(store, "04", "d", diagnosis(), created=400.0)
-    assert [incident.node for incident in await store.worst_nodes(0.0, 5)] == ["gpu-004"]
-    assert await store.worst_nodes(400.0, 5) == []
+    assert [incident.node for incident in await store.incidents.worst_nodes(0.0, 5)] == ["gpu-004"]
+    assert await store.incidents.worst_nodes(400.0, 5) == []
 
 
-async def test_failures_are_counted_by_span_and_category(store: Store) -> None:
+async def test_failures_are_counted_by_span_and_category(store: SqlStore) -> None:
     """Current verdicts only, by the time in their ids; what ended well is no failure."""
     ids = [id_of(at, 0) for at in (100.0, 150.0, 250.0, 260.0, 350.0)]
     await fail(store, ids[0], "a", OOM)
@@ -214,23 +216,23 @@ async def test_failures_are_counted_by_span_and_category(store: Store) -> None:
     await fail(store, ids[2], "c", OOM)
     await fail(store, ids[3], "c", diagnosis())
     await fail(store, ids[4], "d", DONE)
-    counts = await store.failures_between([100.0, 200.0, 300.0, 400.0])
+    counts = await store.diagnoses.failures_between([100.0, 200.0, 300.0, 400.0])
     assert counts == [{Category.SCRIPT: 1, Category.INFRASTRUCTURE: 1}, {Category.INFRASTRUCTURE: 1}, {}]
-    assert await store.failures_between([100.0]) == []
+    assert await store.diagnoses.failures_between([100.0]) == []
 
 
 async def test_an_incident_of_which_nothing_is_left_is_dropped(store: SqlStore) -> None:
     """After its last failure went, whoever worked on it; not before, and not one that failed since."""
     await fail(store, "01", "a")
     old = await the_incident(store)
-    await store.change_incident(old.id, lambda incident: resolved(incident, "ida", "new cable", 300.0))
-    assert await store.drop_incidents(9_000.0, 10) == 0
+    await store.incidents.change(old.id, lambda incident: resolved(incident, "ida", "new cable", 300.0))
+    assert await store.retention.drop_incidents(9_000.0, 10) == 0
     await fail(store, "02", "b", diagnosis(), created=20_000.0)
-    assert (await store.drop_attempts(9_000.0, 10)).attempts == 1
-    assert await store.drop_incidents(150.0, 10) == 0
-    assert await store.drop_incidents(9_000.0, 10) == 1
+    assert (await store.retention.drop_attempts(9_000.0, 10)).attempts == 1
+    assert await store.retention.drop_incidents(150.0, 10) == 0
+    assert await store.retention.drop_incidents(9_000.0, 10) == 1
     assert (await the_incident(store)).node == "gpu-004"
-    assert await store.drop_incidents(9_000.0, 10) == 0
+    assert await store.retention.drop_incidents(9_000.0, 10) == 0
 
 
 async def test_failures_from_before_incidents_join_them(store: SqlStore) -> None:
@@ -239,16 +241,16 @@ async def test_failures_from_before_incidents_join_them(store: SqlStore) -> None
     now = 100 * day
     for job, verdict, age in (("a", OOM, 1), ("b", OOM, 9), ("c", diagnosis(), 30), ("d", DONE, 40)):
         await fail(store, id_of(now - age * day, 1), job, verdict, created=now - age * day)
-    async with store.writing() as connection:
+    async with store.db.writing() as connection:
         await connection.execute(incident_attempts.delete())
         await connection.execute(incidents.delete())
         await connection.execute(revisions.insert(), {"name": UNGROUPED, "value": int(now * 1000)})
-    looked = [await store.group_earlier(now, 3) for _ in range(3)]
+    looked = [await store.incidents.group_earlier(now, 3) for _ in range(3)]
     assert looked[0] == 3
     assert looked[-1] == 0
-    found = {incident.node: incident for incident in await store.incidents(EVERY, "", 10)}
+    found = {incident.node: incident for incident in await store.incidents.page(EVERY, "", 10)}
     assert sorted(found) == ["", "gpu-004"]
     recent, past = found[""], found["gpu-004"]
     assert (recent.state, recent.failures, recent.first_seen) == (IncidentState.OPEN, 2, now - 9 * day)
     assert (past.state, past.failures, past.history[-1].by) == (IncidentState.RESOLVED, 1, "diagnoser")
-    assert await store.group_earlier(now, 3) == 0
+    assert await store.incidents.group_earlier(now, 3) == 0

@@ -28,7 +28,7 @@ def _work_for_ever(url: str, ready: Connection) -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-        extend = store.extend
+        extend = store.work.extend
 
         async def told(claim: Claim, until: float) -> None:
             await extend(claim, until)
@@ -36,7 +36,7 @@ def _work_for_ever(url: str, ready: Connection) -> None:
 
         bystander = Bystander()
         bystander.analyze = stuck  # type: ignore[method-assign]
-        store.extend = told  # type: ignore[method-assign]
+        store.work.extend = told  # type: ignore[method-assign]
         config = WorkerConfig(TIMING, lease=Settings().claim_lease_seconds, hang_check_idle=1e6)
         metrics = Metrics(CollectorRegistry())
         await scripted_worker(store, bystander, bystander, time.time, config, metrics).step()  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ def _work_for_ever(url: str, ready: Connection) -> None:
 async def test_the_work_of_a_process_that_was_killed_is_free_within_ten_seconds(url: str) -> None:
     """While it lives nobody gets its work, however long that takes; after kill -9 its lease is short."""
     store = await open_store(url)
-    await store.append([append(fatal=True, delta=delta_of("a line"))])
+    await store.logs.append([append(fatal=True, delta=delta_of("a line"))])
     ours, theirs = multiprocessing.Pipe()
     worker = multiprocessing.get_context("spawn").Process(target=_work_for_ever, args=(url, theirs))
     worker.start()

@@ -126,8 +126,8 @@ async def test_replicas_that_start_at_once_do_not_break_each_other(url: str) -> 
     stores = await asyncio.gather(*(open_store(url) for _ in range(4)))
     for store in stores:
         await store.ping()
-    await stores[0].append([append()])
-    assert len(await stores[3].pieces(KEY)) == 1
+    await stores[0].logs.append([append()])
+    assert len(await stores[3].logs.pieces(KEY)) == 1
     for store in stores:
         await store.close()
 
@@ -135,10 +135,10 @@ async def test_replicas_that_start_at_once_do_not_break_each_other(url: str) -> 
 async def test_opening_again_keeps_the_data(url: str) -> None:
     """A restart finds what was committed before it."""
     first = await open_store(url)
-    await first.append([append(delta=b"kept")])
+    await first.logs.append([append(delta=b"kept")])
     await first.close()
     second = await open_store(url)
-    assert [delta.data for delta in await second.pieces(KEY)] == [b"kept"]
+    assert [delta.data for delta in await second.logs.pieces(KEY)] == [b"kept"]
     await second.close()
 
 

@@ -37,19 +37,19 @@ def archive(tmp_path: Path) -> FolderArchive:
 
 
 def compaction(store: SqlStore, archive: FolderArchive | None, now: float = NOW) -> Compaction:
-    return Compaction(store, Compressor, lambda: now, Metrics(CollectorRegistry()), archive, ALL)
+    return Compaction(store.logs, Compressor, lambda: now, Metrics(CollectorRegistry()), archive, ALL)
 
 
 async def send(store: SqlStore, first: int, last: int, *streams: Stream, key: AttemptKey = KEY) -> None:
     """One commit of lines first..last of each stream, stored as they came."""
     lines = b"".join(text(number).encode() + b"\n" for number in range(first, last + 1))
-    read = (await store.cursors([key]))[key]
+    read = (await store.logs.cursors([key]))[key]
     blocks = [LineBlock(stream, lines, first, None, NOW) for stream in streams]
     cursors = {}
     for stream in streams:
         before = read.get(stream, Cursor())
         cursors[stream] = (before.version, (*before.covered, (first, last)))
-    await store.append([Append(key, pack(blocks), NOW, cursors, False, len(lines) * len(streams))])
+    await store.logs.append([Append(key, pack(blocks), NOW, cursors, False, len(lines) * len(streams))])
 
 
 def numbers(window: LineWindow) -> list[int]:
@@ -64,7 +64,7 @@ async def test_lines_are_shown_before_and_after_they_are_compressed(store: SqlSt
     assert numbers(before) == list(range(11, 41))
     assert [line.text for line in before.lines] == [text(number) for number in range(11, 41)]
     assert await compaction(store, archive).step()
-    assert await store.raw_pieces(KEY, 1) == []
+    assert await store.logs.raw_pieces(KEY, 1) == []
     assert await lines.window(KEY, OUT, 11, 40) == before
     await send(store, 51, 60, OUT)
     both = await lines.window(KEY, OUT, 41, 100)
@@ -123,7 +123,7 @@ async def test_windows_are_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPa
 async def test_a_line_longer_than_can_be_shown_is_cut(store: SqlStore) -> None:
     """And says by how much."""
     block = LineBlock(OUT, b"x" * (LINE_BYTES + 10) + b"\nnext\n", 1, (NOW, float("nan")), NOW + 1)
-    await store.append([Append(KEY, pack([block]), NOW, {OUT: (0, ((1, 2),))}, False, len(block.data))])
+    await store.logs.append([Append(KEY, pack([block]), NOW, {OUT: (0, ((1, 2),))}, False, len(block.data))])
     first, second = (await OriginalLines(store).window(KEY, OUT, 1, 2)).lines
     assert (len(first.text), first.cut, first.time, first.received) == (LINE_BYTES, 10, NOW, NOW + 1)
     assert (second.text, second.cut, second.time) == ("next", 0, None)
@@ -140,7 +140,7 @@ async def test_many_streams_share_segments(store: SqlStore, archive: FolderArchi
     for stream in (streams[0], streams[77], streams[-1]):
         window = await lines.window(KEY, stream, 5, 34)
         assert [line.text for line in window.lines] == [text(number) for number in range(5, 35)]
-    of_rank = await store.archived_segments(KEY, stream_order(streams[0]), 12, 13)
+    of_rank = await store.archive.archived_segments(KEY, stream_order(streams[0]), 12, 13)
     assert len(of_rank) == 1
 
 
@@ -179,7 +179,7 @@ async def test_an_archive_that_fails_now_and_then_loses_no_line(store: SqlStore,
         assert [line.text for line in window.lines] == [text(number) for number in range(1, sent + 1)]
         assert window.compressed == ()
     order = stream_order(OUT)
-    ranges = sorted(segment.lines for segment in await store.archived_segments(KEY, order, 1, sent))
+    ranges = sorted(segment.lines for segment in await store.archive.archived_segments(KEY, order, 1, sent))
     assert all(one[1] < other[0] for one, other in pairwise(ranges))
 
 
@@ -188,14 +188,14 @@ async def test_a_compaction_that_lost_the_race_adds_no_lines(
 ) -> None:
     """Two replicas put the same object; one of them tells the store of it."""
     await send(store, 1, 20, OUT)
-    pieces = await store.raw_pieces(KEY, 1 << 20)
+    pieces = await store.logs.raw_pieces(KEY, 1 << 20)
     won = []
     for replica in (store, second):
         placed = await compaction(replica, archive)._put(archive, KEY, [piece.data for piece in pieces])
-        won.append(await replica.compact(KEY, b"merged", pieces, placed, NOW))
+        won.append(await replica.logs.compact(KEY, b"merged", pieces, placed, NOW))
     assert won == [True, False]
     assert len(await archive.objects("", 10)) == 1
-    assert len(await store.archived_segments(KEY, stream_order(OUT), 1, 20)) == 1
+    assert len(await store.archive.archived_segments(KEY, stream_order(OUT), 1, 20)) == 1
 
 
 async def emptied(retention: Retention) -> None:
@@ -223,7 +223,7 @@ async def test_archived_lines_go_by_age_and_by_size(
     window = await OriginalLines(store, archive).window(KEY, OUT, 1, 20)
     assert (numbers(window), window.compressed) == (list(range(11, 21)), ((1, 10),))
     assert [found.key for found in await listed(archive)] != [stored.key]
-    assert await store.archived_bytes() > 0
+    assert await store.archive.archived_bytes() > 0
 
 
 async def test_objects_that_nobody_knows_are_swept(store: SqlStore, archive: FolderArchive) -> None:
@@ -239,7 +239,7 @@ async def test_objects_that_nobody_knows_are_swept(store: SqlStore, archive: Fol
     now[0] += DAY
     await emptied(retention)
     assert [found.key for found in await listed(archive)] == [known.key]
-    await store.drop_attempts(NOW + 1.0, 10)
+    await store.retention.drop_attempts(NOW + 1.0, 10)
     now[0] += DAY
     await emptied(retention)
     assert await listed(archive) == []

@@ -24,7 +24,7 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.errors import Conflict, NotFound
-from diagnoser.ports import PlanFilter, PlanTransition, Store
+from diagnoser.ports import PlanFilter, PlanTransition
 from diagnoser.recovery import plan_states
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import KEY, append, claimed, effect, plan, record, the_claim
@@ -39,28 +39,28 @@ def acting(job: str = KEY.job, **fields: object) -> Plan:
     return replace(made, key=f"key-{job}", created=NOW, expires=NOW + 3600, cluster="east", **fields)  # type: ignore[arg-type]
 
 
-async def put(store: Store, *made: Plan, rule: PlanTransition | None = None) -> None:
+async def put(store: SqlStore, *made: Plan, rule: PlanTransition | None = None) -> None:
     """Store plans the way a worker does."""
     keys = [AttemptKey(one.job, one.attempt) for one in made]
-    await store.append([append(key, fatal=True) for key in keys])
+    await store.logs.append([append(key, fatal=True) for key in keys])
     claims = {claim.attempt.key: claim for claim in await claimed(store, limit=1000)}
     for key, one in zip(keys, made, strict=True):
-        await store.save_diagnosis(claims[key], record(f"d-{one.id}", claims[key], created=NOW), one, [], rule)
+        await store.work.save_diagnosis(claims[key], record(f"d-{one.id}", claims[key], created=NOW), one, [], rule)
 
 
 def kept(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
     return TransitionResult(given)
 
 
-async def test_a_plan_comes_back_as_it_was_given(store: Store) -> None:
+async def test_a_plan_comes_back_as_it_was_given(store: SqlStore) -> None:
     """Every field survives, and the diagnosis shows the same plan."""
     await put(store, acting(family="f", fingerprint="p", suspects=("n1",), progress=("step", 7.0)))
     expected = acting(family="f", fingerprint="p", suspects=("n1",), progress=("step", 7.0))
-    assert await store.plan(expected.id) == expected
-    found = await store.diagnosis(f"d-{expected.id}")
+    assert await store.plans.find(expected.id) == expected
+    found = await store.diagnoses.find(f"d-{expected.id}")
     assert found is not None and found.plan == expected
-    assert await store.plans(PlanFilter(state="sent", job=KEY.job), "", 10) == [expected]
-    assert await store.plans(PlanFilter(state="waiting"), "", 10) == []
+    assert await store.plans.page(PlanFilter(state="sent", job=KEY.job), "", 10) == [expected]
+    assert await store.plans.page(PlanFilter(state="waiting"), "", 10) == []
 
 
 async def test_executors_that_claim_at_once_share_the_plans(store: SqlStore, second: SqlStore) -> None:
@@ -73,7 +73,7 @@ async def test_executors_that_claim_at_once_share_the_plans(store: SqlStore, sec
     assert len({one.lease.token for one in held + more if one.lease}) == 12
 
 
-async def test_a_plan_is_free_again_when_its_lease_ends(store: Store) -> None:
+async def test_a_plan_is_free_again_when_its_lease_ends(store: SqlStore) -> None:
     """Not earlier; the oldest goes first; a plan in its cool-down waits."""
     await put(store, acting("old"), acting("cooling", not_before=NOW + 500))
     first = await take(store, "x", "east", NOW, 60.0)
@@ -85,7 +85,7 @@ async def test_a_plan_is_free_again_when_its_lease_ends(store: Store) -> None:
     assert cooled is not None and cooled.job == "cooling"
 
 
-async def test_a_change_that_says_no_changes_nothing(store: Store) -> None:
+async def test_a_change_that_says_no_changes_nothing(store: SqlStore) -> None:
     """What the rule raises reaches the caller, and the plan is as it was."""
     await put(store, acting())
 
@@ -93,13 +93,13 @@ async def test_a_change_that_says_no_changes_nothing(store: Store) -> None:
         raise Conflict("no")
 
     with pytest.raises(Conflict):
-        await store.change_plan(acting().id, NOW, no)
-    assert await store.plan(acting().id) == acting()
+        await store.plans.change(acting().id, NOW, no)
+    assert await store.plans.find(acting().id) == acting()
     with pytest.raises(NotFound):
-        await store.change_plan("none", NOW, kept)
+        await store.plans.change("none", NOW, kept)
 
 
-async def test_changes_at_once_are_decided_one_after_the_other(store: Store, second: Store) -> None:
+async def test_changes_at_once_are_decided_one_after_the_other(store: SqlStore, second: SqlStore) -> None:
     """Of many who approve at once exactly one does."""
     waiting = in_mode(acting(), Mode.APPROVE)
     await put(store, waiting)
@@ -111,17 +111,17 @@ async def test_changes_at_once_are_decided_one_after_the_other(store: Store, sec
         )
 
     tries = await asyncio.gather(
-        *(one.change_plan(waiting.id, NOW, approve) for one in (store, second) * 4), return_exceptions=True
+        *(one.plans.change(waiting.id, NOW, approve) for one in (store, second) * 4), return_exceptions=True
     )
     assert sum(isinstance(one, TransitionResult) for one in tries) == 1
     assert sum(isinstance(one, Conflict) for one in tries) == 7
-    assert [one.message.key for one in await store.messages()] == ["told"]
+    assert [one.message.key for one in await store.outbox.messages()] == ["told"]
 
 
-async def test_decisions_of_a_cluster_see_each_other(store: Store, second: Store) -> None:
+async def test_decisions_of_a_cluster_see_each_other(store: SqlStore, second: SqlStore) -> None:
     """Two diagnoses that are saved at once on two replicas: the later one's rails know the earlier plan."""
     keys = [AttemptKey(f"job-{number}") for number in range(6)]
-    await store.append([append(key, fatal=True) for key in keys])
+    await store.logs.append([append(key, fatal=True) for key in keys])
     claims = await claimed(store)
     seen: list[int] = []
 
@@ -131,7 +131,7 @@ async def test_decisions_of_a_cluster_see_each_other(store: Store, second: Store
 
     async def save(number: int) -> None:
         made, claim = acting(claims[number].attempt.key.job), claims[number]
-        await (store, second)[number % 2].save_diagnosis(
+        await (store, second)[number % 2].work.save_diagnosis(
             claim, record(f"d{number}", claim, created=NOW), made, [], rule
         )
 
@@ -139,15 +139,15 @@ async def test_decisions_of_a_cluster_see_each_other(store: Store, second: Store
     assert sorted(seen) == [0, 1, 2, 3, 4, 5]
 
 
-async def test_a_situation_holds_what_the_rails_look_at(store: Store) -> None:
+async def test_a_situation_holds_what_the_rails_look_at(store: SqlStore) -> None:
     """Plans of the cluster, node marks, the fleet by partition, and tripped breakers; other clusters stay out."""
-    await store.register(Job("a", cluster="east", nodes=("n1", "n2"), rank_nodes={0: "n3"}, created=NOW))
-    await store.register(Job("b", cluster="east", nodes=("n3", "n4"), labels={"partition": "gpu"}, created=NOW))
-    await store.register(Job("c", cluster="west", nodes=("w1",), created=NOW))
-    await store.note_node(NodeEvent("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW))
+    await store.jobs.register(Job("a", cluster="east", nodes=("n1", "n2"), rank_nodes={0: "n3"}, created=NOW))
+    await store.jobs.register(Job("b", cluster="east", nodes=("n3", "n4"), labels={"partition": "gpu"}, created=NOW))
+    await store.jobs.register(Job("c", cluster="west", nodes=("w1",), created=NOW))
+    await store.nodes.add_event(NodeEvent("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW))
     await put(store, acting("x"), replace(acting("w"), cluster="west"))
     trip = BreakerState("east:gpu", True, NOW, "too many")
-    await store.change_plan("plan-x", NOW, lambda given, _: TransitionResult(given, trips=(trip,)))
+    await store.plans.change("plan-x", NOW, lambda given, _: TransitionResult(given, trips=(trip,)))
     seen: list[ClusterHistory] = []
 
     def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
@@ -161,7 +161,7 @@ async def test_a_situation_holds_what_the_rails_look_at(store: Store) -> None:
     assert found.fleet == {"east": 4, "east:gpu": 2}
 
 
-async def history_of(store: Store, new: Plan, now: float) -> list[str]:
+async def history_of(store: SqlStore, new: Plan, now: float) -> list[str]:
     """Ids of the earlier plans that a decision about this one sees, at that time."""
     seen: list[str] = []
 
@@ -169,13 +169,13 @@ async def history_of(store: Store, new: Plan, now: float) -> list[str]:
         seen.extend(past.id for past in situation.past)
         return TransitionResult(given)
 
-    await store.append([append(AttemptKey(new.job), fatal=True)])
+    await store.logs.append([append(AttemptKey(new.job), fatal=True)])
     (claim,) = [one for one in await claimed(store) if one.attempt.key.job == new.job]
-    await store.save_diagnosis(claim, record(f"d-{new.id}", claim, created=now), new, [], rule)
+    await store.work.save_diagnosis(claim, record(f"d-{new.id}", claim, created=now), new, [], rule)
     return seen
 
 
-async def test_a_history_holds_a_week_of_suspicions_of_the_same_node(store: Store) -> None:
+async def test_a_history_holds_a_week_of_suspicions_of_the_same_node(store: SqlStore) -> None:
     """Also of other failures; the first suspect counts, in the same cluster."""
     day = 86_400.0
     await put(
@@ -191,7 +191,7 @@ async def test_a_history_holds_a_week_of_suspicions_of_the_same_node(store: Stor
     assert await history_of(store, acting("none", fingerprint="f"), now) == []
 
 
-async def test_a_flood_of_advice_hides_nothing_that_acted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_of_advice_hides_nothing_that_acted(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is more than a decision can look at, what was sent and what was claimed stay in sight, in order."""
     monkeypatch.setattr("diagnoser.adapters.sql.plans.PAST_LIMIT", 3)
     lease = PlanLease("x", "t", NOW)
@@ -207,71 +207,73 @@ async def test_a_flood_of_advice_hides_nothing_that_acted(store: Store, monkeypa
     assert await history_of(store, acting("new"), NOW + 60) == ["plan-sent", "plan-expired", "plan-advice-5"]
 
 
-async def test_a_save_that_fails_leaves_no_plan(store: Store) -> None:
+async def test_a_save_that_fails_leaves_no_plan(store: SqlStore) -> None:
     """The ruling is part of the save's transaction."""
-    await store.append([append(fatal=True)])
+    await store.logs.append([append(fatal=True)])
     claim = await the_claim(store)
-    await store.save_diagnosis(claim, record("01", claim), acting(), [], kept)
+    await store.work.save_diagnosis(claim, record("01", claim), acting(), [], kept)
     with pytest.raises(Conflict):
-        await store.save_diagnosis(claim, record("02", claim), replace(acting(), id="other", key="other"), [], kept)
-    assert await store.plan("other") is None
+        await store.work.save_diagnosis(
+            claim, record("02", claim), replace(acting(), id="other", key="other"), [], kept
+        )
+    assert await store.plans.find("other") is None
 
 
-async def test_only_plans_that_nobody_holds_expire(store: Store) -> None:
+async def test_only_plans_that_nobody_holds_expire(store: SqlStore) -> None:
     """An executor at work may end its plan late; advice never expires."""
     held, free, advice = acting("held"), acting("free"), in_mode(acting("advice"), Mode.OBSERVE)
     await put(store, held, free, advice)
     assert (await take(store, "x", "east", NOW, 9000.0)) is not None
-    assert len(await store.expired_plans(NOW + 3600, 10)) == 1
-    assert len(await store.expired_plans(NOW + 9000, 10)) == 2
-    assert await store.expired_plans(NOW + 3599, 10) == []
+    assert len(await store.plans.expired(NOW + 3600, 10)) == 1
+    assert len(await store.plans.expired(NOW + 9000, 10)) == 2
+    assert await store.plans.expired(NOW + 3599, 10) == []
 
 
-async def test_node_events_keep_their_order(store: Store) -> None:
+async def test_node_events_keep_their_order(store: SqlStore) -> None:
     """The newest event is the node's state, whatever comes in late; an equal event is one."""
     new = NodeEvent("east", "n1", NodeEventKind.CORDONED, NodeActor.PERSON, NOW, "fan")
     old = NodeEvent("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW - 60)
     for mark in (new, old, new):
-        await store.note_node(mark)
-    (found,) = await store.node_marks("east")
+        await store.nodes.add_event(mark)
+    (found,) = await store.nodes.marks("east")
     assert (found.kind, found.feedback) == (NodeEventKind.CORDONED, "node_is_bad")
-    assert [event.kind for event in await store.node_history("east", "n1", 5)] == [
+    assert [event.kind for event in await store.nodes.history("east", "n1", 5)] == [
         NodeEventKind.CORDONED,
         NodeEventKind.DOWN,
     ]
-    assert len(await store.node_history("east", "n1", 1)) == 1
-    assert await store.node_history("west", "n1", 5) == []
-    assert await store.node_marks("west") == []
+    assert len(await store.nodes.history("east", "n1", 1)) == 1
+    assert await store.nodes.history("west", "n1", 5) == []
+    assert await store.nodes.marks("west") == []
 
 
-async def test_a_breaker_is_reset_with_a_comment(store: Store) -> None:
+async def test_a_breaker_is_reset_with_a_comment(store: SqlStore) -> None:
     """Only one that exists."""
     await put(store, acting())
     trip = BreakerState("east", True, NOW, "too many")
-    await store.change_plan(acting().id, NOW, lambda given, _: TransitionResult(given, trips=(trip,)))
+    await store.plans.change(acting().id, NOW, lambda given, _: TransitionResult(given, trips=(trip,)))
     closed = BreakerState("east", False, NOW + 60, "two bad GPUs", "maria")
-    assert await store.reset_breaker(closed) == closed
-    assert await store.breakers() == [closed]
+    assert await store.nodes.reset_breaker(closed) == closed
+    assert await store.nodes.breakers() == [closed]
     with pytest.raises(NotFound):
-        await store.reset_breaker(replace(closed, scope="none"))
+        await store.nodes.reset_breaker(replace(closed, scope="none"))
 
 
-async def test_effects_are_paged_and_tried_again(store: Store) -> None:
+async def test_effects_are_paged_and_tried_again(store: SqlStore) -> None:
     """Only what was given up can be tried again, and it is due at once."""
     await put(store, acting())
     made = tuple(effect(key, created=NOW, expires=NOW + 10) for key in "abc")
-    await store.change_plan(acting().id, NOW, lambda given, _: TransitionResult(given, messages=made))
-    for due, state in zip(await store.claim_messages(NOW, 60.0, 3), ("dead", "dead", "sent"), strict=True):
-        await store.record_delivery(due, state, error="HTTP 410" if state == "dead" else "")
-    assert [one.message.key for one in await store.messages_in("dead", "", 1)] == ["a"]
-    assert [one.message.key for one in await store.messages_in("dead", "a", 9)] == ["b"]
-    again = await store.retry_message("a", NOW + 20, NOW + 3600)
+    await store.plans.change(acting().id, NOW, lambda given, _: TransitionResult(given, messages=made))
+    for due, state in zip(await store.outbox.claim(NOW, 60.0, 3), ("dead", "dead", "sent"), strict=True):
+        await store.outbox.record_delivery(due, state, error="HTTP 410" if state == "dead" else "")
+    assert [one.message.key for one in await store.outbox.page("dead", "", 1)] == ["a"]
+    assert [one.message.key for one in await store.outbox.page("dead", "a", 9)] == ["b"]
+    again = await store.outbox.retry("a", NOW + 20, NOW + 3600)
     assert (again.state, again.message.expires, again.error) == ("pending", NOW + 3600, "")
-    assert [one.message.key for one in await store.claim_messages(NOW + 20, 60.0, 9)] == ["a"]
+    assert [one.message.key for one in await store.outbox.claim(NOW + 20, 60.0, 9)] == ["a"]
     with pytest.raises(Conflict):
-        await store.retry_message("c", NOW, NOW)
+        await store.outbox.retry("c", NOW, NOW)
     with pytest.raises(NotFound):
-        await store.retry_message("z", NOW, NOW)
+        await store.outbox.retry("z", NOW, NOW)
 
 
 async def test_plans_of_the_first_schema_can_be_found_by_id(url: str) -> None:
@@ -295,6 +297,6 @@ async def test_plans_of_the_first_schema_can_be_found_by_id(url: str) -> None:
         await connection.execute(text(insert), values)
     await engine.dispose()
     opened = await open_store(url)
-    found = await opened.plan("old-1")
+    found = await opened.plans.find("old-1")
     assert found is not None and (found.created, found.state) == (5.0, PlanState.ADVISED)
     await opened.close()

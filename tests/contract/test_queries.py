@@ -7,31 +7,33 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 from structlog.testing import capture_logs
 
-from diagnoser.adapters.sql import queries
+from diagnoser.adapters.sql import diagnoses
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.model import AttemptKey, Diagnosis, Event, EventKind, FailedRun, Job, PlanState
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import id_of
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import Cursor, DiagnosisFilter, Store
+from diagnoser.ports import Cursor, DiagnosisFilter
 from tests.contract.records import append, claimed, diagnosis, plan, record, the_claim
 
 EVERYTHING = DiagnosisFilter()
 DONE = Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.99, "heuristic:exit")
 
 
-async def put(store: Store, id: str, job: str = "", verdict: Diagnosis | None = None, created: float = 200.0) -> None:
-    await store.append([append(AttemptKey(job or f"job-{id}"), fatal=True)])
+async def put(
+    store: SqlStore, id: str, job: str = "", verdict: Diagnosis | None = None, created: float = 200.0
+) -> None:
+    await store.logs.append([append(AttemptKey(job or f"job-{id}"), fatal=True)])
     claim = await the_claim(store)
-    await store.save_diagnosis(claim, record(id, claim, verdict, created), None, [])
+    await store.work.save_diagnosis(claim, record(id, claim, verdict, created), None, [])
 
 
-async def ids(store: Store, where: DiagnosisFilter = EVERYTHING, after: str = "", limit: int = 10) -> list[str]:
-    return [found.id for found in await store.diagnoses(where, after, limit)]
+async def ids(store: SqlStore, where: DiagnosisFilter = EVERYTHING, after: str = "", limit: int = 10) -> list[str]:
+    return [found.id for found in await store.diagnoses.page(where, after, limit)]
 
 
-async def test_pages_neither_repeat_nor_skip_when_rows_are_added(store: Store) -> None:
+async def test_pages_neither_repeat_nor_skip_when_rows_are_added(store: SqlStore) -> None:
     """A page starts after the last id seen, whatever came on top meanwhile."""
     for number in range(1, 5):
         await put(store, f"0{number}")
@@ -55,7 +57,7 @@ async def test_pages_neither_repeat_nor_skip_when_rows_are_added(store: Store) -
         DiagnosisFilter(job="mine", type="key_error", text="é_x"),
     ],
 )
-async def test_each_filter_finds_its_diagnosis_only(store: Store, where: DiagnosisFilter) -> None:
+async def test_each_filter_finds_its_diagnosis_only(store: SqlStore, where: DiagnosisFilter) -> None:
     """Filters select by column, by suspect node, by time, and by text as typed, wild cards included."""
     base = diagnosis("KeyError: 100% of é_x")
     assert base.root_cause is not None
@@ -72,7 +74,7 @@ async def test_each_filter_finds_its_diagnosis_only(store: Store, where: Diagnos
     assert await ids(store, where) == ["02"]
 
 
-async def test_a_suspect_node_is_found_as_well_as_the_root_node(store: Store) -> None:
+async def test_a_suspect_node_is_found_as_well_as_the_root_node(store: SqlStore) -> None:
     """All ranked nodes of a diagnosis lead to it; part of a name does not."""
     await put(store, "01")
     assert await ids(store, DiagnosisFilter(node="gpu-009")) == ["01"]
@@ -99,7 +101,7 @@ async def test_a_suspect_node_is_found_as_well_as_the_root_node(store: Store) ->
     ],
 )
 async def test_text_is_found_by_its_words(
-    store: Store, monkeypatch: pytest.MonkeyPatch, search: str, is_there: bool
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, search: str, is_there: bool
 ) -> None:
     """All words in any order, longer ones also by how they begin, and nothing in a search is syntax; what the newest
     do not have, the index finds, and both mean the same."""
@@ -107,18 +109,18 @@ async def test_text_is_found_by_its_words(
     for number in range(2, 6):
         await put(store, f"0{number}", verdict=diagnosis("nothing of this"))
     found = [await ids(store, DiagnosisFilter(text=search))]
-    monkeypatch.setattr(queries, "_RECENT", 2)
+    monkeypatch.setattr(diagnoses, "_RECENT", 2)
     found.append(await ids(store, DiagnosisFilter(text=search)))
     assert found == [["01"] if is_there else []] * 2
 
 
-async def test_a_search_goes_on_where_its_page_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_goes_on_where_its_page_ended(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Newest first, with the other filters, from the newest and from the index."""
     for number in range(1, 7):
         odd = diagnosis("odd one") if number % 2 else replace(diagnosis("odd one"), type=FailureType.KEY_ERROR)
         await put(store, f"0{number}", verdict=odd)
     for recent in (2_000, 1):
-        monkeypatch.setattr(queries, "_RECENT", recent)
+        monkeypatch.setattr(diagnoses, "_RECENT", recent)
         where = DiagnosisFilter(text="odd", type="key_error")
         assert await ids(store, where, limit=2) == ["06", "04"]
         assert await ids(store, where, after="04", limit=2) == ["02"]
@@ -126,35 +128,35 @@ async def test_a_search_goes_on_where_its_page_ended(store: Store, monkeypatch: 
         assert await ids(store, DiagnosisFilter(text="odd", node="gpu-010")) == []
 
 
-async def test_a_replaced_diagnosis_is_no_longer_found_by_its_text(store: Store) -> None:
+async def test_a_replaced_diagnosis_is_no_longer_found_by_its_text(store: SqlStore) -> None:
     """Nor counted; by its id it is."""
     await put(store, "01", "mine", diagnosis("before"))
-    await store.append([append(AttemptKey("mine"), fatal=True, read=Cursor(((1, 10),), 1))])
+    await store.logs.append([append(AttemptKey("mine"), fatal=True, read=Cursor(((1, 10),), 1))])
     claim = await the_claim(store, now=2_000.0)
-    await store.save_diagnosis(claim, record("02", claim, diagnosis("after")), None, [])
+    await store.work.save_diagnosis(claim, record("02", claim, diagnosis("after")), None, [])
     assert await ids(store, DiagnosisFilter(text="before", current_only=False)) == []
     assert await ids(store, DiagnosisFilter(text="after")) == ["02"]
-    assert dict((await store.facets(EVERYTHING)).counts["type"]) == {"gpu_lost": 1}
-    assert await store.diagnosis("01") is not None
+    assert dict((await store.diagnoses.facets(EVERYTHING)).counts["type"]) == {"gpu_lost": 1}
+    assert await store.diagnoses.find("01") is not None
 
 
-async def test_news_are_what_came_after_an_id(store: Store) -> None:
+async def test_news_are_what_came_after_an_id(store: SqlStore) -> None:
     """Oldest first, the newest of too many, and none that was replaced."""
     for number in range(1, 5):
         await put(store, f"0{number}")
-    assert [news.id for news in await store.news("01", 10)] == ["02", "03", "04"]
-    assert [news.id for news in await store.news("", 2)] == ["03", "04"]
-    assert await store.news("04", 10) == []
+    assert [news.id for news in await store.diagnoses.news("01", 10)] == ["02", "03", "04"]
+    assert [news.id for news in await store.diagnoses.news("", 2)] == ["03", "04"]
+    assert await store.diagnoses.news("04", 10) == []
     assert await ids(store, DiagnosisFilter(newer="02")) == ["04", "03"]
 
 
-async def test_facets_count_what_the_filters_leave(store: Store) -> None:
+async def test_facets_count_what_the_filters_leave(store: SqlStore) -> None:
     """Each value with its number, the most frequent first, also within a search and for a node."""
-    await store.register(Job("mine", cluster="east", labels={"family": "llama"}))
+    await store.jobs.register(Job("mine", cluster="east", labels={"family": "llama"}))
     await put(store, "01", "mine", replace(diagnosis("odd"), type=FailureType.KEY_ERROR, nodes=()))
     await put(store, "02")
     await put(store, "03")
-    facets = await store.facets(EVERYTHING)
+    facets = await store.diagnoses.facets(EVERYTHING)
     assert facets.is_complete
     assert facets.counts["type"] == (("gpu_lost", 2), ("key_error", 1))
     assert facets.counts["cluster"] == (("default", 2), ("east", 1))
@@ -162,25 +164,25 @@ async def test_facets_count_what_the_filters_leave(store: Store) -> None:
     assert facets.counts["node"] == (("gpu-004", 3), ("gpu-009", 2))
     assert dict(facets.counts["family"])["llama"] == 1
     for where in (DiagnosisFilter(cluster="east"), DiagnosisFilter(text="odd"), DiagnosisFilter(family="llama")):
-        assert (await store.facets(where)).counts["type"] == (("key_error", 1),)
+        assert (await store.diagnoses.facets(where)).counts["type"] == (("key_error", 1),)
         assert await ids(store, where) == ["01"]
     where = DiagnosisFilter(node="gpu-009", outcome="failed")
-    assert (await store.facets(where)).counts["type"] == (("gpu_lost", 2),)
-    assert (await store.facets(DiagnosisFilter(job="mine", node="gpu-009"))).counts.get("type", ()) == ()
+    assert (await store.diagnoses.facets(where)).counts["type"] == (("gpu_lost", 2),)
+    assert (await store.diagnoses.facets(DiagnosisFilter(job="mine", node="gpu-009"))).counts.get("type", ()) == ()
 
 
-async def test_facets_of_many_are_those_of_the_newest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_facets_of_many_are_those_of_the_newest(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """And say so."""
-    monkeypatch.setattr(queries, "_COUNTED", 2)
+    monkeypatch.setattr(diagnoses, "_COUNTED", 2)
     for number in range(1, 5):
         await put(store, f"0{number}")
-    facets = await store.facets(EVERYTHING)
+    facets = await store.diagnoses.facets(EVERYTHING)
     assert (facets.is_complete, facets.limit, dict(facets.counts["outcome"])) == (False, 2, {"failed": 2})
 
 
 async def test_diagnoses_of_an_earlier_version_are_made_findable(store: SqlStore, url: str) -> None:
     """In small steps, each once: by text and by facets; those that were replaced stay out of both."""
-    await store.register(Job("mine", cluster="east"))
+    await store.jobs.register(Job("mine", cluster="east"))
     await put(store, "01", "mine", diagnosis("odd one"))
     await put(store, "02")
     engine = create_engine(url)
@@ -191,26 +193,26 @@ async def test_diagnoses_of_an_earlier_version_are_made_findable(store: SqlStore
         )
     await engine.dispose()
     assert await ids(store, DiagnosisFilter(text="odd")) == []
-    assert [await store.index_earlier(1) for _ in range(3)] == [1, 1, 0]
+    assert [await store.retention.index_earlier(1) for _ in range(3)] == [1, 1, 0]
     assert await ids(store, DiagnosisFilter(text="odd", cluster="east", decided_by="rule:gpu-lost")) == ["01"]
 
 
-async def test_a_diagnosis_comes_back_whole(store: Store) -> None:
+async def test_a_diagnosis_comes_back_whole(store: SqlStore) -> None:
     """The body survives, with characters that databases find hard."""
     hard = diagnosis("\x00 \x1b[31m 錯誤 \U0001f4a5 '; DROP TABLE jobs; -- %s :name")
     await put(store, "01", verdict=hard)
-    found = await store.diagnosis("01")
+    found = await store.diagnoses.find("01")
     assert found is not None and found.diagnosis == hard
-    assert await store.diagnosis("02") is None
+    assert await store.diagnoses.find("02") is None
 
 
-async def test_ping_answers_on_a_sound_database(store: Store) -> None:
+async def test_ping_answers_on_a_sound_database(store: SqlStore) -> None:
     """A store that was just opened is ready."""
     await store.ping()
 
 
 @pytest.mark.own_database
-async def test_ping_tells_when_the_schema_is_not_that_of_this_code(store: Store, url: str) -> None:
+async def test_ping_tells_when_the_schema_is_not_that_of_this_code(store: SqlStore, url: str) -> None:
     """A replica of another version is not ready, instead of failing request by request."""
     engine = create_engine(url)
     async with engine.execution_options(write=True).begin() as connection:
@@ -242,7 +244,7 @@ async def test_a_replica_goes_on_with_a_newer_schema_that_only_added(store: SqlS
             await attempt
 
 
-async def test_rows_of_an_older_version_load(store: Store, url: str) -> None:
+async def test_rows_of_an_older_version_load(store: SqlStore, url: str) -> None:
     """Fields that a stored diagnosis lacks take their defaults; ones that this code does not know are skipped."""
     await put(store, "01")
     body = (
@@ -253,28 +255,28 @@ async def test_rows_of_an_older_version_load(store: Store, url: str) -> None:
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE diagnoses SET body = :body"), {"body": body})
     await engine.dispose()
-    found = await store.diagnosis("01")
+    found = await store.diagnoses.find("01")
     assert found is not None and found.diagnosis == Diagnosis(
         Outcome.FAILED, Category.SCRIPT, FailureType.KEY_ERROR, 0.5, "rule:x"
     )
 
 
-async def test_runs_that_failed_and_what_became_of_them(store: Store) -> None:
+async def test_runs_that_failed_and_what_became_of_them(store: SqlStore) -> None:
     """With the GPUs that the job says it has, the next launch and its verdict, and whether a plan was carried out."""
-    await store.register(Job("says", labels={"gpus": "64"}, created=1.0))
-    await store.register(Job("says-not", labels={"gpus": "many"}, created=1.0))
+    await store.jobs.register(Job("says", labels={"gpus": "64"}, created=1.0))
+    await store.jobs.register(Job("says-not", labels={"gpus": "many"}, created=1.0))
     for number, (job, attempt, verdict) in enumerate(
         [("says", 1, diagnosis()), ("says", 2, DONE), ("says-not", 1, replace(diagnosis(), outcome=Outcome.HUNG))]
     ):
         key, created = AttemptKey(job, attempt), 1_000.0 * (number + 1)
-        await store.append([append(key, at=created - 50)])
-        await store.add_event(key, Event(EventKind.EXIT, created - 10, code=1))
+        await store.logs.append([append(key, at=created - 50)])
+        await store.jobs.add_event(key, Event(EventKind.EXIT, created - 10, code=1))
         (claim,) = await claimed(store, created)
         made = record(id_of(created, 1), claim, verdict, created)
         acted = replace(plan(key, f"p{number}"), state=PlanState.REACHED, diagnosis=made.id) if number == 0 else None
-        await store.save_diagnosis(claim, made, acted, [])
-    hung, failed = await store.failed_runs(0.0, 10)
+        await store.work.save_diagnosis(claim, made, acted, [])
+    hung, failed = await store.diagnoses.failed_runs(0.0, 10)
     assert failed == FailedRun(AttemptKey("says", 1), 990.0, 1_000.0, 64, 1_950.0, True, True)
     assert hung == FailedRun(AttemptKey("says-not", 1), 2_950.0, 3_000.0)
-    assert await store.failed_runs(2_000.0, 10) == [hung]
-    assert await store.failed_runs(0.0, 1) == [hung]
+    assert await store.diagnoses.failed_runs(2_000.0, 10) == [hung]
+    assert await store.diagnoses.failed_runs(0.0, 1) == [hung]

@@ -34,32 +34,34 @@ CUTOFF = 10_000.0
 
 async def diagnosed(store: SqlStore, id: str, key: AttemptKey, state: PlanState = PlanState.ADVISED) -> None:
     """An old attempt that ended, with its verdict and plan."""
-    await store.append([append(key, fatal=True)])
+    await store.logs.append([append(key, fatal=True)])
     claim = await the_claim(store)
     made = replace(plan(key, f"plan-{id}"), state=state)
-    await store.save_diagnosis(claim, record(id, claim), made, [])
+    await store.work.save_diagnosis(claim, record(id, claim), made, [])
 
 
 async def jobs_left(store: SqlStore) -> list[str]:
-    return sorted({found.attempt.job for found in await store.diagnoses(DiagnosisFilter(), "", 100)})
+    return sorted({found.attempt.job for found in await store.diagnoses.page(DiagnosisFilter(), "", 100)})
 
 
 async def test_an_old_attempt_goes_with_all_that_belongs_to_it(store: SqlStore) -> None:
     """Log, events, diagnoses, words, plans and dumps, and its job; what is counted is what went."""
     key = AttemptKey("old", 1)
-    await store.register(Job("old", nodes=("gpu-1",)))
+    await store.jobs.register(Job("old", nodes=("gpu-1",)))
     await diagnosed(store, "01", key)
-    await store.add_event(key, Event(EventKind.HEARTBEAT, OLD))
-    await store.add_runtime_files(key, [RuntimeFile(EvidenceKind.STACKS, b"x" * 100, 3, "gpu-1", OLD)], due=False)
-    dropped = await store.drop_attempts(CUTOFF, 10)
+    await store.jobs.add_event(key, Event(EventKind.HEARTBEAT, OLD))
+    await store.evidence.add_runtime_files(
+        key, [RuntimeFile(EvidenceKind.STACKS, b"x" * 100, 3, "gpu-1", OLD)], due=False
+    )
+    dropped = await store.retention.drop_attempts(CUTOFF, 10)
     assert (dropped.attempts, dropped.diagnoses, dropped.plans) == (1, 1, 1)
     assert dropped.stored > len(b"delta")
-    assert await store.job("old") is None
-    assert await store.plan("plan-01") is None
-    assert await store.diagnoses(DiagnosisFilter(text="NVRM"), "", 10) == []
-    assert (await store.pieces(key), await store.runtime_files(key)) == ([], [])
-    assert await store.stored_bytes() == 0
-    assert await store.drop_attempts(CUTOFF, 10) == Dropped()
+    assert await store.jobs.find("old") is None
+    assert await store.plans.find("plan-01") is None
+    assert await store.diagnoses.page(DiagnosisFilter(text="NVRM"), "", 10) == []
+    assert (await store.logs.pieces(key), await store.evidence.runtime_files(key)) == ([], [])
+    assert await store.retention.stored_bytes() == 0
+    assert await store.retention.drop_attempts(CUTOFF, 10) == Dropped()
 
 
 async def test_what_anybody_needs_stays(store: SqlStore) -> None:
@@ -68,22 +70,22 @@ async def test_what_anybody_needs_stays(store: SqlStore) -> None:
     given = Feedback("f1", "01", OLD, FeedbackVerdict.CONFIRMED, "maria")
     judged = (FailureType.GPU_LOST, FeedbackVerdict.CONFIRMED, "maria", Signature())
     confirmed = ConfirmedFailure("01", AttemptKey("judged"), OLD, OLD, *judged)
-    await store.add_feedback(given, confirmed)
+    await store.feedback.add(given, confirmed)
     await diagnosed(store, "02", AttemptKey("waiting"), PlanState.WAITING)
     await diagnosed(store, "03", AttemptKey("sent"), PlanState.SENT)
     await diagnosed(store, "04", AttemptKey("late"))
-    await store.append([append(AttemptKey("late"), at=CUTOFF + 1, read=(await _cursor(store, "late")))])
+    await store.logs.append([append(AttemptKey("late"), at=CUTOFF + 1, read=(await _cursor(store, "late")))])
     await diagnosed(store, "05", AttemptKey("gone"))
-    await store.append([append(AttemptKey("due"), fatal=True)])
-    assert (await store.drop_attempts(CUTOFF, 10)).attempts == 1
+    await store.logs.append([append(AttemptKey("due"), fatal=True)])
+    assert (await store.retention.drop_attempts(CUTOFF, 10)).attempts == 1
     assert await jobs_left(store) == ["judged", "late", "sent", "waiting"]
-    assert await store.attempts("due") != []
-    assert await store.drop_dumps(CUTOFF, 10) == 0
+    assert await store.jobs.attempts("due") != []
+    assert await store.retention.drop_dumps(CUTOFF, 10) == 0
 
 
 async def _cursor(store: SqlStore, job: str) -> Cursor:
     key = AttemptKey(job)
-    return next(iter((await store.cursors([key]))[key].values()))
+    return next(iter((await store.logs.cursors([key]))[key].values()))
 
 
 async def test_a_number_of_an_attempt_is_not_given_twice(store: SqlStore) -> None:
@@ -93,35 +95,35 @@ async def test_a_number_of_an_attempt_is_not_given_twice(store: SqlStore) -> Non
         await diagnosed(
             store, f"1{number}", AttemptKey("kept", number), [PlanState.WAITING, PlanState.ADVISED][number - 1]
         )
-    assert (await store.drop_attempts(CUTOFF, 10)).attempts == 1
-    assert await store.current_attempt("twice") == 2
-    assert (await store.drop_attempts(CUTOFF, 10)).attempts == 1
-    assert await store.job("twice") is None
-    assert (await store.drop_attempts(CUTOFF, 10)).attempts == 0
-    assert await store.current_attempt("kept") == 2
+    assert (await store.retention.drop_attempts(CUTOFF, 10)).attempts == 1
+    assert await store.logs.current_attempt("twice") == 2
+    assert (await store.retention.drop_attempts(CUTOFF, 10)).attempts == 1
+    assert await store.jobs.find("twice") is None
+    assert (await store.retention.drop_attempts(CUTOFF, 10)).attempts == 0
+    assert await store.logs.current_attempt("kept") == 2
 
 
 async def test_messages_go_once_they_are_done(store: SqlStore) -> None:
     """Those that are pending stay, however old."""
-    await store.append([append(fatal=True)])
+    await store.logs.append([append(fatal=True)])
     claim = await the_claim(store)
-    await store.save_diagnosis(
+    await store.work.save_diagnosis(
         claim, record("01", claim), None, [effect("a"), effect("b"), effect("c", created=CUTOFF)]
     )
-    due = {message.message.key: message for message in await store.claim_messages(CUTOFF, 60.0, 10)}
+    due = {message.message.key: message for message in await store.outbox.claim(CUTOFF, 60.0, 10)}
     for key in ("a", "c"):
-        await store.record_delivery(due[key], "sent")
-    assert await store.drop_messages(CUTOFF, 10) == 1
-    assert [kept.message.key for kept in await store.messages()] == ["b", "c"]
+        await store.outbox.record_delivery(due[key], "sent")
+    assert await store.retention.drop_messages(CUTOFF, 10) == 1
+    assert [kept.message.key for kept in await store.outbox.messages()] == ["b", "c"]
 
 
 async def test_what_happened_to_nodes_goes_but_for_their_state(store: SqlStore) -> None:
     """The last event of each node is still known."""
     for time in (OLD, OLD + 1):
-        await store.note_node(NodeEvent("east", "gpu-1", NodeEventKind.RESUMED, NodeActor.PERSON, time))
-    assert await store.drop_node_events(CUTOFF, 1) == 1
-    assert await store.drop_node_events(CUTOFF, 10) == 1
-    assert [mark.time for mark in await store.node_marks("east")] == [OLD + 1]
+        await store.nodes.add_event(NodeEvent("east", "gpu-1", NodeEventKind.RESUMED, NodeActor.PERSON, time))
+    assert await store.retention.drop_node_events(CUTOFF, 1) == 1
+    assert await store.retention.drop_node_events(CUTOFF, 10) == 1
+    assert [mark.time for mark in await store.nodes.marks("east")] == [OLD + 1]
 
 
 @pytest.mark.parametrize("ages", [RetentionAges(attempts_days=30), RetentionAges(stored_bytes=1)])
@@ -154,16 +156,16 @@ async def test_nothing_goes_without_a_setting(store: SqlStore) -> None:
 
 async def test_jobs_that_never_ran_go(store: SqlStore) -> None:
     """A job that was registered, and nothing ever came of it; one that was registered lately waits for its launch."""
-    await store.register(Job("never", created=OLD))
-    await store.register(Job("lately", created=CUTOFF))
-    await store.register(Job("ran", created=OLD))
-    await store.append([append(AttemptKey("ran"))])
-    assert await store.drop_empty_jobs(CUTOFF, 10) == 1
-    assert [await store.job(job) is None for job in ("never", "lately", "ran")] == [True, False, False]
-    await store.register(Job("again", created=OLD))
+    await store.jobs.register(Job("never", created=OLD))
+    await store.jobs.register(Job("lately", created=CUTOFF))
+    await store.jobs.register(Job("ran", created=OLD))
+    await store.logs.append([append(AttemptKey("ran"))])
+    assert await store.retention.drop_empty_jobs(CUTOFF, 10) == 1
+    assert [await store.jobs.find(job) is None for job in ("never", "lately", "ran")] == [True, False, False]
+    await store.jobs.register(Job("again", created=OLD))
     later = CUTOFF + 40 * DAY
     retention = Retention(store, lambda: later, RetentionAges(attempts_days=39), Metrics(CollectorRegistry()))
     assert await retention.drop() > 0
     while await retention.drop():
         pass
-    assert await store.job("again") is None
+    assert await store.jobs.find("again") is None

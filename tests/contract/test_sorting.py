@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.migrations import upgrade
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import Diagnosis, Incident, RootCause
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category, FailureType
@@ -23,7 +24,6 @@ from diagnoser.ports import (
     DiagnosisFilter,
     DiagnosisRecord,
     Sort,
-    Store,
     position_of,
 )
 from tests.contract.records import diagnosis
@@ -67,70 +67,70 @@ async def paged(read: Callable[[str], Awaitable[list[Any]]], after: Callable[[An
 
 
 @pytest.mark.parametrize("where", [EVERYTHING, DiagnosisFilter(node="gpu-004"), DiagnosisFilter(category="script")])
-async def test_diagnoses_come_in_the_order_that_is_asked_for(store: Store, where: DiagnosisFilter) -> None:
+async def test_diagnoses_come_in_the_order_that_is_asked_for(store: SqlStore, where: DiagnosisFilter) -> None:
     """By each column, both ways, with a filter as well; rows that are equal are neither repeated nor left out."""
     for number in range(9):
         await put(store, f"0{number}", job=f"job-{(number * 5) % 9}", verdict=verdict(number))
-    every = await store.diagnoses(where, "", 100)
+    every = await store.diagnoses.page(where, "", 100)
     assert len(every) in (9, 5, 3)
     for by, is_descending in product(DIAGNOSIS_SORTS, (False, True)):
         sort = Sort(by, is_descending)
 
         async def page(cursor: str, sort: Sort = sort) -> list[DiagnosisRecord]:
-            return await store.diagnoses(where, cursor, 2, sort)
+            return await store.diagnoses.page(where, cursor, 2, sort)
 
         ids = [record.id for record in await paged(page, lambda record: record.id)]
         ordered = sorted(((VALUES[by](record), record.id) for record in every), reverse=is_descending)
         assert ids == [place for _, place in ordered], sort
 
 
-async def test_a_sorted_page_is_the_same_whatever_came_meanwhile(store: Store) -> None:
+async def test_a_sorted_page_is_the_same_whatever_came_meanwhile(store: SqlStore) -> None:
     """A row that sorts before the place is not shown, one behind it is; and a place that is gone is told."""
     for number in range(4):
         await put(store, f"0{number}", verdict=verdict(number))
     by_type = Sort("type")
-    first = await store.diagnoses(EVERYTHING, "", 2, by_type)
+    first = await store.diagnoses.page(EVERYTHING, "", 2, by_type)
     await put(store, "08", verdict=verdict(1))  # a lost GPU, which sorts before what is shown next
     await put(store, "09", verdict=verdict(0))
-    rest = await store.diagnoses(EVERYTHING, first[-1].id, 10, by_type)
+    rest = await store.diagnoses.page(EVERYTHING, first[-1].id, 10, by_type)
     assert [record.id for record in (*first, *rest)] == ["01", "03", "08", "00", "02", "09"]
     with pytest.raises(BadInput):
-        await store.diagnoses(EVERYTHING, "no-such-id", 10, by_type)
+        await store.diagnoses.page(EVERYTHING, "no-such-id", 10, by_type)
 
 
-async def test_incidents_come_in_the_order_that_is_asked_for(store: Store) -> None:
+async def test_incidents_come_in_the_order_that_is_asked_for(store: SqlStore) -> None:
     """By each column, both ways; the cursor of another order is refused."""
     for number in range(6):
         line = replace(verdict(number), root_cause=RootCause(1, "abcdef"[number] * 3))
         for failure in range(1 + number % 3):
             job = f"job-{number}"
             await fail(store, f"{number}{failure}", job, line, failure + 1, created=200.0 + 7 * number % 5 + failure)
-    every = await store.incidents(UNRESOLVED, "", 100)
+    every = await store.incidents.page(UNRESOLVED, "", 100)
     assert len(every) == 6
     for by, is_descending in product(INCIDENT_SORTS, (False, True)):
         sort = Sort(by, is_descending)
 
         async def page(cursor: str, sort: Sort = sort) -> list[Incident]:
-            return await store.incidents(UNRESOLVED, cursor, 2, sort)
+            return await store.incidents.page(UNRESOLVED, cursor, 2, sort)
 
         found = await paged(page, partial(position_of, sort=sort))
         ordered = sorted(((getattr(one, by), one.id) for one in every), reverse=is_descending)
         assert [incident.id for incident in found] == [place for _, place in ordered], sort
         with pytest.raises(BadInput):
-            await store.incidents(UNRESOLVED, position_of(every[0], Sort("jobs")), 2, sort)
+            await store.incidents.page(UNRESOLVED, position_of(every[0], Sort("jobs")), 2, sort)
 
 
-async def test_attempts_come_in_the_order_that_is_asked_for(store: Store) -> None:
+async def test_attempts_come_in_the_order_that_is_asked_for(store: SqlStore) -> None:
     """By job and number in each state and in all; by time the other way round within each state."""
     await fill_attempts(store)
     for state, by, is_descending in product((None, *AttemptState), ATTEMPT_SORTS, (False, True)):
         sort = Sort(by, is_descending)
 
         async def page(cursor: str, state: AttemptState | None = state, sort: Sort = sort) -> list[Any]:
-            return await store.attempt_summaries(state, SILENT_SINCE, cursor, 2, sort)
+            return await store.attempts.page(state, SILENT_SINCE, cursor, 2, sort)
 
         found = [one.key for one in await paged(page, lambda attempt: attempt.position)]
-        newest = [one.key for one in await store.attempt_summaries(state, SILENT_SINCE, "", 100)]
+        newest = [one.key for one in await store.attempts.page(state, SILENT_SINCE, "", 100)]
         if by == "job":
             assert found == sorted(newest, key=lambda key: (key.job, key.number), reverse=is_descending), sort
         elif is_descending:
@@ -142,7 +142,7 @@ async def test_attempts_come_in_the_order_that_is_asked_for(store: Store) -> Non
             assert found == newest[::-1], sort
     for sort, cursor in ((Sort("job"), "running:5.0:1:j"), (Sort("time"), "job:1:j"), (Sort("job"), "job:x:j")):
         with pytest.raises(BadInput):
-            await store.attempt_summaries(None, SILENT_SINCE, cursor, 2, sort)
+            await store.attempts.page(None, SILENT_SINCE, cursor, 2, sort)
 
 
 @pytest.mark.parametrize("before", ["0028", "head"])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Conflict
 from diagnoser.model.trials import (
     BatchKind,
@@ -16,7 +17,7 @@ from diagnoser.model.trials import (
     Task,
     TrialState,
 )
-from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, Store, TrialRecord, TrialRun
+from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRecord, TrialRun
 
 SUITE = Suite(
     "nightly", ("/ckpt/1000",), (Task("code", 10, ("infer", "{first}"), ("score",)), Task("maths", 4, (), ()))
@@ -29,89 +30,91 @@ SCORING = BatchRecord("r1-s", "r1", BatchKind.SCORE, "", 0, 140.0, checkpoint="/
 TIME = Runtime("code", "7B", "h100", 5, 12.5, 3.0)
 
 
-async def look(store: Store) -> RunProgress:
-    progress = await store.run_progress("r1")
+async def look(store: SqlStore) -> RunProgress:
+    progress = await store.trials.progress("r1")
     assert progress is not None
     return progress
 
 
-async def states(store: Store) -> dict[tuple[str, int, int], PieceState]:
+async def states(store: SqlStore) -> dict[tuple[str, int, int], PieceState]:
     found = (await look(store)).pieces
     return {(record.piece.task, record.piece.first, record.piece.last): record.state for record in found}
 
 
 @pytest.fixture
-async def cut(store: Store) -> Store:
+async def cut(store: SqlStore) -> SqlStore:
     """A run with three waiting pieces."""
-    await store.add_run(RUN)
-    assert await store.cut("r1", 0, (), (LEFT, RIGHT, MATHS))
+    await store.trials.add_run(RUN)
+    assert await store.trials.cut("r1", 0, (), (LEFT, RIGHT, MATHS))
     return store
 
 
-async def inferred(store: Store, batch: BatchRecord, *pieces: Piece) -> bool:
+async def inferred(store: SqlStore, batch: BatchRecord, *pieces: Piece) -> bool:
     records = [PieceRecord(piece, PieceState.INFERRED, seconds=12.5, load=3.0) for piece in pieces]
-    return await store.settle_batch(replace(batch, state=BatchState.ENDED, ended=130.0), records, (), {"x": TIME})
+    return await store.trials.settle_batch(
+        replace(batch, state=BatchState.ENDED, ended=130.0), records, (), {"x": TIME}
+    )
 
 
-async def test_a_run_comes_back_as_it_was_made(store: Store, second: Store) -> None:
+async def test_a_run_comes_back_as_it_was_made(store: SqlStore, second: SqlStore) -> None:
     """With its suite, its trials in the suite's order, and once only; the newest run is listed first."""
-    await store.add_run(RUN)
+    await store.trials.add_run(RUN)
     with pytest.raises(Conflict):
-        await second.add_run(RUN)
-    await store.add_run(replace(RUN, id="r2", created=200.0))
-    assert [run.id for run in await second.trial_runs(9)] == ["r2", "r1"]
-    assert await second.trial_runs(1) == [replace(RUN, id="r2", created=200.0)]
+        await second.trials.add_run(RUN)
+    await store.trials.add_run(replace(RUN, id="r2", created=200.0))
+    assert [run.id for run in await second.trials.runs(9)] == ["r2", "r1"]
+    assert await second.trials.runs(1) == [replace(RUN, id="r2", created=200.0)]
     progress = await look(second)
     assert progress == RunProgress(RUN, tuple(TrialRecord("/ckpt/1000", task) for task in ("code", "maths")), (), ())
-    assert await store.run_progress("none") is None
+    assert await store.trials.progress("none") is None
 
 
-async def test_a_cut_is_made_once(store: Store, second: Store) -> None:
+async def test_a_cut_is_made_once(store: SqlStore, second: SqlStore) -> None:
     """Of two coordinators that cut the same samples one wins, and no sample is in two pieces."""
-    await store.add_run(RUN)
-    assert await store.cut("r1", 0, (), (LEFT, RIGHT))
-    assert not await second.cut("r1", 0, (), (Piece("/ckpt/1000", "code", 0, 10),))
+    await store.trials.add_run(RUN)
+    assert await store.trials.cut("r1", 0, (), (LEFT, RIGHT))
+    assert not await second.trials.cut("r1", 0, (), (Piece("/ckpt/1000", "code", 0, 10),))
     assert await states(store) == {("code", 0, 5): PieceState.WAITING, ("code", 5, 10): PieceState.WAITING}
 
 
-async def test_a_slot_and_a_piece_are_taken_once(cut: Store, second: Store) -> None:
+async def test_a_slot_and_a_piece_are_taken_once(cut: SqlStore, second: SqlStore) -> None:
     """A second batch on the slot, and one with a piece that runs, change nothing."""
-    assert await cut.start_batch(BATCH, (LEFT,))
-    assert not await second.start_batch(replace(BATCH, id="r1-b"), (RIGHT,))
-    assert not await second.start_batch(replace(BATCH, id="r1-c", slot=1), (LEFT, RIGHT))
-    assert await second.start_batch(replace(BATCH, id="r1-d", slot=1), (RIGHT,))
+    assert await cut.trials.start_batch(BATCH, (LEFT,))
+    assert not await second.trials.start_batch(replace(BATCH, id="r1-b"), (RIGHT,))
+    assert not await second.trials.start_batch(replace(BATCH, id="r1-c", slot=1), (LEFT, RIGHT))
+    assert await second.trials.start_batch(replace(BATCH, id="r1-d", slot=1), (RIGHT,))
     found = await look(cut)
     assert [batch.id for batch in found.batches] == ["r1-a", "r1-d"]
     assert (await states(cut))["code", 5, 10] is PieceState.RUNNING
 
 
-async def test_what_runs_is_not_cut(cut: Store, second: Store) -> None:
+async def test_what_runs_is_not_cut(cut: SqlStore, second: SqlStore) -> None:
     """A cut that would take a running piece's samples is refused as a whole."""
-    await cut.start_batch(BATCH, (LEFT,))
+    await cut.trials.start_batch(BATCH, (LEFT,))
     whole = Piece("/ckpt/1000", "code", 0, 10)
-    assert not await second.cut("r1", 1, (LEFT, RIGHT), (whole,))
+    assert not await second.trials.cut("r1", 1, (LEFT, RIGHT), (whole,))
     halves = (Piece("/ckpt/1000", "code", 5, 7), Piece("/ckpt/1000", "code", 7, 10))
-    assert await second.cut("r1", 1, (RIGHT, MATHS), (*halves, MATHS))
+    assert await second.trials.cut("r1", 1, (RIGHT, MATHS), (*halves, MATHS))
     assert (await states(cut))["code", 5, 10] is PieceState.SPLIT
-    assert await cut.cut("r1", 2, halves, (RIGHT,))
+    assert await cut.trials.cut("r1", 2, halves, (RIGHT,))
     assert (await states(cut))["code", 5, 10] is PieceState.WAITING
 
 
-async def test_a_new_piece_has_failed_as_often_as_the_one_it_replaces(cut: Store) -> None:
+async def test_a_new_piece_has_failed_as_often_as_the_one_it_replaces(cut: SqlStore) -> None:
     """A sample that kills its process is not tried for ever in ever new pieces."""
-    await cut.start_batch(BATCH, (LEFT,))
+    await cut.trials.start_batch(BATCH, (LEFT,))
     failed = PieceRecord(LEFT, PieceState.WAITING, failures=2, error="exit code 9")
-    assert await cut.settle_batch(replace(BATCH, state=BatchState.LOST, ended=120.0), [failed])
-    assert await cut.cut(
+    assert await cut.trials.settle_batch(replace(BATCH, state=BatchState.LOST, ended=120.0), [failed])
+    assert await cut.trials.cut(
         "r1", 1, (LEFT, RIGHT), (Piece("/ckpt/1000", "code", 0, 3), Piece("/ckpt/1000", "code", 3, 10))
     )
     waiting = [record for record in (await look(cut)).pieces if record.state is PieceState.WAITING]
     assert [record.failures for record in waiting] == [2, 2, 0], "code, code, maths"
 
 
-async def test_a_batch_is_settled_once(cut: Store, second: Store) -> None:
+async def test_a_batch_is_settled_once(cut: SqlStore, second: SqlStore) -> None:
     """Who comes second changes nothing, and what a batch does not run stays as it is."""
-    await cut.start_batch(BATCH, (LEFT,))
+    await cut.trials.start_batch(BATCH, (LEFT,))
     assert await inferred(cut, BATCH, LEFT, RIGHT)
     assert not await inferred(second, BATCH, LEFT, RIGHT)
     assert await states(second) == {
@@ -119,16 +122,16 @@ async def test_a_batch_is_settled_once(cut: Store, second: Store) -> None:
         ("code", 5, 10): PieceState.WAITING,
         ("maths", 0, 4): PieceState.WAITING,
     }
-    assert await second.runtimes(["code"], 9) == [TIME] and await second.runtimes(["maths"], 9) == []
-    assert await cut.start_batch(replace(BATCH, id="r1-b"), (RIGHT,)), "the slot is free again"
+    assert await second.trials.runtimes(["code"], 9) == [TIME] and await second.trials.runtimes(["maths"], 9) == []
+    assert await cut.trials.start_batch(replace(BATCH, id="r1-b"), (RIGHT,)), "the slot is free again"
 
 
-async def test_a_trial_that_fails_takes_its_waiting_pieces_along(cut: Store) -> None:
+async def test_a_trial_that_fails_takes_its_waiting_pieces_along(cut: SqlStore) -> None:
     """Those of other trials go on waiting, and the first reason stays."""
-    await cut.start_batch(BATCH, (LEFT,))
+    await cut.trials.start_batch(BATCH, (LEFT,))
     failed = TrialRecord("/ckpt/1000", "code", TrialState.FAILED, error="exit code 1")
-    assert await cut.settle_batch(BATCH, [PieceRecord(LEFT, PieceState.FAILED, failures=3)], [failed])
-    await cut.settle_batch(replace(BATCH, state=BatchState.ENDED), (), [replace(failed, error="later")])
+    assert await cut.trials.settle_batch(BATCH, [PieceRecord(LEFT, PieceState.FAILED, failures=3)], [failed])
+    await cut.trials.settle_batch(replace(BATCH, state=BatchState.ENDED), (), [replace(failed, error="later")])
     assert await states(cut) == {
         ("code", 0, 5): PieceState.FAILED,
         ("code", 5, 10): PieceState.CANCELLED,
@@ -137,72 +140,75 @@ async def test_a_trial_that_fails_takes_its_waiting_pieces_along(cut: Store) -> 
     assert (await look(cut)).trials == (failed, TrialRecord("/ckpt/1000", "maths"))
 
 
-async def test_a_trial_is_scored_by_one_batch_at_a_time(cut: Store, second: Store) -> None:
+async def test_a_trial_is_scored_by_one_batch_at_a_time(cut: SqlStore, second: SqlStore) -> None:
     """Only when it is to be scored; after a failure by another one, and not any more once it has its scores."""
-    assert not await cut.start_batch(SCORING, ())
-    assert await cut.begin_scoring("r1", [("/ckpt/1000", "code")]) == 1
-    assert await second.begin_scoring("r1", [("/ckpt/1000", "code")]) == 0
-    assert await cut.start_batch(SCORING, ())
-    assert not await second.start_batch(replace(SCORING, id="r1-t", slot=1), ())
+    assert not await cut.trials.start_batch(SCORING, ())
+    assert await cut.trials.begin_scoring("r1", [("/ckpt/1000", "code")]) == 1
+    assert await second.trials.begin_scoring("r1", [("/ckpt/1000", "code")]) == 0
+    assert await cut.trials.start_batch(SCORING, ())
+    assert not await second.trials.start_batch(replace(SCORING, id="r1-t", slot=1), ())
     trial = TrialRecord("/ckpt/1000", "code", TrialState.SCORING, failures=1)
-    assert await cut.settle_batch(replace(SCORING, state=BatchState.LOST, ended=150.0), (), [trial])
+    assert await cut.trials.settle_batch(replace(SCORING, state=BatchState.LOST, ended=150.0), (), [trial])
     again = replace(SCORING, id="r1-u", slot=1)
-    assert await second.start_batch(again, ())
+    assert await second.trials.start_batch(again, ())
     scored = replace(trial, state=TrialState.SCORED, scores={"pass@1": 0.25}, scored=160.0)
-    assert await second.settle_batch(replace(again, state=BatchState.ENDED, ended=160.0), (), [scored])
+    assert await second.trials.settle_batch(replace(again, state=BatchState.ENDED, ended=160.0), (), [scored])
     assert (await look(cut)).trials[0] == scored
-    assert not await cut.start_batch(replace(SCORING, id="r1-v"), ())
+    assert not await cut.trials.start_batch(replace(SCORING, id="r1-v"), ())
 
 
-async def test_scores_are_computed_again_of_a_run_that_is_over(cut: Store) -> None:
+async def test_scores_are_computed_again_of_a_run_that_is_over(cut: SqlStore) -> None:
     """The run goes on until they are there."""
-    await cut.begin_scoring("r1", [("/ckpt/1000", "code")])
-    await cut.start_batch(SCORING, ())
+    await cut.trials.begin_scoring("r1", [("/ckpt/1000", "code")])
+    await cut.trials.start_batch(SCORING, ())
     scored = TrialRecord("/ckpt/1000", "code", TrialState.SCORED, {"pass@1": 0.25}, scored=160.0)
-    await cut.settle_batch(replace(SCORING, state=BatchState.ENDED, ended=160.0), (), [scored])
-    assert await cut.end_run("r1", RunState.ENDED, 170.0)
-    assert await cut.begin_scoring("r1", [("/ckpt/1000", "code")], again=True) == 1
+    await cut.trials.settle_batch(replace(SCORING, state=BatchState.ENDED, ended=160.0), (), [scored])
+    assert await cut.trials.end_run("r1", RunState.ENDED, 170.0)
+    assert await cut.trials.begin_scoring("r1", [("/ckpt/1000", "code")], again=True) == 1
     found = await look(cut)
     assert (found.run.state, found.run.ended, found.trials[0].state) == (RunState.RUNNING, None, TrialState.SCORING)
 
 
-async def test_a_score_joins_the_time_of_its_piece(cut: Store) -> None:
+async def test_a_score_joins_the_time_of_its_piece(cut: SqlStore) -> None:
     """What inference took stays when the time of the metric comes."""
-    await cut.start_batch(BATCH, (LEFT,))
+    await cut.trials.start_batch(BATCH, (LEFT,))
     await inferred(cut, BATCH, LEFT)
-    await cut.begin_scoring("r1", [("/ckpt/1000", "code")])
-    await cut.start_batch(SCORING, ())
+    await cut.trials.begin_scoring("r1", [("/ckpt/1000", "code")])
+    await cut.trials.start_batch(SCORING, ())
     with_score = replace(TIME, seconds=99.0, score=7.0)
-    await cut.settle_batch(replace(SCORING, state=BatchState.ENDED, ended=160.0), (), (), {"x": with_score})
-    assert await cut.runtimes(["code", "maths"], 9) == [replace(TIME, score=7.0)]
+    await cut.trials.settle_batch(replace(SCORING, state=BatchState.ENDED, ended=160.0), (), (), {"x": with_score})
+    assert await cut.trials.runtimes(["code", "maths"], 9) == [replace(TIME, score=7.0)]
 
 
-async def test_a_cancelled_run_starts_nothing(cut: Store, second: Store) -> None:
+async def test_a_cancelled_run_starts_nothing(cut: SqlStore, second: SqlStore) -> None:
     """Its pieces and trials are cancelled, as far as they are not over, and no batch begins after it."""
-    await cut.start_batch(BATCH, (LEFT,))
-    assert await second.end_run("r1", RunState.CANCELLED, 150.0)
-    assert not await cut.end_run("r1", RunState.ENDED, 151.0)
+    await cut.trials.start_batch(BATCH, (LEFT,))
+    assert await second.trials.end_run("r1", RunState.CANCELLED, 150.0)
+    assert not await cut.trials.end_run("r1", RunState.ENDED, 151.0)
     assert set((await states(cut)).values()) == {PieceState.CANCELLED}
     assert {trial.state for trial in (await look(cut)).trials} == {TrialState.CANCELLED}
-    assert not await cut.start_batch(replace(BATCH, id="r1-b", slot=1), (RIGHT,))
-    assert not await cut.cut("r1", 1, (), (RIGHT,))
-    assert await cut.settle_batch(replace(BATCH, state=BatchState.CANCELLED, ended=152.0))
+    assert not await cut.trials.start_batch(replace(BATCH, id="r1-b", slot=1), (RIGHT,))
+    assert not await cut.trials.cut("r1", 1, (), (RIGHT,))
+    assert await cut.trials.settle_batch(replace(BATCH, state=BatchState.CANCELLED, ended=152.0))
 
 
-async def test_old_runs_go_with_all_that_is_theirs(cut: Store) -> None:
+async def test_old_runs_go_with_all_that_is_theirs(cut: SqlStore) -> None:
     """A run that is not over stays."""
-    await cut.start_batch(BATCH, (LEFT,))
+    await cut.trials.start_batch(BATCH, (LEFT,))
     await inferred(cut, BATCH, LEFT)
-    assert await cut.drop_trials(100.0, 9) == 0
-    await cut.end_run("r1", RunState.ENDED, 170.0)
-    assert await cut.drop_trials(200.0, 9) == 2
-    assert await cut.run_progress("r1") is None and await cut.runtimes(["code"], 9) == []
+    assert await cut.trials.drop(100.0, 9) == 0
+    await cut.trials.end_run("r1", RunState.ENDED, 170.0)
+    assert await cut.trials.drop(200.0, 9) == 2
+    assert await cut.trials.progress("r1") is None and await cut.trials.runtimes(["code"], 9) == []
 
 
-async def test_trials_of_several_runs_are_read_at_once(cut: Store) -> None:
+async def test_trials_of_several_runs_are_read_at_once(cut: SqlStore) -> None:
     """By run; and runs that ended long ago can be left out."""
-    await cut.add_run(replace(RUN, id="r2", created=200.0))
-    assert {run: len(trials) for run, trials in (await cut.trials_of(["r1", "r2"])).items()} == {"r1": 2, "r2": 2}
-    assert await cut.end_run("r2", RunState.ENDED, 300.0)
-    assert [run.id for run in await cut.trial_runs(9, 301.0)] == ["r1"]
-    assert [run.id for run in await cut.trial_runs(9, 300.0)] == ["r2", "r1"]
+    await cut.trials.add_run(replace(RUN, id="r2", created=200.0))
+    assert {run: len(trials) for run, trials in (await cut.trials.trials_of(["r1", "r2"])).items()} == {
+        "r1": 2,
+        "r2": 2,
+    }
+    assert await cut.trials.end_run("r2", RunState.ENDED, 300.0)
+    assert [run.id for run in await cut.trials.runs(9, 301.0)] == ["r1"]
+    assert [run.id for run in await cut.trials.runs(9, 300.0)] == ["r2", "r1"]

@@ -61,7 +61,7 @@ async def run(out: Path, only: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         async with served(Path(folder)) as (web, at), browser() as chromium:
             names = await fill_site(web)
-            await web.store.record_unplaced([UNPLACED])
+            await web.store.unplaced.record_unplaced([UNPLACED])
             paths = [path for path in (*addresses(names), *ERRORS) if only in path]
             for name, look in LOOKS.items():
                 await take(chromium, look, at, paths, out / name)

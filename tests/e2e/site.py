@@ -125,7 +125,7 @@ async def fill_site(web: Web) -> dict[str, str]:
     for number in range(60):
         await save(store, f"sweep-{number:03d}", ECC, created=NOW - 40_000 - 600 * number)
     await _print_logs(web)
-    await store.register(Job("trains", cluster="east", nodes=("hgx-20", "hgx-21"), framework="megatron"))
+    await store.jobs.register(Job("trains", cluster="east", nodes=("hgx-20", "hgx-21"), framework="megatron"))
     for number, node in enumerate(("hgx-04", "hgx-11", "gpu-" + "x" * 80)):
         await happens(web, node, NodeEventKind.CORDONED, NOW - 3_000 * (number + 1), HOSTILE)
     await happens(web, "hgx-12", NodeEventKind.RESUMED, NOW - 90, "memory replaced")
@@ -134,14 +134,16 @@ async def fill_site(web: Web) -> dict[str, str]:
     why = "3 of 16 nodes were taken out within one hour; the limit is 2"
     await trip(web, BreakerState("east", tripped=True, reason=why, time=NOW - 300))
     for rule in (RULE, OTHER):
-        await store.propose(rule)
-    await store.add_replay(REPLAY)
-    await store.add_replay(replace(REPLAY, time=NOW - 60, ruleset="cd34"))
+        await store.rules.propose(rule)
+    await store.cases.add_replay(REPLAY)
+    await store.cases.add_replay(replace(REPLAY, time=NOW - 60, ruleset="cd34"))
     await scored(store, [0.41, 0.52, 0.55, 0.61, 0.60, 0.30, 0.64])
     await fill_evaluation(web)
-    incident, *_ = await store.incidents(IncidentFilter(UNRESOLVED.states, node="hgx-04"), "", 9)
-    for act, one in zip((rules.acknowledged, rules.resolved), await store.incidents(UNRESOLVED, "", 2), strict=True):
-        await store.change_incident(one.id, partial(act, by="ida", comment="seen <b>twice</b>", now=NOW - 20))
+    incident, *_ = await store.incidents.page(IncidentFilter(UNRESOLVED.states, node="hgx-04"), "", 9)
+    for act, one in zip(
+        (rules.acknowledged, rules.resolved), await store.incidents.page(UNRESOLVED, "", 2), strict=True
+    ):
+        await store.incidents.change(one.id, partial(act, by="ida", comment="seen <b>twice</b>", now=NOW - 20))
     answer = await web.client.post(f"/api/v1/diagnoses/{records['oom'].id}/feedback", json={"verdict": "confirmed"})
     assert answer.status_code == 200, answer.text
     ids = {name: record.id for name, record in records.items()}
@@ -152,7 +154,7 @@ async def fill_site(web: Web) -> dict[str, str]:
 async def fill_diverged(web: Web) -> DiagnosisRecord:
     """A run of ten minutes whose loss broke at step 500, with checkpoints of every state."""
     key, begin = AttemptKey(DIVERGED), NOW - 800
-    await web.store.register(Job(DIVERGED, nodes=("hgx-30",), framework="megatron", created=begin), 1)
+    await web.store.jobs.register(Job(DIVERGED, nodes=("hgx-30",), framework="megatron", created=begin), 1)
     losses = ("nan" if step >= 500 else f"{5 - step / 200:.4f}" for step in range(601))
     lines = [
         f"2026-09-21 14:{step // 60:02d}:{step % 60:02d} step {step}/1000 loss: {loss}"
@@ -182,7 +184,7 @@ async def fill_diverged(web: Web) -> DiagnosisRecord:
                 just_in_time=step == 450,
                 reason="step_300/model.pt: checksum" if phase is bad else "",
             )
-            await web.store.add_event(key, event)
+            await web.store.jobs.add_event(key, event)
     back = Rollback("/ckpt/step_400", 400, 500, 600, verified=True)
     advice = Advice(Action.ROLLBACK_AND_RESUBMIT, "go_back_to_a_healthy_checkpoint")
     root = RootCause(501, lines[500])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
+from diagnoser.adapters.sql.plans import put_plan
 from diagnoser.model import Job, Mode, NodeActor, NodeAlert, NodeEvent, NodeEventKind, PlanState
 from diagnoser.model.taxonomy import Action
 from tests.e2e.browser import SHARES_BROWSER, browser
@@ -32,11 +33,11 @@ async def waiting(web: Web) -> None:
     check = Action.CHECK_AND_RESUBMIT
     await planned(web, "llm-70b", Mode.APPROVE, check, suspects=("hgx-03",), allocation=nodes, proofs=())
     await planned(web, "sft", Mode.APPROVE, Action.RESUBMIT, allocation=nodes[:2], proofs=())
-    await web.store.register(Job("neighbour", cluster="default", nodes=("hgx-03", "hgx-04"), created=NOW - 50), 1)
+    await web.store.jobs.register(Job("neighbour", cluster="default", nodes=("hgx-03", "hgx-04"), created=NOW - 50), 1)
 
 
 async def state(web: Web, job: str) -> PlanState:
-    plan = await web.store.plan(f"plan-{job}")
+    plan = await web.store.plans.find(f"plan-{job}")
     assert plan is not None
     return plan.state
 
@@ -111,16 +112,18 @@ async def test_the_breaker_is_tripped_and_reset(tmp_path: Path) -> None:
 
 async def a_node(web: Web) -> None:
     """All that its page can show: out because of a plan, a check, alerts, jobs, incidents."""
-    await web.store.register(Job("llm-7b", nodes=("hgx-04", "hgx-05"), created=NOW - 9_000), 1)
+    await web.store.jobs.register(Job("llm-7b", nodes=("hgx-04", "hgx-05"), created=NOW - 9_000), 1)
     record = await save(web.store, "llm-7b", ECC, plan=True)
     assert record.plan is not None
-    async with web.store.writing() as connection:
-        await web.store._put(connection, replace(record.plan, cluster="default", check=checked("n2", 7)))
-    await web.store.register(Job("sft", nodes=("hgx-04",), created=NOW - 60, tenant="ida"), 1)
+    async with web.store.db.writing() as connection:
+        await put_plan(connection, replace(record.plan, cluster="default", check=checked("n2", 7)))
+    await web.store.jobs.register(Job("sft", nodes=("hgx-04",), created=NOW - 60, tenant="ida"), 1)
     cordoned = NodeEvent("default", "hgx-04", NodeEventKind.CORDONED, NodeActor.DIAGNOSER, NOW - 500, "plan p1")
-    await web.store.note_node(cordoned)
+    await web.store.nodes.add_event(cordoned)
     alert = NodeAlert("default", "hgx-04", "f", "GpuXid", NOW - 900, NOW - 890, None, "critical", HOSTILE, by="am")
-    await web.store.record_alerts([alert, replace(alert, name="NodeDown", started=NOW - 9_000, ended=NOW - 8_000)])
+    await web.store.node_facts.record_alerts(
+        [alert, replace(alert, name="NodeDown", started=NOW - 9_000, ended=NOW - 8_000)]
+    )
 
 
 @pytest.mark.parametrize("script", [True, False])

@@ -179,7 +179,7 @@ async def test_buttons_and_tabs_are_large_enough_and_text_stands_out(tmp_path: P
     """24 pixels for what is pressed, and 4.5:1 between text and what is behind it, on the pages of the desk."""
     async with served(tmp_path) as (web, address), browser() as chromium:
         await fill(web.store)
-        (incident, *_) = await web.store.incidents(IncidentFilter(), "", 1)
+        (incident, *_) = await web.store.incidents.page(IncidentFilter(), "", 1)
         page = await (await chromium.new_context(color_scheme="dark" if scheme == "dark" else "light")).new_page()
         for path in ("/", "/?state=resolved", "/jobs", "/nodes", "/nodes/hgx-04", f"/incidents/{incident.id}"):
             await page.goto(address + path)

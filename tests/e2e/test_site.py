@@ -41,7 +41,7 @@ async def site(folder: Path) -> AsyncIterator[tuple[Web, str, list[str], Browser
     """The pages with their data, where they are, their addresses, and a browser."""
     async with served(folder) as (web, address), browser() as chromium:
         names = await fill_site(web)
-        await web.store.record_unplaced([UNPLACED])
+        await web.store.unplaced.record_unplaced([UNPLACED])
         yield web, address, addresses(names), chromium
 
 

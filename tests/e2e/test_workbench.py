@@ -56,7 +56,7 @@ async def learns(here: Site) -> None:
 
 
 async def written(here: Site) -> LearnedRule:
-    (rule,) = [rule for rule in await here.store.learned(LearnedRuleQuery(), "", 9) if rule.author.name == "person"]
+    (rule,) = [rule for rule in await here.store.rules.page(LearnedRuleQuery(), "", 9) if rule.author.name == "person"]
     return rule
 
 
@@ -175,7 +175,7 @@ async def test_the_pages_of_teaching_fit_a_phone_and_can_be_read(tmp_path: Path,
             gates=(ValidationResult("examples_of_other_rules", True, "z" * 300),),
         )
         why = "its_examples: " + "y" * 300
-        await here.store.propose(refused.with_state(LearnedState.REFUSED, by="diagnoser", why=why, now=2.0))
+        await here.store.rules.propose(refused.with_state(LearnedState.REFUSED, by="diagnoser", why=why, now=2.0))
         async with served(here) as address, browser() as chromium:
             context = await chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
             page = await context.new_page()

@@ -47,7 +47,7 @@ async def test_a_correction_is_replayed_until_the_rules_have_it_right(here: Site
     second = await replayer(here, NOW + 1).step()
     assert second is not None
     assert (second.right, second.was_right, second.roots) == (2, 1, (True, True))
-    assert [replay.right for replay in await here.store.replays(5)] == [2, 1]
+    assert [replay.right for replay in await here.store.cases.replays(5)] == [2, 1]
 
 
 async def test_a_replay_waits_for_further_cases_but_not_for_other_rules_or_software(here: Site) -> None:

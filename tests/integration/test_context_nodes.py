@@ -59,7 +59,7 @@ async def test_only_the_schedulers_nodes_count(store: SqlStore, attempt: Attempt
 @pytest.mark.parametrize(("node", "shown"), [("n1", True), ("vic-9", False)])
 async def test_the_page_shows_no_log_of_a_foreign_node(store: SqlStore, node: str, shown: bool) -> None:
     """A root line that calls itself a kernel line of vic-9 brings none of vic-9's own lines onto the page."""
-    await store.register(Job("j", nodes=("n1",), created=NOW))
+    await store.jobs.register(Job("j", nodes=("n1",), created=NOW))
     cause = RootCause(1, "x", node=node, source="kernel")
     verdict = Diagnosis(Outcome.FAILED, Category.INFRASTRUCTURE, FailureType.GPU_LOST, 0.9, "rule:x", cause)
     lines = await context(store).node_lines(DiagnosisRecord("d", KEY, 1, NOW, True, verdict))

@@ -75,9 +75,9 @@ async def web(tmp_path: Path, clock: Clock) -> AsyncIterator[Web]:
     intake = Intake()
     async with serving(tmp_path, clock=clock, ingest=intake) as made:
         for credential in CREDENTIALS:
-            await made.store.add_token(StoredToken(credential, hash_of(credential.name)))
+            await made.store.tokens.add(StoredToken(credential, hash_of(credential.name)))
         intake.service = IngestService(
-            made.store, ANALYZER.compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20
+            made.store.logs, ANALYZER.compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20
         )
         task = asyncio.create_task(intake.service.run())
         yield made
@@ -98,11 +98,11 @@ async def lines(web: Web, who: str, body: bytes = b"step 1\n", headers: dict[str
 
 async def stored(web: Web, jobs: Sequence[str]) -> list[int]:
     """Number of stored deltas of each job."""
-    return [len(await web.store.pieces(AttemptKey(job, 1))) for job in jobs]
+    return [len(await web.store.logs.pieces(AttemptKey(job, 1))) for job in jobs]
 
 
 async def cluster_of(web: Web, id: str) -> str:
-    job = await web.store.job(id)
+    job = await web.store.jobs.find(id)
     assert job is not None
     return job.cluster
 
@@ -123,14 +123,14 @@ async def test_lines_are_taken_from_the_cluster_of_the_job(web: Web) -> None:
 
 async def test_lines_of_a_registered_job_are_taken_from_its_cluster_only(web: Web) -> None:
     """Whoever ships first."""
-    await web.store.register(Job("j", cluster="east", nodes=("n1",), created=NOW))
+    await web.store.jobs.register(Job("j", cluster="east", nodes=("n1",), created=NOW))
     assert (await lines(web, "shipper-west", job="j"))[0] == 403
     assert await stored(web, ["j"]) == [0]
 
 
 async def test_records_of_foreign_jobs_are_refused_one_by_one(web: Web) -> None:
     """One label that a tenant chose must not stop the lines of everybody on the node: the others are stored."""
-    await web.store.register(Job("theirs", cluster="west", created=NOW))
+    await web.store.jobs.register(Job("theirs", cluster="west", created=NOW))
     body = b'{"job": "ours", "message": "a"}\n{"job": "theirs", "message": "b"}\n{"job": "theirs", "message": "c"}\n'
     status, receipt = await lines(web, "shipper-east", body, NDJSON)
     assert (status, receipt["lines"], receipt["rejected"]) == (200, 1, 2)
@@ -141,7 +141,7 @@ async def test_records_of_foreign_jobs_are_refused_one_by_one(web: Web) -> None:
 
 async def test_documents_of_foreign_jobs_are_refused_by_item(web: Web) -> None:
     """Also where nothing else was in the request: on another status shippers would send it again and again."""
-    await web.store.register(Job("theirs", cluster="west", created=NOW))
+    await web.store.jobs.register(Job("theirs", cluster="west", created=NOW))
     ours, theirs = (b'{"create":{}}\n{"job":"%b","message":"a"}\n' % job for job in (b"ours", b"theirs"))
     for body, statuses in ((ours + theirs, [201, 400]), (theirs, [400])):
         headers = NDJSON | {"authorization": "Bearer shipper-east"}
@@ -165,7 +165,7 @@ async def test_a_kernels_messages_come_from_an_agent(web: Web) -> None:
 async def test_a_batch_that_names_many_jobs_is_settled_in_one_go(web: Web) -> None:
     """Jobs are assigned together, and the errors of a receipt are bounded."""
     for number in range(40):
-        await web.store.register(Job(f"west-{number}", cluster="west", created=NOW))
+        await web.store.jobs.register(Job(f"west-{number}", cluster="west", created=NOW))
     records = (f'{{"job": "{side}-{number}", "message": "x"}}\n' for number in range(40) for side in ("east", "west"))
     status, receipt = await lines(web, "shipper-east", "".join(records).encode(), NDJSON)
     assert (status, receipt["lines"], receipt["rejected"], len(receipt["errors"])) == (200, 40, 40, 10)
@@ -195,7 +195,7 @@ async def test_jobs_are_registered_by_their_own_cluster(web: Web) -> None:
     assert (await post(web, "agent-west", "/jobs", {"id": "j", "cluster": "east"})).status_code == 403
     assert (await post(web, "agent-east", "/jobs", {"id": "j", "cluster": "east", "nodes": ["n1"]})).status_code == 200
     assert (await post(web, "agent-west", "/jobs", {"id": "j", "nodes": ["n9"]})).status_code == 403
-    job = await web.store.job("j")
+    job = await web.store.jobs.find("j")
     assert job is not None and (job.cluster, job.nodes) == ("east", ("n1",))
 
 
@@ -206,12 +206,12 @@ async def test_events_are_reported_by_the_jobs_own_cluster(web: Web) -> None:
     assert (await post(web, "shipper-west", "/jobs/j/events", exit_)).status_code == 403
     node = {"kind": "down", "by": "diagnoser", "cluster": "east"}
     assert (await post(web, "agent-west", "/nodes/n1/events", node)).status_code == 403
-    assert await web.store.node_marks("") == []
+    assert await web.store.nodes.marks("") == []
 
 
 async def test_plans_are_carried_out_by_the_agent_of_their_cluster(web: Web) -> None:
     """Another one can neither claim them nor, with the token of the claim, report on them or continue their check."""
-    await web.store.register(Job("j", cluster="east", created=NOW))
+    await web.store.jobs.register(Job("j", cluster="east", created=NOW))
     await planned(web, cluster="east")
     ask = {"executor": "slurm", "cluster": "east"}
     assert (await post(web, "agent-west", "/plans/claim", ask)).status_code == 403
@@ -231,7 +231,7 @@ async def test_plans_are_carried_out_by_the_agent_of_their_cluster(web: Web) -> 
 @pytest.mark.parametrize("decision", ["approve", "refuse"])
 async def test_plans_are_decided_by_the_people_they_belong_to(web: Web, decision: str) -> None:
     """By no person of another cluster or tenant, over the API and on the page; and in their own name."""
-    await web.store.register(Job("j", cluster="east", tenant="speech", created=NOW))
+    await web.store.jobs.register(Job("j", cluster="east", tenant="speech", created=NOW))
     await planned(web, mode=Mode.APPROVE, cluster="east", tenant="speech")
     form = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
     for stranger in ("tom", "jo"):
@@ -247,7 +247,7 @@ async def test_plans_are_decided_by_the_people_they_belong_to(web: Web, decision
 
 async def test_a_tenant_decides_about_its_own_plans(web: Web) -> None:
     """The scheduler says whose a job is."""
-    await web.store.register(Job("j", tenant="vision", created=NOW))
+    await web.store.jobs.register(Job("j", tenant="vision", created=NOW))
     await planned(web, mode=Mode.APPROVE, tenant="vision")
     assert (await post(web, "jo", "/plans/plan-j/approve", {})).json()["state"] == PlanState.SENT
 
@@ -266,7 +266,7 @@ async def test_what_concerns_all_is_decided_by_who_is_bound_to_none(web: Web) ->
     """A breaker by people of its cluster; rules and outgoing messages by those of no single one."""
     await planned(web, cluster="west")
     trips = tuple(BreakerState(scope, True, NOW, "3 nodes") for scope in ("west", "west:gpu"))
-    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=trips))
+    await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=trips))
     note = {"comment": "two bad GPUs", "by": "the president"}
     assert (await post(web, "jo", "/breakers/west/reset", note)).status_code == 403
     assert (await post(web, "tom", "/breakers/east/reset", note)).status_code == 403
@@ -287,20 +287,20 @@ async def test_a_token_ends(web: Web, clock: Clock) -> None:
     assert (await look("old"))[0] == 200
     clock.now += 60
     assert await look("old") == (401, "The token 'old' has expired.")
-    await web.store.revoke_token("maria", clock.now)
+    await web.store.tokens.revoke("maria", clock.now)
     clock.now += FRESH_SECONDS
     assert await look("maria") == (401, "The token 'maria' was revoked.")
 
 
 async def test_a_rotated_token_overlaps(web: Web, clock: Clock) -> None:
     """Both secrets work, in the same name, until the old one ends; the use of each is stored."""
-    await web.store.rotate_token("maria", hash_of("maria-2"), None, now=clock.now, overlap=3600.0)
+    await web.store.tokens.rotate("maria", hash_of("maria-2"), None, now=clock.now, overlap=3600.0)
     made = (await save(web.store, "j", ECC)).id
     for secret in ("maria", "maria-2"):
         await post(web, secret, f"/diagnoses/{made}/feedback", {"verdict": "confirmed"})
     shown = (await post(web, "maria-2", f"/diagnoses/{made}/feedback", {"verdict": "confirmed"})).json()
     assert {one["by"] for one in shown["feedback"]} == {"maria"}
-    (token,) = (token for token in await web.store.tokens() if token.credential.name == "maria")
+    (token,) = (token for token in await web.store.tokens.list_all() if token.credential.name == "maria")
     assert (token.credential.last_used, token.old_used) == (clock.now, clock.now)
     clock.now += 3600
     assert (await post(web, "maria", f"/diagnoses/{made}/feedback", {"verdict": "confirmed"})).status_code == 401
@@ -324,13 +324,13 @@ async def test_guessing_is_throttled_for_the_address_alone(web: Web, clock: Cloc
 async def test_the_cluster_of_a_job_is_not_asked_for_with_each_batch(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines cost no read of the job; after a minute its cluster is looked up again."""
     asked = []
-    assign = web.store.assign_owner
+    assign = web.store.jobs.assign_owner
 
     async def counted(ids: Any, owner: Owner, now: float) -> dict[str, Owner]:
         asked.append(list(ids))
         return await assign(ids, owner, now)
 
-    monkeypatch.setattr(web.store, "assign_owner", counted)
+    monkeypatch.setattr(web.store.jobs, "assign_owner", counted)
     for _ in range(5):
         assert (await lines(web, "shipper-east", job="j"))[0] == 204
     assert asked == [["j"]]

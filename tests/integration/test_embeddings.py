@@ -93,7 +93,7 @@ async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any]
     table = policy.load("policy.yaml", text(bundled("rules") / "policy.yaml"))
     with model_server(in_turn(*replies)) as server:
         embedder = OpenAIEmbedder(server.url, "tiny", "", timeout=60.0, redact=redact)
-        confirmed_failures = ConfirmedFailures(store, cast(LogLoader, Logs()), table, metrics, embedder)
+        confirmed_failures = ConfirmedFailures(store.feedback, cast(LogLoader, Logs()), table, metrics, embedder)
         try:
             first = await _saved(store, AttemptKey("one"))
             kind = FailureType.DATASET_LOADING_ERROR
@@ -110,10 +110,10 @@ async def confirmed_then_asked(folder: Path, *replies: Reply) -> tuple[list[Any]
 
 
 async def _saved(store: Any, key: AttemptKey) -> DiagnosisRecord:
-    await store.append([records.append(key, fatal=True)])
-    claim: Claim = (await store.claim_attempts(1e6, Timing(1.0, 1.0, 1.0, 1.0), 60.0, 1))[0]
+    await store.logs.append([records.append(key, fatal=True)])
+    claim: Claim = (await store.work.claim_attempts(1e6, Timing(1.0, 1.0, 1.0, 1.0), 60.0, 1))[0]
     found = records.record(key.job, claim)
-    await store.save_diagnosis(claim, found, None, [])
+    await store.work.save_diagnosis(claim, found, None, [])
     return found
 
 

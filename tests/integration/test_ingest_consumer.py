@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import Compressor, raw_chunks
 from diagnoser.ingest import RecordDefaults, consumer
@@ -22,7 +23,7 @@ from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, LogStore, Message, OffsetAdvance, Partition
+from diagnoser.ports import Append, Message, OffsetAdvance, Partition
 from diagnoser.ports.messages import StoredOffsets
 from tests.databases import sqlite_store
 from tests.in_memory import RecentUnplaced
@@ -64,7 +65,7 @@ class Source:
         if self.reassigned:
             self.reassigned -= 1
             if self.stored_by_others:
-                await self._store.append([], [OffsetAdvance(PARTITION, None, self.stored_by_others)])
+                await self._store.logs.append([], [OffsetAdvance(PARTITION, None, self.stored_by_others)])
             await self._assign()
 
     async def rewind(self, partitions: Collection[Partition]) -> None:
@@ -103,7 +104,7 @@ class Slow:
         self._poison = poison
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self._store.logs, name)
 
     async def append(self, appends: Sequence[Append], advances: Sequence[OffsetAdvance] = ()) -> None:
         slow, self._slow = self._slow, 0.0
@@ -113,7 +114,7 @@ class Slow:
         fault = self._faults.pop(0) if self._faults else None
         if fault and not self._forgets:
             raise fault
-        await self._store.append(appends, advances)
+        await self._store.logs.append(appends, advances)
         if fault:
             raise fault
 
@@ -134,26 +135,28 @@ def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 async def consume(source: Source, store: SqlStore, slow: Slow) -> list[str]:
     """The lines that are stored once all of the topic is."""
     metrics = Metrics(CollectorRegistry())
-    log_store = cast(LogStore, slow)
-    ingest = IngestService(log_store, Compressor, metrics, pending_limit=1 << 20)
+    logs = cast(LogRepository, slow)
+    ingest = IngestService(logs, Compressor, metrics, pending_limit=1 << 20)
     reader = MessageReader(DEFAULT, "text", RecordDefaults())
     unplaced = UnplacedStreams(RecentUnplaced(), str, metrics)
 
     async def refused(jobs: Collection[str]) -> Mapping[str, str]:
         return {}
 
-    running = LogConsumer(source, ingest, log_store, reader, unplaced, refused, lambda: 100.0, metrics)
+    running = LogConsumer(source, ingest, logs, reader, unplaced, refused, lambda: 100.0, metrics)
     stopping = asyncio.Event()
     committing, consuming = asyncio.create_task(ingest.run()), asyncio.create_task(running.run(stopping))
     async with asyncio.timeout(60):
-        while (await store.source_offsets([PARTITION])).get(PARTITION) != len(LINES):  # noqa: ASYNC110 - a row
+        while (await store.logs.source_offsets([PARTITION])).get(PARTITION) != len(LINES):  # noqa: ASYNC110 - a row
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)  # what would be stored again
     stopping.set()
     await consuming
     committing.cancel()
     await asyncio.gather(committing, return_exceptions=True)
-    blocks = [block for piece in await store.pieces(AttemptKey("llm", 1)) for block in raw_chunks.unpack(piece.data)]
+    blocks = [
+        block for piece in await store.logs.pieces(AttemptKey("llm", 1)) for block in raw_chunks.unpack(piece.data)
+    ]
     return [line for block in blocks for line in block.data.decode().removesuffix("\n").split("\n")]
 
 

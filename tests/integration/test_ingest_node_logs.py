@@ -28,7 +28,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 async def numbers(store: SqlStore, part: int) -> list[int]:
     """Line numbers that a part of the log holds."""
-    deltas = [compress.from_bytes(one.data) for one in await store.pieces(AttemptKey(LOG, part))]
+    deltas = [compress.from_bytes(one.data) for one in await store.logs.pieces(AttemptKey(LOG, part))]
     return sorted(number for delta in deltas for share in delta.shares.values() for number in share.rows)
 
 
@@ -64,5 +64,5 @@ async def test_a_named_job_keeps_its_kernel_lines(store: SqlStore) -> None:
     """Who names a job means it: the lines are a stream of its attempt."""
     async with intake(store) as made:
         await made.accept(b"a\n", "text", RecordDefaults(job="j", stream=KERNEL), HOUR * PART)
-    assert await store.pieces(AttemptKey("j", 1))
-    assert await store.node_parts([LOG], 1) == {}
+    assert await store.logs.pieces(AttemptKey("j", 1))
+    assert await store.node_logs.parts([LOG], 1) == {}

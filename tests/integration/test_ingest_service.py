@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from diagnoser import compress
+from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import Compressor, Delta
 from diagnoser.ingest import OffsetRanges, RecordDefaults
@@ -17,7 +18,7 @@ from diagnoser.ingest.service import IngestReceipt, IngestService
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput, Conflict, Overloaded, Unavailable
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, LogStore, OffsetAdvance
+from diagnoser.ports import Append, OffsetAdvance
 from tests.databases import sqlite_store
 
 KEY = AttemptKey("j")
@@ -31,7 +32,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 
 class Counted:
-    """Passes on to a store, counts the commits, raises ``faults`` first, and waits while ``stuck``."""
+    """Passes on to the logs of a store, counts the commits, raises ``faults`` first, and waits while ``stuck``."""
 
     def __init__(self, store: SqlStore, faults: Sequence[Exception] = (), *, stuck: bool = False) -> None:
         self._store = store
@@ -41,7 +42,7 @@ class Counted:
         self.committing = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self._store.logs, name)
 
     async def append(self, appends: Sequence[Append], advances: Sequence[OffsetAdvance] = ()) -> None:
         self.commits.append(len(appends))
@@ -50,12 +51,13 @@ class Counted:
             await asyncio.Event().wait()
         if self._faults:
             raise self._faults.pop(0)
-        await self._store.append(appends, advances)
+        await self._store.logs.append(appends, advances)
 
 
 @asynccontextmanager
 async def intake(store: SqlStore | Counted, pending_limit: int = 1 << 20) -> AsyncIterator[IngestService]:
-    made = IngestService(cast(LogStore, store), Compressor, Metrics(CollectorRegistry()), pending_limit=pending_limit)
+    logs = store.logs if isinstance(store, SqlStore) else cast(LogRepository, store)
+    made = IngestService(logs, Compressor, Metrics(CollectorRegistry()), pending_limit=pending_limit)
     task = asyncio.create_task(made.run())
     try:
         yield made
@@ -71,11 +73,11 @@ async def send(
 
 
 async def stored(store: SqlStore, key: AttemptKey = KEY) -> Delta:
-    return compress.read_pieces([piece.data for piece in await store.pieces(key)], Compressor)
+    return compress.read_pieces([piece.data for piece in await store.logs.pieces(key)], Compressor)
 
 
 async def covered(store: SqlStore) -> OffsetRanges:
-    return (await store.cursors([KEY]))[KEY][Stream()].covered
+    return (await store.logs.cursors([KEY]))[KEY][Stream()].covered
 
 
 async def test_an_accepted_line_is_in_the_database(store: SqlStore) -> None:
@@ -101,7 +103,7 @@ async def test_a_commit_takes_up_to_its_bound_and_one_larger_request_alone(
     """As many requests as fit are committed at once, and one that never fits by itself."""
     monkeypatch.setattr("diagnoser.ingest.service.COMMIT_BYTES", 10)
     counted = Counted(store)
-    made = IngestService(cast(LogStore, counted), Compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20)
+    made = IngestService(cast(LogRepository, counted), Compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20)
     bodies = [b"12345", b"12345", b"1", b"a line over the bound", b"1", b"1"]
     requests = []
     for number, body in enumerate(bodies):
@@ -147,7 +149,7 @@ async def test_a_failed_commit_refuses_all_of_it_and_a_retry_loses_nothing(store
     async with intake(Counted(store, [Unavailable("locked")])) as made:
         with pytest.raises(Unavailable):
             await send(made, b"1\n2\n", first=1)
-        assert await store.pieces(KEY) == []
+        assert await store.logs.pieces(KEY) == []
         assert (await send(made, b"1\n2\n", first=1)).lines == 2
 
 
@@ -239,8 +241,8 @@ async def test_a_job_that_is_not_compressed_in_time_is_held_back(
         with pytest.raises(Overloaded, match="job j"):
             await send(made, b"x\n")
         await send(made, b"x\n", job="other")
-        pieces = await store.raw_pieces(KEY, 1)
-        assert await store.compact(KEY, compress.to_bytes(await stored(store)), pieces)
+        pieces = await store.logs.raw_pieces(KEY, 1)
+        assert await store.logs.compact(KEY, compress.to_bytes(await stored(store)), pieces)
         assert (await send(made, b"x\n")).lines == 1
 
 

@@ -89,7 +89,7 @@ class Site:
             self.clock.now += 20.0
 
     async def plans(self) -> list[Plan]:
-        return list(await self.store.plans(PlanFilter(), "", 100))
+        return list(await self.store.plans.page(PlanFilter(), "", 100))
 
     async def acting(self) -> list[Plan]:
         return [plan for plan in await self.plans() if plan.state in (PlanState.SENT, PlanState.WAITING)]
@@ -110,13 +110,13 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             intake = Intake()
             web = await stack.enter_async_context(serving(tmp_path, clock=clock, ingest=intake))
             metrics = Metrics(CollectorRegistry())
-            intake.service = IngestService(web.store, ANALYZER.compressor, metrics, pending_limit=1 << 20)
+            intake.service = IngestService(web.store.logs, ANALYZER.compressor, metrics, pending_limit=1 << 20)
             task = asyncio.create_task(intake.service.run())
             stack.callback(task.cancel)
             replicas.append(web)
         for credential in CREDENTIALS:
-            await replicas[0].store.add_token(StoredToken(credential, hash_of(credential.name)))
-        await replicas[0].store.note_agent("main", "agent-1", NOW)
+            await replicas[0].store.tokens.add(StoredToken(credential, hash_of(credential.name)))
+        await replicas[0].store.vitals.record_agent("main", "agent-1", NOW)
         yield Site(replicas, clock)
 
 
@@ -135,7 +135,7 @@ async def test_who_squats_the_next_id_moves_nothing(site: Site, squatter: str) -
     assert (await site.post(squatter, f"/jobs/{JOB}/events", EXIT | {"code": 2}, 1)).status_code == 200
     await site.diagnose()
     assert await site.acting() == []
-    (attempt,) = await site.store.attempts(JOB)
+    (attempt,) = await site.store.jobs.attempts(JOB)
     assert attempt.ended is None
 
 
@@ -151,7 +151,7 @@ async def test_a_squatters_lines_are_no_part_of_the_job(site: Site) -> None:
     stored = await site.text()
     assert [word for word in ("early 0", "early 1", "then 0", "then 1") if word not in stored] == []
     assert "RuntimeError" not in stored
-    assert await site.store.job(f"{JOB}~of~alice") is None, "its early lines have become the job's"
+    assert await site.store.jobs.find(f"{JOB}~of~alice") is None, "its early lines have become the job's"
 
 
 async def test_an_end_that_a_token_reports_is_a_hint(site: Site) -> None:
@@ -162,7 +162,7 @@ async def test_an_end_that_a_token_reports_is_a_hint(site: Site) -> None:
     for kind in ("exit", "cancelled", "preempted"):
         assert (await site.post("shipper", f"/jobs/{JOB}/events", {"kind": kind})).status_code == 200
     await site.diagnose()
-    assert (await site.plans(), len(await site.store.diagnoses(DiagnosisFilter(job=JOB), "", 10))) == ([], 1)
+    assert (await site.plans(), len(await site.store.diagnoses.page(DiagnosisFilter(job=JOB), "", 10))) == ([], 1)
     await site.post("agent", f"/jobs/{JOB}/events", {"kind": "exit", "attempt": 1, "code": 1, "reason": "FAILED"})
     await site.diagnose()
     assert [plan.job for plan in await site.acting()] == [JOB]
@@ -177,7 +177,7 @@ async def test_plans_from_before_the_registration_are_withdrawn(site: Site) -> N
     assert [plan.job for plan in await site.acting()] == [job]
     await site.post("agent", "/jobs", REGISTERED | {"id": job})
     assert await site.acting() == []
-    (attempt,) = await site.store.attempts(job)
+    (attempt,) = await site.store.jobs.attempts(job)
     assert attempt.ended is None
 
 
@@ -190,7 +190,7 @@ async def test_a_shipper_opens_no_launch_far_ahead(site: Site) -> None:
         assert (answer.status_code, "has no launch 3 yet" in answer.json()["detail"]) == (400, True)
         assert await site.lines(who, f"step of {who}\n", attempt=2) == 204
     assert await site.lines("agent", "step 1\n", attempt=5) == 204
-    assert [attempt.key.number for attempt in await site.store.attempts(JOB)] == [1, 2, 5]
+    assert [attempt.key.number for attempt in await site.store.jobs.attempts(JOB)] == [1, 2, 5]
 
 
 async def test_a_forged_launch_names_nobody(site: Site) -> None:
@@ -228,7 +228,7 @@ async def test_the_schedulers_events_end_the_job(site: Site) -> None:
     """Provenance follows from the credential: an agent's exit counts at once."""
     await site.post("agent", "/jobs", REGISTERED)
     await site.post("agent", f"/jobs/{JOB}/events", {"kind": "exit", "attempt": 1, "code": 0})
-    (attempt,) = await site.store.attempts(JOB)
+    (attempt,) = await site.store.jobs.attempts(JOB)
     assert attempt.ended == NOW
     assert [(event.kind, event.provenance) for event in attempt.events] == [(EventKind.EXIT, Provenance.SCHEDULER)]
 
@@ -261,5 +261,5 @@ async def test_a_foreign_and_a_missing_id_get_one_answer(site: Site) -> None:
         answers[job] = got
     assert answers[foreign] == answers[missing]
     assert {status for _, status, _ in answers[foreign]} >= {200, 204, 404}
-    stored = await site.store.attempts(foreign)
+    stored = await site.store.jobs.attempts(foreign)
     assert ([attempt.key.number for attempt in stored], [a.events for a in stored]) == ([1], [()])

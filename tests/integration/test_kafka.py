@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 pytest.importorskip("confluent_kafka", reason="the client of Kafka is not installed: pip install 'diagnoser[kafka]'")
 
 from diagnoser.adapters.kafka import KafkaSource
+from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.commands import consume
 from diagnoser.compress import Compressor, raw_chunks
@@ -29,7 +30,7 @@ from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import AttemptKey, Job, UnplacedReason
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, LogStore, OffsetAdvance, Partition
+from diagnoser.ports import Append, OffsetAdvance, Partition
 from diagnoser.web.http.access import JobAccess
 from tests import kafka_broker
 from tests.databases import sqlite_store
@@ -110,7 +111,7 @@ async def stored(folder: Path) -> dict[str, list[str]]:
 
 
 async def lines(store: SqlStore, job: str) -> list[str]:
-    blocks = [block for piece in await store.pieces(AttemptKey(job, 1)) for block in raw_chunks.unpack(piece.data)]
+    blocks = [block for piece in await store.logs.pieces(AttemptKey(job, 1)) for block in raw_chunks.unpack(piece.data)]
     return [
         line
         for block in sorted(blocks, key=lambda block: (block.stream, block.first))
@@ -253,16 +254,16 @@ async def test_a_topic_speaks_of_what_the_operator_says_it_may(
     store: SqlStore, vouch: bool, cluster: str, refused: set[str]
 ) -> None:
     """The logs of nodes need --vouch, and --cluster keeps out jobs and nodes of others, as a token would."""
-    await store.register(Job("of-west", cluster="west", created=1.0))
-    await store.register(Job("of-east", cluster="east", created=1.0))
+    await store.jobs.register(Job("of-west", cluster="west", created=1.0))
+    await store.jobs.register(Job("of-east", cluster="east", created=1.0))
     credential = consume.credential("logs", cluster, vouch=vouch)
     jobs = ["of-west", "of-east", "new", "~node/east/gpu-1", "~node/west/gpu-1"]
-    reasons = await consume.refused(JobAccess(store, lambda: 100.0), credential, jobs)
+    reasons = await consume.refused(JobAccess(store.jobs, lambda: 100.0), credential, jobs)
     assert reasons.keys() == refused
 
 
 class Faulty:
-    """Passes on to a store. ``faults`` are raised by the next appends; ``poison`` is a job that it cannot hold."""
+    """Passes on to a store's logs. ``faults`` are raised by the next appends; ``poison`` is a job it cannot hold."""
 
     def __init__(self, store: SqlStore, faults: Sequence[Exception] = (), poison: str = "") -> None:
         self._store = store
@@ -271,7 +272,7 @@ class Faulty:
         self.is_away = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self._store.logs, name)
 
     async def append(self, appends: Sequence[Append], advances: Sequence[OffsetAdvance] = ()) -> None:
         if any(append.attempt.job == self._poison for append in appends):
@@ -279,12 +280,12 @@ class Faulty:
         if self.faults:
             await asyncio.sleep(1.5)  # longer than a commit may take before the brokers hear of it
             raise self.faults.pop(0)
-        await self._store.append(appends, advances)
+        await self._store.logs.append(appends, advances)
 
     async def source_offsets(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         if self.is_away:
             raise Unavailable("away")
-        return await self._store.source_offsets(partitions)
+        return await self._store.logs.source_offsets(partitions)
 
 
 class Consuming:
@@ -298,11 +299,11 @@ class Consuming:
         self.unplaced = RecentUnplaced()
         self._streams = UnplacedStreams(self.unplaced, str, self.metrics)
         self._refused = refused
-        log_store = cast(LogStore, store)
-        self.ingest = IngestService(log_store, Compressor, self.metrics, pending_limit=64 << 20)
+        logs = store.logs if isinstance(store, SqlStore) else cast(LogRepository, store)
+        self.ingest = IngestService(logs, Compressor, self.metrics, pending_limit=64 << 20)
         reader = MessageReader(DEFAULT, "text", RecordDefaults(sender="kafka:logs"))
         self.consumer = LogConsumer(
-            self.source, self.ingest, log_store, reader, self._streams, self._refuse, lambda: 100.0, self.metrics
+            self.source, self.ingest, logs, reader, self._streams, self._refuse, lambda: 100.0, self.metrics
         )
 
     async def _refuse(self, jobs: Collection[str]) -> Mapping[str, str]:
@@ -390,11 +391,11 @@ async def test_what_another_member_has_stored_is_thrown_away(double: Broker, sto
     async with in_process(double, store) as running:
         await eventually(store, "llm", ["line 0"])
         partition = await partition_of(running.source, 0)
-        await store.append([], [OffsetAdvance(partition, 1, 3)])
+        await store.logs.append([], [OffsetAdvance(partition, 1, 3)])
         double.send("logs", [("llm", f"line {n}") for n in range(1, 6)], partition=0)
         await eventually(store, "llm", ["line 0", "line 3", "line 4", "line 5"])
         assert running.metrics.consumer_rewinds._value.get() == 1
-        assert await store.source_offsets([partition]) == {partition: 6}
+        assert await store.logs.source_offsets([partition]) == {partition: 6}
 
 
 async def test_an_offset_that_is_not_there_is_the_oldest_that_is(double: Broker, store: SqlStore) -> None:
@@ -402,11 +403,11 @@ async def test_an_offset_that_is_not_there_is_the_oldest_that_is(double: Broker,
     double.send("logs", [("other", "makes the topic")], partition=1)
     async with in_process(double, store) as running:
         partition = await partition_of(running.source, 0)
-    await store.append([], [OffsetAdvance(partition, None, 1000)])
+    await store.logs.append([], [OffsetAdvance(partition, None, 1000)])
     double.send("logs", [("llm", f"line {n}") for n in range(5)], partition=0)
     async with in_process(double, store):
         await eventually(store, "llm", [f"line {n}" for n in range(5)])
-    assert await store.source_offsets([partition]) == {partition: 5}
+    assert await store.logs.source_offsets([partition]) == {partition: 5}
 
 
 async def test_a_message_that_cannot_be_stored_costs_its_neighbours_nothing(double: Broker, store: SqlStore) -> None:
@@ -423,4 +424,4 @@ async def test_a_message_that_cannot_be_stored_costs_its_neighbours_nothing(doub
             (UnplacedReason.REFUSED, 3, "foreign line"),
         ]
         assert running.metrics.consumed_messages._value.get() == 16
-    assert await store.job("foreign") is None
+    assert await store.jobs.find("foreign") is None

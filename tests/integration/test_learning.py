@@ -50,13 +50,13 @@ async def test_a_failure_that_a_person_named_becomes_a_rule_that_decides(here: S
     assert verdict.root_cause is not None and verdict.root_cause.line == ROOT
     assert verdict.confidence <= 0.9 and not verdict.grounds.stable and verdict.grounds.hint is None
     assert verdict.ruleset != first.diagnosis.ruleset
-    hits = await here.store.rule_hits(rule.id, 5)
+    hits = await here.store.rules.hits(rule.id, 5)
     assert {(hit.attempt.job, hit.active) for hit in hits} == {("quilt-2", False), ("quilt-3", True)}
 
 
 async def test_the_next_round_of_another_replica_uses_the_rule(here: Site) -> None:
     """A second registry over the same database sees each change by the counter, and nothing when nothing changed."""
-    other = RuleRegistry(accuracy_bars.load(), here.store, lambda: NOW)
+    other = RuleRegistry(accuracy_bars.load(), here.store.rules, lambda: NOW)
     rule = await here.taught()
     assert await other.refresh() and not await other.refresh()
     plain = other.analyzer
@@ -73,7 +73,7 @@ async def test_the_next_round_of_another_replica_uses_the_rule(here: Site) -> No
 async def test_a_rule_that_cannot_be_read_any_more_is_left_out(here: Site) -> None:
     """A newer schema, a damaged row: the others still decide."""
     rule = await here.move(await here.taught(), ACTIVE)
-    await here.store.propose(replace(rule, id="learned_broken", text="role: [nonsense"))
+    await here.store.rules.propose(replace(rule, id="learned_broken", text="role: [nonsense"))
     await here.registry.refresh()
     learned = [one.id for one in here.registry.analyzer.knowledge.engine.ruleset.rules if one.id.startswith("learned_")]
     assert learned == [rule.id]
@@ -86,7 +86,7 @@ async def test_confirmed_hits_in_shadow_promote(here: Site) -> None:
         assert (await here.learned_state(rule)) is SHADOW
         await here.say(await here.fail(f"quilt-{number}", number))
         await here.lifecycle.step()
-    found = await here.store.learned_rule(rule.id)
+    found = await here.store.rules.find(rule.id)
     assert found is not None and (found.state, found.counts.confirmed) == (ACTIVE, 3)
     assert found.history[-1].why == "3 confirmed hits in shadow, none wrong"
 
@@ -98,7 +98,7 @@ async def test_a_site_may_leave_promotion_to_people(tmp_path: Path) -> None:
         for number in range(2, 6):
             await here.say(await here.fail(f"quilt-{number}", number))
         await here.lifecycle.step()
-        found = await here.store.learned_rule(rule.id)
+        found = await here.store.rules.find(rule.id)
     assert found is not None and (found.state, found.counts.confirmed) == (SHADOW, 4)
 
 
@@ -109,7 +109,7 @@ async def test_one_wrong_hit_keeps_a_rule_in_shadow(here: Site) -> None:
     for number in range(2, 6):
         await here.say(await here.fail(f"quilt-{number}", number))
         await here.lifecycle.step()
-    found = await here.store.learned_rule(rule.id)
+    found = await here.store.rules.find(rule.id)
     assert found is not None and (found.state, found.counts.confirmed, found.counts.wrong) == (SHADOW, 4, 1)
 
 
@@ -120,7 +120,7 @@ async def test_a_rule_in_force_that_was_wrong_is_retired(here: Site) -> None:
     assert wrong.diagnosis.decided_by == f"rule:{rule.id}"
     await here.say(wrong, FailureType.DATASET_LOADING_ERROR)
     await here.lifecycle.step()
-    found = await here.store.learned_rule(rule.id)
+    found = await here.store.rules.find(rule.id)
     assert found is not None and found.state is RETIRED
     assert "quilt-2/1" in found.history[-1].why
     assert (await here.fail("quilt-3", 6)).diagnosis.type is FailureType.UNKNOWN
@@ -132,11 +132,11 @@ async def test_who_thinks_again_takes_the_rule_back(here: Site) -> None:
     await here.say(first)
     rule = await here.learned(first)
     await here.say(first, FailureType.DATASET_LOADING_ERROR)
-    old = await here.store.learned_rule(rule.id)
+    old = await here.store.rules.find(rule.id)
     assert old is not None and (old.state, old.history[-1].by) == (RETIRED, "maria")
     for _ in range(3):
         await here.lifecycle.step()
-    states = {one.type: one.state for one in await here.store.learned(LearnedRuleQuery(source=first.id), "", 5)}
+    states = {one.type: one.state for one in await here.store.rules.page(LearnedRuleQuery(source=first.id), "", 5)}
     assert states == {"dataloader_killed": RETIRED, "dataset_loading_error": SHADOW}
 
 
@@ -193,7 +193,7 @@ async def test_what_a_rule_knows_already_is_not_learned_again(here: Site) -> Non
     rule = await here.taught()
     later = await here.fail("quilt-2", 3)
     await here.say(later)
-    assert await here.store.learned(LearnedRuleQuery(source=later.id), "", 5) == []
+    assert await here.store.rules.page(LearnedRuleQuery(source=later.id), "", 5) == []
     await here.say(early)
     second = await here.learned(early)
     assert second.state is REFUSED
@@ -205,18 +205,18 @@ async def test_a_verdict_that_a_rule_gave_teaches_nothing(here: Site) -> None:
     oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.10 GiB in all"
     found = await here.run("oom", [*STEPS, oom])
     await here.say(found, None)
-    assert await here.store.learned(LearnedRuleQuery(), "", 5) == []
+    assert await here.store.rules.page(LearnedRuleQuery(), "", 5) == []
 
 
 async def test_a_process_that_dies_between_two_steps_is_taken_over(here: Site, tmp_path: Path) -> None:
     """Killed while it writes: when the lease is over another one writes; killed before the gates: they run there."""
     first = await here.fail("quilt-1")
     await here.say(first)
-    (claimed,) = await here.store.claim_rules(NOW, 60, 1)
+    (claimed,) = await here.store.rules.claim(NOW, 60, 1)
     assert await here.lifecycle.step() == 0
     async with site(tmp_path, now=NOW + 61) as other:
         assert await other.lifecycle.step() == 1
-        written = await other.store.learned_rule(claimed.id)
+        written = await other.store.rules.find(claimed.id)
         assert written is not None and written.text and written.state is LearnedState.PROPOSED
     assert (await here.learned(first)).state is SHADOW
 
@@ -249,12 +249,12 @@ async def test_hits_that_a_stable_rule_contradicts_are_wrong(here: Site) -> None
     rule = await here.taught()
     known_one = "[rank6]: ValueError: mmap length is greater than file size"
     text = rule.text.replace("specificity: message", "specificity: code")
-    known = await here.store.learned_rule(rule.id)
+    known = await here.store.rules.find(rule.id)
     assert known is not None
-    await here.store.change_rule(known, replace(known, text=text))
+    await here.store.rules.change(known, replace(known, text=text))
     found = await here.fail("quilt-2", 5, more=[known_one])
     assert found.diagnosis.type is FailureType.DATASET_LOADING_ERROR
-    hits = await here.store.rule_hits(rule.id, 5)
+    hits = await here.store.rules.hits(rule.id, 5)
     assert [hit.verdict for hit in hits] == [HitVerdict.WRONG]
 
 
@@ -278,7 +278,7 @@ async def test_a_correction_narrows_the_shipped_rule(here: Site) -> None:
     (examples,) = [gate.reason for gate in rule.gates if gate.name == ValidationCheck.SHIPPED]
     assert "takes 0 of" in examples
     await here.run("leases-2", [*STEPS, LEASES.format(n=5)])
-    (hit,) = await here.store.rule_hits(rule.id, 5)
+    (hit,) = await here.store.rules.hits(rule.id, 5)
     assert (hit.attempt.job, hit.verdict) == ("leases-2", HitVerdict.OPEN)
     await here.move(rule, ACTIVE)
     third = (await here.run("leases-3", [*STEPS, LEASES.format(n=6)])).diagnosis
@@ -329,7 +329,7 @@ async def test_a_verdict_that_a_person_confirmed_is_not_outranked(here: Site) ->
 async def said_over_http(here: Site, folder: Path, about: DiagnosisRecord, **words: object) -> None:
     """A person's word, by the route that pages and tools use."""
     now = NOW + next(here.numbers)
-    access = JobAccess(here.store, lambda: now)
+    access = JobAccess(here.store.jobs, lambda: now)
     more = {"confirmed_failures": here.confirmed_failures, "job_access": access, "clock": lambda: now}
     async with serving(folder, store=here.store, **more) as web:
         path = f"/api/v1/diagnoses/{about.id}/feedback"
@@ -347,7 +347,7 @@ async def test_a_run_that_did_not_fail_narrows_the_rule_that_said_so(here: Site,
     text = yaml.safe_load(rule.text)
     assert (text["role"], text["type"], text["overrides"]) == ("benign", "disk_full", ["no_space_left"])
     await here.run("leases-2", [*STEPS, LEASES.format(n=5)], code=None)
-    (hit,) = await here.store.rule_hits(rule.id, 5)
+    (hit,) = await here.store.rules.hits(rule.id, 5)
     assert (hit.attempt.job, hit.active, hit.verdict) == ("leases-2", False, HitVerdict.OPEN)
     await here.move(rule, ACTIVE)
     third = (await here.run("leases-3", [*STEPS, LEASES.format(n=6)], code=None)).diagnosis

@@ -122,7 +122,7 @@ async def test_nobody_waits_for_a_large_log(tmp_path: Path, monkeypatch: pytest.
     assert len((await read_behind(indexes)).index) == 2
 
     await store_log(store, OTHER, LINE)
-    monkeypatch.setattr(log_indexes, "READ_AT_ONCE", await store.stored_size(OTHER))
+    monkeypatch.setattr(log_indexes, "READ_AT_ONCE", await store.logs.stored_size(OTHER))
     assert await indexes.load_or_begin(OTHER) is not None
     with pytest.raises(NotFound):
         await indexes.load_or_begin(AttemptKey("a", 2))

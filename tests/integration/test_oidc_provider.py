@@ -105,9 +105,11 @@ async def test_there_and_back(web: Web) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/nodes?x=1")
     page = await web.client.get("/nodes")
     assert ">maria</a> <button>Sign out</button>" in page.text
-    (user,) = await web.store.users()
+    (user,) = await web.store.users.list_all()
     assert (user.name, user.role, user.subject, user.is_local) == ("maria", Role.OPERATOR, "u1", False)
-    written = [(entry.action, entry.actor.name, entry.object_kind) for entry in await web.store.audit(EVERYTHING, 0, 9)]
+    written = [
+        (entry.action, entry.actor.name, entry.object_kind) for entry in await web.store.audit.page(EVERYTHING, 0, 9)
+    ]
     assert written == [("GET /login/oidc/callback", "maria", kind) for kind in ("session", "user")]
 
 
@@ -117,10 +119,10 @@ async def test_the_role_is_that_of_the_claim(web: Web, subject: str, status: int
     await sign_in(web, subject)
     assert (await web.client.get("/audit")).status_code == status
     name = "maria" if subject == "u1" else "ida"
-    await web.store.change_user(name, UserChange(role=Role.VIEWER), NOW)
+    await web.store.users.change(name, UserChange(role=Role.VIEWER), NOW)
     assert (await web.client.get("/api/v1/diagnoses")).status_code == 401
     await sign_in(web, subject)
-    user = next(user for user in await web.store.users() if user.name == name)
+    user = next(user for user in await web.store.users.list_all() if user.name == name)
     assert user.role is (Role.OPERATOR if subject == "u1" else Role.ADMIN)
 
 
@@ -128,13 +130,13 @@ async def test_who_has_no_role_does_not_come_in(web: Web) -> None:
     """The page says which claim is missing what; nothing is stored."""
     refused = await sign_in(web, "u3")
     assert refused.status_code == 400 and "has no role here" in refused.text
-    assert await web.store.users() == []
+    assert await web.store.users.list_all() == []
     assert (await web.client.get("/api/v1/diagnoses")).status_code == 401
 
 
 async def test_nobody_takes_over_a_local_account(web: Web) -> None:
     """A person whom the provider calls as a local user is called is somebody else."""
-    await web.store.add_user(User("root", Role.ADMIN, NOW), "hash")
+    await web.store.users.add(User("root", Role.ADMIN, NOW), "hash")
     refused = await sign_in(web, "u4")
     assert refused.status_code == 400 and "another account is called" in refused.text
     assert (await web.client.get("/api/v1/diagnoses")).status_code == 401
@@ -143,7 +145,7 @@ async def test_nobody_takes_over_a_local_account(web: Web) -> None:
 async def test_a_disabled_account_does_not_come_back(web: Web) -> None:
     """The provider goes on to know the person; the service does not."""
     await sign_in(web, "u1")
-    await web.store.change_user("maria", UserChange(disabled=True), NOW)
+    await web.store.users.change("maria", UserChange(disabled=True), NOW)
     refused = await sign_in(web, "u1")
     assert refused.status_code == 400 and "is disabled" in refused.text
 

@@ -83,7 +83,7 @@ class Site:
     async def stored(self, job: str) -> dict[Stream, bytes]:
         """The lines of each stream of a job."""
         found: dict[Stream, bytes] = {}
-        for piece in await self.web.store.pieces(AttemptKey(job, 1)):
+        for piece in await self.web.store.logs.pieces(AttemptKey(job, 1)):
             for block in unpack(piece.data):
                 found[block.stream] = found.get(block.stream, b"") + block.data.removesuffix(b"\n") + b"\n"
         return found
@@ -95,9 +95,9 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     intake, sink, metrics = Intake(), Sink(), Metrics(CollectorRegistry())
     async with serving(tmp_path, ingest=intake, limits=LIMITS) as web:
         for credential in CREDENTIALS:
-            await web.store.add_token(StoredToken(credential, hash_of(credential.name)))
+            await web.store.tokens.add(StoredToken(credential, hash_of(credential.name)))
         unplaced = UnplacedStreams(sink, redact, metrics)
-        intake.service = IngestService(web.store, Compressor, metrics, pending_limit=1 << 20, unplaced=unplaced)
+        intake.service = IngestService(web.store.logs, Compressor, metrics, pending_limit=1 << 20, unplaced=unplaced)
         task = asyncio.create_task(intake.service.run())
         yield Site(web, intake, unplaced, sink, metrics)
         task.cancel()
@@ -246,7 +246,7 @@ async def test_a_sink_that_does_not_answer_costs_no_line(site: Site) -> None:
 
 async def test_foreign_jobs_are_refused_in_every_protocol(site: Site) -> None:
     """A credential of one cluster adds no line to a job of another; the rest of the body is stored."""
-    await site.web.store.register(Job("theirs", cluster="west", created=NOW))
+    await site.web.store.jobs.register(Job("theirs", cluster="west", created=NOW))
     for path, body in ((LOKI, snappy(loki("a", job="theirs"))), (OTLP, otlp("a", job="theirs"))):
         answer = await site.post(path, body, "shipper-east")
         assert answer.status_code == 403
@@ -270,7 +270,9 @@ async def test_whose_word_a_line_is_follows_from_the_credential(site: Site) -> N
         assert (await site.post(path, body)).status_code == 403
         assert (await site.post(path, body, "agent")).status_code in (200, 204)
     log = node_log_id("", "gpu-1")
-    (streams,) = (await site.web.store.cursors([AttemptKey(log, await site.web.store.current_attempt(log))])).values()
+    (streams,) = (
+        await site.web.store.logs.cursors([AttemptKey(log, await site.web.store.logs.current_attempt(log))])
+    ).values()
     assert list(streams) == [Stream("kernel", "gpu-1", provenance=Provenance.NODE)]
     named = {"job": "j", "diagnoser_source": "kernel"}
     await site.post(LOKI, snappy(loki("NVRM: x", **named)))

@@ -176,7 +176,7 @@ async def test_who_sees_all_sees_both(web: Web, tenants: tuple[Stored, Stored]) 
 
 async def rows(web: Web) -> dict[str, set[str]]:
     """All that is stored, but for when tokens were used."""
-    async with web.store.reading() as connection:
+    async with web.store.db.reading() as connection:
         return {
             name: {repr(tuple(row)) for row in await connection.execute(select(table))}
             for name, table in metadata.tables.items()
@@ -247,26 +247,26 @@ async def test_lines_under_another_tenants_id_are_of_ones_own_job(web: Web) -> N
     access = web.services.job_access
     sender = Token("x", "y", Scope.INGEST).credential
     ours, theirs = replace(sender, tenant="red"), replace(sender, tenant="blue")
-    await web.store.register(Job("reds", tenant="red", created=NOW))
-    await web.store.add_event(AttemptKey("of-nobody"), Event(EventKind.STARTED, NOW))
+    await web.store.jobs.register(Job("reds", tenant="red", created=NOW))
+    await web.store.jobs.add_event(AttemptKey("of-nobody"), Event(EventKind.STARTED, NOW))
     ids = ["new", "reds", "of-nobody"]
     assert await access.names(ours, ids) == {"new": "new~of~red", "reds": "reds", "of-nobody": "of-nobody~of~red"}
     assert await access.names(theirs, ids) == {job: f"{job}~of~blue" for job in ids}
     for caller, viewer in ((ours, red), (theirs, blue)):
         names = (await access.names(caller, ids)).values()
         assert await access.refused(caller, list(names)) == {}
-        assert {job for job in names if await web.store.seen_by(viewer).job(job)} == set(names)
-    assert await web.store.seen_by(red).job("of-nobody") is None
+        assert {job for job in names if await web.store.seen_by(viewer).jobs.find(job)} == set(names)
+    assert await web.store.seen_by(red).jobs.find("of-nobody") is None
 
 
 async def test_the_news_are_the_tenants_own(web: Web, tenants: tuple[Stored, Stored]) -> None:
     """Also for readers that have been there for long."""
     own, other = tenants
     view = web.services.seen_by(Viewer(tenant=own.word))
-    assert {news.attempt.job for news in await view.store.news("", 100)} < secrets(own)
+    assert {news.attempt.job for news in await view.store.diagnoses.news("", 100)} < secrets(own)
     position = await view.news.position()
-    await web.store.register(Job("theirs", tenant=other.word, created=NOW))
-    await web.store.register(Job("ours", tenant=own.word, created=NOW))
+    await web.store.jobs.register(Job("theirs", tenant=other.word, created=NOW))
+    await web.store.jobs.register(Job("ours", tenant=own.word, created=NOW))
     await save(web.store, "theirs", SCRIPT, created=NOW + 1)
     await save(web.store, "ours", SCRIPT, created=NOW + 2)
     await asyncio.sleep(1.1)  # the feed looks once a second
@@ -276,15 +276,15 @@ async def test_the_news_are_the_tenants_own(web: Web, tenants: tuple[Stored, Sto
 async def test_an_incident_of_both_shows_each_its_own_part(web: Web, tenants: tuple[Stored, Stored]) -> None:
     """One bad node, one incident for the operators; a tenant counts and reads its own failures only."""
     (shared,) = set(tenants[0].ids["incident"]) & set(tenants[1].ids["incident"])
-    whole = await web.store.incident(shared)
+    whole = await web.store.incidents.find(shared)
     assert whole is not None and (whole.failures, whole.jobs, whole.node) == (2, 2, SHARED_NODE)
     for stored in tenants:
         view = web.store.seen_by(Viewer(tenant=stored.word))
-        part = await view.incident(shared)
+        part = await view.incidents.find(shared)
         assert part is not None and (part.failures, part.jobs, part.node) == (1, 1, SHARED_NODE)
         assert stored.word in part.line and part.diagnosis in stored.ids["diagnosis"]
         assert (part.history, part.assignee, part.state) == ((), "", whole.state)
-        assert [record.id for record in await view.incident_failures(shared, "", 9)] == [part.diagnosis]
+        assert [record.id for record in await view.incidents.failures(shared, "", 9)] == [part.diagnosis]
 
 
 async def test_what_a_tenant_taught_is_told_to_no_other(web: Web, tenants: tuple[Stored, Stored]) -> None:
@@ -292,7 +292,7 @@ async def test_what_a_tenant_taught_is_told_to_no_other(web: Web, tenants: tuple
     learned = web.services.confirmed_failures
     records = {}
     for stored in tenants:
-        taught, asked = [await web.store.diagnosis(one) for one in stored.ids["diagnosis"]]
+        taught, asked = [await web.store.diagnoses.find(one) for one in stored.ids["diagnosis"]]
         assert taught is not None and asked is not None
         await learned.learn(taught, filled(Feedback, stored.word, id=f"{taught.id}x", diagnosis=taught.id))
         records[stored.word] = asked
@@ -301,11 +301,11 @@ async def test_what_a_tenant_taught_is_told_to_no_other(web: Web, tenants: tuple
         assert {one.confirmed.tenant for one in near} == {word}
         told = " ".join((await learned.describe_similar(record)).confirmed_failures)
         assert told and not any(other in told for other in records if other != word)
-    await web.store.register(Job("of-nobody", created=NOW))
+    await web.store.jobs.register(Job("of-nobody", created=NOW))
     of_nobody = await save(web.store, "of-nobody", SCRIPT, created=NOW + 9)
     await store_log(web.store, of_nobody.attempt, block("zqred", "shared-node"))
     assert {one.confirmed.tenant for one in await learned.similar(of_nobody, 10)} == set(records)
-    rules = {rule.tenant for rule in await web.store.learned(LearnedRuleQuery(), "", 10)}
+    rules = {rule.tenant for rule in await web.store.rules.page(LearnedRuleQuery(), "", 10)}
     assert rules == {stored.word for stored in tenants}
 
 

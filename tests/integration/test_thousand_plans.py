@@ -24,6 +24,7 @@ from structlog.testing import capture_logs
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.database import insert_new
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.sql.tables import attempts, effects, jobs, plans
 from diagnoser.adapters.webhook import RecoveryWebhook
@@ -137,13 +138,13 @@ async def stored(store: SqlStore, made: Sequence[Plan]) -> None:
     """Plans with the effects that announce them, as a worker leaves them."""
     announce = plan_commands(webhook=True).planner.announce
     row: dict[str, Any] = {"number": 1, "opened": 0.0}
-    async with store.writing() as connection:
+    async with store.db.writing() as connection:
         for plan in made:
             record = DiagnosisRecord(f"d{plan.id}", AttemptKey(plan.job, 1), 1, plan.created, True, ECC)
-            await store.insert_new(connection, jobs, [{"id": plan.job, "body": codec.job_text(Job(plan.job))}])
-            await store.insert_new(connection, attempts, [{"job": plan.job, **row}])
-            await store.insert_new(connection, plans, [codec.plan_row(plan)])
-            await store.insert_new(connection, effects, [codec.effect_row(one) for one in announce(plan, record)])
+            await insert_new(connection, jobs, [{"id": plan.job, "body": codec.job_text(Job(plan.job))}])
+            await insert_new(connection, attempts, [{"job": plan.job, **row}])
+            await insert_new(connection, plans, [codec.plan_row(plan)])
+            await insert_new(connection, effects, [codec.effect_row(one) for one in announce(plan, record)])
 
 
 def cluster_of(count: int) -> Cluster:
@@ -190,7 +191,7 @@ def outbox(store: SqlStore, client: httpx.AsyncClient) -> Outbox:
     sender = RecoveryWebhook("http://10.0.0.1/plans", SECRET, client, time.time, allow_private=True)
     pace = OutboxConfig(first=0.001, longest=0.01, poll=0.01)
     senders = {MessageKind.RECOVERY: sender}
-    return Outbox(store, senders, time.time, LocalWakeSignal(), Random(3), Metrics(CollectorRegistry()), pace)
+    return Outbox(store.outbox, senders, time.time, LocalWakeSignal(), Random(3), Metrics(CollectorRegistry()), pace)
 
 
 async def ended(store: SqlStore, clock: Clock, bell: asyncio.Event, agent: asyncio.Task[None]) -> None:
@@ -213,10 +214,10 @@ async def delivered(store: SqlStore) -> None:
 
 async def count(store: SqlStore, table: Table, state: str, *more: ColumnElement[bool]) -> int:
     query = select(func.count()).select_from(table).where(table.c.state == state, *more)
-    async with store.reading() as connection:
+    async with store.db.reading() as connection:
         found = await connection.execute(query)
         return int(found.scalar_one())
 
 
 async def everything(store: SqlStore) -> list[Plan]:
-    return await store.plans(PlanFilter(), "", COUNT + 1)
+    return await store.plans.page(PlanFilter(), "", COUNT + 1)

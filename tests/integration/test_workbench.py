@@ -132,11 +132,11 @@ async def test_a_saved_rule_passes_the_gates_and_replaces_the_one_it_was_made_fr
     await here.lifecycle.step()
     assert await here.learned_state(rule) is LearnedState.SHADOW
     assert await here.learned_state(older) is LearnedState.RETIRED
-    found = await here.store.learned_rule(older.id)
+    found = await here.store.rules.find(older.id)
     assert found is not None and found.history[-1].why == f"replaced by {rule.id}"
     await here.registry.refresh()
     await here.fail("quilt-9", 9, "node-5")
-    (hit,) = await here.store.rule_hits(rule.id, 5)
+    (hit,) = await here.store.rules.hits(rule.id, 5)
     assert (hit.attempt.job, hit.active) == ("quilt-9", False)
 
 
@@ -158,7 +158,7 @@ async def test_a_persons_rule_that_history_speaks_against_is_refused_as_it_is(he
     assert all(check.passed for check in checks)
     for _ in range(4):
         await here.lifecycle.step()
-    found = await here.store.learned_rule(rule.id)
+    found = await here.store.rules.find(rule.id)
     assert found is not None and found.state is LearnedState.REFUSED
     assert found.text == rule.text and "healthy_logs" in found.history[-1].why
 
@@ -176,7 +176,7 @@ async def test_a_rule_that_fails_its_first_tests_is_not_stored(here: Site, draft
     source = await taught(here)
     rule, checks = await bench(here).propose(RuleProposal(source, draft), "kai")
     assert told in {check.name for check in checks if not check.passed}
-    assert await here.store.learned_rule(rule.id) is None
+    assert await here.store.rules.find(rule.id) is None
 
 
 async def test_what_no_rule_can_be_made_of_is_said(here: Site) -> None:

@@ -37,7 +37,7 @@ async def test_statements_do_not_grow_with_the_number_of_nodes(tmp_path: Path) -
 
     event.listen(Engine, "before_cursor_execute", note)
     try:
-        await store.register(Job("large", nodes=tuple(f"n{number}" for number in range(30_000))))
+        await store.jobs.register(Job("large", nodes=tuple(f"n{number}" for number in range(30_000))))
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     await store.close()
@@ -52,10 +52,10 @@ async def test_a_database_that_stays_locked_is_unavailable(tmp_path: Path, monke
     other = sqlite3.connect(tmp_path / "test.db")
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(Unavailable) as raised:
-        await store.append([append()])
+        await store.logs.append([append()])
     other.close()
     assert "INSERT" not in str(raised.value)
-    await store.append([append()])
+    await store.logs.append([append()])
     await store.close()
 
 

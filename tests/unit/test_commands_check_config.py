@@ -96,7 +96,7 @@ async def test_users_alone_are_enough_beyond_loopback(environment: pytest.Monkey
     assert "needs tokens" in (await asyncio.to_thread(CliRunner().invoke, cli, ["check-config"])).output
     store = await open_store(f"sqlite:///{tmp_path}/diagnoser.db")
     try:
-        await store.add_user(User("maria", Role.ADMIN, 0.0), "hash")
+        await store.users.add(User("maria", Role.ADMIN, 0.0), "hash")
     finally:
         await store.close()
     result = await asyncio.to_thread(CliRunner().invoke, cli, ["check-config"])

@@ -33,7 +33,7 @@ def stored(url: str) -> list[StoredToken]:
     async def read() -> list[StoredToken]:
         store = await open_store(url)
         try:
-            return await store.tokens()
+            return await store.tokens.list_all()
         finally:
             await store.close()
 

@@ -50,7 +50,7 @@ def stored(url: str, name: str) -> tuple[User, str]:
     async def read() -> tuple[User, str]:
         store = await open_store(url)
         try:
-            found = await store.user_password(name)
+            found = await store.users.find_with_password(name)
             assert found is not None
             return found
         finally:

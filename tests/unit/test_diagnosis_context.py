@@ -77,7 +77,7 @@ async def test_clean_runs_that_an_older_version_stored_are_still_known(store: Sq
     fields = {"name": "run-0/1", "lines": 3, "counts": [[7, 3]], "unmatched": [], "filters": [], "asked": 0.0}
     old = zstandard.ZstdCompressor().compress(orjson.dumps(fields))
     context = DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: NOW, baseline_days=30)
-    await store.append([Append(AttemptKey(clean_runs_id(JOB, 2), hour_of(NOW)), old, NOW, {}, False)])
+    await store.logs.append([Append(AttemptKey(clean_runs_id(JOB, 2), hour_of(NOW)), old, NOW, {}, False)])
     await context.store_run(JOB, CleanRun("run-1/1", 3, {7: 4}, pauses={"train": 9.0}))
     runs = (await context.baseline(JOB)).runs
     assert [(run.name, dict(run.counts), dict(run.pauses)) for run in runs] == [
@@ -90,7 +90,7 @@ async def test_clean_runs_that_an_older_version_stored_are_still_known(store: Sq
 async def test_the_facts_hold_the_checkpoints_of_the_attempts_before(store: SqlStore) -> None:
     """A launch that fails before its own first save goes back to one of them."""
     saved = Event(EventKind.CHECKPOINT, NOW, step=40, path="/ckpt/40", phase=CheckpointPhase.VERIFIED)
-    await store.add_event(AttemptKey("run-1", 1), saved)
+    await store.jobs.add_event(AttemptKey("run-1", 1), saved)
     context = DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: NOW)
     for number, earlier in ((1, ()), (2, ((saved,),))):
         claim = Claim(Attempt(AttemptKey("run-1", number), NOW), JOB, "t")

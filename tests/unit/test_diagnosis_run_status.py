@@ -35,11 +35,11 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 async def send(store: SqlStore, text: str, at: float = 100.0) -> int:
     """The revision of the log afterwards."""
-    cursor = (await store.cursors([KEY]))[KEY].get(OUT)
+    cursor = (await store.logs.cursors([KEY]))[KEY].get(OUT)
     block = LineBlock(OUT, text.encode(), cursor.next if cursor else 1, None, at)
     piece = append(read=cursor, delta=compress.pack([block]), at=at, lines=text.count("\n"))
-    await store.append([replace(piece, raw=len(text))])
-    (attempt,) = await store.attempts(KEY.job)
+    await store.logs.append([replace(piece, raw=len(text))])
+    (attempt,) = await store.jobs.attempts(KEY.job)
     return attempt.revision
 
 
@@ -110,8 +110,8 @@ async def test_new_lines_are_read_after_a_while(store: SqlStore) -> None:
 
 async def test_a_log_that_cannot_be_read_has_no_status(store: SqlStore) -> None:
     """One bad piece does not take the page with it; a merged piece of a whole log is not read at all."""
-    await store.append([append(delta=b"no piece")])
+    await store.logs.append([append(delta=b"no piece")])
     statuses = RunStatuses(store, Compressor, lambda: 100.0)
     assert (await statuses.of({KEY: 1}))[KEY] == RunStatus()
-    assert (await store.newest_pieces([KEY], 1, 3))[KEY] == []
-    assert [piece.data for piece in (await store.newest_pieces([KEY], 1, PIECE_BYTES))[KEY]] == [b"no piece"]
+    assert (await store.logs.newest_pieces([KEY], 1, 3))[KEY] == []
+    assert [piece.data for piece in (await store.logs.newest_pieces([KEY], 1, PIECE_BYTES))[KEY]] == [b"no piece"]

@@ -93,7 +93,7 @@ def test_settings_exist(page: Path) -> None:
 @each_page
 def test_metrics_exist(page: Path) -> None:
     """Each `diagnoser_...` is a metric with those labels, or with `...` the beginning of one."""
-    known = re.findall(r"^\| `(\w+)` \|", generated_docs.metrics(), re.MULTILINE)
+    known = re.findall(r"^- `(\w+)", generated_docs.metrics(), re.MULTILINE)
     whole = re.findall(r"`(diagnoser_\w+)(?:\{.*?\})?`", TEXTS[page])
     begun = re.findall(r"`(diagnoser_\w+)\.\.\.`", TEXTS[page])
     assert [name for name in whole if name not in known] == []
@@ -187,4 +187,4 @@ def _sources() -> str:
 
 @cache
 def _routes() -> list[str]:
-    return re.findall(r"^\| `((?:GET|POST) .*?)` \|", generated_docs.routes(), re.MULTILINE)
+    return re.findall(r"^- `((?:GET|POST) .*?)` \(", generated_docs.routes(), re.MULTILINE)

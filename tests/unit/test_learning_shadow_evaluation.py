@@ -104,7 +104,7 @@ async def recovered(here: Site, *proofs: NodeProof) -> DiagnosisRecord:
         assert known is not None
         return TransitionResult(replace(known, state=PlanState.REACHED, drained=("gpu-017",), proofs=proofs))
 
-    await here.store.change_plan(first.plan.id, NOW, reach)
+    await here.store.plans.change(first.plan.id, NOW, reach)
     return first
 
 
@@ -112,7 +112,7 @@ async def test_a_recovery_that_worked_confirms_the_cause(here: Site) -> None:
     """The next attempt completes: the confirmed failure is there, by the recovery, and is not written twice."""
     first = await recovered(here, replace(PROOF, node="gpu-017"))
     await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
-    (confirmed,) = await here.store.confirmed_failures(0.0, "", 5)
+    (confirmed,) = await here.store.feedback.confirmed_failures(0.0, "", 5)
     assert (confirmed.diagnosis, confirmed.type) == (first.id, FailureType.ECC_ERROR)
     assert confirmed.verdict is FeedbackVerdict.CONFIRMED and confirmed.by.startswith("recovery: plan ")
     assert not await here.confirmed_failures.confirm(first, "recovery: again", NOW)
@@ -122,7 +122,7 @@ async def test_a_recovery_from_what_only_the_job_said_confirms_nothing(here: Sit
     """A job could print an error, and then complete."""
     await recovered(here)
     await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
-    assert await here.store.confirmed_failures(0.0, "", 5) == []
+    assert await here.store.feedback.confirmed_failures(0.0, "", 5) == []
 
 
 async def test_a_persons_word_is_not_overruled_by_a_recovery(here: Site) -> None:
@@ -130,7 +130,7 @@ async def test_a_persons_word_is_not_overruled_by_a_recovery(here: Site) -> None
     first = await recovered(here, replace(PROOF, node="gpu-017"))
     await here.say(first, FailureType.GPU_LOST)
     await here.run("ecc", [*STEPS, *STEPS, "training completed"], code=0, attempt=2)
-    (confirmed,) = await here.store.confirmed_failures(0.0, "", 5)
+    (confirmed,) = await here.store.feedback.confirmed_failures(0.0, "", 5)
     assert (confirmed.type, confirmed.by) == (FailureType.GPU_LOST, "maria")
 
 
@@ -140,7 +140,7 @@ async def test_a_hit_in_an_attempt_whose_cause_is_known_is_settled_at_once(here:
     second = await here.fail("quilt-2", 5)
     await here.say(second)
     key = second.attempt
-    await here.store.add_event(key, Event(EventKind.CHECKPOINT, NOW - 40.0))
+    await here.store.jobs.add_event(key, Event(EventKind.CHECKPOINT, NOW - 40.0))
     assert await here.worker.step() == 1
-    (hit,) = await here.store.rule_hits(rule.id, 5)
+    (hit,) = await here.store.rules.hits(rule.id, 5)
     assert (hit.attempt, hit.verdict, hit.diagnosis != second.id) == (key, HitVerdict.CONFIRMED, True)

@@ -76,7 +76,7 @@ async def test_requests_are_counted_by_route_and_not_by_path(tmp_path: Path) -> 
 async def test_what_waits_and_what_is_missing_is_shown(tmp_path: Path) -> None:
     """A silent agent is one, of its kind; every other kind is there at zero."""
     async with serving(tmp_path) as web:
-        await web.store.note_agent("east", "slurm@head", NOW - 500)
+        await web.store.vitals.record_agent("east", "slurm@head", NOW - 500)
         series = await shown(web.client)
     spots = {kind: series[f'diagnoser_blind_spots{{kind="{kind}"}}'] for kind in BlindSpotKind}
     assert spots == dict.fromkeys(BlindSpotKind, 0.0) | {BlindSpotKind.AGENT_SILENT: 1.0}

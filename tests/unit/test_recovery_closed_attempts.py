@@ -66,18 +66,18 @@ class ManagedSite(Site):
         return waits
 
     async def change(self, id: str, after: Plan) -> None:
-        await self.store.change_plan(id, self.now, lambda _, __: TransitionResult(after))
+        await self.store.plans.change(id, self.now, lambda _, __: TransitionResult(after))
 
     async def refuse(self, plan: Plan) -> None:
         await self.service.change(plan.id, self.now, self.commands.refuse("ida", "the node is well", self.now))
 
     async def complete_again(self, attempt: int = 2, **event: object) -> None:
         """A later launch of the job ends well, as its scheduler says."""
-        await self.store.register(Job("llm-7b", nodes=(NODE, "gpu-099"), created=1.0), attempt)
+        await self.store.jobs.register(Job("llm-7b", nodes=(NODE, "gpu-099"), created=1.0), attempt)
         if not event:
             self.completed.add(attempt)
         ended = Event(EventKind.EXIT, self.now, **{"code": 0, **event})  # type: ignore[arg-type]
-        await self.store.add_event(AttemptKey("llm-7b", attempt), ended)
+        await self.store.jobs.add_event(AttemptKey("llm-7b", attempt), ended)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_a_refusal_closes_its_attempt(store: SqlStore, verdict: object) ->
     assert (later.state, later.reason) == (PlanState.WAITING, PlanReason.ATTEMPT_CLOSED)
     assert "a person refused plan" in later.history[-1].why
     assert await site.service.claim("slurm", "default", site.now) is None
-    record = await store.diagnosis(later.diagnosis)
+    record = await store.diagnoses.find(later.diagnosis)
     approved = await site.service.change(later.id, site.now, site.commands.approve(record, "ida", "yes", site.now))
     assert approved.state is PlanState.SENT
     assert await site.service.claim("slurm", "default", site.now) is not None
@@ -172,7 +172,7 @@ async def test_a_plan_that_a_person_approved_is_handed_out_although_its_job_comp
     await site.fail()
     await site.complete_again()
     waits = await site.plan_of()
-    record = await store.diagnosis(waits.diagnosis)
+    record = await store.diagnoses.find(waits.diagnosis)
     await site.service.change(waits.id, site.now, site.commands.approve(record, "ida", "", site.now))
     assert await site.service.claim("slurm", "default", site.now) is not None
 

@@ -72,17 +72,17 @@ class Site(Bystander):
     async def fail(self, attempt: int = 1, job: str = "llm-7b", **event: object) -> None:
         """The attempt ends, and the worker sees it."""
         key = AttemptKey(job, attempt)
-        await self.store.register(Job(job, nodes=(NODE, "gpu-099"), created=1.0), attempt)
-        await self.store.add_event(key, Event(EventKind.EXIT, self.now, code=1, **event))  # type: ignore[arg-type]
+        await self.store.jobs.register(Job(job, nodes=(NODE, "gpu-099"), created=1.0), attempt)
+        await self.store.jobs.add_event(key, Event(EventKind.EXIT, self.now, code=1, **event))  # type: ignore[arg-type]
         self.now += 60.0
         await self.worker.step()
         await self.worker.finish()
 
     async def plans(self) -> list[Plan]:
-        return (await self.store.plans(PlanFilter(), "", 100))[::-1]
+        return (await self.store.plans.page(PlanFilter(), "", 100))[::-1]
 
     async def sent(self, kind: str) -> list[str]:
-        return [one.message.key for one in await self.store.messages() if one.message.kind == kind]
+        return [one.message.key for one in await self.store.outbox.messages() if one.message.kind == kind]
 
 
 @pytest.fixture
@@ -95,12 +95,12 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 async def test_a_failure_becomes_a_plan_that_acts(store: SqlStore) -> None:
     """It knows its cluster, family and diagnosis, is announced once, and can be claimed."""
     site = Site(store)
-    await store.register(Job("llm-7b", cluster="east", name="llm-7b-run3", created=1.0))
+    await store.jobs.register(Job("llm-7b", cluster="east", name="llm-7b-run3", created=1.0))
     await site.fail()
     (made,) = await site.plans()
     assert (made.state, made.cluster, made.family) == (PlanState.SENT, "east", "llm-b-run")
     assert await site.sent("recovery") == [made.key]
-    record = await store.diagnosis(made.diagnosis)
+    record = await store.diagnoses.find(made.diagnosis)
     assert record is not None and record.plan == made
     held = await take(store, "slurm", "east", site.now)
     assert held is not None and held.id == made.id
@@ -196,7 +196,7 @@ async def test_a_diverged_run_is_told_where_to_go_on(store: SqlStore) -> None:
     await site.fail()
     (made,) = await site.plans()
     assert made.rollback == back
-    (webhook,) = [one.message for one in await store.messages() if one.message.kind == "recovery"]
+    (webhook,) = [one.message for one in await store.outbox.messages() if one.message.kind == "recovery"]
     assert orjson.loads(webhook.body)["data"]["rollback"] == {
         "checkpoint": "/ckpt/1500",
         "step": 1500,
@@ -226,7 +226,7 @@ async def test_a_checkpoint_that_turns_out_bad_is_taken_out_of_a_plan_that_was_s
     site.verdict = verdict(FailureType.LOSS_DIVERGENCE, rollback=Rollback("/ckpt/1500", 1500), recovery=advice)
     await site.fail()
     bad = Event(EventKind.CHECKPOINT, site.now, step=1500, path="/ckpt/1500", phase=CheckpointPhase.BAD, reason="flip")
-    await store.add_event(AttemptKey("llm-7b", 1), bad)
+    await store.jobs.add_event(AttemptKey("llm-7b", 1), bad)
     plans = PlanService(store, site.commands, site.metrics, LocalWakeSignal())
     await plans.check_rollbacks("llm-7b", site.now)
     (held,) = await site.plans()
@@ -254,9 +254,9 @@ async def test_a_plan_in_the_hands_of_an_executor_is_marked_and_planned_anew_whe
     mine = await plans.claim("slurm", "default", site.now)
     assert mine is not None and mine.lease is not None
     bad = Event(EventKind.CHECKPOINT, site.now, step=1500, path="/ckpt/1500", phase=CheckpointPhase.BAD)
-    await store.add_event(AttemptKey("llm-7b", 1), bad)
+    await store.jobs.add_event(AttemptKey("llm-7b", 1), bad)
     await plans.check_rollbacks("llm-7b", site.now)
-    marked = await store.plan(mine.id)
+    marked = await store.plans.find(mine.id)
     assert marked is not None and (marked.state, marked.reason) == (PlanState.SENT, PlanReason.BAD_CHECKPOINT)
     report = PlanReport(mine.lease.token, PlanState.NOT_REACHED, refused=PlanReason.BAD_CHECKPOINT)
     if not refuses:
@@ -277,7 +277,7 @@ async def test_the_plan_of_a_model_s_verdict_does_not_go_back_to_a_bad_checkpoin
     back = Rollback("/ckpt/1500", 1500)
     site.better = verdict(FailureType.LOSS_DIVERGENCE, rollback=back, recovery=advice)
     bad = Event(EventKind.CHECKPOINT, site.now, step=1500, path="/ckpt/1500", phase=CheckpointPhase.BAD, reason="flip")
-    await store.add_event(AttemptKey("llm-7b", 1), bad)
+    await store.jobs.add_event(AttemptKey("llm-7b", 1), bad)
     await site.fail()
     made = (await site.plans())[-1]
     assert (made.rollback, made.state, made.reason) == (back, PlanState.HELD, PlanReason.BAD_CHECKPOINT)
@@ -290,7 +290,7 @@ async def test_what_the_webhook_told_of_is_not_withdrawn_and_people_hear_of_it(s
     site.verdict = verdict(FailureType.LOSS_DIVERGENCE, rollback=Rollback("/ckpt/1500", 1500), recovery=advice)
     await site.fail()
     bad = Event(EventKind.CHECKPOINT, site.now, step=1500, path="/ckpt/1500", phase=CheckpointPhase.BAD)
-    await store.add_event(AttemptKey("llm-7b", 1), bad)
+    await store.jobs.add_event(AttemptKey("llm-7b", 1), bad)
     plans = PlanService(store, site.commands, site.metrics, LocalWakeSignal())
     for _ in range(2):
         await plans.check_rollbacks("llm-7b", site.now)

@@ -133,9 +133,9 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 
 async def stored(store: SqlStore, made: Plan) -> PlanService:
-    await store.append([append(KEY, fatal=True)])
+    await store.logs.append([append(KEY, fatal=True)])
     (claim,) = await claimed(store)
-    await store.save_diagnosis(claim, record("d1", claim, created=NOW), made, [])
+    await store.work.save_diagnosis(claim, record("d1", claim, created=NOW), made, [])
     return PlanService(store, plan_commands(), Metrics(CollectorRegistry()), LocalWakeSignal())
 
 
@@ -152,12 +152,12 @@ async def test_a_claim_asks_again(store: SqlStore, made: Plan, told: tuple[str, 
     """However the plan came to be sent: it is held with the reason, people are alerted, and it is counted."""
     plans = await stored(store, made)
     if told:
-        await store.register(Job(KEY.job, nodes=told, created=NOW), KEY.number)
+        await store.jobs.register(Job(KEY.job, nodes=told, created=NOW), KEY.number)
     assert await plans.claim("slurm", "east", NOW) is None
-    held = await store.plan(made.id)
+    held = await store.plans.find(made.id)
     assert held is not None
     assert (held.state, held.reason, held.lease) == (PlanState.HELD, reason, None)
-    assert [message.message.key for message in await store.messages() if made.id in message.message.key]
+    assert [message.message.key for message in await store.outbox.messages() if made.id in message.message.key]
     count = plans.metrics.registry.get_sample_value
     assert count("diagnoser_plan_transitions_total", {"reason": reason.value}) == 1.0
 
@@ -166,7 +166,7 @@ async def test_a_proven_plan_is_claimed(store: SqlStore) -> None:
     """With the node in the attempt's list, as stored now."""
     made = proven(cordon())
     plans = await stored(store, made)
-    await store.register(Job(KEY.job, nodes=made.nodes, created=NOW), KEY.number)
+    await store.jobs.register(Job(KEY.job, nodes=made.nodes, created=NOW), KEY.number)
     taken = await plans.claim("slurm", "east", NOW)
     assert taken is not None and taken.lease is not None
 

@@ -34,8 +34,8 @@ async def test_without_cases_the_page_says_how_they_come_about(web: Web) -> None
 
 async def test_the_page_shows_then_and_now_and_what_got_worse(web: Web) -> None:
     """Shares as judged and as replayed, the wrong cases with links, every replay; text of others stays text."""
-    await web.store.add_replay(REPLAY)
-    await web.store.add_replay(replace(REPLAY, time=NOW - 60, ruleset="cd34"))
+    await web.store.cases.add_replay(REPLAY)
+    await web.store.cases.add_replay(replace(REPLAY, time=NOW - 60, ruleset="cd34"))
     page = (await web.client.get("/accuracy")).text
     assert "2 of 3 (67 %) named the right cause" in page
     assert "1 of 2 (50 %) the right line" in page
@@ -66,7 +66,7 @@ async def test_weeks_deciders_and_confusions_are_those_of_peoples_words(web: Web
 
 async def test_one_replay_draws_only_what_was_judged(web: Web) -> None:
     """A curve needs two points."""
-    await web.store.add_replay(REPLAY)
+    await web.store.cases.add_replay(REPLAY)
     assert (await web.client.get("/accuracy/series.svg")).text.count("<polyline") == 1
 
 

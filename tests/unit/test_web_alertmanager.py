@@ -29,7 +29,7 @@ async def test_an_alert_reaches_the_page_of_its_node(tmp_path: Path) -> None:
             batches.append(batch)
 
         web.ingest.take = take  # type: ignore[assignment, method-assign]
-        await web.store.register(Job("j", nodes=("gpu-017.lab",), created=NOW), 1)
+        await web.store.jobs.register(Job("j", nodes=("gpu-017.lab",), created=NOW), 1)
         first = await web.client.post(URL, json=body(XID, labelled(job="prometheus")))
         again = await web.client.post(URL, json=body(XID))
         ended = await web.client.post(URL, json=body(XID | {"status": "resolved", "endsAt": "2026-09-21T14:13:15Z"}))
@@ -57,10 +57,10 @@ async def test_a_token_of_one_cluster_speaks_of_its_nodes_only(tmp_path: Path) -
     """The label does not count then; a query that names another cluster is refused."""
     async with serving(tmp_path) as web:
         token = Credential("east-am", Scope.ALERTS, cluster="east")
-        await web.store.add_token(StoredToken(token, hash_of(SECRET)))
+        await web.store.tokens.add(StoredToken(token, hash_of(SECRET)))
         web.client.headers["authorization"] = f"Bearer {SECRET}"
         assert (await web.client.post(URL, json=body(labelled(node="n1", cluster="west")))).status_code == 200
-        assert [alert.by for alert in await web.store.node_alerts("east", "n1", 9)] == ["east-am"]
+        assert [alert.by for alert in await web.store.node_facts.alerts("east", "n1", 9)] == ["east-am"]
         assert (await web.client.post(f"{URL}?cluster=west", json=body(XID))).status_code == 403
         assert (await web.client.get("/api/v1/nodes/n1/alerts")).status_code == 403
 

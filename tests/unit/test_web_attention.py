@@ -16,8 +16,8 @@ async def test_badges_say_what_waits_for_a_person(tmp_path: Path) -> None:
         quiet = (await web.client.get("/nodes")).text
         await planned(web, "a", mode=Mode.APPROVE)
         await planned(web, "late", mode=Mode.APPROVE, expires=NOW - 1)
-        await web.store.trip_breaker(BreakerState("default", True, NOW, "audit", "ops"))
-        assert await web.store.attention(NOW) == Attention(approvals=1, incidents=1, tripped=1)
+        await web.store.nodes.trip_breaker(BreakerState("default", True, NOW, "audit", "ops"))
+        assert await web.store.diagnoses.attention(NOW) == Attention(approvals=1, incidents=1, tripped=1)
     async with serving(tmp_path) as web:
         page = (await web.client.get("/nodes")).text
     assert "attention" not in quiet
@@ -29,7 +29,7 @@ async def test_the_count_is_remembered_for_some_seconds(tmp_path: Path) -> None:
     """A page asks the database now and then only, and does without an answer."""
     clock = Clock()
     async with serving(tmp_path, clock=clock) as web:
-        count = AttentionCount(web.store, clock)
+        count = AttentionCount(web.store.diagnoses, clock)
         assert (await count()).approvals == 0
         await planned(web, mode=Mode.APPROVE)
         assert (await count()).approvals == 0
@@ -39,6 +39,6 @@ async def test_the_count_is_remembered_for_some_seconds(tmp_path: Path) -> None:
         async def away(now: float) -> Attention:
             raise Unavailable("away")
 
-        web.store.attention = away  # type: ignore[method-assign]
+        web.store.diagnoses.attention = away  # type: ignore[method-assign]
         count.forget()
         assert (await count()).approvals == 1

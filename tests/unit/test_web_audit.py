@@ -54,12 +54,12 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
     )
     async with serving(tmp_path, tokens=tokens, slack=SlackAccess(slack.SECRET, frozenset({"U1"}))) as made:
         made.client.headers.update(ADMIN)
-        await made.store.add_user(User("maria", Role.OPERATOR, NOW), await WEAK_PASSWORDS.hash(NAMES["password"]))
+        await made.store.users.add(User("maria", Role.OPERATOR, NOW), await WEAK_PASSWORDS.hash(NAMES["password"]))
         yield made
 
 
 async def entries(web: Web, **where: object) -> Sequence[AuditEntry]:
-    return await web.store.audit(AuditFilter(**where), 0, 100)  # type: ignore[arg-type]
+    return await web.store.audit.page(AuditFilter(**where), 0, 100)  # type: ignore[arg-type]
 
 
 def posted(path: str, body: object = None) -> Call:
@@ -87,24 +87,24 @@ async def tripped(web: Web) -> None:
     trip = BreakerState("default", True, NOW, "3 nodes would be taken out")
     letter = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
     made = TransitionResult
-    await web.store.change_plan("plan-j", NOW, lambda plan, _: made(plan, trips=(trip,), messages=(letter,)))
-    for due in await web.store.claim_messages(NOW, 60.0, 10):
-        await web.store.record_delivery(due, "dead", error="HTTP 410")
+    await web.store.plans.change("plan-j", NOW, lambda plan, _: made(plan, trips=(trip,), messages=(letter,)))
+    for due in await web.store.outbox.claim(NOW, 60.0, 10):
+        await web.store.outbox.record_delivery(due, "dead", error="HTTP 410")
 
 
 async def learned(web: Web) -> None:
-    await web.store.propose(rules.RULE)
+    await web.store.rules.propose(rules.RULE)
 
 
 async def requested(web: Web) -> None:
-    await web.store.add_event(dumps.KEY, Event(EventKind.STARTED, NOW))
-    await web.store.request_evidence(dumps.asked())
+    await web.store.jobs.add_event(dumps.KEY, Event(EventKind.STARTED, NOW))
+    await web.store.evidence.request(dumps.asked())
 
 
 def on_incident(act: str, *, page: bool = False) -> Call:
     async def run(web: Web) -> httpx.Response:
         await save(web.store, "j", ECC)
-        (incident,) = await web.store.incidents(IncidentFilter(), "", 10)
+        (incident,) = await web.store.incidents.page(IncidentFilter(), "", 10)
         if act == "reopen":
             await web.client.post(f"/api/v1/incidents/{incident.id}/resolve", json={})
         if page:
@@ -144,7 +144,7 @@ async def checked_results(web: Web) -> httpx.Response:
 
 
 async def sent_dump(web: Web) -> httpx.Response:
-    await web.store.add_event(AttemptKey("j"), Event(EventKind.STARTED, NOW))
+    await web.store.jobs.add_event(AttemptKey("j"), Event(EventKind.STARTED, NOW))
     path = "/api/v1/jobs/j/attempts/1/evidence?kind=stacks&rank=0"
     return await web.client.post(path, content=dumps.STACK)
 
@@ -172,7 +172,7 @@ async def taken_back(web: Web) -> httpx.Response:
 
 async def decided_incidents(web: Web) -> httpx.Response:
     await save(web.store, "j", ECC)
-    (incident,) = await web.store.incidents(IncidentFilter(), "", 10)
+    (incident,) = await web.store.incidents.page(IncidentFilter(), "", 10)
     return await pressed("/incidents/decide", f"incident={incident.id}&decision=acknowledge".encode())(web)
 
 
@@ -360,8 +360,8 @@ async def test_no_secret_is_written_down(web: Web) -> None:
     await plans.planned(web)
     token = (await plans.claim(web))["token"]
     await pressed("/login", b"name=maria&password=correct+horse+battery")(web)
-    found = await web.store.user_password("maria")
-    (session,) = await web.store.user_sessions("maria")
+    found = await web.store.users.find_with_password("maria")
+    (session,) = await web.store.users.sessions("maria")
     assert found is not None
     written = repr(await entries(web))
     for secret in (token, NAMES["password"], found[1], session.hash, web.client.cookies["diagnoser_session"]):
@@ -422,7 +422,7 @@ async def test_an_effect_that_cannot_be_written_down_does_not_happen(web: Web, m
 
     monkeypatch.setattr("diagnoser.adapters.sql.plans.note_change", fails)
     assert (await web.client.post("/api/v1/plans/plan-j/approve", json={})).status_code == 503
-    plan = await web.store.plan("plan-j")
+    plan = await web.store.plans.find("plan-j")
     assert plan is not None and plan.state == "waiting"
 
 
@@ -491,7 +491,7 @@ async def test_the_page_leads_to_objects_and_older_entries(web: Web) -> None:
     """A job has a page of its own; filters stay when the page is turned."""
     await web.client.post("/api/v1/jobs", json={"id": "j"})
     for number in range(101):
-        await web.store.add_audit(AuditEntry(NOW, Actor("x", ActorKind.TOKEN), "POST /a", "job", str(number)))
+        await web.store.audit.add(AuditEntry(NOW, Actor("x", ActorKind.TOKEN), "POST /a", "job", str(number)))
     page = (await web.client.get("/audit?object_kind=job")).text
     assert 'href="/audit?object_kind=job&amp;before=' in page
     assert 'href="/jobs/100"' in page

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -33,7 +35,7 @@ class Tokens:
     tries: dict[str, list[float]] = field(default_factory=dict)
     counts: int = 0
 
-    async def tokens(self) -> list[StoredToken]:
+    async def list_all(self) -> list[StoredToken]:
         self.reads += 1
         self._check()
         return self.stored
@@ -41,11 +43,11 @@ class Tokens:
     async def has_users(self) -> bool:
         return False
 
-    async def note_token_use(self, hash: str, now: float) -> None:
+    async def record_use(self, hash: str, now: float) -> None:
         self._check()
         self.uses.append((hash, now))
 
-    async def count_login(self, tries: Mapping[str, int], now: float, window: float) -> float:
+    async def count(self, tries: Mapping[str, int], now: float, window: float) -> float:
         self._check()
         self.counts += 1
         [(key, most)] = tries.items()
@@ -54,15 +56,6 @@ class Tokens:
             return recent[0] + window - now
         self.tries[key] = [*recent, now]
         return 0.0
-
-    async def add_token(self, token: StoredToken) -> None:
-        raise AssertionError("the service makes no tokens")
-
-    async def rotate_token(self, name: str, hash: str, expires: float | None, now: float, overlap: float) -> Credential:
-        raise AssertionError("the service rotates none")
-
-    async def revoke_token(self, name: str, now: float) -> Credential:
-        raise AssertionError("the service revokes none")
 
     def _check(self) -> None:
         if self.away:
@@ -74,6 +67,11 @@ def clock() -> Clock:
     return Clock()
 
 
+def whole(tokens: Tokens) -> Any:
+    """The part of a store that the authenticator uses."""
+    return SimpleNamespace(tokens=tokens, users=tokens, logins=tokens)
+
+
 @pytest.fixture
 def store() -> Tokens:
     return Tokens([StoredToken(MARIA, hash_of("new"), hash_of("old"), old_until=200.0)])
@@ -81,7 +79,7 @@ def store() -> Tokens:
 
 @pytest.fixture
 def door(store: Tokens, clock: Clock) -> Authenticator:
-    return Authenticator(store, [CONFIGURED], clock)
+    return Authenticator(whole(store), [CONFIGURED], clock)
 
 
 async def refusal(door: Authenticator, secret: str, address: str = HERE) -> str:
@@ -174,7 +172,7 @@ async def test_a_database_that_is_away_locks_nobody_out(door: Authenticator, sto
 async def test_without_any_token_everybody_passes(clock: Clock) -> None:
     """Until the first one is made; tokens that are revoked do not open the door again."""
     store = Tokens()
-    door = Authenticator(store, [], clock)
+    door = Authenticator(whole(store), [], clock)
     assert await door.identify("", HERE) is ANONYMOUS
     assert await door.is_valid(ANONYMOUS)
     assert await door.is_open()
@@ -187,7 +185,7 @@ async def test_without_any_token_everybody_passes(clock: Clock) -> None:
 
 async def test_a_service_that_others_can_reach_always_asks(clock: Clock) -> None:
     """Even when all tokens are gone from its database."""
-    door = Authenticator(Tokens(), [], clock, required=True)
+    door = Authenticator(whole(Tokens()), [], clock, required=True)
     await refusal(door, "")
     assert not await door.is_open()
 
@@ -217,7 +215,7 @@ async def test_wrong_tokens_are_counted_by_all_replicas(door: Authenticator, sto
     """Ten at one replica are all there are at the next one; it asks once, and then knows how long to refuse."""
     for _ in range(FAILURES):
         await refusal(door, "guess")
-    other = Authenticator(store, [CONFIGURED], clock)
+    other = Authenticator(whole(store), [CONFIGURED], clock)
     counts, clock.now = store.counts, clock.now + 15
     for _ in range(3):
         with pytest.raises(Throttled) as throttled:
@@ -256,7 +254,7 @@ async def test_guesses_from_many_addresses_are_a_bounded_load(door: Authenticato
 
 async def test_the_throttle_remembers_a_bounded_number_of_addresses() -> None:
     """The one that failed longest ago is forgotten; all of an IPv6 network is one client."""
-    throttle = FailureThrottle(Tokens(away=True))
+    throttle = FailureThrottle(whole(Tokens(away=True)).logins)
     for number in range(FAILURES):
         await throttle.failed(f"2001:db8:1:2::{number}", 100.0)
     with pytest.raises(Throttled):

@@ -14,7 +14,7 @@ async def test_the_page_says_nothing_while_all_is_heard(tmp_path: Path) -> None:
 async def test_the_page_names_what_is_missing_and_what_that_costs(tmp_path: Path) -> None:
     """An agent that fell silent is named with its cluster; what it calls itself is text, not markup."""
     async with serving(tmp_path) as web:
-        await web.store.note_agent("east", HOSTILE, NOW - 500)
+        await web.store.vitals.record_agent("east", HOSTILE, NOW - 500)
         page = (await web.client.get("/")).text
     assert "What I cannot see" in page
     assert "The agent of cluster east" in page
@@ -29,5 +29,5 @@ async def test_a_claim_is_a_sign_of_life(tmp_path: Path) -> None:
         for seconds, seen in ((0, NOW), (20, NOW), (31, NOW + 31)):
             now[0] = NOW + seconds
             await web.client.post("/api/v1/plans/claim", json={"executor": "slurm@head", "cluster": "east"})
-            vitals = await web.store.vitals(now[0], 600.0, 600.0)
+            vitals = await web.store.vitals.read(now[0], 600.0, 600.0)
             assert [tuple(agent) for agent in vitals.agents] == [("east", "slurm@head", seen)]

@@ -53,7 +53,7 @@ async def test_the_page_of_a_job_shows_the_plot_of_each_attempt(tmp_path: Path) 
     async with serving(tmp_path, logs=StoredLogs(points=steps([3.0, 2.0]))) as web:
         job = "llm-70b-pretrain"
         await fill(web.store)
-        await web.store.append([Append(AttemptKey(job), to_bytes(Delta()), NOW, {}, False)])
+        await web.store.logs.append([Append(AttemptKey(job), to_bytes(Delta()), NOW, {}, False)])
         page = (await web.client.get(f"/jobs/{job}")).text
         answer = await web.client.get(f"/jobs/{job}/attempts/1/series.svg")
         missing = await web.client.get(f"/jobs/{job}/attempts/99/series.svg")

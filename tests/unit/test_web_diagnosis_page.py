@@ -109,7 +109,7 @@ async def test_an_unknown_failure_shows_how_the_ranks_ended(web: Web) -> None:
 
 async def test_the_page_says_what_was_not_seen(web: Web) -> None:
     """What a verdict could have rested on and did not; nothing of it where it was there."""
-    await web.store.register(Job("mapped", nodes=("gpu-1",), rank_nodes={1: "gpu-1"}, created=NOW))
+    await web.store.jobs.register(Job("mapped", nodes=("gpu-1",), rank_nodes={1: "gpu-1"}, created=NOW))
     bare = await page_of(web, (await save(web.store, KEY.job, FAILED)).id)
     mapped = await page_of(web, (await save(web.store, "mapped", FAILED, created=NOW + 9)).id)
     assert "no line of a node's own log; no list of the job's nodes" in bare.replace("&#39;", "'")
@@ -163,7 +163,7 @@ async def test_a_line_of_the_log_can_be_named_as_the_root(web: Web) -> None:
 
 async def test_causes_ranks_and_nodes_are_chosen_from_lists(web: Web) -> None:
     """Every cause with its definition; the ranks and nodes of the registration and of the log."""
-    await web.store.register(Job(KEY.job, nodes=("gpu-1", "gpu-7"), rank_nodes={0: "gpu-0"}, created=NOW))
+    await web.store.jobs.register(Job(KEY.job, nodes=("gpu-1", "gpu-7"), rank_nodes={0: "gpu-0"}, created=NOW))
     page = await page_of(web, (await save(web.store, KEY.job, FAILED)).id)
     for kind, definition in DEFINITIONS.items():
         offered = f'<option value="{name(kind)}" label="{escape(definition)}">' in page
@@ -184,8 +184,8 @@ async def test_a_cause_is_taken_by_its_name_and_the_effect_is_told(web: Web) -> 
     page = await page_of(web, made)
     assert "<b>case 1</b>" in page and "A rule is being written from it" in page and "data-refresh" in page
     assert f'href="/rules/workbench?case={made}"' in page and ", rank 1" in page
-    (rule,) = await web.store.learned(LearnedRuleQuery(source=made), "", 2)
-    await web.store.change_rule(rule, rule.with_state(LearnedState.REFUSED, by="diagnoser", why=HOSTILE, now=NOW))
+    (rule,) = await web.store.rules.page(LearnedRuleQuery(source=made), "", 2)
+    await web.store.rules.change(rule, rule.with_state(LearnedState.REFUSED, by="diagnoser", why=HOSTILE, now=NOW))
     page = await page_of(web, made)
     assert "was refused" in page and "data-refresh" not in page and "<script>fetch" not in page
 

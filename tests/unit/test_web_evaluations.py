@@ -35,23 +35,23 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
 async def fill_evaluation(web: Web) -> None:
     """Maths is scored; code has failed, with hostile text in its log, and a second batch was lost."""
     store = web.store
-    await store.add_run(RUN)
-    await store.cut("r1", 0, (), (MATHS, CODE))
+    await store.trials.add_run(RUN)
+    await store.trials.cut("r1", 0, (), (MATHS, CODE))
     infer = BatchRecord("r1-a", "r1", BatchKind.INFER, "hgx-01", 0, NOW - 600, 300.0)
     done = [PieceRecord(MATHS, PieceState.INFERRED, "r1-a", seconds=100.0, load=40.0)]
-    await store.start_batch(infer, (MATHS,))
-    await store.settle_batch(replace(infer, state=BatchState.ENDED, ended=NOW - 500), done)
+    await store.trials.start_batch(infer, (MATHS,))
+    await store.trials.settle_batch(replace(infer, state=BatchState.ENDED, ended=NOW - 500), done)
     lost = replace(infer, id="r1-b", node="hgx-02")
     failed = TrialRecord("/ckpt/step-9", "code", TrialState.FAILED, error=HOSTILE)
-    await store.start_batch(lost, (CODE,))
+    await store.trials.start_batch(lost, (CODE,))
     code = [PieceRecord(CODE, PieceState.FAILED, "r1-b", 3, HOSTILE)]
-    await store.settle_batch(replace(lost, state=BatchState.LOST, ended=NOW - 400), code, [failed])
-    await store.begin_scoring("r1", [("/ckpt/step-9", "maths")])
+    await store.trials.settle_batch(replace(lost, state=BatchState.LOST, ended=NOW - 400), code, [failed])
+    await store.trials.begin_scoring("r1", [("/ckpt/step-9", "maths")])
     scoring = BatchRecord("r1-s", "r1", BatchKind.SCORE, "", 0, NOW - 500, checkpoint="/ckpt/step-9", task="maths")
     maths = TrialRecord("/ckpt/step-9", "maths", TrialState.SCORED, {"accuracy": 0.75, HOSTILE: 1.0}, scored=NOW - 450)
-    await store.start_batch(scoring, ())
-    await store.settle_batch(replace(scoring, state=BatchState.ENDED, ended=NOW - 450), (), [maths])
-    await store.end_run("r1", RunState.ENDED, NOW - 300)
+    await store.trials.start_batch(scoring, ())
+    await store.trials.settle_batch(replace(scoring, state=BatchState.ENDED, ended=NOW - 450), (), [maths])
+    await store.trials.end_run("r1", RunState.ENDED, NOW - 300)
 
 
 async def test_without_runs_the_page_says_how_they_come_about(web: Web) -> None:
@@ -81,7 +81,7 @@ async def test_a_run_shows_what_ran_where_and_what_it_cost(web: Web) -> None:
     assert "4 of 14 inferred" in page and "10\u00a0min" in page  # 2 GPUs for 100 s and for 200 s
     assert "hgx-01 0" in page and "lost or cancelled" in page and "0.75" in page
     assert "/jobs/trial-r1-0-code" not in page
-    await web.store.register(Job("trial-r1-0-code"))
+    await web.store.jobs.register(Job("trial-r1-0-code"))
     assert 'href="/jobs/trial-r1-0-code"' in (await web.client.get("/evaluations/r1")).text
     assert "<script>fetch" not in page
 

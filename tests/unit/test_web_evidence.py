@@ -47,9 +47,9 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
     limits = RequestLimits(wire_bytes=1 << 16, body_bytes=1 << 18)
     async with serving(tmp_path, attempts_due=CountingWake(), limits=limits) as made:
         for credential in CREDENTIALS:
-            await made.store.add_token(StoredToken(credential, hash_of(credential.name)))
-        await made.store.register(Job(JOB, cluster="east", created=NOW))
-        await made.store.add_event(KEY, Event(EventKind.STARTED, NOW))
+            await made.store.tokens.add(StoredToken(credential, hash_of(credential.name)))
+        await made.store.jobs.register(Job(JOB, cluster="east", created=NOW))
+        await made.store.jobs.add_event(KEY, Event(EventKind.STARTED, NOW))
         yield made
 
 
@@ -71,7 +71,7 @@ async def test_a_dump_is_stored_as_it_was_sent(web: Web) -> None:
         answer = await send(web, packed, kind="stacks", rank=3, node="n1", headers=headers)
         assert answer.status_code == 204
     assert (await send(web, RAS, kind="ras", node="n1")).status_code == 204
-    files = {file.kind: file for file in await web.store.runtime_files(KEY)}
+    files = {file.kind: file for file in await web.store.evidence.runtime_files(KEY)}
     assert {kind: file.data for kind, file in files.items()} == {
         EvidenceKind.FLIGHT_RECORDER: RECORDER,
         EvidenceKind.STACKS: STACK,
@@ -86,7 +86,7 @@ async def test_a_dump_is_stored_as_it_was_sent(web: Web) -> None:
 async def test_whose_word_a_dump_is_says_the_credential(web: Web, who: str, provenance: str) -> None:
     """A token that any job of the cluster may hold does not vouch, whatever it sends."""
     await send(web, STACK, who, kind="stacks", rank=0)
-    (file,) = await web.store.runtime_files(KEY)
+    (file,) = await web.store.evidence.runtime_files(KEY)
     assert file.provenance == provenance
 
 
@@ -110,7 +110,7 @@ async def test_a_dump_that_cannot_be_used_is_refused(web: Web, data: bytes, quer
     answer = await send(web, data, **query)
     assert answer.status_code == 400
     assert what in answer.text
-    assert await web.store.runtime_files(KEY) == []
+    assert await web.store.evidence.runtime_files(KEY) == []
 
 
 async def test_a_body_is_bounded_packed_and_unpacked(web: Web) -> None:
@@ -119,21 +119,21 @@ async def test_a_body_is_bounded_packed_and_unpacked(web: Web) -> None:
     assert len(bomb) < 1 << 16
     for data, headers in ((STACK * (1 << 14), {}), (bomb, {"content-encoding": "zstd"})):
         assert (await send(web, data, kind="stacks", rank=0, headers=headers)).status_code == 413
-    assert await web.store.runtime_files(KEY) == []
+    assert await web.store.evidence.runtime_files(KEY) == []
 
 
 async def test_dumps_of_another_cluster_s_jobs_are_refused(web: Web) -> None:
     """As are those of a launch that nobody knows."""
     assert (await send(web, STACK, "agent-west", kind="stacks", rank=0)).status_code == 403
     assert (await send(web, STACK, path=PATH.replace("/1/", "/2/"), kind="stacks", rank=0)).status_code == 404
-    assert await web.store.runtime_files(KEY) == []
+    assert await web.store.evidence.runtime_files(KEY) == []
 
 
 async def test_tables_of_all_ranks_need_no_rank(web: Web) -> None:
     """As PyTorch's debug server writes them; who is behind follows from what was stored."""
     tables = debug_tables_of([("all_reduce", (0, 1, 2, 3), ""), ("barrier", (0, 1, 3), "")]).encode()
     assert (await send(web, tables, kind="flight-recorder")).status_code == 204
-    stored = await web.store.runtime_files(KEY)
+    stored = await web.store.evidence.runtime_files(KEY)
     assert [(file.rank, file.data) for file in stored] == [(-1, tables)]
     assert [suspect.rank for suspect in report.analyze(report.read_files(stored)).suspects] == [2]
 
@@ -142,12 +142,12 @@ async def test_evidence_makes_a_silent_run_due(web: Web) -> None:
     """At once, with the last of the dumps that were taken together: with a part of them, ranks would look absent."""
     wake = web.services.attempts_due
     assert isinstance(wake, CountingWake)
-    (before,) = await web.store.attempts(JOB)
+    (before,) = await web.store.jobs.attempts(JOB)
     await send(web, STACK, kind="stacks", rank=0, more=True)
-    (during,) = await web.store.attempts(JOB)
+    (during,) = await web.store.jobs.attempts(JOB)
     assert (during.revision, wake.told) == (before.revision, 0)
     await send(web, STACK, kind="stacks", rank=1)
-    (after,) = await web.store.attempts(JOB)
+    (after,) = await web.store.jobs.attempts(JOB)
     assert (after.revision, wake.told) == (before.revision + 1, 1)
 
 
@@ -157,7 +157,7 @@ def asked(id: str = REQUEST, cluster: str = "east", since: float = NOW, created:
 
 async def test_a_request_is_handed_to_one_agent_of_its_cluster(web: Web) -> None:
     """With all that it takes to collect; while the lease holds nobody else gets it."""
-    await web.store.request_evidence(asked())
+    await web.store.evidence.request(asked())
     assert (await post(web, "/evidence-requests/claim", {}, "agent-west")).json() == []
     (claimed,) = (await post(web, "/evidence-requests/claim", {"cluster": "east"})).json()
     assert claimed == {
@@ -177,7 +177,7 @@ async def test_a_claim_waits_for_a_request(web: Web) -> None:
     """A request that is made meanwhile is handed out; without one the answer is empty when the time is over."""
     claiming = asyncio.create_task(post(web, "/evidence-requests/claim", {"wait": 30.0}))
     await asyncio.sleep(0.05)
-    await web.store.request_evidence(asked())
+    await web.store.evidence.request(asked())
     assert [claimed["id"] for claimed in (await claiming).json()] == [REQUEST]
     assert (await post(web, "/evidence-requests/claim", {"wait": 0.1})).json() == []
     assert (await post(web, "/evidence-requests/claim", {"wait": 31})).status_code == 400
@@ -186,7 +186,7 @@ async def test_a_claim_waits_for_a_request(web: Web) -> None:
 async def test_an_agent_says_how_many_it_takes(web: Web) -> None:
     """The others stay for whoever is free."""
     for number in range(3):
-        await web.store.request_evidence(asked(f"{number:026}", since=NOW + number))
+        await web.store.evidence.request(asked(f"{number:026}", since=NOW + number))
     assert len((await post(web, "/evidence-requests/claim", {"limit": 2})).json()) == 2
     assert len((await post(web, "/evidence-requests/claim", {})).json()) == 1
     assert (await post(web, "/evidence-requests/claim", {"limit": 0})).status_code == 400
@@ -194,27 +194,27 @@ async def test_an_agent_says_how_many_it_takes(web: Web) -> None:
 
 async def test_an_old_request_is_over(web: Web) -> None:
     """What stood still then has moved, or is gone."""
-    await web.store.request_evidence(asked(created=NOW - 601))
+    await web.store.evidence.request(asked(created=NOW - 601))
     assert (await post(web, "/evidence-requests/claim", {})).json() == []
 
 
 async def test_a_cluster_s_agent_acts_for_no_other(web: Web) -> None:
     """Neither by naming it, nor by the number of a request."""
-    await web.store.request_evidence(asked())
+    await web.store.evidence.request(asked())
     assert (await post(web, "/evidence-requests/claim", {"cluster": "east"}, "agent-west")).status_code == 403
     path = f"/evidence-requests/{REQUEST}/result"
     assert (await post(web, path, {"cluster": "east", "result": "x"}, "agent-west")).status_code == 403
     assert (await post(web, path, {"result": "x"}, "agent-west")).status_code == 404
-    assert await web.store.evidence_requests(KEY) == [(asked(), "")]
+    assert await web.store.evidence.requests(KEY) == [(asked(), "")]
 
 
 async def test_a_result_ends_a_request(web: Web) -> None:
     """It may be repeated, and is bounded."""
-    await web.store.request_evidence(asked())
+    await web.store.evidence.request(asked())
     path = f"/evidence-requests/{REQUEST}/result"
     for _ in range(2):
         assert (await post(web, path, {"cluster": "east", "result": "4 stacks"})).status_code == 204
-    assert await web.store.evidence_requests(KEY) == [(asked(), "4 stacks")]
+    assert await web.store.evidence.requests(KEY) == [(asked(), "4 stacks")]
     for result in ("", "x" * 2001, "a\0b"):
         assert (await post(web, path, {"result": result})).status_code == 400
     assert (await post(web, "/evidence-requests/1/result", {"result": "x"})).status_code == 400

@@ -26,8 +26,8 @@ async def failed(web: Web, job: str) -> str:
     compressor = ANALYZER.compressor()
     compressor.feed(LineBlock(Stream(), LINES))
     delta = compress.to_bytes(compressor.take())
-    await web.store.append([Append(AttemptKey(job), delta, 100.0, {Stream(): (0, ((1, 3),))}, False)])
-    number = 1 + len(await web.store.diagnoses(DiagnosisFilter(), "", 100))
+    await web.store.logs.append([Append(AttemptKey(job), delta, 100.0, {Stream(): (0, ((1, 3),))}, False)])
+    number = 1 + len(await web.store.diagnoses.page(DiagnosisFilter(), "", 100))
     return (await save(web.store, job, UNSURE, created=1_790_000_000.0 + number)).id
 
 

@@ -78,10 +78,10 @@ async def test_the_page_goes_from_the_suspect_to_the_evidence(tmp_path: Path) ->
     file = RuntimeFile(EvidenceKind.FLIGHT_RECORDER, b"x" * 2048, 1, "gpu-001", NOW - 60, Provenance.RUNTIME)
     asked = EvidenceRequest("01", KEY, "default", NOW - 90, RequestReason.SILENCE, NOW - 80)
     async with serving(tmp_path, logs=StoredLogs(hang=hang)) as web:
-        await web.store.register(Job("llm-7b", rank_nodes=NODES))
+        await web.store.jobs.register(Job("llm-7b", rank_nodes=NODES))
         record = await save(web.store, "llm-7b", hung(hang))  # type: ignore[arg-type]
-        await web.store.add_runtime_files(KEY, [file])
-        await web.store.request_evidence(asked)
+        await web.store.evidence.add_runtime_files(KEY, [file])
+        await web.store.evidence.request(asked)
         page = (await web.client.get("/jobs/llm-7b/attempts/1/hang")).text
     order = [
         "<h1>Rank 2 on gpu-002 holds up 3 ranks</h1>",
@@ -142,10 +142,10 @@ async def test_nothing_in_a_dump_becomes_markup(tmp_path: Path) -> None:
     suspect = HangSuspect(1, SuspectKind.BEHIND, HOSTILE, 0.9, HOSTILE)
     hang = HangReport((suspect,), graph, (Stack(1, (HOSTILE,)),), ((HOSTILE, HOSTILE),), (HOSTILE,))
     async with serving(tmp_path, logs=StoredLogs(hang=hang)) as web:
-        await web.store.register(Job("llm-7b", rank_nodes={1: HOSTILE}))
+        await web.store.jobs.register(Job("llm-7b", rank_nodes={1: HOSTILE}))
         record = await save(web.store, "llm-7b", hung(hang))  # type: ignore[arg-type]
-        await web.store.request_evidence(EvidenceRequest("01", KEY, "default", NOW, RequestReason.TIMEOUT, NOW))
-        assert await web.store.finish_evidence_request("01", "default", NOW, HOSTILE)
+        await web.store.evidence.request(EvidenceRequest("01", KEY, "default", NOW, RequestReason.TIMEOUT, NOW))
+        assert await web.store.evidence.finish_request("01", "default", NOW, HOSTILE)
         pages = [
             (await web.client.get(path)).text for path in ("/jobs/llm-7b/attempts/1/hang", f"/diagnoses/{record.id}")
         ]

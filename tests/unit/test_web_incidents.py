@@ -26,7 +26,7 @@ PEOPLE = (
 async def let_in(web: Web) -> None:
     """Each person of ``PEOPLE`` has a token."""
     for person in PEOPLE:
-        await web.store.add_token(StoredToken(person, hash_of(f"secret-of-{person.name}")))
+        await web.store.tokens.add(StoredToken(person, hash_of(f"secret-of-{person.name}")))
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -34,17 +34,17 @@ def bearer(name: str) -> dict[str, str]:
 
 
 async def the_id(web: Web) -> str:
-    (incident,) = await web.store.incidents(IncidentFilter(), "", 10)
+    (incident,) = await web.store.incidents.page(IncidentFilter(), "", 10)
     return incident.id
 
 
 async def insert_plan(web: Web, plan: Plan) -> None:
-    async with web.store.writing() as connection:
+    async with web.store.db.writing() as connection:
         await connection.execute(plans.insert(), codec.plan_row(plan))
 
 
 async def trip(web: Web, state: BreakerState) -> None:
-    async with web.store.writing() as connection:
+    async with web.store.db.writing() as connection:
         await connection.execute(breakers.insert(), codec.breaker_row(state, state.scope))
 
 
@@ -139,7 +139,7 @@ async def test_a_decision_that_nobody_knows_is_refused(tmp_path: Path, decision:
         mine = await the_id(web)
         answer = await web.client.post(f"/incidents/{mine}/decide", content=f"decision={decision}", headers=FORM)
         assert answer.status_code == 400
-        stored = await web.store.incident(mine)
+        stored = await web.store.incidents.find(mine)
     assert stored is not None and not stored.history
 
 
@@ -172,7 +172,7 @@ async def test_who_belongs_elsewhere_changes_nothing(tmp_path: Path, name: str, 
     in it sees them and decides nothing: others may have some, too."""
     async with serving(tmp_path) as web:
         await let_in(web)
-        await web.store.register(Job("a", tenant=tenant, created=NOW))
+        await web.store.jobs.register(Job("a", tenant=tenant, created=NOW))
         await save(web.store, "a", OOM)
         answer = await web.client.post(f"/api/v1/incidents/{await the_id(web)}/resolve", json={}, headers=bearer(name))
     assert answer.status_code == status

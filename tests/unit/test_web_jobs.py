@@ -100,7 +100,7 @@ async def test_an_exit_ends_the_latest_attempt_and_wakes_the_worker(tmp_path: Pa
     async with serving(tmp_path, attempts_due=wake) as web:
         await web.client.post(f"{JOBS}/j/events", json={"kind": "started", "attempt": 2, "time": NOW - 60})
         answer = await web.client.post(f"{JOBS}/j/events", json={"kind": "exit", "code": 137, "signal": 9})
-        attempts = await web.store.attempts("j")
+        attempts = await web.store.jobs.attempts("j")
     assert answer.json()["attempt"] == 2
     assert [(one.key, one.ended) for one in attempts] == [(AttemptKey("j", 2), NOW)]
     assert [(event.kind, event.code, event.signal) for event in attempts[0].events] == [
@@ -115,7 +115,7 @@ async def test_every_kind_of_event_is_taken(tmp_path: Path, kind: EventKind) -> 
     """Each kind of the closed list is stored under its name."""
     async with serving(tmp_path) as web:
         answer = await web.client.post(f"{JOBS}/j/events", json={"kind": kind, "node": "n1", "step": 10, "reason": "x"})
-        attempts = await web.store.attempts("j")
+        attempts = await web.store.jobs.attempts("j")
     assert answer.json()["event"]["kind"] == kind
     assert [event.kind for event in attempts[0].events] == [kind]
 
@@ -134,7 +134,7 @@ async def test_times_of_events(tmp_path: Path, given: float | str, stored: float
     """Seconds and ISO 8601 are read, without a zone as UTC; a clock that runs ahead counts as now."""
     async with serving(tmp_path) as web:
         await web.client.post(f"{JOBS}/j/events", json={"kind": "exit", "time": given})
-        attempts = await web.store.attempts("j")
+        attempts = await web.store.jobs.attempts("j")
     assert attempts[0].ended == stored
 
 
@@ -143,7 +143,7 @@ async def test_absurd_times_are_refused(tmp_path: Path, time: float | str) -> No
     """A time before 2000, more than a day ahead or unreadable is a 400, and nothing is stored."""
     async with serving(tmp_path) as web:
         answer = await web.client.post(f"{JOBS}/j/events", json={"kind": "exit", "time": time})
-        attempts = await web.store.attempts("j")
+        attempts = await web.store.jobs.attempts("j")
     assert answer.status_code == 400
     assert "time" in answer.json()["detail"]
     assert attempts == []
@@ -195,7 +195,7 @@ async def test_the_phases_of_a_checkpoint_are_stored_and_counted_once(tmp_path: 
         answers = [
             await web.client.post(f"{JOBS}/j/events", json=body) for body in (staged, staged | {"blocked_ms": 1.0}, bad)
         ]
-        (attempt,) = await web.store.attempts("j")
+        (attempt,) = await web.store.jobs.attempts("j")
         count = web.services.metrics.registry.get_sample_value
         shown = (await web.client.get(f"{JOBS}/j")).json()["attempts"][0]["events"]
     assert [answer.status_code for answer in answers] == [200, 200, 200]
@@ -224,7 +224,7 @@ async def test_what_is_said_of_a_checkpoint_is_the_jobs_word(tmp_path: Path) -> 
     async with serving(tmp_path) as web:
         for body in (SAVED | {"phase": "bad", "node": "n1", "why": "NODE_FAIL"}, {"kind": "exit", "code": 1}):
             await web.client.post(f"{JOBS}/j/events", json=body)
-        (attempt,) = await web.store.attempts("j")
+        (attempt,) = await web.store.jobs.attempts("j")
     provenances = {event.kind: event.provenance for event in attempt.events}
     assert provenances == {EventKind.CHECKPOINT: Provenance.JOB, EventKind.EXIT: Provenance.SCHEDULER}
 
@@ -235,7 +235,7 @@ async def test_a_job_shows_its_attempts_with_their_diagnoses(tmp_path: Path) -> 
         await save(web.store, "j", OOM, attempt=1, created=NOW - 500)
         await save(web.store, "j", ECC, attempt=2)
         shown = (await web.client.get(f"{JOBS}/j")).json()
-        records = await web.store.diagnoses(DiagnosisFilter(job="j"), "", 10)
+        records = await web.store.diagnoses.page(DiagnosisFilter(job="j"), "", 10)
     assert [one["number"] for one in shown["attempts"]] == [1, 2]
     assert [one["diagnosis"]["type"] for one in shown["attempts"]] == ["out_of_memory_error", "ecc_error"]
     assert {one["diagnosis"]["id"] for one in shown["attempts"]} == {record.id for record in records}

@@ -16,7 +16,7 @@ TRAINING = "step 300/20000 loss: 4.7010 step_time: 0.25 tokens/s: 512000\n"
 async def prints(web: Web, job: str, text: str, at: float = NOW - 30) -> None:
     block = LineBlock(OUT, text.encode(), 1, None, at)
     piece = append(AttemptKey(job), delta=compress.pack([block]), at=at, lines=text.count("\n"))
-    await web.store.append([replace(piece, raw=len(text))])
+    await web.store.logs.append([replace(piece, raw=len(text))])
 
 
 async def fill(web: Web) -> None:
@@ -112,7 +112,7 @@ async def test_pages_lead_on_and_back(tmp_path: Path) -> None:
     """The next page keeps the state; the first one is one click away."""
     async with serving(tmp_path) as web:
         for number in range(51):
-            await web.store.add_event(AttemptKey(f"job-{number:02d}"), Event(EventKind.EXIT, NOW - number, code=0))
+            await web.store.jobs.add_event(AttemptKey(f"job-{number:02d}"), Event(EventKind.EXIT, NOW - number, code=0))
         first = (await web.client.get("/jobs?state=ended")).text
         link = first[first.index("/jobs?state=ended&amp;cursor=") :].split('"')[0].replace("&amp;", "&")
         second = (await web.client.get(link)).text

@@ -17,10 +17,10 @@ SECOND = Stream("stdout", "gpu-005", 4)
 
 async def send(web: Web, stream: Stream, lines: bytes, first: int = 1) -> None:
     last = first + lines.count(b"\n") - 1
-    read = (await web.store.cursors([KEY]))[KEY].get(stream, Cursor())
+    read = (await web.store.logs.cursors([KEY]))[KEY].get(stream, Cursor())
     cursors = {stream: (read.version, (*read.covered, (first, last)))}
     block = LineBlock(stream, lines, first, (NOW,) * lines.count(b"\n"), NOW + 1)
-    await web.store.append([Append(KEY, pack([block]), NOW, cursors, False, len(lines))])
+    await web.store.logs.append([Append(KEY, pack([block]), NOW, cursors, False, len(lines))])
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ async def test_which_lines(web: Web) -> None:
 async def test_what_is_gone_is_told(web: Web) -> None:
     """Lines that were compressed without an archive, and numbers that never arrived."""
     await send(web, OUT, b"late\n", 10)
-    pieces = await web.store.raw_pieces(KEY, 1)
-    assert await web.store.compact(KEY, b"a delta", pieces)
+    pieces = await web.store.logs.raw_pieces(KEY, 1)
+    assert await web.store.logs.compact(KEY, b"a delta", pieces)
     window = (await web.client.get(f"{PLACE}/lines")).json()
     assert [line["text"] for line in window["lines"]] == ["late"]
     assert window["compressed"] == [{"first": 1, "last": 7}]

@@ -38,7 +38,7 @@ async def web(tmp_path: Path, clock: Clock) -> AsyncIterator[Web]:
     tokens = (Token("a-token", "a-secret-for-reading", Scope.READ),)
     async with serving(tmp_path, tokens=tokens, clock=clock) as made:
         for role in Role:
-            await made.store.add_user(User(f"a-{role}", role, NOW), await WEAK_PASSWORDS.hash(PASSWORD))
+            await made.store.users.add(User(f"a-{role}", role, NOW), await WEAK_PASSWORDS.hash(PASSWORD))
         yield made
 
 
@@ -79,13 +79,13 @@ async def test_the_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(web:
 async def test_the_database_holds_no_cookie(web: Web) -> None:
     """Only its hash: who reads the database, or a backup, signs in as nobody."""
     await sign_in(web)
-    (session,) = await web.store.user_sessions("a-operator")
+    (session,) = await web.store.users.sessions("a-operator")
     assert web.client.cookies[COOKIE] not in repr(session) and len(session.hash) == 64
 
 
 async def test_whatever_is_wrong_is_told_in_the_same_words(web: Web) -> None:
     """A name that nobody has, a wrong password and a disabled account cannot be told apart."""
-    await web.store.change_user("a-admin", UserChange(disabled=True), NOW)
+    await web.store.users.change("a-admin", UserChange(disabled=True), NOW)
     told = set()
     for name, password in (("nobody", PASSWORD), ("a-viewer", "wrong password"), ("a-admin", PASSWORD)):
         answer = await sign_in(web, name, password)
@@ -198,7 +198,7 @@ async def test_who_loses_rights_is_signed_out_at_once(web: Web, change: UserChan
     """Disabled, with a new password, or with a lower role."""
     await sign_in(web, "a-admin")
     assert await status(web) == 200
-    await web.store.change_user("a-admin", change, NOW)
+    await web.store.users.change("a-admin", change, NOW)
     assert await status(web) == 401
 
 
@@ -226,7 +226,7 @@ async def test_the_first_user_closes_the_door(tmp_path: Path, clock: Clock) -> N
         await fill(web.store)
         assert await status(web) == 200
         assert "Nobody has to sign in here" in (await web.client.get("/login")).text
-        await web.store.add_user(User("maria", Role.ADMIN, NOW), await WEAK_PASSWORDS.hash(PASSWORD))
+        await web.store.users.add(User("maria", Role.ADMIN, NOW), await WEAK_PASSWORDS.hash(PASSWORD))
         clock.now += 5.0
         assert (await status(web), await status(web, "/")) == (401, 303)
         await sign_in(web, "maria")
@@ -254,6 +254,6 @@ async def test_too_many_wrong_passwords_are_told_to_wait(web: Web, clock: Clock)
 
 async def test_a_password_with_spaces_or_composed_characters_is_the_same(web: Web) -> None:
     """Nothing is cut off it, and it does not matter how a keyboard composes its characters."""
-    await web.store.add_user(User("zoe", Role.VIEWER, NOW), await WEAK_PASSWORDS.hash(" caf\u00e9 au lait noir "))
+    await web.store.users.add(User("zoe", Role.VIEWER, NOW), await WEAK_PASSWORDS.hash(" caf\u00e9 au lait noir "))
     assert (await sign_in(web, "zoe", " cafe\u0301 au lait noir ")).status_code == 303
     assert (await sign_in(web, "zoe", "caf\u00e9 au lait noir")).status_code == 400

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
+from diagnoser.adapters.sql.plans import put_plan
 from diagnoser.model import Job, NodeActor, NodeCheck, NodeEvent, NodeEventKind, PairResult
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.recovery import node_check
@@ -20,7 +21,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "
 async def happens(
     web: Web, node: str, kind: NodeEventKind, at: float, reason: str = "", cluster: str = "default"
 ) -> None:
-    await web.store.note_node(NodeEvent(cluster, node, kind, NodeActor.PERSON, at, reason))
+    await web.store.nodes.add_event(NodeEvent(cluster, node, kind, NodeActor.PERSON, at, reason))
 
 
 async def test_nodes_that_are_out_of_service_come_first(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ async def press(web: Web, path: str, **fields: str) -> int:
 
 async def out_by_plan(web: Web, node: str = "hgx-04", at: float = NOW - 500) -> None:
     event = NodeEvent("default", node, NodeEventKind.CORDONED, NodeActor.DIAGNOSER, at, "plan p1 by slurm-1")
-    await web.store.note_node(event)
+    await web.store.nodes.add_event(event)
 
 
 async def test_people_write_notes_about_a_node(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ async def test_a_node_is_for_those_who_may_decide_about_it(tmp_path: Path) -> No
     async with serving(tmp_path) as web:
         await out_by_plan(web)
         for number, bound in enumerate(BOUND):
-            await web.store.add_token(StoredToken(bound, hash_of(SECRET + str(number))))
+            await web.store.tokens.add(StoredToken(bound, hash_of(SECRET + str(number))))
         for number in range(len(BOUND)):
             web.client.headers["authorization"] = f"Bearer {SECRET}{number}"
             assert (await post(web, "/nodes/hgx-04/uncordon", {"cluster": "default"})).status_code == 403
@@ -153,9 +154,9 @@ async def test_a_request_that_no_agent_takes_up_is_told(tmp_path: Path) -> None:
 async def test_jobs_that_run_and_ran_on_a_node(tmp_path: Path) -> None:
     """By the nodes that the scheduler gave them."""
     async with serving(tmp_path) as web:
-        await web.store.register(Job("llm-7b", nodes=("hgx-04",), created=NOW - 9_000), 1)
+        await web.store.jobs.register(Job("llm-7b", nodes=("hgx-04",), created=NOW - 9_000), 1)
         await save(web.store, "llm-7b", ECC)
-        await web.store.register(Job("sft", nodes=("hgx-04", "hgx-05"), created=NOW - 60, tenant="ida"), 1)
+        await web.store.jobs.register(Job("sft", nodes=("hgx-04", "hgx-05"), created=NOW - 60, tenant="ida"), 1)
         page = (await web.client.get("/nodes/hgx-04")).text
     now, before = page.index("Jobs there now"), page.index("Jobs there before")
     assert now < page.index('href="/jobs/sft"') < before < page.index('href="/jobs/llm-7b"', before)
@@ -199,8 +200,8 @@ async def test_the_page_shows_the_matrix(tmp_path: Path) -> None:
         record = await save(web.store, "llm-7b", ECC, plan=True)
         assert record.plan is not None
         kept = replace(record.plan, check=checked("n2"), cluster="default")
-        async with web.store.writing() as connection:
-            await web.store._put(connection, kept)
+        async with web.store.db.writing() as connection:
+            await put_plan(connection, kept)
         page = (await web.client.get("/nodes/hgx-04?cluster=default")).text
     assert '<td class="failed" title="n2 with n4, round 1: failed in 1.5 s: NCCL timeout">' in page
     assert "4 nodes tested in 2 rounds, 1 faulty" in page

@@ -59,8 +59,8 @@ async def planned(
     """A plan for a job that failed, stored the way a worker does it, without rails."""
     key = AttemptKey(job, 1)
     created, reason = fields.pop("created", NOW), fields.pop("reason", "")
-    await web.store.add_event(key, Event(EventKind.EXIT, created - 20, code=1))
-    claims = await web.store.claim_attempts(created, TIMING, 60.0, 100)
+    await web.store.jobs.add_event(key, Event(EventKind.EXIT, created - 20, code=1))
+    claims = await web.store.work.claim_attempts(created, TIMING, 60.0, 100)
     claim = next(one for one in claims if one.attempt.key == key)
     decision = plan_commands().planner.decide(claim, ECC, created)
     made, plan = decision.record, decision.plan
@@ -70,7 +70,7 @@ async def planned(
     plan = replace(in_mode(proven(plan) if nodes else plan, mode), diagnosis=plan.diagnosis + job)
     plan = replace(plan, reason=reason or plan.reason)
     record = DiagnosisRecord(plan.diagnosis, key, made.revision, created, True, ECC)
-    await web.store.save_diagnosis(claim, record, plan, [])
+    await web.store.work.save_diagnosis(claim, record, plan, [])
     return plan
 
 
@@ -209,20 +209,20 @@ async def test_an_end_that_was_not_reached_alerts(web: Web) -> None:
     told = {"token": (await claim(web))["token"], "state": "not_reached", "detail": "node hgx-04 is unknown"}
     for _ in range(2):
         await post(web, "/plans/plan-j/report", told)
-    (alert,) = await web.store.messages()
+    (alert,) = await web.store.outbox.messages()
     assert b"node hgx-04 is unknown" in alert.message.body
 
 
 async def test_a_waiting_claim_gets_a_plan_that_comes(web: Web) -> None:
     """A long poll answers when there is something to do."""
-    looked, claim_plan = asyncio.Event(), web.store.claim_plan
+    looked, claim_plan = asyncio.Event(), web.store.plans.claim
 
     async def look(cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:
         found = await claim_plan(cluster, now, transition)
         looked.set()
         return found
 
-    web.store.claim_plan = look  # type: ignore[method-assign]
+    web.store.plans.claim = look  # type: ignore[method-assign]
     asking = asyncio.create_task(claim(web, wait=30))
     await looked.wait()
     await planned(web)
@@ -248,7 +248,7 @@ async def test_many_executors_share_many_plans(web: Web) -> None:
 
 
 async def check_plan(web: Web, nodes: tuple[str, ...]) -> str:
-    await web.store.register(Job("j", nodes=nodes, created=NOW))
+    await web.store.jobs.register(Job("j", nodes=nodes, created=NOW))
     await planned(web, action=Action.CHECK_AND_RESUBMIT, suspects=())
     return str((await claim(web))["token"])
 
@@ -290,7 +290,7 @@ async def test_a_check_that_nobody_goes_on_with_expires(web: Web, clock: Clock) 
     token = await check_plan(web, ("n1", "n2", "n3", "n4"))
     await post(web, "/plans/plan-j/check/next", {"token": token})
     clock.now += 3601.0
-    for plan_id in await web.store.expired_plans(clock.now, 10):
+    for plan_id in await web.store.plans.expired(clock.now, 10):
         await web.services.plans.change(plan_id, clock.now, web.services.plans.commands.expire(clock.now))
     body = {"token": token, "round": 1, "results": [{"nodes": ["n1", "n3"], "ok": False, "seconds": 1.0}]}
     late = await post(web, "/plans/plan-j/check/results", body)
@@ -350,7 +350,7 @@ def reply(node: str, id: str, output: str, exit_code: int | None = 0) -> dict[st
 
 async def ask_plan(web: Web, **fields: Any) -> tuple[str, dict[str, Any]]:
     """(token, what is to be done first) of a check of five nodes after an ECC error which the job's log lays to n4."""
-    await web.store.register(Job("j", nodes=("n1", "n2", "n3", "n4", "n5"), created=NOW))
+    await web.store.jobs.register(Job("j", nodes=("n1", "n2", "n3", "n4", "n5"), created=NOW))
     values: dict[str, Any] = {
         "reason": PlanReason.UNPROVEN,
         "suspects": ("n4",),
@@ -447,7 +447,7 @@ async def test_pairs_in_the_job_s_own_image_prove_nothing(web: Web, vouched: tup
     assert (stopped.status_code, "nothing proves that n3" in stopped.json()["detail"]) == (409, True)
     plan = (await web.client.get(f"{API}/plans/plan-j")).json()
     assert (plan["state"], plan["reason"], plan["nodes"], plan["proofs"]) == ("waiting", "unproven", ["n3"], [])
-    stored = await web.store.plan("plan-j")
+    stored = await web.store.plans.find("plan-j")
     assert stored is not None and stored.check is not None and not stored.check.vouched
     approved = (await post(web, "/plans/plan-j/approve", {"comment": "it is"})).json()
     assert [(proof["node"], proof["kind"]) for proof in approved["proofs"]] == [("n3", "person")]
@@ -460,7 +460,7 @@ async def test_of_agents_of_before_only_slurm_s_are_believed(web: Web) -> None:
     """They do not say whose program ran: Slurm's has always run the operator's."""
     nodes = ("n1", "n2", "n3", "n4")
     for job, state in (("slurm-lab-7", "sent"), ("k8s:lab:job:train:slurm-lab-7", "waiting")):
-        await web.store.register(Job(job, nodes=nodes, created=NOW))
+        await web.store.jobs.register(Job(job, nodes=nodes, created=NOW))
         await planned(web, job, action=Action.CHECK_AND_RESUBMIT, suspects=())
         token = str((await claim(web))["token"])
         await found_faulty(web, f"plan-{job}", token, (None, None))
@@ -471,7 +471,7 @@ async def test_of_agents_of_before_only_slurm_s_are_believed(web: Web) -> None:
 
 async def test_an_approved_check_that_proves_nothing_asks_again(web: Web) -> None:
     """A person said yes to a check, not to the suspect: whether it goes is asked when the check has proven nothing."""
-    await web.store.register(Job("j", nodes=("n1", "n2", "n3", "n4"), created=NOW))
+    await web.store.jobs.register(Job("j", nodes=("n1", "n2", "n3", "n4"), created=NOW))
     suspected: dict[str, Any] = {"suspects": ("n4",), "unproven_suspects": ("n4",)}
     await planned(web, mode=Mode.APPROVE, action=Action.CHECK_AND_RESUBMIT, **suspected)
     assert (await post(web, "/plans/plan-j/approve", {})).json()["reason"] == "approved"
@@ -486,7 +486,7 @@ async def test_an_approved_check_that_proves_nothing_asks_again(web: Web) -> Non
 
 async def test_without_a_program_for_pairs_the_answers_decide(web: Web) -> None:
     """Clean ones leave the suspect to a person, as clean pairs would."""
-    await web.store.register(Job("j", nodes=("n1", "n2", "n3", "n4", "n5"), created=NOW))
+    await web.store.jobs.register(Job("j", nodes=("n1", "n2", "n3", "n4", "n5"), created=NOW))
     suspected: dict[str, Any] = {"suspects": ("n4",), "unproven_suspects": ("n4",)}
     await planned(web, action=Action.CHECK_AND_RESUBMIT, **suspected)
     token = str((await claim(web))["token"])
@@ -564,7 +564,7 @@ async def test_an_executor_with_nothing_to_say_gets_the_pairs(web: Web) -> None:
 async def test_the_script_of_the_site_is_one_more_query(web: Web) -> None:
     """Only the executor knows its path; its exit code is proof, and its first line says why."""
     token, _ = await ask_plan(web)
-    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(replace(plan, check=None)))
+    await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(replace(plan, check=None)))
     body = {"token": token, "queries": True, "site_check": True}
     queries = (await post(web, "/plans/plan-j/check/next", body)).json()["queries"]
     assert [query["argv"] for query in queries if query["id"] == "site_check"] == [[]]
@@ -628,7 +628,7 @@ async def test_a_plan_that_has_not_begun_leaves_a_person_s_node_alone(web: Web) 
     assert {job: one["state"] for job, one in states.items()} == {"begun": "sent", "open": "held", "asked": "held"}
     assert states["open"]["reason"] == "person_handles_node"
     assert (await post(web, "/plans/claim", {"executor": "x"})).status_code == 204
-    assert len(await web.store.messages()) == 2
+    assert len(await web.store.outbox.messages()) == 2
 
 
 async def test_a_checkpoint_that_is_reported_bad_is_taken_from_the_plans_that_go_back_to_it(web: Web) -> None:
@@ -641,7 +641,7 @@ async def test_a_checkpoint_that_is_reported_bad_is_taken_from_the_plans_that_go
     for path in ("/ckpt/90", "/ckpt/100"):
         assert (await post(web, "/jobs/sent/events", bad | {"path": path})).status_code == 200
     event = Event(EventKind.CHECKPOINT, NOW, step=100, path="/ckpt/100", phase=CheckpointPhase.BAD)
-    await web.store.add_event(AttemptKey("asked", 1), event)
+    await web.store.jobs.add_event(AttemptKey("asked", 1), event)
     refused = await post(web, "/plans/plan-asked/approve", {})
     assert (refused.status_code, "a guardrail holds it" in refused.text) == (409, True)
     held = (await web.client.get(f"{API}/plans/plan-sent")).json()

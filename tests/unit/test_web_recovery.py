@@ -27,7 +27,7 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
 
 
 async def state(web: Web) -> PlanState:
-    plan = await web.store.plan("plan-j")
+    plan = await web.store.plans.find("plan-j")
     assert plan is not None
     return plan.state
 
@@ -40,7 +40,7 @@ async def test_a_waiting_plan_is_approved_on_the_page(web: Web) -> None:
     answer = await web.client.post("/plans/plan-j/decide", content=YES, headers=SAME | FORM)
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/diagnoses/")
-    plan = await web.store.plan("plan-j")
+    plan = await web.store.plans.find("plan-j")
     assert plan is not None and (plan.state, plan.history[-1].by) == (PlanState.SENT, "anonymous")
 
 
@@ -95,7 +95,7 @@ async def test_buttons_need_a_token_that_operates(tmp_path: Path) -> None:
         eyes = await web.client.post(url, content=YES, headers=headers, auth=("", "r" * 16))
         assert eyes.status_code == 403
         ops = await web.client.post(url, content=b"by=tom&" + YES, headers=headers, auth=("", "w" * 16))
-        plan = await web.store.plan("plan-j")
+        plan = await web.store.plans.find("plan-j")
         assert ops.status_code == 303 and plan is not None and plan.history[-1].by == "ops"
 
 
@@ -128,9 +128,9 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     await post(web, "/plans/plan-j/report", told)
     trip = BreakerState("default", True, NOW, "3 nodes would be taken out")
     dead = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
-    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=(trip,), messages=(dead,)))
-    for due in await web.store.claim_messages(NOW, 60.0, 10):
-        await web.store.record_delivery(due, "dead", error="HTTP 410")
+    await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=(trip,), messages=(dead,)))
+    for due in await web.store.outbox.claim(NOW, 60.0, 10):
+        await web.store.outbox.record_delivery(due, "dead", error="HTTP 410")
     page = (await web.client.get("/recovery")).text
     for text in (">Tripped</span>", "3 nodes would be taken out", "hgx-04", "HTTP 410"):
         assert text in page
@@ -141,16 +141,16 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     retry = await web.client.post("/recovery/effects/letter/retry", headers=SAME)
     assert (reset.status_code, retry.status_code) == (303, 303)
     assert ">Tripped</span>" not in (await web.client.get("/recovery")).text
-    assert [one.message.key for one in await web.store.messages_in("pending", "", 10)] == ["letter"]
+    assert [one.message.key for one in await web.store.outbox.page("pending", "", 10)] == ["letter"]
 
 
 async def test_dead_letters_over_the_api(web: Web) -> None:
     """They are listed and can be tried again once; what was sent cannot."""
     await planned(web)
     letter = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
-    await web.store.change_plan("plan-j", NOW, lambda plan, _: TransitionResult(plan, messages=(letter,)))
-    (due,) = await web.store.claim_messages(NOW, 60.0, 10)
-    await web.store.record_delivery(due, "dead", error="HTTP 410")
+    await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(plan, messages=(letter,)))
+    (due,) = await web.store.outbox.claim(NOW, 60.0, 10)
+    await web.store.outbox.record_delivery(due, "dead", error="HTTP 410")
     listed = (await web.client.get("/api/v1/effects?state=dead")).json()
     assert [(one["key"], one["error"], one["tries"]) for one in listed["items"]] == [("letter", "HTTP 410", 1)]
     again = await web.client.post("/api/v1/effects/letter/retry")
@@ -174,7 +174,7 @@ async def test_several_plans_are_approved_at_once(web: Web) -> None:
         await planned(web, job, mode=Mode.APPROVE)
     await post(web, "/plans/plan-b/refuse", {})
     page = await decide(web, "approve", "plan-a", "plan-b", "plan-c", "nonsense", comment="looked at them")
-    states = {job: await web.store.plan(f"plan-{job}") for job in "abcd"}
+    states = {job: await web.store.plans.find(f"plan-{job}") for job in "abcd"}
     assert [plan.state for plan in states.values() if plan] == ["sent", "refused", "sent", "waiting"]
     assert states["a"] and states["a"].history[-1].why == "approved: looked at them"
     assert page.count("<b>approved</b>; no agent has picked it up yet") == 2
@@ -189,7 +189,7 @@ async def test_an_approval_is_undone_until_an_agent_has_the_plan(web: Web) -> No
     await decide(web, "approve", "plan-a", "plan-b")
     assert (await claim(web))["plan"]["id"] == "plan-a"
     page = await decide(web, "take_back", "plan-a", "plan-b")
-    taken = await web.store.plan("plan-b")
+    taken = await web.store.plans.find("plan-b")
     assert taken and (taken.state, taken.reason, taken.history[-1].by) == ("waiting", "taken_back", "anonymous")
     assert "<b>waiting for a decision again</b>" in page and "<b>not changed</b>, slurm-1 holds it" in page
     assert (await post(web, "/plans/plan-a/take-back", {})).status_code == 409
@@ -220,8 +220,8 @@ async def test_where_the_webhook_tells_of_plans_an_approval_stands(web: Web) -> 
 async def test_the_queue_says_what_a_plan_touches(web: Web) -> None:
     """The nodes, the proof, whoever else runs there now, and what happens without a decision."""
     await planned(web, mode=Mode.APPROVE)
-    await web.store.register(Job("neighbour", cluster="default", nodes=("hgx-04", "hgx-05"), created=NOW - 50), 1)
-    await web.store.register(Job("elsewhere", cluster="west", nodes=("hgx-04",), created=NOW - 50), 1)
+    await web.store.jobs.register(Job("neighbour", cluster="default", nodes=("hgx-04", "hgx-05"), created=NOW - 50), 1)
+    await web.store.jobs.register(Job("elsewhere", cluster="west", nodes=("hgx-04",), created=NOW - 50), 1)
     page = (await web.client.get("/recovery")).text
     queue = page[page.index('class="queue"') : page.index("<h2>Plans</h2>")]
     for shown in (
@@ -240,7 +240,7 @@ async def test_a_credential_of_one_cluster_decides_about_its_own_plans_only(tmp_
     async with serving(tmp_path, tokens=TOKENS) as web:
         secret = "dgn_" + "x" * 43
         west = Credential("west-ops", Scope.OPERATE, cluster="west")
-        await web.store.add_token(StoredToken(west, hash_of(secret)))
+        await web.store.tokens.add(StoredToken(west, hash_of(secret)))
         web.client.headers["authorization"] = "Bearer " + "w" * 16
         await planned(web, mode=Mode.APPROVE)
         web.client.headers["authorization"] = f"Bearer {secret}"
@@ -256,7 +256,7 @@ async def test_a_breaker_is_tripped_by_hand(web: Web) -> None:
     assert answer.status_code == 303
     page = (await web.client.get("/recovery")).text
     assert ">Tripped</span> <b>default</b>" in page and "by anonymous: new racks today" in page
-    (state,) = await web.store.breakers()
+    (state,) = await web.store.nodes.breakers()
     assert (state.tripped, state.by) == (True, "anonymous")
     for faulty in (b"scope=default&comment=", b"scope=&comment=why", b"scope=a/b&comment=why"):
         refused = await web.client.post("/recovery/breakers/trip", content=faulty, headers=SAME | FORM)

@@ -30,8 +30,8 @@ TOKENS = (Token("ops", "w" * 16, Scope.OPERATE), Token("eyes", "r" * 16, Scope.R
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[Web]:
     async with serving(tmp_path) as made:
-        await made.store.propose(RULE)
-        await made.store.propose(OTHER)
+        await made.store.rules.propose(RULE)
+        await made.store.rules.propose(OTHER)
         yield made
 
 
@@ -42,8 +42,8 @@ def path(id: str = RULE.id, move: str = "") -> str:
 async def test_rules_are_listed_with_all_that_is_known(web: Web) -> None:
     """State, gates, author, file; by state, in pages; one rule with its hits."""
     await save(web.store, "j", ECC)
-    hit = RuleHit(RULE.id, (await web.store.attempts("j"))[0].key, NOW, "d1")
-    await web.store.note_hits([hit])
+    hit = RuleHit(RULE.id, (await web.store.jobs.attempts("j"))[0].key, NOW, "d1")
+    await web.store.rules.record_hits([hit])
     page = (await web.client.get("/api/v1/rules", params={"limit": 1})).json()
     rest = (await web.client.get("/api/v1/rules", params={"after": page["next"]})).json()
     assert [one["id"] for one in page["items"] + rest["items"]] == [RULE.id, OTHER.id]
@@ -80,7 +80,7 @@ async def test_steps_that_make_no_sense_are_refused(web: Web) -> None:
 async def test_changes_need_a_token_that_operates(tmp_path: Path) -> None:
     """A reader sees rules and changes none."""
     async with serving(tmp_path, tokens=TOKENS) as web:
-        await web.store.propose(RULE)
+        await web.store.rules.propose(RULE)
         eyes, ops = ({"authorization": f"Bearer {letter * 16}"} for letter in "rw")
         assert (await web.client.get(path())).status_code == 401
         assert (await web.client.get(path(), headers=eyes)).status_code == 200
@@ -107,7 +107,7 @@ async def test_the_buttons_of_the_page_decide(web: Web) -> None:
     url, body = f"/rules/{RULE.id}/decide", b"decision=promote&comment=go"
     answer = await web.client.post(url, content=body, headers=SAME)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/rules#{RULE.id}")
-    found = await web.store.learned_rule(RULE.id)
+    found = await web.store.rules.find(RULE.id)
     assert found is not None and (found.state, found.history[-1].by) == (LearnedState.ACTIVE, "anonymous")
     cross = SAME | {"sec-fetch-site": "cross-site"}
     assert (await web.client.post(url, content=body, headers=cross)).status_code == 403
@@ -119,7 +119,7 @@ async def test_a_diagnosis_tells_what_was_learned_from_it_and_by_what(web: Web) 
     """Links both ways: to the rule that came from it, and to the learned rule that decided it."""
     record = await save(web.store, "j", replace(ECC, decided_by=f"rule:{RULE.id}"))
     rule = replace(RULE, id="learned_ecc_error_1", source=record.id)
-    await web.store.propose(rule.with_state(LearnedState.REFUSED, by="diagnoser", why=HOSTILE, now=NOW))
+    await web.store.rules.propose(rule.with_state(LearnedState.REFUSED, by="diagnoser", why=HOSTILE, now=NOW))
     page = (await web.client.get(f"/diagnoses/{record.id}")).text
     assert 'href="/rules#learned_ecc_error_1"' in page and f'href="/rules#{RULE.id}"' in page
     assert "<script>fetch" not in page

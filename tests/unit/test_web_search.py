@@ -46,7 +46,7 @@ async def test_a_rule_leads_to_a_page_that_its_reader_may_open(tmp_path: Path) -
     rules = accuracy_bars.load().knowledge.engine.ruleset.rules
     bound = Credential("of-west", Scope.READ, cluster="west")
     async with serving(tmp_path, shipped_rules=lambda: rules) as web:
-        await web.store.add_token(StoredToken(bound, hash_of(SECRET)))
+        await web.store.tokens.add(StoredToken(bound, hash_of(SECRET)))
         web.client.headers["authorization"] = f"Bearer {SECRET}"
         found = (await groups(web.client, rules[0].id))["rule"]
         assert f"/diagnoses?decided_by=rule%3A{rules[0].id}" in [hit["url"] for hit in found]
@@ -58,7 +58,7 @@ async def test_a_search_is_bounded_and_says_where_the_rest_is(tmp_path: Path) ->
     """So many of each kind; the list of diagnoses has all lines."""
     async with serving(tmp_path) as web:
         await fill(web.store)
-        await web.store.register(Job("wide", nodes=tuple(f"hgx-{number:03d}" for number in range(200))))
+        await web.store.jobs.register(Job("wide", nodes=tuple(f"hgx-{number:03d}" for number in range(200))))
         found = (await web.client.get("/api/v1/search?q=hgx&limit=2")).json()["groups"]
         assert [(group["kind"], len(group["hits"])) for group in found] == [("node", 2), ("incident", 1)]
         lines = (await web.client.get("/api/v1/search?q=error&limit=1")).json()["groups"]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from diagnoser.adapters.sql.database import create_engine
+from diagnoser.adapters.sql.database import Database, create_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.access import Scope, Token
 from diagnoser.web.http.dependencies import WebConfig
@@ -65,7 +65,7 @@ async def test_every_refusal_carries_them(tmp_path: Path, status: int) -> None:
 
 def test_no_address_is_served_twice(tmp_path: Path) -> None:
     """A second route at the same address would never be asked."""
-    store = SqlStore(create_engine(f"sqlite:///{tmp_path}/none.db"))
+    store = SqlStore(Database(create_engine(f"sqlite:///{tmp_path}/none.db")))
     routes = Counter(
         (route.path, method)
         for route in iter_route_contexts(create(services(store, FakeIngest())).routes)

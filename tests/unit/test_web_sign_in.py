@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -59,29 +61,31 @@ class Accounts:
     known: tuple[str, ...] = ()
     tries: dict[str, list[float]] = field(default_factory=dict)
 
-    async def user_password(self, name: str) -> tuple[User, str] | None:
+    async def find_with_password(self, name: str) -> tuple[User, str] | None:
         return (User("maria", Role.ADMIN, 0.0), self.password) if name == "maria" else None
 
     async def has_signed_in(self, name: str, address: str, since: float) -> bool:
         return name == "maria" and address in self.known
 
-    async def count_login(self, tries: Mapping[str, int], now: float, window: float) -> float:
+    async def count(self, tries: Mapping[str, int], now: float, window: float) -> float:
         recent = {key: [time for time in self.tries.get(key, ()) if time > now - window] for key in tries}
         full = [times[-tries[key]] + window - now for key, times in recent.items() if len(times) >= tries[key]]
         if not full:
             self.tries.update({key: [*times, now] for key, times in recent.items()})
         return max(full, default=0.0)
 
-    async def uncount_login(self, keys: Iterable[str], counted: float) -> None:
+    async def uncount(self, keys: Iterable[str], counted: float) -> None:
         for key in keys:
             self.tries[key].remove(counted)
-
-    async def drop_logins(self, before: float, limit: int) -> int:
-        return 0
 
     async def renew_password(self, name: str, old: str, new: str) -> None:
         assert (name, old) == ("maria", self.password)
         self.password = new
+
+
+def whole(accounts: Accounts) -> Any:
+    """The part of a store that a sign-in uses."""
+    return SimpleNamespace(users=accounts, logins=accounts)
 
 
 @pytest.fixture
@@ -100,7 +104,7 @@ async def test_ten_thousand_guesses_from_many_addresses(store: Accounts, clock: 
     """At ten a second from 500 addresses: few are looked at, none gets in, the person comes in all the while from where
     she was before, and from anywhere once it is over."""
     hasher = CountingHasher()
-    door = PasswordSignIn(store, hasher, clock)
+    door = PasswordSignIn(whole(store), hasher, clock)
     store.known = (HOME,)
     begun = clock.now
     for number in range(10_000):
@@ -118,7 +122,7 @@ async def test_ten_thousand_guesses_from_many_addresses(store: Accounts, clock: 
 async def test_one_address_that_tries_many_names_is_bounded(store: Accounts, clock: Clock) -> None:
     """Ten thousand names; another address is not slowed."""
     hasher = CountingHasher()
-    door = PasswordSignIn(store, hasher, clock)
+    door = PasswordSignIn(whole(store), hasher, clock)
     for number in range(10_000):
         await attempt(door, f"name-{number}", PASSWORD, AWAY)
     assert len(hasher.asked) == ADDRESS_TRIES
@@ -131,7 +135,7 @@ async def test_a_name_that_nobody_has_costs_as_much(store: Accounts, clock: Cloc
     outcomes = {}
     for name in ("maria", "nobody"):
         hasher = CountingHasher()
-        door = PasswordSignIn(store, hasher, clock)
+        door = PasswordSignIn(whole(store), hasher, clock)
         tries = [await attempt(door, name, "guess", HOME) for _ in range(ACCOUNT_TRIES + 2)]
         outcomes[name] = (tries, len(hasher.asked))
     assert outcomes["maria"] == outcomes["nobody"]
@@ -140,7 +144,7 @@ async def test_a_name_that_nobody_has_costs_as_much(store: Accounts, clock: Cloc
 
 async def test_guesses_from_where_the_person_is_lock_her_out_for_minutes(store: Accounts, clock: Clock) -> None:
     """Somebody beside her can make her wait, and no longer than the window: what is refused unseen counts as no try."""
-    door = PasswordSignIn(store, CountingHasher(), clock)
+    door = PasswordSignIn(whole(store), CountingHasher(), clock)
     store.known = (HOME,)
     for _ in range(ACCOUNT_TRIES):
         assert await attempt(door, "maria", "guess", HOME) is Denied
@@ -156,13 +160,13 @@ async def test_few_passwords_are_checked_at_once(
 ) -> None:
     """Each takes memory and a core: beyond those that may wait, a sign-in is told to come again."""
     monkeypatch.setattr(sign_in, "WAITING", 0)
-    door = PasswordSignIn(store, CountingHasher(), clock)
+    door = PasswordSignIn(whole(store), CountingHasher(), clock)
     assert await attempt(door, "maria", PASSWORD, HOME) is Overloaded
 
 
 async def test_an_outdated_hash_is_renewed_with_the_next_sign_in(store: Accounts, clock: Clock) -> None:
     """And opens as the one before did."""
-    door = PasswordSignIn(store, CountingHasher(outdated=True), clock)
+    door = PasswordSignIn(whole(store), CountingHasher(outdated=True), clock)
     assert await attempt(door, "maria", PASSWORD, HOME) == "maria"
     assert store.password == f"new:{PASSWORD}"
     assert await attempt(door, "maria", PASSWORD, HOME) == "maria"

@@ -49,7 +49,7 @@ async def press(
 
 async def told(web: Web) -> list[str]:
     """What was put into the outbox for the person who pressed."""
-    answers = [orjson.loads(stored.message.body) for stored in await web.store.messages()]
+    answers = [orjson.loads(stored.message.body) for stored in await web.store.outbox.messages()]
     assert all(answer["response_url"] == ANSWER for answer in answers)
     assert all(answer["message"]["response_type"] == "ephemeral" for answer in answers)
     return [answer["message"]["text"] for answer in answers]
@@ -59,12 +59,12 @@ async def test_a_plan_is_approved_from_slack(web: Web) -> None:
     """In the name of whoever pressed; the person alone is told so, once, also when Slack sends the press again."""
     await planned(web, mode=Mode.APPROVE)
     assert (await press(web, "approve_plan", "plan-j")).status_code == 200
-    plan = await web.store.plan("plan-j")
+    plan = await web.store.plans.find("plan-j")
     assert plan is not None
     assert (plan.state, plan.history[-1].by) == (PlanState.SENT, "slack:ann")
     await press(web, "approve_plan", "plan-j")
     assert await told(web) == ["Approved: the plan for j goes to the cluster."]
-    (message,) = await web.store.messages()
+    (message,) = await web.store.outbox.messages()
     assert message.message.kind is MessageKind.SLACK
 
 
@@ -72,7 +72,7 @@ async def test_a_plan_is_refused_from_slack(web: Web) -> None:
     """The other button says no, and pressing it twice says that it has been refused."""
     await planned(web, mode=Mode.APPROVE)
     await press(web, "refuse_plan", "plan-j")
-    plan = await web.store.plan("plan-j")
+    plan = await web.store.plans.find("plan-j")
     assert plan is not None and plan.state is PlanState.REFUSED
 
 
@@ -80,7 +80,7 @@ async def test_a_verdict_is_confirmed_from_slack(web: Web) -> None:
     """It becomes a confirmed incident, as on the page."""
     record = await save(web.store, "j", verdict())
     await press(web, "confirm_diagnosis", record.id)
-    stored = await web.store.diagnosis(record.id)
+    stored = await web.store.diagnoses.find(record.id)
     assert stored is not None
     assert [(said.verdict.value, said.by) for said in stored.feedback] == [("confirmed", "slack:ann")]
 
@@ -88,7 +88,7 @@ async def test_a_verdict_is_confirmed_from_slack(web: Web) -> None:
 async def test_an_incident_is_silenced_from_slack(web: Web) -> None:
     """For a day, and history knows by whom."""
     await press(web, "silence_incident", "0123456789abcdef")
-    silence = await web.store.alert_silence("0123456789abcdef")
+    silence = await web.store.alerts.silence("0123456789abcdef")
     assert silence is not None
     assert (silence.until, silence.by) == (NOW + 86_400, "slack:ann")
 
@@ -97,7 +97,7 @@ async def test_others_may_not_decide(web: Web) -> None:
     """Whoever is not listed is told who could change that; nothing happens."""
     await planned(web, mode=Mode.APPROVE)
     await press(web, "approve_plan", "plan-j", user={"id": "U2", "username": "ann"})
-    plan = await web.store.plan("plan-j")
+    plan = await web.store.plans.find("plan-j")
     assert plan is not None and plan.state is PlanState.WAITING
     (text,) = await told(web)
     assert "U2" in text and "may not decide" in text
@@ -108,7 +108,7 @@ async def test_what_slack_did_not_sign_is_refused(web: Web, age: float, secret: 
     """Also what it signed too long ago, so that nobody can press again for somebody else."""
     await planned(web, mode=Mode.APPROVE)
     assert (await press(web, "approve_plan", "plan-j", age=age, secret=secret)).status_code == 401
-    plan = await web.store.plan("plan-j")
+    plan = await web.store.plans.find("plan-j")
     assert plan is not None and plan.state is PlanState.WAITING
 
 

@@ -95,14 +95,14 @@ async def test_the_counts_are_at_hand_before_anybody_looks(tmp_path: Path) -> No
     async with serving(tmp_path) as web:
         await save(web.store, "a", ECC)
         asked, begun = list[int](), asyncio.Event()
-        count = web.store.failures_between
+        count = web.store.diagnoses.failures_between
 
         async def counted(times: Sequence[float]) -> list[dict[Category, int]]:
             asked.append(len(times) - 1)
             begun.set()
             return await count(times)
 
-        web.store.failures_between = counted  # type: ignore[method-assign]
+        web.store.diagnoses.failures_between = counted  # type: ignore[method-assign]
         running = asyncio.create_task(web.services.trends.run())
         await begun.wait()
         assert '<svg class="bars"' in (await web.client.get("/")).text

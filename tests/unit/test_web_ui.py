@@ -185,7 +185,7 @@ async def test_log_text_never_becomes_markup(tmp_path: Path) -> None:
     async with serving(tmp_path) as web:
         record = await save(web.store, "rlhf", UNSURE)
         event = Event(EventKind.EXIT, NOW, code=1, reason="<u>why</u>", node="<s>n</s>")
-        await web.store.add_event(AttemptKey("rlhf", 1), event)
+        await web.store.jobs.add_event(AttemptKey("rlhf", 1), event)
         pages = [(await web.client.get(path)).text for path in ("/", f"/diagnoses/{record.id}", "/jobs/rlhf")]
     for page in pages:
         assert "&lt;script&gt;fetch" in page
@@ -226,8 +226,8 @@ async def test_attempts_without_a_verdict(tmp_path: Path) -> None:
     """A job that only was registered, one that runs and one that just ended each say what they are."""
     async with serving(tmp_path) as web:
         await web.client.post("/api/v1/jobs", json={"id": "new"})
-        await web.store.add_event(AttemptKey("runs"), Event(EventKind.STARTED, NOW - 60))
-        await web.store.add_event(AttemptKey("ended"), Event(EventKind.EXIT, NOW - 1, code=1))
+        await web.store.jobs.add_event(AttemptKey("runs"), Event(EventKind.STARTED, NOW - 60))
+        await web.store.jobs.add_event(AttemptKey("ended"), Event(EventKind.EXIT, NOW - 1, code=1))
         pages = [(await web.client.get(f"/jobs/{job}")).text for job in ("new", "runs", "ended")]
     assert "No attempt has started yet" in pages[0]
     assert "Running, as far as the service knows" in pages[1]

@@ -35,7 +35,7 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
 
 async def test_the_route_says_what_came_why_and_what_helps(web: Web) -> None:
     """The lines that it proposes are a mapping file that gives these labels a place."""
-    await web.store.record_unplaced([WEB, replace(WEB, received=NOW - 90, lines=2)])
+    await web.store.unplaced.record_unplaced([WEB, replace(WEB, received=NOW - 90, lines=2)])
     body = (await web.client.get("/api/v1/unplaced")).json()
     (item,) = body["items"]
     assert body["total"] == 1
@@ -51,7 +51,7 @@ async def test_the_route_says_what_came_why_and_what_helps(web: Web) -> None:
 async def test_the_list_is_bounded(web: Web) -> None:
     """A page holds what was asked for, the newest first; the total tells that there are more."""
     streams = [replace(WEB, labels=(("app", str(number)),), received=NOW - number) for number in range(5)]
-    await web.store.record_unplaced(streams)
+    await web.store.unplaced.record_unplaced(streams)
     body = (await web.client.get("/api/v1/unplaced", params={"limit": 2})).json()
     assert [item["labels"]["app"] for item in body["items"]] == ["0", "1"]
     assert body["total"] == 5
@@ -66,14 +66,14 @@ async def test_without_any_the_navigation_does_not_lead_there(web: Web) -> None:
 
 async def test_the_navigation_says_how_many_there_are(web: Web) -> None:
     """A person who looks at anything sees that something is missing."""
-    await web.store.record_unplaced([WEB])
+    await web.store.unplaced.record_unplaced([WEB])
     assert '<a href="/unplaced">Unplaced <span class="badge plain">1</span></a>' in (await web.client.get("/")).text
 
 
 async def test_the_page_shows_what_is_hostile_letter_by_letter(web: Web) -> None:
     """Labels, sample, sender and proposal are text of strangers."""
     hostile = replace(WEB, labels=((HOSTILE, HOSTILE), ("app", "web")), sample=HOSTILE, detail=HOSTILE, sender=HOSTILE)
-    await web.store.record_unplaced([hostile])
+    await web.store.unplaced.record_unplaced([hostile])
     page = (await web.client.get("/unplaced")).text
     assert "<script>fetch" not in page
     assert "<img src=x" not in page
@@ -86,7 +86,7 @@ async def test_the_count_is_asked_for_now_and_then() -> None:
     now, counts = [1000.0], [3, 4]
 
     class Store:
-        async def count_unplaced(self, now: float) -> int:
+        async def count(self, now: float) -> int:
             if not counts:
                 raise Unavailable("away")
             return counts.pop(0)

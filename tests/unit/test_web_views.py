@@ -79,16 +79,16 @@ async def test_several_incidents_are_dealt_with_at_once(tmp_path: Path) -> None:
         await save(web.store, "a", ECC, created=NOW - 50)
         await save(web.store, "b", OOM, created=NOW - 40)
         await save(web.store, "c", verdict(FailureType.IMPORT_ERROR), created=NOW - 30)
-        found = await web.store.incidents(UNRESOLVED, "", 9)
+        found = await web.store.incidents.page(UNRESOLVED, "", 9)
         body = "&".join(f"incident={incident.id}" for incident in found[:2])
         page = (await web.client.get("/", headers=bearer("ida"))).text
         assert page.count('form="bulk"') == 3
         assert 'form="bulk"' not in (await web.client.get("/", headers=bearer("eye"))).text
         done = await press(web, "/incidents/decide", f"{body}&decision=resolve&query=state%3Dopen", **bearer("ida"))
         assert done == (303, "/?state=open")
-        left = await web.store.incidents(UNRESOLVED, "", 9)
+        left = await web.store.incidents.page(UNRESOLVED, "", 9)
         assert left == found[2:]
-        (first, *_) = await web.store.incidents(IncidentFilter(), "", 1)
+        (first, *_) = await web.store.incidents.page(IncidentFilter(), "", 1)
         assert first.history[-1].by == "ida"
         assert (await press(web, "/incidents/decide", f"{body}&decision=burn", **bearer("ida")))[0] == 400
         assert (await press(web, "/incidents/decide", f"{body}&decision=resolve", **bearer("eye")))[0] == 403
@@ -101,9 +101,9 @@ async def test_several_diagnoses_are_confirmed_at_once_or_none(tmp_path: Path) -
         records = await fill(web.store)
         body = f"diagnosis={records['oom'].id}&diagnosis={records['script'].id}&query=within%3D7d"
         assert (await press(web, "/diagnoses/confirm", body, **bearer("west")))[0] == 404
-        assert await web.store.confirmed(9) == []
+        assert await web.store.feedback.confirmed(9) == []
         assert await press(web, "/diagnoses/confirm", body, **bearer("ida")) == (303, "/diagnoses?within=7d")
-        assert set(await web.store.confirmed(9)) == {records["oom"].id, records["script"].id}
+        assert set(await web.store.feedback.confirmed(9)) == {records["oom"].id, records["script"].id}
 
 
 async def test_a_download_has_what_the_list_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,8 +132,8 @@ async def test_a_rule_in_shadow_has_its_hits_and_is_retired_there(web: Web) -> N
     """What it would have decided, what became known of it, and the way back after the button."""
     record = await save(web.store, "other", UNKNOWN)
     rule = LearnedRule("learned_x_1", record.id, NOW, type="gpu_lost", author=Author("person"), by=HOSTILE)
-    await web.store.propose(rule.with_state(LearnedState.SHADOW, by=HOSTILE, why=HOSTILE, now=NOW))
-    await web.store.note_hits([RuleHit(rule.id, AttemptKey("other", 1), NOW, record.id)])
+    await web.store.rules.propose(rule.with_state(LearnedState.SHADOW, by=HOSTILE, why=HOSTILE, now=NOW))
+    await web.store.rules.record_hits([RuleHit(rule.id, AttemptKey("other", 1), NOW, record.id)])
     page = await page_of(web, rule=rule.id)
     assert "Hits in shadow: 1, 0 confirmed, 0 wrong" in page and "nobody judged it" in page
     assert "<script>fetch" not in page
@@ -167,7 +167,7 @@ async def test_who_only_reads_tries_but_does_not_save(tmp_path: Path) -> None:
     """Nor does a credential of one cluster: a rule is for all of them."""
     async with serving(tmp_path, tokens=[Token(*words) for words in WORDS]) as web:
         credential = Credential("east", Scope.OPERATE, cluster="east")
-        await web.store.add_token(StoredToken(credential, hash_of("e" * 16)))
+        await web.store.tokens.add(StoredToken(credential, hash_of("e" * 16)))
         eyes, east = ({"authorization": f"Bearer {letter * 16}"} for letter in "re")
         body = {"patterns": ["x"], "anchors": ["xyz"], "title": "t", "source": "1"}
         assert (await web.client.post(TRY, json={"patterns": ["x"]}, headers=eyes)).status_code == 200
@@ -190,7 +190,7 @@ def test_of_a_long_line_the_part_around_the_match_is_shown() -> None:
 async def test_the_page_of_rules_leads_to_the_workbench(web: Web) -> None:
     """And each rule that has a text."""
     rule = LearnedRule("learned_x_1", "01", NOW, type="gpu_lost", text="id: learned_x_1\n")
-    await web.store.propose(replace(rule, state=LearnedState.SHADOW))
+    await web.store.rules.propose(replace(rule, state=LearnedState.SHADOW))
     page = (await web.client.get("/rules")).text
     assert f'href="{PAGE}"' in page and f'href="{PAGE}?rule=learned_x_1"' in page
     assert (await web.client.get(f"{PAGE}?rule=learned_x_1")).status_code == 200

@@ -90,11 +90,13 @@ class Bench(Bystander):
         return Decision(record, plan(), (effect(f"effect-{number}"),), lambda proposal, _: TransitionResult(proposal))
 
     async def lines(self, at: float = 100.0, fatal: bool = True, text: str = "a line") -> None:
-        read: Cursor | None = (await self.store.cursors([KEY]))[KEY].get(OUT)
-        await self.store.append([append(at=at, fatal=fatal, read=read, delta=delta_of(text, read.next if read else 1))])
+        read: Cursor | None = (await self.store.logs.cursors([KEY]))[KEY].get(OUT)
+        await self.store.logs.append(
+            [append(at=at, fatal=fatal, read=read, delta=delta_of(text, read.next if read else 1))]
+        )
 
     async def found(self) -> list[DiagnosisRecord]:
-        return await self.store.diagnoses(ALL, "", 10)
+        return await self.store.diagnoses.page(ALL, "", 10)
 
 
 @dataclass
@@ -121,18 +123,18 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 async def test_a_due_attempt_is_diagnosed_and_saved_with_what_follows(store: SqlStore) -> None:
     """One step turns a due attempt into diagnosis, plan and effects, and wakes the outbox."""
     bench = Bench(store)
-    await store.register(Job(KEY.job, cluster="east", created=50.0))
+    await store.jobs.register(Job(KEY.job, cluster="east", created=50.0))
     await bench.lines(text="one")
     await bench.lines(text="two")
     ended = Event(EventKind.EXIT, 110.0, code=1)
-    await store.add_event(KEY, ended)
+    await store.jobs.add_event(KEY, ended)
     assert (await bench.worker.step(), await bench.worker.step()) == (1, 0)
     ((lines, facts),) = bench.seen
     assert sorted(lines) == ["one", "two"]
     assert facts == Facts(Job(KEY.job, cluster="east", created=50.0), 1, (ended,))
     (record,) = await bench.found()
     assert (record.diagnosis, record.plan, record.revision) == (diagnosis(), plan(), 3)
-    assert len(await store.messages()) == 1
+    assert len(await store.outbox.messages()) == 1
     await asyncio.wait_for(bench.outbox.wait(3600.0), 60.0)
     labels = {"category": "infrastructure", "type": "gpu_lost"}
     assert bench.metrics.registry.get_sample_value("diagnoser_diagnoses_total", {"outcome": "failed"}) == 1
@@ -146,14 +148,14 @@ async def test_a_sound_attempt_that_runs_on_is_released(store: SqlStore) -> None
     await bench.lines()
     assert (await bench.worker.step(), await bench.worker.step()) == (1, 0)
     assert await bench.found() == []
-    assert (await store.attempts(KEY.job))[0].fatal is None
+    assert (await store.jobs.attempts(KEY.job))[0].fatal is None
 
 
 async def test_an_attempt_that_ended_gets_its_verdict_also_without_a_cause(store: SqlStore) -> None:
     """Once it has ended, "completed" and "unknown" are answers."""
     bench = Bench(store)
     bench.verdicts = [SOUND]
-    await store.add_event(KEY, Event(EventKind.EXIT, 110.0, code=0))
+    await store.jobs.add_event(KEY, Event(EventKind.EXIT, 110.0, code=0))
     await bench.worker.step()
     assert [record.diagnosis for record in await bench.found()] == [SOUND]
 
@@ -206,7 +208,7 @@ async def test_a_worker_that_died_before_the_save_is_replaced(store: SqlStore) -
     """What a dead worker held is diagnosed once by the next one when the lease ends."""
     bench = Bench(store)
     await bench.lines()
-    await store.claim_attempts(bench.now, TIMING, CONFIG.lease, 1)
+    await store.work.claim_attempts(bench.now, TIMING, CONFIG.lease, 1)
     assert await bench.worker.step() == 0
     bench.now += CONFIG.lease
     assert await bench.worker.step() == 1
@@ -217,21 +219,21 @@ async def test_a_worker_that_is_cancelled_half_way_leaves_nothing_behind(store: 
     """Killed between the verdict and the save, an attempt has no diagnosis and no effects, and is done again."""
     bench = Bench(store)
     await bench.lines()
-    save, reached = store.save_diagnosis, asyncio.Event()
+    save, reached = store.work.save_diagnosis, asyncio.Event()
 
     async def never(*arguments: object) -> None:
         reached.set()
         await asyncio.Event().wait()
 
-    store.save_diagnosis = never  # type: ignore[method-assign, assignment]
+    store.work.save_diagnosis = never  # type: ignore[method-assign, assignment]
     task = asyncio.create_task(bench.worker.step())
     await reached.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    store.save_diagnosis = save  # type: ignore[method-assign]
-    assert (await bench.found(), await store.messages()) == ([], [])
+    store.work.save_diagnosis = save  # type: ignore[method-assign]
+    assert (await bench.found(), await store.outbox.messages()) == ([], [])
     assert await bench.worker.step() == 1, "a process that stops hands over what it holds"
-    assert (len(await bench.found()), len(await store.messages())) == (1, 1)
+    assert (len(await bench.found()), len(await store.outbox.messages())) == (1, 1)
 
 
 async def test_a_worker_that_was_overtaken_saves_nothing(store: SqlStore) -> None:
@@ -239,14 +241,14 @@ async def test_a_worker_that_was_overtaken_saves_nothing(store: SqlStore) -> Non
     bench = Bench(store)
     await bench.lines()
     others: list[Claim] = []
-    save = store.save_diagnosis
+    save = store.work.save_diagnosis
 
     async def late(claim: Claim, *rest: object) -> TransitionResult:
         bench.now += CONFIG.lease
-        others.extend(await store.claim_attempts(bench.now, TIMING, CONFIG.lease, 1))
+        others.extend(await store.work.claim_attempts(bench.now, TIMING, CONFIG.lease, 1))
         return await save(claim, *rest)  # type: ignore[arg-type]
 
-    store.save_diagnosis = late  # type: ignore[method-assign, assignment]
+    store.work.save_diagnosis = late  # type: ignore[method-assign, assignment]
     with capture_logs() as logs:
         await bench.worker.step()
     assert [entry["reason"] for entry in logs] == ["overtaken"]
@@ -260,13 +262,13 @@ async def test_the_lease_is_kept_while_a_diagnosis_takes_its_time(store: SqlStor
     bench = Bench(store, config=replace(CONFIG, lease=0.03))
     await bench.lines()
     extended = asyncio.Event()
-    extend = store.extend
+    extend = store.work.extend
 
     async def seen(claim: Claim, until: float) -> None:
         await extend(claim, until)
         extended.set()
 
-    store.extend = seen  # type: ignore[method-assign]
+    store.work.extend = seen  # type: ignore[method-assign]
 
     async def slow(log: AttemptLog, facts: Facts) -> Diagnosis:
         await extended.wait()
@@ -281,14 +283,14 @@ async def test_a_database_that_is_away_is_waited_for(store: SqlStore) -> None:
     """The loop goes on after the database comes back, without a crash."""
     bench = Bench(store, config=replace(CONFIG, poll=0.001))
     await bench.lines()
-    claim, faults = store.claim_attempts, [Unavailable("database away")] * 3
+    claim, faults = store.work.claim_attempts, [Unavailable("database away")] * 3
 
     async def flaky(*arguments: object) -> list[Claim]:
         if faults:
             raise faults.pop()
         return await claim(*arguments)  # type: ignore[arg-type]
 
-    store.claim_attempts = flaky  # type: ignore[method-assign, assignment]
+    store.work.claim_attempts = flaky  # type: ignore[method-assign, assignment]
     task = asyncio.create_task(bench.worker.run())
     await asyncio.wait_for(bench.outbox.wait(3600.0), 60.0)
     task.cancel()
@@ -367,7 +369,7 @@ async def test_without_a_better_verdict_the_first_one_stands(store: SqlStore, an
     await bench.worker.step()
     await bench.worker.finish()
     assert [(found.id, found.current) for found in await bench.found()] == [("01", True)]
-    assert len(await store.messages()) == 1
+    assert len(await store.outbox.messages()) == 1
 
 
 async def test_a_better_verdict_on_old_lines_is_dropped(store: SqlStore) -> None:
@@ -420,13 +422,13 @@ async def test_a_run_that_was_sound_in_spite_of_a_fatal_line_may_still_hang(stor
 async def test_silent_runs_are_looked_for_now_and_then(store: SqlStore) -> None:
     """That reads all running attempts, which each round must not."""
     bench = Bench(store, config=replace(CONFIG, hang_check_interval=30.0))
-    looks, claim_silent = [], store.claim_silent
+    looks, claim_silent = [], store.work.claim_silent
 
     async def seen(now: float, silent: float, lease: float, limit: int) -> list[Claim]:
         looks.append(now)
         return await claim_silent(now, silent, lease, limit)
 
-    store.claim_silent = seen  # type: ignore[method-assign]
+    store.work.claim_silent = seen  # type: ignore[method-assign]
     for bench.now in (1000.0, 1001.0, 1029.9, 1030.0, 1059.9):
         await bench.worker.step()
     assert looks == [1000.0, 1030.0]
@@ -516,7 +518,7 @@ async def test_more_silent_runs_than_a_round_takes_are_looked_at_in_the_next_one
     bench = Bench(store, config=replace(IDLE, hang_check_interval=30.0, claims_max=2))
     for job in range(5):
         key = AttemptKey(f"run-{job}", 1)
-        await store.append([replace(append(at=1000.0, delta=delta_of("a line")), attempt=key)])
+        await store.logs.append([replace(append(at=1000.0, delta=delta_of("a line")), attempt=key)])
     bench.now = 1020.0
     assert [await bench.worker.step() for _ in range(4)] == [2, 2, 1, 0]
 
@@ -524,12 +526,12 @@ async def test_more_silent_runs_than_a_round_takes_are_looked_at_in_the_next_one
 async def test_a_run_that_says_it_ended_is_judged_after_a_short_silence(store: SqlStore) -> None:
     """Its scheduler's agent has said nothing yet. Without that word it is only looked at, and left for long."""
     bench = Bench(store, config=IDLE)
-    await store.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
+    await store.jobs.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
     await bench.lines(at=1000.0, fatal=False)
     bench.now = 1016.0
     assert await bench.worker.step() == 1
     assert await bench.found() == []
-    await store.add_event(KEY, Event(EventKind.EXIT, 1016.5, code=1))
+    await store.jobs.add_event(KEY, Event(EventKind.EXIT, 1016.5, code=1))
     bench.now = 1018.0
     assert await bench.worker.step() == 1
     assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.FAILED]

@@ -50,18 +50,18 @@ class Desk:
         self.now = NOW
         self.pager, self.chat = Heard(threaded=False), Heard(threaded=True)
         routes = AlertRouting(routing.load("alerts.yaml", TABLE), ("pager", "chat"))
-        sender = AlertSender({"pager": self.pager, "chat": self.chat}, store, routes, lambda: self.now)
+        sender = AlertSender({"pager": self.pager, "chat": self.chat}, store.alerts, routes, lambda: self.now)
         metrics = Metrics(CollectorRegistry())
         self.outbox = Outbox(
-            store, {MessageKind.ALERT: sender}, lambda: self.now, LocalWakeSignal(), Random(1), metrics
+            store.outbox, {MessageKind.ALERT: sender}, lambda: self.now, LocalWakeSignal(), Random(1), metrics
         )
 
     async def tell(self, key: str, alert: Alert = FAILURE, receiver: str = "pager") -> tuple[str, str]:
         """(state of the message, why) after one step."""
         message = OutboxMessage(key, MessageKind.ALERT, receiver, encode(alert), self.now, self.now + 86_400)
-        await self.store.add_message(message)
+        await self.store.outbox.add(message)
         await self.outbox.step()
-        (record,) = await self.store.messages([key])
+        (record,) = await self.store.outbox.messages([key])
         return record.state, record.error
 
 
@@ -101,7 +101,7 @@ async def test_a_thread_takes_all_of_an_incident(desk: Desk) -> None:
 
 async def test_a_silenced_incident_tells_nobody(desk: Desk) -> None:
     """Until the silence is over; the reason names who silenced it."""
-    await desk.store.silence_alerts(AlertSilence("incident-1", desk.now + 60, "slack:ann"))
+    await desk.store.alerts.save_silence(AlertSilence("incident-1", desk.now + 60, "slack:ann"))
     assert await desk.tell("a") == ("withheld", "silenced until 2026-01-01 00:01 UTC by slack:ann")
     desk.now += 61
     assert await desk.tell("b") == ("sent", "")
@@ -114,7 +114,7 @@ async def test_quiet_hours_put_alerts_off(desk: Desk) -> None:
     assert await desk.tell("b", replace(FAILURE, severity=Severity.CRITICAL, incident="x")) == ("sent", "")
     desk.now += 3 * 3600
     await desk.outbox.step()
-    (record,) = await desk.store.messages(["a"])
+    (record,) = await desk.store.outbox.messages(["a"])
     assert (record.state, record.tries) == ("sent", 1)
 
 

@@ -31,14 +31,14 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 def compaction(store: SqlStore, **timing: float) -> Compaction:
     config = CompactionConfig(CompactionTiming(**timing))  # type: ignore[arg-type]
-    return Compaction(store, Compressor, lambda: NOW, Metrics(CollectorRegistry()), config=config)
+    return Compaction(store.logs, Compressor, lambda: NOW, Metrics(CollectorRegistry()), config=config)
 
 
 async def store_pieces(store: SqlStore, pieces: Sequence[tuple[bytes, int]]) -> None:
     """(data, bytes of raw text) of each."""
     for data, raw in pieces:
-        read = (await store.cursors([KEY]))[KEY].get(OUT)
-        await store.append([replace(append(read=read, delta=data, at=NOW), raw=raw)])
+        read = (await store.logs.cursors([KEY]))[KEY].get(OUT)
+        await store.logs.append([replace(append(read=read, delta=data, at=NOW), raw=raw)])
 
 
 def raw_pieces(size: int) -> list[tuple[bytes, int]]:
@@ -58,7 +58,7 @@ async def test_many_raw_pieces_become_the_delta_of_their_text(store: SqlStore) -
     """As if all lines had come in one request, whatever the size of the pieces."""
     await store_pieces(store, raw_pieces(10))
     assert await compaction(store, window=len(TEXT)).step()
-    (piece,) = await store.pieces(KEY)
+    (piece,) = await store.logs.pieces(KEY)
     assert (piece.data, piece.raw) == (compressed(TEXT), 0)
 
 
@@ -66,7 +66,7 @@ async def test_raw_pieces_below_the_window_wait(store: SqlStore) -> None:
     """Nothing is done for an attempt that prints and has not filled a window yet."""
     await store_pieces(store, raw_pieces(500))
     assert not await compaction(store, window=len(TEXT) + 1).step()
-    assert len(await store.pieces(KEY)) == 4
+    assert len(await store.logs.pieces(KEY)) == 4
 
 
 async def test_a_window_leaves_older_deltas_as_they_are(store: SqlStore) -> None:
@@ -74,7 +74,7 @@ async def test_a_window_leaves_older_deltas_as_they_are(store: SqlStore) -> None
     (_, size), *rest = raw_pieces(1000)
     await store_pieces(store, [(compressed(TEXT[:size]), 0), *rest])
     assert await compaction(store, window=1).step()
-    pieces = await store.pieces(KEY)
+    pieces = await store.logs.pieces(KEY)
     assert [piece.data for piece in pieces] == [compressed(TEXT[:size]), compressed(TEXT[size:], 1001)]
 
 
@@ -83,7 +83,7 @@ async def test_a_crowd_of_pieces_becomes_one(store: SqlStore) -> None:
     (_, size), *rest = raw_pieces(400)
     await store_pieces(store, [(compressed(TEXT[:size]), 0), *rest])
     assert await compaction(store, crowd=4).step()
-    (piece,) = await store.pieces(KEY)
+    (piece,) = await store.logs.pieces(KEY)
     assert compress.from_bytes(piece.data).lines == 2000
 
 
@@ -95,4 +95,4 @@ async def test_pieces_that_cannot_be_merged_are_left_alone_for_a_while(store: Sq
         assert await made.step()
         assert not await made.step()
     assert [entry["event"] for entry in logs] == ["compaction_failed"]
-    assert len(await store.pieces(KEY)) == 4
+    assert len(await store.logs.pieces(KEY)) == 4

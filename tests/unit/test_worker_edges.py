@@ -112,7 +112,7 @@ async def test_a_fault_of_a_worker_that_was_overtaken_stops_nobody(store: SqlSto
 
 async def test_an_ended_attempt_is_never_sound(store: SqlStore) -> None:
     """Whatever its log shows: it gets a verdict."""
-    await store.add_event(KEY, Event(EventKind.EXIT, 100.0, code=0))
+    await store.jobs.add_event(KEY, Event(EventKind.EXIT, 100.0, code=0))
     claim: Claim = await the_claim(store)
     assert not is_sound(claim, SOUND)
     running = replace(claim, attempt=replace(claim.attempt, ended=None))

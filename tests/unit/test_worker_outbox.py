@@ -58,9 +58,9 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 async def put(store: SqlStore, *effects: OutboxMessage) -> None:
     """Effects get into the store the one way there is: with a diagnosis."""
-    await store.append([append(fatal=True)])
+    await store.logs.append([append(fatal=True)])
     claim = await the_claim(store)
-    await store.save_diagnosis(claim, record("01", claim), None, effects)
+    await store.work.save_diagnosis(claim, record("01", claim), None, effects)
 
 
 def outbox(
@@ -73,11 +73,11 @@ def outbox(
 ) -> Outbox:
     senders: Mapping[MessageKind, Sender] = {MessageKind.RECOVERY: sender} if sender else {}
     metrics = metrics or Metrics(CollectorRegistry())
-    return Outbox(store, senders, clock, LocalWakeSignal(), rng or Highest(), metrics, pace)
+    return Outbox(store.outbox, senders, clock, LocalWakeSignal(), rng or Highest(), metrics, pace)
 
 
 async def only(store: SqlStore) -> OutboxRecord:
-    (found,) = await store.messages()
+    (found,) = await store.outbox.messages()
     return found
 
 
@@ -111,7 +111,7 @@ async def test_the_wait_is_drawn_from_the_whole_range(store: SqlStore) -> None:
     """Full jitter: effects that failed together do not come back together."""
     await put(store, *(effect(f"key-{number}", expires=1e9) for number in range(16)))
     await outbox(store, RecordingSender([DOWN] * 16), Time(), random.Random(7)).step()
-    waits = sorted(found.due - 300.0 for found in await store.messages())
+    waits = sorted(found.due - 300.0 for found in await store.outbox.messages())
     assert len(set(waits)) == 16
     assert waits[0] < 0.5 < 1.5 < waits[-1] <= 2.0
 
@@ -174,7 +174,10 @@ async def test_a_sender_with_a_fault_does_not_stop_the_others(store: SqlStore) -
     await put(store, effect("bad"), effect("good"))
     sender = Faulty()
     await outbox(store, sender, Time()).step()
-    assert {found.message.key: found.state for found in await store.messages()} == {"bad": "pending", "good": "sent"}
+    assert {found.message.key: found.state for found in await store.outbox.messages()} == {
+        "bad": "pending",
+        "good": "sent",
+    }
 
 
 async def test_a_receiver_that_never_answers_is_tried_again(store: SqlStore) -> None:
@@ -213,7 +216,7 @@ async def test_what_is_being_sent_at_a_stop_is_free_at_once(store: SqlStore) -> 
         await stopped
     assert await outbox(store, sender, clock).step() == 2
     assert sorted(sent.key for sent in sender.sent) == ["a", "b"]
-    assert [found.tries for found in await store.messages()] == [1, 1]
+    assert [found.tries for found in await store.outbox.messages()] == [1, 1]
 
 
 async def test_a_slow_send_keeps_its_lease(store: SqlStore) -> None:
@@ -221,19 +224,19 @@ async def test_a_slow_send_keeps_its_lease(store: SqlStore) -> None:
     await put(store, effect())
     stuck, clock = Stuck(), Time()
     renewals = asyncio.Queue[float]()
-    extend = store.extend_messages
+    extend = store.outbox.extend
 
     async def counted(due: Sequence[DueMessage], until: float) -> None:
         await extend(due, until)
         renewals.put_nowait(until)
 
-    store.extend_messages = counted  # type: ignore[method-assign]
+    store.outbox.extend = counted  # type: ignore[method-assign]
     slow = asyncio.create_task(outbox(store, stuck, clock, pace=OutboxConfig(lease=0.03)).step())
     await renewals.get()
     clock.now += 60.0
     while await renewals.get() < clock.now:
         pass
-    assert await store.claim_messages(clock.now, 60.0, 9) == []
+    assert await store.outbox.claim(clock.now, 60.0, 9) == []
     slow.cancel()
     with pytest.raises(asyncio.CancelledError):
         await slow
@@ -244,14 +247,14 @@ async def test_an_effect_whose_record_failed_is_sent_again_under_its_key(store: 
     await put(store, effect())
     sender, clock = RecordingSender(), Time()
     box = outbox(store, sender, clock)
-    settle = store.record_delivery
+    settle = store.outbox.record_delivery
 
     async def away(*arguments: object, **named: object) -> None:
         raise Unavailable("database away")
 
-    store.record_delivery = away  # type: ignore[method-assign]
+    store.outbox.record_delivery = away  # type: ignore[method-assign]
     await box.step()
-    store.record_delivery = settle  # type: ignore[method-assign]
+    store.outbox.record_delivery = settle  # type: ignore[method-assign]
     assert await box.step() == 0
     clock.now += PACE.lease
     assert await box.step() == 1
@@ -294,10 +297,10 @@ async def test_every_effect_arrives_at_a_receiver_that_fails_three_times_in_ten(
     with running(receiver):
         sender = RecoveryWebhook(receiver.url, SECRET, client, time.time, allow_private=True)
         box = outbox(store, sender, time.time, random.Random(3), OutboxConfig(first=0.001, longest=0.01))
-        while any(found.state == "pending" for found in await store.messages()):
+        while any(found.state == "pending" for found in await store.outbox.messages()):
             await box.step()
     await client.aclose()
-    assert {found.state for found in await store.messages()} == {"sent"}
+    assert {found.state for found in await store.outbox.messages()} == {"sent"}
     assert Flaky.faults == []
     assert sorted(headers["webhook-id"] for headers, _ in receiver.requests) == keys
     assert Flaky.failed > 20
@@ -316,4 +319,4 @@ async def test_sends_to_one_target_keep_their_distance(store: SqlStore) -> None:
         counts.append(len(sender.sent))
         clock.now += 0.5
     assert counts == [2, 3, 4, 5, 6, 7]
-    assert {one.tries for one in await store.messages()} == {1}
+    assert {one.tries for one in await store.outbox.messages()} == {1}

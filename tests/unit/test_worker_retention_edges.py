@@ -26,31 +26,39 @@ NOW, DAY = 100 * 86_400.0, 86_400.0
 
 @dataclass
 class Stored:
-    """A store of which every kind holds so many rows. asked: (method, before, limit)."""
+    """A store of which every kind holds so many rows. asked: (repository.method, before, limit)."""
 
     rows: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
     stored: int = 0
     archived: int = 0
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, repository: str) -> "StoredPart":
+        return StoredPart(self, repository)
+
+
+@dataclass
+class StoredPart:
+    """One of its repositories."""
+
+    store: Stored
+    repository: str
+
+    def __getattr__(self, method: str) -> Any:
+        name, store = f"{self.repository}.{method}", self.store
+
         async def drop(*arguments: Any) -> Any:
-            self.asked.append((name, arguments))
-            left, self.rows[name] = self.rows.get(name, 0), 0
-            if name == "drop_attempts":
+            store.asked.append((name, arguments))
+            left, store.rows[name] = store.rows.get(name, 0), 0
+            if method == "drop_attempts":
                 return SimpleNamespace(attempts=left, diagnoses=2 * left, plans=3 * left, stored=10 * left)
-            return (left, 10 * left) if name == "drop_archived" else left
+            return (left, 10 * left) if method == "drop_archived" else left
 
-        if name in ("stored_bytes", "archived_bytes"):
-            return self._size(name)
-        return drop
-
-    def _size(self, name: str) -> Any:
         async def size() -> int:
-            self.asked.append((name, ()))
-            return self.stored if name == "stored_bytes" else self.archived
+            store.asked.append((name, ()))
+            return store.stored if method == "stored_bytes" else store.archived
 
-        return size
+        return size if method in ("stored_bytes", "archived_bytes") else drop
 
 
 def retention(store: Stored, **ages: int) -> tuple[Retention, Metrics]:
@@ -65,14 +73,14 @@ AGES = {"attempts_days": 40, "dumps_days": 20, "messages_days": 30, "audit_days"
 @pytest.mark.parametrize(
     ("method", "kind", "days"),
     [
-        ("drop_messages", "messages", 30),
-        ("drop_dumps", "dumps", 20),
-        ("drop_node_events", "node_events", 40),
-        ("drop_node_facts", "node_facts", 40),
-        ("drop_incidents", "incidents", 40),
-        ("drop_trials", "trials", 40),
-        ("drop_sessions", "sessions", 30),
-        ("drop_audit", "audit", 50),
+        ("retention.drop_messages", "messages", 30),
+        ("retention.drop_dumps", "dumps", 20),
+        ("retention.drop_node_events", "node_events", 40),
+        ("retention.drop_node_facts", "node_facts", 40),
+        ("retention.drop_incidents", "incidents", 40),
+        ("trials.drop", "trials", 40),
+        ("users.drop_sessions", "sessions", 30),
+        ("audit.drop", "audit", 50),
     ],
 )
 async def test_each_kind_goes_at_its_age(method: str, kind: str, days: int) -> None:
@@ -89,15 +97,15 @@ async def test_what_is_kept_for_ever_is_not_looked_for() -> None:
     store = Stored()
     kept, _ = retention(store)
     assert await kept.drop() == 0
-    assert {name for name, _ in store.asked if name.startswith("drop_")} == {"drop_logins", "drop_sessions"}
+    assert {name for name, _ in store.asked if "drop" in name} == {"logins.drop", "users.drop_sessions"}
 
 
 async def test_attempts_go_with_what_belongs_to_them() -> None:
     """Each counted by its name; no age is shorter than eight days."""
-    store = Stored({"drop_attempts": 2})
+    store = Stored({"retention.drop_attempts": 2})
     kept, metrics = retention(store, attempts_days=1)
     assert await kept.drop() == 2
-    assert ("drop_attempts", (NOW - 8 * DAY, 20)) in store.asked
+    assert ("retention.drop_attempts", (NOW - 8 * DAY, 20)) in store.asked
     count = metrics.registry.get_sample_value
     counted = [
         count("diagnoser_retention_dropped_total", {"kind": kind}) for kind in ("attempts", "diagnoses", "plans")
@@ -111,10 +119,10 @@ async def test_what_is_too_much_goes_until_it_is_not(stored: int, rounds: int) -
     store = Stored(stored=stored)
     kept, _ = retention(store, stored_bytes=100)
     for _ in range(rounds + 1):
-        store.rows["drop_attempts"] = 2
+        store.rows["retention.drop_attempts"] = 2
         await kept.drop()
-    assert sum(name == "drop_attempts" for name, _ in store.asked) == rounds
-    assert sum(name == "stored_bytes" for name, _ in store.asked) == 1
+    assert sum(name == "retention.drop_attempts" for name, _ in store.asked) == rounds
+    assert sum(name == "retention.stored_bytes" for name, _ in store.asked) == 1
 
 
 @pytest.mark.parametrize(("archived", "rounds"), [(100, 0), (101, 1), (121, 2)])
@@ -124,7 +132,7 @@ async def test_lines_beyond_the_archive_s_bound_go(archived: int, rounds: int) -
     kept, metrics = retention(store, archived_bytes=100)
     results = list[int]()
     for _ in range(rounds + 1):
-        store.rows["drop_archived"] = 2
+        store.rows["archive.drop_archived"] = 2
         results.append(await kept.drop())
     assert results == [2] * rounds + [0]
     count = metrics.registry.get_sample_value("diagnoser_retention_dropped_total", {"kind": "archived"})
@@ -133,7 +141,7 @@ async def test_lines_beyond_the_archive_s_bound_go(archived: int, rounds: int) -
 
 async def test_retention_rests_once_there_is_nothing_to_do() -> None:
     """For ten minutes; while there is something, it goes on at once."""
-    store, now = Stored({"drop_sessions": 3}), NOW
+    store, now = Stored({"users.drop_sessions": 3}), NOW
     given: Any = store
     kept = Retention(given, lambda: now, RetentionAges(), Metrics(CollectorRegistry()))
     counts = [await kept.step(), await kept.step()]
@@ -197,14 +205,14 @@ class Ledger:
     recorded: list[tuple[str, float, str]] = field(default_factory=list)
     away: int = 0
 
-    async def claim_messages(self, now: float, lease: float, limit: int) -> list[DueMessage]:
+    async def claim(self, now: float, lease: float, limit: int) -> list[DueMessage]:
         if self.away:
             self.away -= 1
             raise Unavailable("the database is away")
         taken, self.due = self.due[:limit], self.due[limit:]
         return taken
 
-    async def extend_messages(self, due: Sequence[DueMessage], until: float) -> None: ...
+    async def extend(self, due: Sequence[DueMessage], until: float) -> None: ...
 
     async def record_delivery(self, due: DueMessage, state: str, retry_at: float = 0.0, error: str = "") -> None:
         self.recorded.append((state, retry_at, error))
@@ -318,7 +326,7 @@ class Away:
         self.asked += 1
         raise Unavailable("the database is away")
 
-    async def trial_runs(self, *arguments: Any) -> Any:
+    async def runs(self, *arguments: Any) -> Any:
         return await self.blind_spots()
 
 
@@ -327,6 +335,7 @@ async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.Monk
     """It looks once a period, says that it could not, and looks again."""
     store, pauses = Away(), list[float]()
     given: Any = store
+    whole: Any = SimpleNamespace(trials=store)
 
     async def slept(seconds: float) -> None:
         pauses.append(seconds)
@@ -338,7 +347,7 @@ async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.Monk
     watch = (
         BlindSpotWatch(given, given, nobody, lambda: NOW, nobody)
         if module is blind_spots
-        else ScoreWatch(given, nobody, lambda: NOW, nobody)
+        else ScoreWatch(whole, nobody, lambda: NOW, nobody)
     )
     event = "blind_spots_not_checked" if module is blind_spots else "scores_not_checked"
     with capture_logs() as logs, pytest.raises(asyncio.CancelledError):

@@ -33,7 +33,7 @@ class Site:
     async def told(self) -> list[Alert]:
         """Everything so far, to one of its receivers."""
         await self.watch.step()
-        return [decode(one.message.body) for one in await self.store.messages() if one.message.target == "slack"]
+        return [decode(one.message.body) for one in await self.store.outbox.messages() if one.message.target == "slack"]
 
 
 async def scored(store: SqlStore, accuracies: list[float], suite: str = "nightly") -> None:
@@ -44,11 +44,13 @@ async def scored(store: SqlStore, accuracies: list[float], suite: str = "nightly
         batch = BatchRecord(
             f"{run.id}-s", run.id, BatchKind.SCORE, "", 0, run.created, checkpoint=which[0], task=which[1]
         )
-        await store.add_run(run)
-        await store.begin_scoring(run.id, [which])
-        assert await store.start_batch(batch, ())
-        assert await store.settle_batch(replace(batch, state=BatchState.ENDED, ended=run.created + 40), (), [trial])
-        assert await store.end_run(run.id, RunState.ENDED, run.created + 55)
+        await store.trials.add_run(run)
+        await store.trials.begin_scoring(run.id, [which])
+        assert await store.trials.start_batch(batch, ())
+        assert await store.trials.settle_batch(
+            replace(batch, state=BatchState.ENDED, ended=run.created + 40), (), [trial]
+        )
+        assert await store.trials.end_run(run.id, RunState.ENDED, run.created + 55)
 
 
 @pytest.fixture

@@ -84,19 +84,19 @@ def templates(lines: int) -> list[dict[str, object]]:
 
 async def fill(store: SqlStore, count: int, lines: int) -> None:
     """Each row has a job, an id and a word of its own. The indexes are made at the end."""
-    async with store.writing() as connection:
-        if store.dialect == "postgresql":
+    async with store.db.writing() as connection:
+        if store.db.dialect == "postgresql":
             await connection.execute(text("SET LOCAL session_replication_role = replica"))
             await connection.execute(text("SET LOCAL maintenance_work_mem = '1GB'"))
         await _fill_shapes(connection, lines)
         await connection.execute(incidents.insert(), _incidents(count))
-        indexes = await _drop_indexes(connection, store.dialect)
+        indexes = await _drop_indexes(connection, store.db.dialect)
         for start in range(0, count, BATCH):
-            await _insert(connection, store.dialect, range(start, min(count, start + BATCH)))
+            await _insert(connection, store.db.dialect, range(start, min(count, start + BATCH)))
             if start % (10 * BATCH) == 0:
                 sys.stderr.write(f"{start:,} of {count:,}\n")
         for definition in indexes:
-            await execute_slowly(connection, store.dialect, definition)
+            await execute_slowly(connection, store.db.dialect, definition)
         await connection.execute(text("DROP TABLE shapes"))
         await connection.execute(text("DROP TABLE numbered"))
 
@@ -226,28 +226,28 @@ def queries(store: SqlStore, count: int) -> dict[str, Callable[[random.Random], 
 
     common = WORDS.split()
     return {
-        "list, newest page": lambda chance: store.diagnoses(everything, "", page),
-        "list, a page anywhere": lambda chance: store.diagnoses(everything, ago(chance), page),
-        "list, one or two filters": lambda chance: store.diagnoses(any_filter(chance), "", page),
-        "list, one or two filters, a page anywhere": lambda chance: store.diagnoses(
+        "list, newest page": lambda chance: store.diagnoses.page(everything, "", page),
+        "list, a page anywhere": lambda chance: store.diagnoses.page(everything, ago(chance), page),
+        "list, one or two filters": lambda chance: store.diagnoses.page(any_filter(chance), "", page),
+        "list, one or two filters, a page anywhere": lambda chance: store.diagnoses.page(
             any_filter(chance), ago(chance), page
         ),
-        "list, the last hour": lambda chance: store.diagnoses(replace(everything, since=last - 3600), "", page),
-        "search, two common words": lambda chance: store.diagnoses(
+        "list, the last hour": lambda chance: store.diagnoses.page(replace(everything, since=last - 3600), "", page),
+        "search, two common words": lambda chance: store.diagnoses.page(
             replace(everything, text=" ".join(chance.sample(common, 2))), "", page
         ),
-        "search, a rare word": lambda chance: store.diagnoses(replace(everything, text=rare(chance)), "", page),
-        "search, a common and a rare word": lambda chance: store.diagnoses(
+        "search, a rare word": lambda chance: store.diagnoses.page(replace(everything, text=rare(chance)), "", page),
+        "search, a common and a rare word": lambda chance: store.diagnoses.page(
             replace(everything, text=f"{chance.choice(common)} {rare(chance)}"), "", page
         ),
-        "search, a job": lambda chance: store.diagnoses(
+        "search, a job": lambda chance: store.diagnoses.page(
             replace(everything, text=f"job-{chance.randrange(count)}"), "", page
         ),
-        "search, no such word": lambda chance: store.diagnoses(replace(everything, text="zzyzx"), "", page),
-        "facets": lambda chance: store.facets(everything),
-        "facets, one or two filters": lambda chance: store.facets(any_filter(chance)),
-        "facets of a search": lambda chance: store.facets(replace(everything, text=chance.choice(common))),
-        "news since an id": lambda chance: store.news(first_id(last - 60.0), 500),
+        "search, no such word": lambda chance: store.diagnoses.page(replace(everything, text="zzyzx"), "", page),
+        "facets": lambda chance: store.diagnoses.facets(everything),
+        "facets, one or two filters": lambda chance: store.diagnoses.facets(any_filter(chance)),
+        "facets of a search": lambda chance: store.diagnoses.facets(replace(everything, text=chance.choice(common))),
+        "news since an id": lambda chance: store.diagnoses.news(first_id(last - 60.0), 500),
     }
 
 
@@ -271,8 +271,8 @@ async def measure(store: SqlStore, count: int, only: str) -> None:
 async def spent_cpu(store: SqlStore) -> float:
     """Seconds of this process and of the servers that work for it: on a busy machine steadier than the wall clock."""
     spent = time.process_time()
-    if store.dialect == "postgresql":
-        async with store.reading() as connection:
+    if store.db.dialect == "postgresql":
+        async with store.db.reading() as connection:
             mine = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
             for pid in (await connection.execute(text(mine))).scalars():
                 spent += _spent_by(pid)
@@ -285,23 +285,23 @@ def _spent_by(pid: int) -> float:
 
 async def run(url: str, count: int, lines: int, only: str) -> None:
     store = await open_store(url)
-    async with store.reading() as connection:
+    async with store.db.reading() as connection:
         stored = (await connection.execute(select(func.count()).select_from(diagnoses))).scalar_one()
     if not stored:
         start = time.perf_counter()
         await fill(store, count, lines)
-        async with store.writing() as connection:
-            await execute_slowly(connection, store.dialect, "ANALYZE")
+        async with store.db.writing() as connection:
+            await execute_slowly(connection, store.db.dialect, "ANALYZE")
         sys.stderr.write(f"{count:,} diagnoses stored in {time.perf_counter() - start:.0f} s\n")
     await measure(store, stored or count, only)
     sizes = {
         "postgresql": "SELECT pg_database_size(current_database())",
         "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
     }
-    async with store.reading() as connection:
-        used = (await connection.execute(text(sizes[store.dialect]))).scalar_one()
+    async with store.db.reading() as connection:
+        used = (await connection.execute(text(sizes[store.db.dialect]))).scalar_one()
     sys.stdout.write(
-        f"\n{stored or count:,} diagnoses, {used / (1 << 30):.1f} GB, {store.dialect}, {os.cpu_count()} cores\n"
+        f"\n{stored or count:,} diagnoses, {used / (1 << 30):.1f} GB, {store.db.dialect}, {os.cpu_count()} cores\n"
     )
     await store.close()
 

@@ -42,7 +42,7 @@ async def measure(ranks: int, lines: int) -> None:
             stored = await asyncio.to_thread(delta, ranks, lines)
             keys = [AttemptKey(f"large-{number}") for number in range(FIRST_LOOKS)]
             for key in keys:
-                await web.store.append([Append(key, stored, NOW, {}, False)])
+                await web.store.logs.append([Append(key, stored, NOW, {}, False)])
             await store_log(web.store, AttemptKey("small"), LineBlock(Stream(), b"step 1\n"))
             root = RootCause(0, "ValueError: seam", 3, "gpu-000")
             record = await save(web.store, keys[-1].job, verdict(FailureType.VALUE_ERROR, root_cause=root))

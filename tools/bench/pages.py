@@ -31,7 +31,7 @@ Address = Callable[[random.Random], str]
 
 async def addresses(store: SqlStore, count: int) -> dict[str, Address]:
     """Name of a page -> its address, another one each time where it has many."""
-    async with store.reading() as connection:
+    async with store.db.reading() as connection:
         newest = select(diagnoses.c.id).order_by(diagnoses.c.id.desc()).limit(2_000)
         ids = list((await connection.execute(newest)).scalars())
     words = WORDS.split()
@@ -102,14 +102,14 @@ async def measure(store: SqlStore, count: int, only: str, rounds: int) -> None:
 
 async def run(url: str, count: int, lines: int, only: str, rounds: int) -> None:
     store = await open_store(url)
-    async with store.reading() as connection:
+    async with store.db.reading() as connection:
         stored = (await connection.execute(select(func.count()).select_from(diagnoses))).scalar_one()
     if not stored:
         await fill(store, count, lines)
-        async with store.writing() as connection:
-            await execute_slowly(connection, store.dialect, "ANALYZE")
+        async with store.db.writing() as connection:
+            await execute_slowly(connection, store.db.dialect, "ANALYZE")
     await measure(store, stored or count, only, rounds)
-    sys.stdout.write(f"\n{stored or count:,} diagnoses, {store.dialect}\n")
+    sys.stdout.write(f"\n{stored or count:,} diagnoses, {store.db.dialect}\n")
     await store.close()
 
 

@@ -5,35 +5,36 @@ from dataclasses import asdict
 from sqlalchemy import select
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import alert_silences, alert_threads
 from diagnoser.ports.alerts import AlertSilence, AlertThread
 
 
-class AlertRows(Database):
-    """``ports.AlertThreadStore``."""
+class AlertRepository(Repository):
+    """What receivers of alerts were told, and which incidents are silenced."""
 
-    async def alert_thread(self, receiver: str, incident: str) -> AlertThread | None:
+    async def thread(self, receiver: str, incident: str) -> AlertThread | None:
         query = select(alert_threads).where(alert_threads.c.receiver == receiver, alert_threads.c.incident == incident)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             row = (await connection.execute(query)).mappings().first()
         return AlertThread(**row) if row else None
 
-    async def save_alert_thread(self, thread: AlertThread) -> None:
-        await self.upsert(alert_threads, asdict(thread))
+    async def save_thread(self, thread: AlertThread) -> None:
+        await self._db.upsert(alert_threads, asdict(thread))
 
-    async def alert_silence(self, incident: str) -> AlertSilence | None:
+    async def silence(self, incident: str) -> AlertSilence | None:
+        """The last one, over or not."""
         query = select(alert_silences).where(alert_silences.c.incident == incident)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             row = (await connection.execute(query)).mappings().first()
         return AlertSilence(**row) if row else None
 
-    async def silence_alerts(self, silence: AlertSilence) -> None:
+    async def save_silence(self, silence: AlertSilence) -> None:
         row = asdict(silence)
         mine = select(alert_silences).where(alert_silences.c.incident == silence.incident)
-        new = self.insert(alert_silences).values(row)
+        new = self._db.insert(alert_silences).values(row)
         upsert = new.on_conflict_do_update(index_elements=["incident"], set_={"until": row["until"], "by": row["by"]})
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             stored = (await connection.execute(mine)).mappings().first()
             await connection.execute(upsert)
             await note_change(connection, "silence", silence.incident, dict(stored) if stored else None, row)

@@ -5,15 +5,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, select
 
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import archive_segments
 from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import AttemptKey, Provenance, Stream
 from diagnoser.ports import ArchivedSegment
 
 
-class ArchiveRows(Database):
-    """``ports.ArchiveStore``."""
+class ArchiveRepository(Repository):
+    """Which object of the archive holds which lines. ``LogRepository.compact`` adds to it."""
 
     async def streams(
         self,
@@ -25,23 +25,25 @@ class ArchiveRows(Database):
         rank: int | None = None,
         provenance: str | None = None,
     ) -> list[Stream]:
+        """The streams of an attempt that are called so, in order; None stands for any."""
         row = stream_rows.c
         named = {row.source: source, row.node: node, row.rank: rank, row.provenance: provenance}
         query = select(*named).where(row.job == attempt.job, row.attempt == attempt.number)
         query = query.where(*(column == value for column, value in named.items() if value is not None))
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = await connection.execute(query.order_by(*named).limit(limit))
             return [Stream(source, node, rank, Provenance(provenance)) for source, node, rank, provenance in rows]
 
     async def archived_segments(
         self, attempt: AttemptKey, stream: bytes, first: int, last: int
     ) -> list[ArchivedSegment]:
+        """Those that may hold lines first..last (closed) of a stream, by their lowest line."""
         row = archive_segments.c
         holds = and_(
             row.first_stream <= stream, row.last_stream >= stream, row.first_line <= last, row.last_line >= first
         )
         query = select(archive_segments).where(_is(attempt), holds).order_by(row.first_line, row.key, row.start)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [
                 ArchivedSegment(
                     found.key,
@@ -54,23 +56,26 @@ class ArchiveRows(Database):
             ]
 
     async def archived_bytes(self) -> int:
-        async with self.reading() as connection:
+        """Of all segments that are not dropped."""
+        async with self._db.reading() as connection:
             return int((await connection.execute(select(func.sum(archive_segments.c.size)))).scalar() or 0)
 
     async def drop_archived(self, before: float, limit: int) -> tuple[int, int]:
+        """Forget the oldest objects that were archived before; (how many, their bytes). They are swept later."""
         row = archive_segments.c
         oldest = select(row.key, func.sum(row.size)).where(row.stored < before)
         oldest = oldest.group_by(row.stored, row.key).order_by(row.stored, row.key).limit(limit)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             sizes = {key: int(size) for key, size in await connection.execute(oldest)}
         if sizes:
-            async with self.writing() as connection:
+            async with self._db.writing() as connection:
                 await connection.execute(delete(archive_segments).where(row.key.in_(sizes)))
         return len(sizes), sum(sizes.values())
 
     async def archived_keys(self, keys: Sequence[str]) -> set[str]:
+        """Those of the keys whose lines somebody can still ask for."""
         query = select(archive_segments.c.key).where(archive_segments.c.key.in_(keys)).distinct()
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return set((await connection.execute(query)).scalars())
 
 

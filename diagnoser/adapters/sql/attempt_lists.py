@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, func, literal, not_, select, tuple_, union_all
 
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import HAS_ENDED, IS_JOB, IS_UNENDED, attempts, diagnoses
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
@@ -21,17 +21,23 @@ _ATTEMPT = ("job", "number", "opened", "last_line", "ended", "revision")
 _VERDICT = (diagnoses.c.id.label("diagnosis"), *(diagnoses.c[name] for name in ("outcome", "category", "type")))
 
 
-class AttemptLists(Database):
-    """The attempts of ``ports.ReadStore``."""
+class AttemptRepository(Repository):
+    """Attempts as lists show them."""
 
-    async def attempt_summaries(
+    async def page(
         self, state: AttemptState | None, silent_since: float, after: str, limit: int, sort: Sort = NEWEST
     ) -> list[AttemptSummary]:
+        """Of one state, or of all: by time the running ones first, then the silent and the ended ones.
+
+        sort: by one of ``ATTEMPT_SORTS``. By time, running ones are ordered by their begin, silent ones by their last
+        line, ended ones by their end, failed ones by their verdict. after: ``position`` of the last one already seen,
+        "" for the first page. Raises BadInput for a position that no attempt has.
+        """
         if sort.by == "job":
             return await self._by_job(state, silent_since, after, limit, sort)
         states, place = _start(state, after)
         summaries: list[AttemptSummary] = []
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for current in states:
                 rest = limit - len(summaries)
                 if current is AttemptState.FAILED:
@@ -53,18 +59,20 @@ class AttemptLists(Database):
             query = _failed_by_job(place, limit, sort)
         else:
             query = _listed(_in(state, silent_since), "", place, limit, sort)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(query)).mappings()
             return [_summary(None, row) for row in rows]
 
     async def count_running(self, silent_since: float) -> int:
+        """How many attempts are running."""
         return await self._count_of(_in(AttemptState.RUNNING, silent_since))
 
     async def count_silent(self, since: float, silent_since: float) -> int:
+        """How many fell silent after ``since``: those of long ago are abandoned rather than hung."""
         return await self._count_of(_in(AttemptState.SILENT, silent_since).where(attempts.c.last_line > since))
 
     async def _count_of(self, rows: Select[Any]) -> int:
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return int((await connection.execute(select(func.count()).select_from(rows.subquery()))).scalar_one())
 
 

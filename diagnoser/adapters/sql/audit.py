@@ -8,7 +8,7 @@ from pydantic_core import to_jsonable_python
 from sqlalchemy import RowMapping, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import audit_log
 from diagnoser.model.audit import Actor, ActorKind, AuditEntry, AuditResult, changed_fields
 from diagnoser.ports.audit import AuditFilter, current_call
@@ -16,23 +16,26 @@ from diagnoser.ports.audit import AuditFilter, current_call
 UNKNOWN = Actor("", ActorKind.ANONYMOUS)
 
 
-class AuditRows(Database):
-    """``ports.AuditStore``."""
+class AuditRepository(Repository):
+    """The audit log. Entries are added and, at their age, dropped; nothing changes one."""
 
-    async def add_audit(self, entry: AuditEntry) -> None:
-        async with self.writing() as connection:
+    async def add(self, entry: AuditEntry) -> None:
+        """Of something that left no entry in a transaction of its own."""
+        async with self._db.writing() as connection:
             await connection.execute(audit_log.insert(), _row(entry))
 
-    async def audit(self, where: AuditFilter, before: int, limit: int) -> list[AuditEntry]:
+    async def page(self, where: AuditFilter, before: int, limit: int) -> list[AuditEntry]:
+        """The newest first. before: id of the last entry already seen, 0 for the first page."""
         query = _matching(where).order_by(audit_log.c.id.desc()).limit(limit)
         if before:
             query = query.where(audit_log.c.id < before)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [_entry(row) for row in (await connection.execute(query)).mappings()]
 
-    async def drop_audit(self, before: float, limit: int) -> int:
+    async def drop(self, before: float, limit: int) -> int:
+        """Drop entries that were written before."""
         row = audit_log.c
-        return await self.drop_rows(select(row.id).where(row.time < before).order_by(row.time), limit, row.id)
+        return await self._db.drop_rows(select(row.id).where(row.time < before).order_by(row.time), limit, row.id)
 
 
 async def note_change(

@@ -27,7 +27,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.record_json import RecordJson
 from diagnoser.ports import Cursor, DiagnosisRecord, OutboxRecord
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.retry_history import family
 
 _JOB = RecordJson(Job)
@@ -125,7 +125,7 @@ def facets_of(diagnosis: Diagnosis, job: Job | None) -> dict[str, str]:
     """The columns that people narrow the list by, and that versions before 0013 did not store."""
     return {
         "decided_by": _stored(diagnosis.decided_by),
-        "cluster": (job.cluster if job else "") or DEFAULT_CLUSTER,
+        "cluster": cluster_of(job),
         "family": family(job) if job else "",
     }
 

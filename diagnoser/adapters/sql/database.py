@@ -19,7 +19,7 @@ from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyEr
 from sqlalchemy.exc import IntegrityError as BrokenConstraint
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolProxiedConnection
 
 from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
 from diagnoser.adapters.sql.tables import revisions
@@ -160,6 +160,31 @@ def _reason(error: BaseException) -> str:
     return f"database: {type(origin).__name__}: {origin}".splitlines()[0]
 
 
+def insert(connection: Connection | AsyncConnection, table: Table) -> Any:
+    """An INSERT that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``, equal in both dialects."""
+    return dialect_insert(connection.dialect.name, table)
+
+
+def dialect_insert(dialect: str, table: Table) -> Any:
+    """The same by the name of the dialect, for statements that are made once."""
+    if dialect == "sqlite":
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql  # loads for a while
+
+    return postgresql.insert(table)
+
+
+async def insert_new(connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> int:
+    """Insert rows; those whose key exists already stay as they are. The number of new rows, for a single row."""
+    if not rows:
+        return 0
+    statement = insert(connection, table).on_conflict_do_nothing()
+    if len(rows) > 1:
+        await connection.execute(statement, list(rows))
+        return len(rows)
+    return (await connection.execute(statement, rows[0])).rowcount
+
+
 class Database:
     """Transactions over one engine. Within a process, SQLite's writers queue here, in order, instead of polling."""
 
@@ -188,6 +213,10 @@ class Database:
     @property
     def dialect(self) -> str:
         return self._engine.dialect.name
+
+    @property
+    def pool(self) -> Pool:
+        return self._engine.pool
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
@@ -253,12 +282,8 @@ class Database:
             return work(connection)
 
     def insert(self, table: Table) -> Any:
-        """An INSERT that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``, equal in both dialects."""
-        if self.dialect == "sqlite":
-            return sqlite.insert(table)
-        from sqlalchemy.dialects import postgresql  # loads for a while
-
-        return postgresql.insert(table)
+        """As the function ``insert``, before there is a connection."""
+        return dialect_insert(self.dialect, table)
 
     def json_text(self, body: ColumnElement[str], *path: str) -> ColumnElement[str]:
         """A field of the JSON in a text, found by names of objects in each other."""
@@ -281,16 +306,6 @@ class Database:
         upsert = statement.on_conflict_do_update(index_elements=keys, set_=changes)
         await self.write(lambda connection: connection.execute(upsert))
 
-    async def insert_new(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> int:
-        """Insert rows; those whose key exists already stay as they are. The number of new rows, for a single row."""
-        if not rows:
-            return 0
-        statement = self.insert(table).on_conflict_do_nothing()
-        if len(rows) > 1:
-            await connection.execute(statement, list(rows))
-            return len(rows)
-        return (await connection.execute(statement, rows[0])).rowcount
-
     async def drop_rows(self, query: Select[Any], limit: int, *key: Any) -> int:
         """Delete at most ``limit`` rows that the query finds by their key, in one short commit; how many."""
         async with self.reading() as connection:
@@ -306,3 +321,13 @@ class Database:
             self._watching.close()
         if self._blocking is not None:
             self._blocking.dispose()
+
+
+class Repository:
+    """A part of the store: the rows of one subject. What commits together shares a connection, not an object.
+
+    Every method may raise Unavailable. A value that the database cannot hold raises BadInput.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db

@@ -7,7 +7,7 @@ import zstandard
 from sqlalchemy import ColumnElement, RowMapping, and_, case, func, select, update
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import attempts, evidence_requests, runtime_files
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
@@ -19,13 +19,17 @@ _REQUEST = RecordJson(EvidenceRequest)
 _KEY = ("job", "attempt", "kind", "rank", "node", "provenance")
 
 
-class EvidenceRows(Database):
-    """``ports.EvidenceStore``."""
+class EvidenceRepository(Repository):
+    """Dumps of the runtime of a job, and what agents are asked to collect."""
 
     async def add_runtime_files(
         self, attempt: AttemptKey, files: Sequence[RuntimeFile], limits: EvidenceLimits = LIMITS, *, due: bool = True
     ) -> None:
-        """The row of the attempt is locked first: requests that run beside each other see what the others stored."""
+        """Of each kind, rank, node and provenance the newest is kept. due: the attempt becomes due again at once, also
+        one that is checked for silence. Raises NotFound for an unknown attempt, TooLarge beyond the limits.
+
+        The row of the attempt is locked first: requests that run beside each other see what the others stored.
+        """
         rows = [_file_row(attempt, file) for file in files]
         newest = max((file.received for file in files), default=0.0)
         mine = and_(attempts.c.job == attempt.job, attempts.c.number == attempt.number)
@@ -35,10 +39,10 @@ class EvidenceRows(Database):
             "lease": case((attempts.c.token == "", 0.0), else_=attempts.c.lease),
         }
         locked = update(attempts).where(mine).values(news if due else {"revision": attempts.c.revision})
-        statement = self.insert(runtime_files)
+        statement = self._db.insert(runtime_files)
         new = statement.excluded
         changes = {name: getattr(new, name) for name in ("received", "size", "stored", "data")}
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             if not (await connection.execute(locked)).rowcount:
                 raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
             await connection.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changes), rows)
@@ -54,23 +58,25 @@ class EvidenceRows(Database):
                 await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, {"dump": told})
 
     async def runtime_files(self, attempt: AttemptKey) -> list[RuntimeFile]:
+        """By kind, rank, node."""
         row = runtime_files.c
         query = select(runtime_files).where(_of(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [_file_of(stored) for stored in (await connection.execute(query)).mappings()]
 
     async def list_runtime_files(self, attempt: AttemptKey) -> list[StoredFile]:
         row = runtime_files.c
         columns = (row.kind, row.rank, row.node, row.received, row.provenance, row.size)
         query = select(*columns).where(_of(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(query)).all()
         return [
             StoredFile(EvidenceKind(kind), rank, node, received, Provenance(provenance), size)
             for kind, rank, node, received, provenance, size in rows
         ]
 
-    async def request_evidence(self, request: EvidenceRequest) -> bool:
+    async def request(self, request: EvidenceRequest) -> bool:
+        """False when the same was asked for already: of one silence evidence is collected once."""
         row = {
             "id": request.id,
             "job": request.attempt.job,
@@ -81,19 +87,21 @@ class EvidenceRows(Database):
             "lease": 0.0,
             "body": _REQUEST.dump(request),
         }
-        async with self.writing() as connection:
-            return bool(await self.insert_new(connection, evidence_requests, [row]))
+        async with self._db.writing() as connection:
+            return bool(await insert_new(connection, evidence_requests, [row]))
 
-    async def claim_evidence_requests(
+    async def claim_requests(
         self, cluster: str, now: float, lease: float, oldest: float, limit: int
     ) -> list[EvidenceRequest]:
+        """Requests of a cluster that nobody works on; an agent that dies loses them after ``lease`` seconds. Those made
+        before ``oldest`` are over."""
         row = evidence_requests.c
         waiting = and_(row.cluster == cluster, row.result.is_(None), row.created >= oldest, row.lease <= now)
         query = select(row.id, row.body).where(waiting).order_by(row.created, row.id).limit(limit)
-        async with self.reading() as connection:  # agents poll, and mostly there is nothing
+        async with self._db.reading() as connection:  # agents poll, and mostly there is nothing
             if not (await connection.execute(query)).first():
                 return []
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             rows = (await connection.execute(query.with_for_update(skip_locked=True))).all()
             mine = update(evidence_requests).where(row.id.in_([claimed.id for claimed in rows]))
             await connection.execute(mine.values(lease=now + lease))
@@ -101,19 +109,21 @@ class EvidenceRows(Database):
                 await note_change(connection, "evidence request", claimed.id, None, {"lease": now + lease})
             return [_REQUEST.load(claimed.body) for claimed in rows]
 
-    async def finish_evidence_request(self, id: str, cluster: str, now: float, result: str) -> bool:
+    async def finish_request(self, id: str, cluster: str, now: float, result: str) -> bool:
+        """False when it is not known, or of another cluster. Idempotent."""
         row = evidence_requests.c
         mine = update(evidence_requests).where(row.id == id, row.cluster == cluster)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             is_known = bool((await connection.execute(mine.values(result=result, lease=now))).rowcount)
             if is_known:
                 await note_change(connection, "evidence request", id, None, {"result": result})
             return is_known
 
-    async def evidence_requests(self, attempt: AttemptKey) -> list[tuple[EvidenceRequest, str]]:
+    async def requests(self, attempt: AttemptKey) -> list[tuple[EvidenceRequest, str]]:
+        """The newest first, each with what came of it, "" while it is open."""
         row = evidence_requests.c
         query = select(row.body, row.result).where(_of(evidence_requests, attempt)).order_by(row.created.desc())
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(query)).all()
         return [(_REQUEST.load(body), result or "") for body, result in rows]
 

@@ -8,7 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.learned import LearnedRuleRows
+from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.learned import add_proposal, judge_rule_hits, withdraw_rules
 from diagnoser.adapters.sql.tables import confirmed_failures, diagnoses, feedback, jobs
 from diagnoser.model import ConfirmedFailure, Feedback, FeedbackVerdict, LearnedRule
 from diagnoser.model.errors import NotFound
@@ -16,63 +17,70 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import DiagnosisRecord
 
 
-class FeedbackRows(LearnedRuleRows):
-    """``ports.FeedbackStore``."""
+class FeedbackRepository(Repository):
+    """Feedback of people on diagnoses, and the failures that it confirmed."""
 
-    async def add_feedback(
-        self, given: Feedback, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None
-    ) -> None:
+    async def add(self, given: Feedback, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None) -> None:
+        """Store what a person said, and what can be learned from it, in one transaction. Raises NotFound.
+
+        The confirmed failure replaces an earlier one of the same diagnosis; rules that were learned from that one with
+        another cause are retired. Rule hits in the attempt are judged. wanted: the rule to be written; not stored when
+        one that is on trial was right.
+        """
         about = select(diagnoses.c.id).where(diagnoses.c.id == given.diagnosis)
         row = codec.confirmed_failure_row(confirmed)
-        new = self.insert(confirmed_failures).values(row)
+        new = self._db.insert(confirmed_failures).values(row)
         changed = {name: new.excluded[name] for name in row if name != "diagnosis"}
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             if (await connection.execute(about)).first() is None:
                 raise NotFound(f"there is no diagnosis {given.diagnosis!r}")
             await connection.execute(feedback.insert(), codec.feedback_row(given))
             await connection.execute(new.on_conflict_do_update(index_elements=["diagnosis"], set_=changed))
             await note_change(connection, "diagnosis", given.diagnosis, None, given)
-            await self.withdraw_in(connection, confirmed)
-            await self._learn_from(connection, confirmed, wanted)
+            await withdraw_rules(connection, confirmed)
+            await _learn_from(connection, confirmed, wanted)
 
     async def add_confirmed_failure(self, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None) -> bool:
-        async with self.writing() as connection:
-            new = await self.insert_new(connection, confirmed_failures, [codec.confirmed_failure_row(confirmed)])
+        """The same without feedback of a person; False, and nothing is stored, when the diagnosis has one."""
+        async with self._db.writing() as connection:
+            new = await insert_new(connection, confirmed_failures, [codec.confirmed_failure_row(confirmed)])
             if new:
-                await self._learn_from(connection, confirmed, wanted)
+                await _learn_from(connection, confirmed, wanted)
             return bool(new)
 
     async def confirmed(self, limit: int) -> list[str]:
+        """Diagnoses that have a confirmed failure, those that changed last first."""
         newest = (
             select(confirmed_failures.c.diagnosis)
             .order_by(confirmed_failures.c.changed.desc(), confirmed_failures.c.diagnosis)
             .limit(limit)
         )
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [str(key) for key in (await connection.execute(newest)).scalars()]
 
-    async def _learn_from(
-        self, connection: AsyncConnection, confirmed: ConfirmedFailure, proposal: LearnedRule | None
-    ) -> None:
-        """Judge the rules that hit by the confirmed cause, and propose a rule if none had it right."""
-        known = confirmed.type is not FailureType.UNKNOWN
-        right = await self.judge_hits_in(connection, confirmed.attempt, confirmed.type) if known else []
-        if proposal and not right:
-            await self.propose_in(connection, proposal)
-
     async def tenant_of(self, job: str) -> str:
-        async with self.reading() as connection:
+        """Whose job it is, "" where that is not known."""
+        async with self._db.reading() as connection:
             return (await connection.execute(select(jobs.c.tenant).where(jobs.c.id == job))).scalar() or ""
 
     async def confirmed_failures(self, since: float, after: str, limit: int) -> list[ConfirmedFailure]:
+        """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""
         of_job = select(jobs.c.tenant).join(diagnoses, diagnoses.c.job == jobs.c.id)
         tenant = of_job.where(diagnoses.c.id == confirmed_failures.c.diagnosis).scalar_subquery().label("tenant")
         query = select(confirmed_failures, tenant).where(
             confirmed_failures.c.changed >= since, confirmed_failures.c.diagnosis > after
         )
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = await connection.execute(query.order_by(confirmed_failures.c.diagnosis).limit(limit))
             return [codec.confirmed_failure_of(row) for row in rows.mappings()]
+
+
+async def _learn_from(connection: AsyncConnection, confirmed: ConfirmedFailure, proposal: LearnedRule | None) -> None:
+    """Judge the rules that hit by the confirmed cause, and propose a rule if none had it right."""
+    known = confirmed.type is not FailureType.UNKNOWN
+    right = await judge_rule_hits(connection, confirmed.attempt, confirmed.type) if known else []
+    if proposal and not right:
+        await add_proposal(connection, proposal)
 
 
 async def find_feedback(

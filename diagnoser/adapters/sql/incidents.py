@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.jobs import find_job
 from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans, revisions
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job
@@ -36,10 +36,12 @@ EARLIER_DAYS, DAY = 7, 86_400.0
 """Failures of so many days before are still somebody's work."""
 
 
-class IncidentRows(Database):
-    """``ports.IncidentStore``."""
+class IncidentRepository(Repository):
+    """Incidents and the attempts whose failures they are. ``WorkRepository`` puts failures into them."""
 
-    async def incidents(self, where: IncidentFilter, after: str, limit: int, sort: Sort = LAST_SEEN) -> list[Incident]:
+    async def page(self, where: IncidentFilter, after: str, limit: int, sort: Sort = LAST_SEEN) -> list[Incident]:
+        """sort: by one of ``INCIDENT_SORTS``. after: ``position_of`` the last one already seen, "" for the first page.
+        Raises BadInput for any other text."""
         row = incidents.c
         order = row[sort.by], row.id
         query = select(incidents).order_by(*(column.desc() if sort.is_descending else column for column in order))
@@ -56,10 +58,11 @@ class IncidentRows(Database):
             query = query.where(here < seen if sort.is_descending else here > seen)
         return await self._shown(query)
 
-    async def incident(self, id: str) -> Incident | None:
+    async def find(self, id: str) -> Incident | None:
         return next(iter(await self._shown(select(incidents).where(incidents.c.id == id))), None)
 
-    async def incident_of(self, diagnosis: str) -> Incident | None:
+    async def of_diagnosis(self, diagnosis: str) -> Incident | None:
+        """The incident of the attempt that this diagnosis is of."""
         of_attempt = and_(
             incident_attempts.c.job == diagnoses.c.job, incident_attempts.c.attempt == diagnoses.c.attempt
         )
@@ -67,28 +70,32 @@ class IncidentRows(Database):
         of_mine = select(incidents).where(incidents.c.id == mine.scalar_subquery())
         return next(iter(await self._shown(of_mine)), None)
 
-    async def incident_failures(self, id: str, after: str, limit: int) -> list[DiagnosisRecord]:
+    async def failures(self, id: str, after: str, limit: int) -> list[DiagnosisRecord]:
+        """The current diagnoses of its attempts, the newest first. after: id of the last one already seen."""
         row = incident_attempts.c
         newest = select(row.diagnosis).where(row.incident == id).order_by(row.diagnosis.desc()).limit(limit)
         newest = newest.where(row.diagnosis < after) if after else newest
         query = select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
         query = query.where(diagnoses.c.id.in_(newest)).order_by(diagnoses.c.id.desc())
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [codec.record_of(found) for found in (await connection.execute(query)).mappings()]
 
     async def worst_nodes(self, since: float, limit: int) -> list[Incident]:
+        """Incidents of nodes that failed more than once, with a failure after ``since``; most failures first."""
         row = incidents.c
         again = and_(row.node != "", row.last_seen > since, row.failures > 1)
         return await self._shown(select(incidents).where(again).order_by(row.failures.desc(), row.id).limit(limit))
 
-    async def count_incidents(self) -> dict[IncidentState, int]:
+    async def count_unresolved(self) -> dict[IncidentState, int]:
+        """How many are open and how many acknowledged."""
         query = select(incidents.c.state, func.count()).where(IS_UNRESOLVED).group_by(incidents.c.state)
         counts = dict.fromkeys(sorted(UNRESOLVED.states), 0)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return counts | {IncidentState(state): count for state, count in (await connection.execute(query)).all()}
 
-    async def change_incident(self, id: str, transition: IncidentTransition) -> Incident:
-        async with self.writing() as connection:
+    async def change(self, id: str, transition: IncidentTransition) -> Incident:
+        """When ``transition`` raises, nothing changes. Raises NotFound."""
+        async with self._db.writing() as connection:
             incident = await _find(connection, incidents.c.id == id, lock=True)
             if incident is None:
                 raise NotFound(f"there is no incident {id!r}")
@@ -98,12 +105,13 @@ class IncidentRows(Database):
         return changed
 
     async def group_earlier(self, now: float, limit: int) -> int:
-        """``ports.RetentionStore``."""
+        """Put failures that were diagnosed before there were incidents into them, the newest first; how many were
+        looked at. Incidents whose last failure is more than a week old begin as resolved."""
         mark = select(revisions.c.value).where(revisions.c.name == UNGROUPED)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             if (await connection.execute(mark)).first() is None:
                 return 0
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             before = (await connection.execute(mark.with_for_update())).scalar()
             if before is None:
                 return 0
@@ -111,7 +119,7 @@ class IncidentRows(Database):
             earlier = select(*columns).where(diagnoses.c.current, diagnoses.c.id < first_id(before / 1000))
             rows = (await connection.execute(earlier.order_by(diagnoses.c.id.desc()).limit(limit))).mappings().all()
             for record in map(codec.record_of, rows):
-                await self._group(connection, record, now)
+                await _group(connection, record, now)
             mine = revisions.c.name == UNGROUPED
             if len(rows) < limit:
                 await connection.execute(delete(revisions).where(mine))
@@ -120,61 +128,63 @@ class IncidentRows(Database):
                 await connection.execute(update(revisions).where(mine).values(value=rest))
         return len(rows)
 
-    async def _group(self, connection: AsyncConnection, record: DiagnosisRecord, now: float) -> None:
-        """What failed long ago, and not since, is nobody's work any more."""
-        if (await connection.execute(select(exists().where(_is_attempt(record.attempt))))).scalar_one():
-            return
-        job = await find_job(connection, record.attempt.job)
-        facets = codec.facets_of(record.diagnosis, job)
-        failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
-        if failure is None:
-            return
-        is_first = await _find(connection, incidents.c.id == failure.id) is None
-        await self.join_incident(connection, record, job)
-        if is_first and record.created < now - EARLIER_DAYS * DAY:
-            closed = resolved(failure, SERVICE, "its failures were before incidents were kept", now)
-            values = codec.incident_row(closed)
-            await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
-
     async def _shown(self, query: Select[Any]) -> list[Incident]:
         """As the viewer may see them: each as its own failures tell it (see ``visibility``)."""
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
-            if self.viewer.sees_all:
+            if self._db.viewer.sees_all:
                 return [codec.incident_of(row) for row in rows]
             newest = select(diagnoses, literal(None).label("plan_body"))
             newest = newest.where(diagnoses.c.id.in_([row["body"] for row in rows]))
             by_id = {row["id"]: row for row in (await connection.execute(newest)).mappings()}
         return [_own_part(row, by_id[row["body"]]) for row in rows]
 
-    async def join_incident(self, connection: AsyncConnection, record: DiagnosisRecord, job: Job | None) -> None:
-        """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
-        facets = codec.facets_of(record.diagnosis, job)
-        failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
-        is_mine = _is_attempt(record.attempt)
-        before = (await connection.execute(select(incident_attempts.c.incident).where(is_mine))).scalar()
-        after = failure.id if failure else None
-        if failure:
-            await self.insert_new(connection, incidents, [codec.incident_row(failure)])
-        by_id = await _locked(connection, {before, after})
-        if failure and failure.id not in by_id:  # it was old, and has been dropped at this moment
-            await self.insert_new(connection, incidents, [codec.incident_row(failure)])
-            by_id |= await _locked(connection, {after})
-        if before is not None and before != after:
-            await connection.execute(delete(incident_attempts).where(is_mine))
-            await _count(connection, before)
-        if failure:
-            is_new = before != after
-            row = {"incident": failure.id, "diagnosis": record.id}
-            if is_new:
-                key = {"job": record.attempt.job, "attempt": record.attempt.number}
-                await connection.execute(incident_attempts.insert(), key | row)
-            else:
-                await connection.execute(update(incident_attempts).where(is_mine).values(row))
-            values = codec.incident_row(joined(by_id[failure.id], failure, is_new=is_new))
-            await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
-            if is_new:
-                await _count_one_more(connection, failure.id, record.attempt)
+
+async def _group(connection: AsyncConnection, record: DiagnosisRecord, now: float) -> None:
+    """What failed long ago, and not since, is nobody's work any more."""
+    if (await connection.execute(select(exists().where(_is_attempt(record.attempt))))).scalar_one():
+        return
+    job = await find_job(connection, record.attempt.job)
+    facets = codec.facets_of(record.diagnosis, job)
+    failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
+    if failure is None:
+        return
+    is_first = await _find(connection, incidents.c.id == failure.id) is None
+    await join_incident(connection, record, job)
+    if is_first and record.created < now - EARLIER_DAYS * DAY:
+        closed = resolved(failure, SERVICE, "its failures were before incidents were kept", now)
+        values = codec.incident_row(closed)
+        await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
+
+
+async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, job: Job | None) -> None:
+    """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
+    facets = codec.facets_of(record.diagnosis, job)
+    failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
+    is_mine = _is_attempt(record.attempt)
+    before = (await connection.execute(select(incident_attempts.c.incident).where(is_mine))).scalar()
+    after = failure.id if failure else None
+    if failure:
+        await insert_new(connection, incidents, [codec.incident_row(failure)])
+    by_id = await _locked(connection, {before, after})
+    if failure and failure.id not in by_id:  # it was old, and has been dropped at this moment
+        await insert_new(connection, incidents, [codec.incident_row(failure)])
+        by_id |= await _locked(connection, {after})
+    if before is not None and before != after:
+        await connection.execute(delete(incident_attempts).where(is_mine))
+        await _count(connection, before)
+    if failure:
+        is_new = before != after
+        row = {"incident": failure.id, "diagnosis": record.id}
+        if is_new:
+            key = {"job": record.attempt.job, "attempt": record.attempt.number}
+            await connection.execute(incident_attempts.insert(), key | row)
+        else:
+            await connection.execute(update(incident_attempts).where(is_mine).values(row))
+        values = codec.incident_row(joined(by_id[failure.id], failure, is_new=is_new))
+        await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
+        if is_new:
+            await _count_one_more(connection, failure.id, record.attempt)
 
 
 def _own_part(row: RowMapping, newest: RowMapping) -> Incident:

@@ -9,7 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.logs import LogRows, check_owners
+from diagnoser.adapters.sql.database import Repository, insert, insert_new
+from diagnoser.adapters.sql.logs import check_owners, create_jobs, touch_attempts
 from diagnoser.adapters.sql.tables import (
     agents,
     allocations,
@@ -50,12 +51,19 @@ _OF_CHECKPOINT = events.c.digest.startswith(codec.CHECKPOINT)
 _OWNED = select(jobs.c.id, jobs.c.cluster, jobs.c.tenant)
 
 
-class JobRows(LogRows):
-    """``ports.JobStore``."""
+class JobRepository(Repository):
+    """Jobs, their attempts and what the cluster says about them."""
 
     async def register(self, job: Job, attempt: int | None = None) -> Job:
-        async with self.writing() as connection:
-            await connection.run_sync(self.create_jobs, {job.id: job.created})
+        """Insert or update a job: fields that are set win, empty ones keep what is stored.
+
+        Its nodes become those of the attempt (the latest one by default). When an agent registers it for its tenant,
+        it becomes what tokens of that tenant have sent under its id before (``model.own_job_id``), and no more than
+        that: what tokens of others have sent stays theirs. An end that no scheduler told does not count any more, and
+        plans that were made for it are withdrawn.
+        """
+        async with self._db.writing() as connection:
+            await connection.run_sync(create_jobs, {job.id: job.created})
             if job.registered and job.tenant:
                 await _take_over(connection, job)
             mine = select(jobs.c.body).where(jobs.c.id == job.id).with_for_update(key_share=True)
@@ -65,19 +73,22 @@ class JobRows(LogRows):
             if merged.registered and not stored.registered:
                 await _withdraw_ends(connection, job.id)
                 await _withdraw_plans(connection, merged)
-            await self._know_nodes(connection, job, merged)
-            await self._allocate(connection, job, attempt)
+            await _know_nodes(connection, job, merged)
+            await _allocate(connection, job, attempt)
             await note_change(connection, "job", job.id, stored, merged)
         return merged
 
     async def assign_owner(self, ids: Collection[str], owner: Owner, now: float) -> dict[str, Owner]:
-        async with self.reading() as connection:
+        """Job -> whose it is. One that is not known is made, and is this owner's. One that belongs to no cluster
+        becomes one of this one's; the tenant of a known job stays, also none: what others have sent is not given
+        away."""
+        async with self._db.reading() as connection:
             owners = await _owners(connection, _OWNED, ids)
         if missing := [job for job in ids if _is_incomplete(owners.get(job), owner)]:
             made = [Job(job, owner.cluster, created=now, tenant=owner.tenant) for job in sorted(missing)]
             new = [{"id": job.id, "body": codec.job_text(job)} for job in made]
-            async with self.writing() as connection:
-                await connection.execute(self.insert(jobs).on_conflict_do_nothing(), new)
+            async with self._db.writing() as connection:
+                await connection.execute(self._db.insert(jobs).on_conflict_do_nothing(), new)
                 locked = _OWNED.order_by(jobs.c.id).with_for_update(key_share=True)
                 owners |= await _owners(connection, locked, missing)  # another may have been faster
                 for job in (job for job in missing if _is_incomplete(owners[job], owner)):
@@ -89,92 +100,105 @@ class JobRows(LogRows):
         return owners
 
     async def owners(self, ids: Collection[str]) -> dict[str, Owner]:
-        async with self.reading() as connection:
+        """Of those of the jobs that are known."""
+        async with self._db.reading() as connection:
             return await _owners(connection, _OWNED, ids)
 
     async def add_event(self, attempt: AttemptKey, event: Event, sender: Viewer = EVERYTHING) -> bool:
-        """A heartbeat and a checkpoint that is not written out are no news for a diagnosis: the revision stays."""
+        """Whether it is new: idempotent for an equal event, and for a phase of a checkpoint that is known. Creates job
+        and attempt when needed. Of an attempt with very many checkpoints, the oldest are dropped.
+
+        Where a scheduler has an agent, an end that it did not tell ends nothing: it only makes the attempt be looked at
+        after a shorter silence. Raises OwnerMoved when the job is not the sender's any more.
+
+        A heartbeat and a checkpoint that is not written out are no news for a diagnosis: the revision stays.
+        """
         row = _attempt_row(attempt, event)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             await connection.run_sync(check_owners, [(attempt.job, sender)] if sender.tenant else [])
-            await connection.run_sync(self.create_jobs, {attempt.job: event.time})
-            await self.insert_new(connection, attempts, [row | {"revision": 0, "ended": None}])
-            new = await self.insert_new(connection, events, [codec.event_row(attempt, event)])
+            await connection.run_sync(create_jobs, {attempt.job: event.time})
+            await insert_new(connection, attempts, [row | {"revision": 0, "ended": None}])
+            new = await insert_new(connection, events, [codec.event_row(attempt, event)])
             if new:
-                await self._look_again(connection, attempt, event)
+                await _look_again(connection, attempt, event)
             if new and event.kind is EventKind.CHECKPOINT:
                 await _drop_surplus(connection, attempt)
             await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, event)
         return bool(new)
 
-    async def _look_again(self, connection: AsyncConnection, attempt: AttemptKey, event: Event) -> None:
-        """Have the attempt looked at for what the event tells. A hint is none where a scheduler tells the end."""
-        row = _attempt_row(attempt, event)
-        is_news = event.kind is not EventKind.HEARTBEAT and event.phase is not CheckpointPhase.STAGED
-        job = await find_job(connection, attempt.job) if is_hint(event) else None
-        if job and await has_scheduler(connection, job):
-            await connection.run_sync(self.touch, [row | {"ended": None}])
-            await connection.execute(_looked_at_soon(attempt))
-        elif is_news:
-            await connection.run_sync(self.touch, [row])
-
     async def checkpoint_events(self, before: AttemptKey) -> list[tuple[Event, ...]]:
+        """The checkpoint events of the job's attempts before this one, the oldest attempt first."""
         mine = select(events).where(events.c.job == before.job, events.c.attempt < before.number, _OF_CHECKPOINT)
         newest = mine.order_by(events.c.attempt.desc(), events.c.time.desc(), events.c.digest).limit(EVENTS_MAX)
         by_attempt: dict[int, list[Event]] = {}
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for row in (await connection.execute(newest)).mappings():
                 by_attempt.setdefault(row["attempt"], []).append(codec.event_of(row["body"]))
         return [tuple(reversed(told)) for _, told in sorted(by_attempt.items())]
 
     async def diagnose_again(self, attempt: AttemptKey, now: float) -> None:
+        """Make an attempt due again whose diagnosis rests on what does not hold any more."""
         row = attempts.c
         mine = and_(row.job == attempt.job, row.number == attempt.number)
         values = {"revision": row.revision + 1, "dirty": case((row.revision == row.diagnosed, now), else_=row.dirty)}
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             await connection.execute(update(attempts).where(mine).values(values))
 
-    async def job(self, id: str) -> Job | None:
-        async with self.reading() as connection:
+    async def find(self, id: str) -> Job | None:
+        async with self._db.reading() as connection:
             return await find_job(connection, id)
 
     async def attempts(self, job: str) -> list[Attempt]:
         query = select(attempts).where(attempts.c.job == job).order_by(attempts.c.number)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
             keys = [AttemptKey(job, row["number"]) for row in rows]
             by_attempt = await find_events(connection, keys)
             allocated = {key: await find_allocation(connection, key) for key in keys}
         return [codec.attempt_of(row, by_attempt[key], allocated[key]) for key, row in zip(keys, rows, strict=True)]
 
-    async def _know_nodes(self, connection: AsyncConnection, job: Job, merged: Job) -> None:
-        """Breaker limits are shares of the nodes that jobs ran on. A node's partition is that of its latest job."""
-        names = sorted({*job.nodes, *job.rank_nodes.values()})
-        cluster, partition = merged.cluster or DEFAULT_CLUSTER, merged.labels.get("partition", "")
-        rows = [{"cluster": cluster, "node": node, "partition": partition, "body": ""} for node in names]
-        new = self.insert(nodes)
-        changed = new.excluded.partition
-        upsert = new.on_conflict_do_update(
-            index_elements=["cluster", "node"], set_={"partition": changed}, where=nodes.c.partition != changed
-        )
-        for start in range(0, len(rows), _CHUNK):  # the driver repeats one row's statement: a long one takes seconds
-            await connection.execute(upsert, rows[start : start + _CHUNK])
 
-    async def _allocate(self, connection: AsyncConnection, job: Job, attempt: int | None) -> None:
-        """The registered nodes are those of one attempt: a job that is launched again may run elsewhere."""
-        names = sorted({*job.nodes, *job.rank_nodes.values()})
-        if not names:
-            return
-        if attempt is None:
-            newest = select(func.max(attempts.c.number)).where(attempts.c.job == job.id)
-            attempt = (await connection.execute(newest)).scalar() or 1
-        opened = _attempt_row(AttemptKey(job.id, attempt), Event(EventKind.STARTED, job.created))
-        await self.insert_new(connection, attempts, [opened | {"revision": 0}])
-        row = {"job": job.id, "attempt": attempt, "nodes": " ".join(names)}
-        new = self.insert(allocations)
-        await connection.execute(
-            new.on_conflict_do_update(index_elements=["job", "attempt"], set_={"nodes": new.excluded.nodes}), row
-        )
+async def _look_again(connection: AsyncConnection, attempt: AttemptKey, event: Event) -> None:
+    """Have the attempt looked at for what the event tells. A hint is none where a scheduler tells the end."""
+    row = _attempt_row(attempt, event)
+    is_news = event.kind is not EventKind.HEARTBEAT and event.phase is not CheckpointPhase.STAGED
+    job = await find_job(connection, attempt.job) if is_hint(event) else None
+    if job and await has_scheduler(connection, job):
+        await connection.run_sync(touch_attempts, [row | {"ended": None}])
+        await connection.execute(_looked_at_soon(attempt))
+    elif is_news:
+        await connection.run_sync(touch_attempts, [row])
+
+
+async def _know_nodes(connection: AsyncConnection, job: Job, merged: Job) -> None:
+    """Breaker limits are shares of the nodes that jobs ran on. A node's partition is that of its latest job."""
+    names = sorted({*job.nodes, *job.rank_nodes.values()})
+    cluster, partition = merged.cluster or DEFAULT_CLUSTER, merged.labels.get("partition", "")
+    rows = [{"cluster": cluster, "node": node, "partition": partition, "body": ""} for node in names]
+    new = insert(connection, nodes)
+    changed = new.excluded.partition
+    upsert = new.on_conflict_do_update(
+        index_elements=["cluster", "node"], set_={"partition": changed}, where=nodes.c.partition != changed
+    )
+    for start in range(0, len(rows), _CHUNK):  # the driver repeats one row's statement: a long one takes seconds
+        await connection.execute(upsert, rows[start : start + _CHUNK])
+
+
+async def _allocate(connection: AsyncConnection, job: Job, attempt: int | None) -> None:
+    """The registered nodes are those of one attempt: a job that is launched again may run elsewhere."""
+    names = sorted({*job.nodes, *job.rank_nodes.values()})
+    if not names:
+        return
+    if attempt is None:
+        newest = select(func.max(attempts.c.number)).where(attempts.c.job == job.id)
+        attempt = (await connection.execute(newest)).scalar() or 1
+    opened = _attempt_row(AttemptKey(job.id, attempt), Event(EventKind.STARTED, job.created))
+    await insert_new(connection, attempts, [opened | {"revision": 0}])
+    row = {"job": job.id, "attempt": attempt, "nodes": " ".join(names)}
+    new = insert(connection, allocations)
+    await connection.execute(
+        new.on_conflict_do_update(index_elements=["job", "attempt"], set_={"nodes": new.excluded.nodes}), row
+    )
 
 
 def job_names(id: str, viewer: Viewer) -> list[str]:

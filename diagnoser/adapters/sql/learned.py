@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, func, or_,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert, insert_new
 from diagnoser.adapters.sql.tables import diagnoses, jobs, learned_rules, revisions, rule_hits
 from diagnoser.model import (
     LOADED,
@@ -33,47 +33,46 @@ does not."""
 _COLUMNS = ("id", "state", "source", "created", "version")
 
 
-class LearnedRuleRows(Database):
-    """``ports.RuleStore``."""
+class LearnedRuleRepository(Repository):
+    """Rules that were learned, and the attempts in which they hit or would have."""
 
-    async def rules_revision(self) -> int:
-        async with self.reading() as connection:
+    async def revision(self) -> int:
+        """Grows whenever a rule changes; cheap to query. A replica with an older revision reloads the rules."""
+        async with self._db.reading() as connection:
             result = await connection.execute(select(revisions.c.value).where(revisions.c.name == _NAME))
             return int(result.scalar() or 0)
 
-    async def learned(self, where: LearnedRuleQuery, after: str, limit: int) -> list[LearnedRule]:
+    async def page(self, where: LearnedRuleQuery, after: str, limit: int) -> list[LearnedRule]:
+        """Newest first, with their counts; ``after`` is the id of the last one already seen, "" for the first page."""
         row = learned_rules.c
         query = _with_counts().where(*_conditions(where)).order_by(row.created.desc(), row.id.desc()).limit(limit)
         if after:
             boundary = select(row.created).where(row.id == after).scalar_subquery()
             query = query.where(or_(row.created < boundary, and_(row.created == boundary, row.id < after)))
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [_rule_of(record) for record in (await connection.execute(query)).mappings()]
 
-    async def learned_rule(self, id: str) -> LearnedRule | None:
-        async with self.reading() as connection:
+    async def find(self, id: str) -> LearnedRule | None:
+        async with self._db.reading() as connection:
             return await _find(connection, id)
 
     async def propose(self, rule: LearnedRule) -> bool:
-        async with self.writing() as connection:
-            is_new = await self.propose_in(connection, rule)
+        """Store a new rule; False, and nothing is stored, when that id exists."""
+        async with self._db.writing() as connection:
+            is_new = await add_proposal(connection, rule)
             if is_new:
                 await note_change(connection, "rule", rule.id, None, rule)
             return is_new
 
-    async def propose_in(self, connection: AsyncConnection, rule: LearnedRule) -> bool:
-        """As ``propose``, within the transaction that stores what the rule is learned from."""
-        new = await self.insert_new(connection, learned_rules, [_row(rule) | {"lease": 0.0}])
-        if new:
-            await self._count_up(connection)
-        return bool(new)
+    async def change(self, before: LearnedRule, after: LearnedRule) -> LearnedRule:
+        """Store ``after`` if the rule still has the version of ``before``; ends a claim. Raises Conflict, NotFound.
 
-    async def change_rule(self, before: LearnedRule, after: LearnedRule) -> LearnedRule:
-        """Locks the counter first, so that changes are serialized and revisions follow commit order."""
+        Locks the counter first, so that changes are serialized and revisions follow commit order.
+        """
         stored = replace(after, version=before.version + 1, counts=before.counts)
         mine = and_(learned_rules.c.id == before.id, learned_rules.c.version == before.version)
-        async with self.writing() as connection:
-            await self._count_up(connection)
+        async with self._db.writing() as connection:
+            await _count_up(connection)
             result = await connection.execute(update(learned_rules).where(mine).values(_row(stored) | {"lease": 0.0}))
             if not result.rowcount:
                 if await _find(connection, before.id) is None:
@@ -82,21 +81,23 @@ class LearnedRuleRows(Database):
             await note_change(connection, "rule", before.id, before, stored)
         return stored
 
-    async def claim_rules(self, now: float, lease: float, limit: int) -> list[LearnedRule]:
+    async def claim(self, now: float, lease: float, limit: int) -> list[LearnedRule]:
+        """Proposed rules that nobody works on, oldest first; no other replica gets them until the lease ends."""
         row = learned_rules.c
         free = and_(row.state == LearnedState.PROPOSED, row.lease <= now)
         query = select(row.id, row.version).where(free).order_by(row.created, row.id).limit(limit)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             due = (await connection.execute(query.with_for_update(skip_locked=True))).all()
             for key, version in due:
                 mine = update(learned_rules).where(row.id == key)
                 await connection.execute(mine.values(lease=now + lease, version=version + 1))
             return [rule for key, _ in due if (rule := await _find(connection, key))]
 
-    async def note_hits(self, hits: Sequence[RuleHit]) -> None:
-        async with self.writing() as connection:
+    async def record_hits(self, hits: Sequence[RuleHit]) -> None:
+        """One row per rule and attempt: a later hit replaces it, but a verdict other than open stays."""
+        async with self._db.writing() as connection:
             for hit in sorted(hits, key=lambda hit: (hit.rule, hit.attempt)):
-                new = self.insert(rule_hits).values(_hit_row(hit))
+                new = self._db.insert(rule_hits).values(_hit_row(hit))
                 changed: dict[str, Any] = {name: new.excluded[name] for name in ("time", "diagnosis", "active")}
                 changed["verdict"] = case(
                     (rule_hits.c.verdict == HitVerdict.OPEN, new.excluded["verdict"]), else_=rule_hits.c.verdict
@@ -106,48 +107,60 @@ class LearnedRuleRows(Database):
                 )
 
     async def judge_hits(self, attempt: AttemptKey, type: str) -> list[str]:
-        async with self.writing() as connection:
-            return await self.judge_hits_in(connection, attempt, type)
+        """The cause of an attempt became known: rules that hit there were right if they are of this type, else
+        wrong. Returns the ids of those that were right."""
+        async with self._db.writing() as connection:
+            return await judge_rule_hits(connection, attempt, type)
 
-    async def judge_hits_in(self, connection: AsyncConnection, attempt: AttemptKey, type: str) -> list[str]:
-        """As ``judge_hits``, within the transaction that stores the confirmed cause."""
-        of_attempt = and_(rule_hits.c.job == attempt.job, rule_hits.c.attempt == attempt.number)
-        query = select(learned_rules).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(of_attempt)))
-        rules = [_RULE.load(row["body"]) for row in (await connection.execute(query)).mappings()]
-        for rule in rules:
-            verdict = HitVerdict.CONFIRMED if rule.type == type else HitVerdict.WRONG
-            await connection.execute(
-                update(rule_hits).where(of_attempt, rule_hits.c.rule == rule.id).values(verdict=verdict.value)
-            )
-        return [rule.id for rule in rules if rule.type == type]
-
-    async def withdraw_in(self, connection: AsyncConnection, confirmed: ConfirmedFailure) -> None:
-        """Retire rules learned from this diagnosis for another cause: its feedback was corrected."""
-        row = learned_rules.c
-        live = [str(state) for state in (LearnedState.PROPOSED, *LOADED)]
-        mine = and_(row.source == confirmed.diagnosis, row.state.in_(live))
-        rows = (await connection.execute(select(row.body, row.version).where(mine))).mappings().all()
-        for stored in rows:
-            rule = replace(_RULE.load(stored["body"]), version=stored["version"])
-            if rule.type == confirmed.type:
-                continue
-            why = f"the cause was corrected to {confirmed.type}"
-            retired = rule.with_state(LearnedState.RETIRED, by=confirmed.by, why=why, now=confirmed.changed)
-            values = _row(replace(retired, version=rule.version + 1)) | {"lease": 0.0}
-            await self._count_up(connection)
-            await connection.execute(update(learned_rules).where(row.id == rule.id).values(values))
-
-    async def rule_hits(self, rule: str, limit: int) -> list[RuleHit]:
+    async def hits(self, rule: str, limit: int) -> list[RuleHit]:
+        """The newest first."""
         query = select(rule_hits).where(rule_hits.c.rule == rule)
         order = (rule_hits.c.time.desc(), rule_hits.c.job, rule_hits.c.attempt)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [_hit_of(row) for row in (await connection.execute(query.order_by(*order).limit(limit))).mappings()]
 
-    async def _count_up(self, connection: AsyncConnection) -> None:
-        new = self.insert(revisions).values(name=_NAME, value=1)
+
+async def add_proposal(connection: AsyncConnection, rule: LearnedRule) -> bool:
+    """As ``propose``, within the transaction that stores what the rule is learned from."""
+    new = await insert_new(connection, learned_rules, [_row(rule) | {"lease": 0.0}])
+    if new:
+        await _count_up(connection)
+    return bool(new)
+
+
+async def judge_rule_hits(connection: AsyncConnection, attempt: AttemptKey, type: str) -> list[str]:
+    """As ``judge_hits``, within the transaction that stores the confirmed cause."""
+    of_attempt = and_(rule_hits.c.job == attempt.job, rule_hits.c.attempt == attempt.number)
+    query = select(learned_rules).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(of_attempt)))
+    rules = [_RULE.load(row["body"]) for row in (await connection.execute(query)).mappings()]
+    for rule in rules:
+        verdict = HitVerdict.CONFIRMED if rule.type == type else HitVerdict.WRONG
         await connection.execute(
-            new.on_conflict_do_update(index_elements=["name"], set_={"value": revisions.c.value + 1})
+            update(rule_hits).where(of_attempt, rule_hits.c.rule == rule.id).values(verdict=verdict.value)
         )
+    return [rule.id for rule in rules if rule.type == type]
+
+
+async def withdraw_rules(connection: AsyncConnection, confirmed: ConfirmedFailure) -> None:
+    """Retire rules learned from this diagnosis for another cause: its feedback was corrected."""
+    row = learned_rules.c
+    live = [str(state) for state in (LearnedState.PROPOSED, *LOADED)]
+    mine = and_(row.source == confirmed.diagnosis, row.state.in_(live))
+    rows = (await connection.execute(select(row.body, row.version).where(mine))).mappings().all()
+    for stored in rows:
+        rule = replace(_RULE.load(stored["body"]), version=stored["version"])
+        if rule.type == confirmed.type:
+            continue
+        why = f"the cause was corrected to {confirmed.type}"
+        retired = rule.with_state(LearnedState.RETIRED, by=confirmed.by, why=why, now=confirmed.changed)
+        values = _row(replace(retired, version=rule.version + 1)) | {"lease": 0.0}
+        await _count_up(connection)
+        await connection.execute(update(learned_rules).where(row.id == rule.id).values(values))
+
+
+async def _count_up(connection: AsyncConnection) -> None:
+    new = insert(connection, revisions).values(name=_NAME, value=1)
+    await connection.execute(new.on_conflict_do_update(index_elements=["name"], set_={"value": revisions.c.value + 1}))
 
 
 def _conditions(where: LearnedRuleQuery) -> Iterable[ColumnElement[bool]]:

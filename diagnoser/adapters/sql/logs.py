@@ -1,7 +1,7 @@
 """Streams, deltas and what they do to an attempt."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -11,7 +11,9 @@ from sqlalchemy import (
     and_,
     case,
     delete,
+    exists,
     func,
+    literal,
     or_,
     select,
     tuple_,
@@ -21,7 +23,8 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.archive import ArchiveRows, add_segments
+from diagnoser.adapters.sql.archive import add_segments
+from diagnoser.adapters.sql.database import Repository, dialect_insert, insert
 from diagnoser.adapters.sql.tables import HAS_RAW, allocations, attempts, deltas, source_offsets
 from diagnoser.adapters.sql.tables import jobs as job_rows
 from diagnoser.adapters.sql.tables import streams as stream_rows
@@ -55,25 +58,35 @@ _ENDS = 100
 """Attempts whose newest pieces one query reads."""
 
 
-class LogRows(ArchiveRows):
-    """``ports.LogStore``."""
+class LogRepository(Repository):
+    """The compressed logs of attempts, their streams and how far each was read."""
 
     async def cursors(self, attempts: Sequence[AttemptKey]) -> _CursorRows:
-        async with self.reading() as connection:
+        """The cursors of all streams of these attempts; an unknown attempt has none."""
+        async with self._db.reading() as connection:
             return await _cursors(connection, attempts)
 
     async def stream_cursors(self, streams: Mapping[AttemptKey, Collection[Stream]]) -> _CursorRows:
+        """The cursors of these streams, as far as there are any: an attempt may have thousands."""
         places = [_place(key, stream) for key, own in streams.items() for stream in own]
         cursors: _CursorRows = {key: {} for key in streams}
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for start in range(0, len(places), _CHUNK):
                 mine = tuple_(*(stream_rows.c[name] for name in _PLACE)).in_(places[start : start + _CHUNK])
                 await _add_cursors(connection, select(stream_rows).where(mine), cursors)
         return cursors
 
     async def append(self, appends: Sequence[Append], advances: Sequence[OffsetAdvance] = ()) -> None:
-        """Locks the rows of partitions first, then those of all attempts, each in one order: writers of one attempt
-        never wait for each other's cursors."""
+        """Commit all or nothing; creates unknown jobs and attempts. Raises Conflict when a cursor moved, or when two
+        appends are to one stream; OwnerMoved when a job is not its senders' any more; BadInput when an attempt would
+        have too many streams.
+
+        advances: where the lines were read; stored with them, so that each message counts once. Raises OffsetsMoved
+        when one of these partitions has been read further meanwhile.
+
+        Locks the rows of partitions first, then those of all attempts, each in one order: writers of one attempt
+        never wait for each other's cursors.
+        """
         if not appends and not advances:
             return
         ordered = sorted(appends, key=lambda append: append.attempt)
@@ -84,56 +97,49 @@ class LogRows(ArchiveRows):
 
         def work(connection: Connection) -> None:
             for advance in sorted(advances, key=lambda advance: advance.partition):
-                self._advance(connection, advance)
+                _advance(connection, advance)
             if not ordered:
                 return
             check_owners(connection, senders)
-            self.create_jobs(connection, first_seen)
-            self.touch(connection, touched)
+            create_jobs(connection, first_seen)
+            touch_attempts(connection, touched)
             _check_streams(connection, [append.attempt for append in ordered if append.new_streams])
-            self._write_cursors(connection, cursors)
+            _write_cursors(connection, cursors)
             connection.execute(_NEW_PIECES, stored)
 
-        await self.write(work)
+        await self._db.write(work)
 
     async def source_offsets(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """The offset of the first message that is not stored, of those partitions that anything is stored of."""
         row = source_offsets.c
         mine = tuple_(row.cluster, row.consumer_group, row.topic, row.partition).in_([tuple(p) for p in partitions])
         query = select(source_offsets).where(mine)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = await connection.execute(query) if partitions else ()
             return {Partition(row.cluster, row.consumer_group, row.topic, row.partition): row.next for row in rows}
 
-    def _advance(self, connection: Connection, advance: OffsetAdvance) -> None:
-        """Compare and set. The loser waits for the winner's commit, then finds another value than it has read."""
-        cluster, group, topic, number = advance.partition
-        key = {"cluster": cluster, "consumer_group": group, "topic": topic, "partition": number}
-        if advance.read is None:
-            row = {**key, "next": advance.next}
-            done = connection.execute(self.insert(source_offsets).values(row).on_conflict_do_nothing())
-        else:
-            same = and_(*(source_offsets.c[name] == value for name, value in key.items()))
-            unmoved = source_offsets.c.next == advance.read
-            done = connection.execute(update(source_offsets).where(same, unmoved).values(next=advance.next))
-        if done.rowcount != 1:
-            raise OffsetsMoved(f"partition {number} of {topic} has been read further by another member of {group}")
-
     async def pieces(self, attempt: AttemptKey) -> list[StoredPiece]:
-        async with self.reading() as connection:
+        """The whole log, oldest first."""
+        async with self._db.reading() as connection:
             return await _pieces(connection, _is(attempt))
 
     async def stored_size(self, attempt: AttemptKey) -> int:
+        """Bytes of all pieces of the log as they are stored."""
         query = select(func.coalesce(func.sum(func.length(deltas.c.data)), 0)).where(_is(attempt))
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return int((await connection.execute(query)).scalar_one())
 
     async def newest_pieces(
         self, attempts: Collection[AttemptKey], count: int, size: int
     ) -> dict[AttemptKey, list[StoredPiece]]:
-        """One query for many attempts; each part of it is one range of an index."""
+        """The end of each log: its newest ``count`` pieces without those of more than ``size`` stored bytes, oldest
+        first.
+
+        One query for many attempts; each part of it is one range of an index.
+        """
         row, keys = deltas.c, sorted(attempts)
         newest: dict[AttemptKey, list[StoredPiece]] = {key: [] for key in keys}
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for start in range(0, len(keys), _ENDS):
                 ends = []
                 for key in keys[start : start + _ENDS]:
@@ -146,9 +152,11 @@ class LogRows(ArchiveRows):
         return {key: sorted(pieces, key=lambda piece: piece.id) for key, pieces in newest.items()}
 
     async def raw_pieces(self, attempt: AttemptKey, size: int, after: int = 0) -> list[StoredPiece]:
+        """The oldest raw pieces behind the one with the id ``after``, up to ``size`` bytes of log text (at least one
+        piece, if there is any)."""
         is_raw = and_(_is(attempt), deltas.c.raw > 0, deltas.c.id > after)
         sizes = select(deltas.c.id, deltas.c.raw).where(is_raw).order_by(deltas.c.id)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             newest, total = 0, 0
             for row in await connection.execute(sizes):
                 if newest and total + row.raw > size:
@@ -157,11 +165,13 @@ class LogRows(ArchiveRows):
             return await _pieces(connection, and_(is_raw, deltas.c.id <= newest))
 
     async def jobs_with_raw(self, size: int) -> list[str]:
+        """Jobs with an attempt that has more than ``size`` bytes of log text in raw pieces."""
         crowded = select(attempts.c.job).distinct().where(HAS_RAW, attempts.c.raw_bytes > size)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return list((await connection.execute(crowded)).scalars())
 
     async def claim_compaction(self, now: float, timing: CompactionTiming, until: float) -> CompactionClaim | None:
+        """An attempt whose pieces shall become fewer, for the caller alone until then. None when there is none."""
         row = attempts.c
         is_free, is_crowded = row.compacting <= now, row.deltas > timing.crowd
         is_window = and_(HAS_RAW, or_(row.raw_bytes >= timing.window, row.last_line <= now - timing.idle))
@@ -169,9 +179,9 @@ class LogRows(ArchiveRows):
         raw = select(*columns).where(is_window, is_free).order_by(row.raw_bytes.desc()).limit(1)
         crowd = select(*columns).where(is_crowded, is_free).order_by(row.deltas.desc()).limit(1)
         for query in (raw, crowd):
-            if not await self.any(query):
+            if not await self._db.any(query):
                 continue
-            async with self.writing() as connection:
+            async with self._db.writing() as connection:
                 locked = query.with_for_update(skip_locked=True, key_share=True)
                 if due := (await connection.execute(locked)).first():
                     key = AttemptKey(due.job, due.number)
@@ -180,7 +190,8 @@ class LogRows(ArchiveRows):
         return None
 
     async def put_off_compaction(self, attempt: AttemptKey, until: float) -> None:
-        async with self.writing() as connection:
+        """Leave an attempt that cannot be compacted alone until then."""
+        async with self._db.writing() as connection:
             await connection.execute(update(attempts).where(_of(attempt)).values(compacting=until))
 
     async def compact(
@@ -191,7 +202,11 @@ class LogRows(ArchiveRows):
         archived: Sequence[ArchivedSegment] = (),
         now: float = 0.0,
     ) -> bool:
-        """Of two callers the one that deletes all of ``replaced`` wins; the other finds rows missing and rolls back."""
+        """Replace pieces by the delta ``merged`` and end the claim; False when one of them is already gone. archived:
+        where the lines of the raw ones are from now on.
+
+        Of two callers the one that deletes all of ``replaced`` wins; the other finds rows missing and rolls back.
+        """
         pieces = {piece.id: piece.raw for piece in replaced}
 
         def work(connection: Connection) -> None:
@@ -211,17 +226,19 @@ class LogRows(ArchiveRows):
             add_segments(connection, attempt, archived, now)
 
         try:
-            await self.write(work)
+            await self._db.write(work)
         except _Gone:
             return False
         return True
 
     async def current_attempt(self, job: str) -> int:
+        """The highest attempt number of the job, 1 for an unknown job."""
         return (await self.current_attempts([job]))[job]
 
     async def current_attempts(self, jobs: Collection[str]) -> dict[str, int]:
+        """The same of many jobs at once."""
         names, newest = sorted(jobs), dict.fromkeys(jobs, 1)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for start in range(0, len(names), _CHUNK):
                 mine = attempts.c.job.in_(names[start : start + _CHUNK])
                 query = (
@@ -233,8 +250,9 @@ class LogRows(ArchiveRows):
         return newest
 
     async def newest_of_registered(self, jobs: Collection[str]) -> dict[str, int]:
+        """The highest attempt number that an agent told of, of each of the jobs that one registered."""
         names, registered = sorted(jobs), set[str]()
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for start in range(0, len(names), _CHUNK):
                 bodies = select(job_rows.c.body).where(job_rows.c.id.in_(names[start : start + _CHUNK]))
                 known = map(codec.job_of, (await connection.execute(bodies)).scalars())
@@ -245,53 +263,100 @@ class LogRows(ArchiveRows):
             newest = {row.job: row.number for row in await connection.execute(told)}
         return await self.current_attempts(registered - newest.keys()) | newest
 
-    def create_jobs(self, connection: Connection, first_seen: dict[str, float]) -> None:
-        """Creates the jobs that nobody registered. first_seen: job id -> time."""
-        rows = [{"id": job, "body": codec.job_text(Job(job, created=time))} for job, time in sorted(first_seen.items())]
-        if rows:
-            connection.execute(self._new_jobs, rows)
+    async def revisit(self, log: str, since: float, now: float) -> int:
+        """Make attempts due again that ran on this log's node and failed or ended after ``since``; returns how many.
 
-    @cached_property
-    def _new_jobs(self) -> Any:
-        return self.insert(job_rows).on_conflict_do_nothing()
+        Only attempts that were diagnosed: the others will see the log anyway.
 
-    def touch(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-        """Create attempts, or grow their revision by one with the news of each row. Locks them."""
-        connection.execute(self._touched, rows)
-
-    @cached_property
-    def _touched(self) -> Any:
-        statement = self.insert(attempts)
-        new = statement.excluded
-        grown = attempts.c.revision + 1
-        changes = {
-            "revision": grown,
-            "deltas": attempts.c.deltas + new.deltas,
-            "raw_bytes": attempts.c.raw_bytes + new.raw_bytes,
-            "streams": attempts.c.streams + new.streams,
-            "last_line": case((new.last_line > attempts.c.last_line, new.last_line), else_=attempts.c.last_line),
-            "fatal": func.coalesce(attempts.c.fatal, new.fatal),
-            "fatal_revision": case((new.fatal.is_not(None), grown), else_=attempts.c.fatal_revision),
-            "ended": func.coalesce(attempts.c.ended, new.ended),
-            "dirty": case((attempts.c.revision == attempts.c.diagnosed, new.dirty), else_=attempts.c.dirty),
-        }
-        return statement.on_conflict_do_update(index_elements=["job", "number"], set_=changes)
-
-    def _write_cursors(self, connection: Connection, rows: list[dict[str, Any]]) -> None:
-        """Compare and set: a row at another version than the one read is left as it is, and missing in the answer."""
-        if rows and len(connection.execute(self._swapped_cursors, rows).all()) != len(rows):
-            raise Conflict("a stream of this commit has moved on")
-
-    @cached_property
-    def _swapped_cursors(self) -> Any:
-        statement = self.insert(stream_rows)
-        new = statement.excluded
-        swapped = statement.on_conflict_do_update(
-            index_elements=_PLACE,
-            set_={"covered": new.covered, "version": new.version},
-            where=stream_rows.c.version == new.version - 1,
+        Finds attempts by the nodes that the scheduler gave them, or their job where nobody told of this attempt:
+        what the streams of a job are called is for the job to say. Host names there may be short or full.
+        """
+        node = log.rpartition("/")[2]
+        nodes = literal(" ") + allocations.c.nodes + " "
+        of_job, own = allocations.c.job == attempts.c.job, allocations.alias()
+        is_allocated = (
+            exists().where(own.c.job == attempts.c.job, own.c.attempt == attempts.c.number).correlate(attempts)
         )
-        return swapped.returning(stream_rows.c.version)
+        allocated = exists().where(
+            of_job,
+            or_(allocations.c.attempt == attempts.c.number, ~is_allocated),
+            or_(*(nodes.contains(f" {node}{end}", autoescape=True) for end in (" ", "."))),
+        )
+        diagnosed = and_(attempts.c.diagnosed > 0, attempts.c.revision == attempts.c.diagnosed)
+        recent = func.coalesce(attempts.c.ended, attempts.c.fatal) >= since
+        is_job = attempts.c.job.not_like(f"{NODE_LOG}%")
+        bump = update(attempts).where(recent, diagnosed, is_job, allocated)
+        async with self._db.writing() as connection:
+            return (await connection.execute(bump.values(revision=attempts.c.revision + 1, dirty=now))).rowcount
+
+
+def _advance(connection: Connection, advance: OffsetAdvance) -> None:
+    """Compare and set. The loser waits for the winner's commit, then finds another value than it has read."""
+    cluster, group, topic, number = advance.partition
+    key = {"cluster": cluster, "consumer_group": group, "topic": topic, "partition": number}
+    if advance.read is None:
+        row = {**key, "next": advance.next}
+        done = connection.execute(insert(connection, source_offsets).values(row).on_conflict_do_nothing())
+    else:
+        same = and_(*(source_offsets.c[name] == value for name, value in key.items()))
+        unmoved = source_offsets.c.next == advance.read
+        done = connection.execute(update(source_offsets).where(same, unmoved).values(next=advance.next))
+    if done.rowcount != 1:
+        raise OffsetsMoved(f"partition {number} of {topic} has been read further by another member of {group}")
+
+
+def create_jobs(connection: Connection, first_seen: dict[str, float]) -> None:
+    """Creates the jobs that nobody registered. first_seen: job id -> time."""
+    rows = [{"id": job, "body": codec.job_text(Job(job, created=time))} for job, time in sorted(first_seen.items())]
+    if rows:
+        connection.execute(_new_jobs(connection.dialect.name), rows)
+
+
+def touch_attempts(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Create attempts, or grow their revision by one with the news of each row. Locks them."""
+    connection.execute(_touched(connection.dialect.name), rows)
+
+
+def _write_cursors(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    """Compare and set: a row at another version than the one read is left as it is, and missing in the answer."""
+    if rows and len(connection.execute(_swapped_cursors(connection.dialect.name), rows).all()) != len(rows):
+        raise Conflict("a stream of this commit has moved on")
+
+
+@cache
+def _new_jobs(dialect: str) -> Any:
+    return dialect_insert(dialect, job_rows).on_conflict_do_nothing()
+
+
+@cache
+def _touched(dialect: str) -> Any:
+    statement = dialect_insert(dialect, attempts)
+    new = statement.excluded
+    grown = attempts.c.revision + 1
+    changes = {
+        "revision": grown,
+        "deltas": attempts.c.deltas + new.deltas,
+        "raw_bytes": attempts.c.raw_bytes + new.raw_bytes,
+        "streams": attempts.c.streams + new.streams,
+        "last_line": case((new.last_line > attempts.c.last_line, new.last_line), else_=attempts.c.last_line),
+        "fatal": func.coalesce(attempts.c.fatal, new.fatal),
+        "fatal_revision": case((new.fatal.is_not(None), grown), else_=attempts.c.fatal_revision),
+        "ended": func.coalesce(attempts.c.ended, new.ended),
+        "dirty": case((attempts.c.revision == attempts.c.diagnosed, new.dirty), else_=attempts.c.dirty),
+    }
+    return statement.on_conflict_do_update(index_elements=["job", "number"], set_=changes)
+
+
+@cache
+def _swapped_cursors(dialect: str) -> Any:
+    statement = dialect_insert(dialect, stream_rows)
+    new = statement.excluded
+    swapped = statement.on_conflict_do_update(
+        index_elements=_PLACE,
+        set_={"covered": new.covered, "version": new.version},
+        where=stream_rows.c.version == new.version - 1,
+    )
+    return swapped.returning(stream_rows.c.version)
 
 
 def check_owners(connection: Connection, senders: Sequence[tuple[str, Viewer]]) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
     IS_UNENDED,
@@ -58,26 +58,28 @@ async def _drop_oldest_alerts(connection: AsyncConnection, changed: Collection[t
         await connection.execute(delete(node_alerts).where(mine, row.started <= oldest.scalar_subquery()))
 
 
-class NodeFactRows(Database):
-    """``ports.NodeStore``."""
+class NodeFactRepository(Repository):
+    """What people and monitors say of nodes, requests to give them back, and what runs there."""
 
     async def add_note(self, note: NodeNote) -> None:
         row = {name: getattr(note, name) for name in ("id", "cluster", "node", "time", "by", "text")}
-        async with self.writing() as connection:
-            await self.insert_new(connection, node_notes, [row])
+        async with self._db.writing() as connection:
+            await insert_new(connection, node_notes, [row])
             await note_change(connection, "node", f"{note.cluster}/{note.node}", None, {"note": note.text})
 
     async def notes(self, cluster: str, node: str, limit: int) -> list[NodeNote]:
+        """The newest first."""
         query = select(node_notes).where(_of(node_notes, cluster, node)).order_by(node_notes.c.id.desc()).limit(limit)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [NodeNote(**row) for row in (await connection.execute(query)).mappings()]
 
     async def unknown_alerts(self, alerts: Sequence[NodeAlert]) -> list[NodeAlert]:
+        """Those that were not recorded before, by node, fingerprint and start."""
         row = node_alerts.c
         keys = (row.cluster, row.node, row.fingerprint, row.started)
         wanted = [_identity(alert) for alert in alerts]
         known: set[tuple[Any, ...]] = set()
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for start in range(0, len(wanted), _CHUNK):
                 query = select(*keys).where(tuple_(*keys).in_(wanted[start : start + _CHUNK]))
                 known.update(tuple(found) for found in await connection.execute(query))
@@ -85,28 +87,24 @@ class NodeFactRows(Database):
         return [alert for identity, alert in by_identity.items() if identity not in known]
 
     async def record_alerts(self, alerts: Sequence[NodeAlert]) -> None:
-        """In one order, so that replicas never wait for each other's rows. What is known already costs no write."""
+        """One that is known takes the end that is told. Bounded: of each node the newest are kept.
+
+        In one order, so that replicas never wait for each other's rows. What is known already costs no write.
+        """
         new = {_identity(alert) for alert in await self.unknown_alerts(alerts)}
         changing = {_identity(alert): alert for alert in alerts if alert.ended is not None or _identity(alert) in new}
         if not changing:
             return
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             for identity, alert in sorted(changing.items(), key=itemgetter(0)):
-                await self._record_alert(connection, alert, is_new=identity in new)
+                await _record_alert(connection, alert, is_new=identity in new)
             await _drop_oldest_alerts(connection, {(alert.cluster, alert.node) for alert in changing.values()})
 
-    async def _record_alert(self, connection: AsyncConnection, alert: NodeAlert, *, is_new: bool) -> None:
-        """is_new: as far as was known before; another replica may have been faster."""
-        changed = is_new and await self.insert_new(connection, node_alerts, [_alert_row(alert)])
-        if not changed and alert.ended is not None:
-            changed = await _end_alert(connection, alert)
-        if changed:
-            await note_change(connection, "node", f"{alert.cluster}/{alert.node}", None, {"alert": alert})
-
     async def nodes_like(self, cluster: str, names: Collection[str]) -> list[str]:
+        """Nodes that the cluster's agents named, whose names, short or full, are one of these."""
         row = nodes.c
         found: list[str] = []
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for name in sorted(names):
                 short = name.partition(".")[0]
                 alike = or_(row.node.in_([name, short]), row.node.startswith(f"{short}.", autoescape=True))
@@ -114,29 +112,33 @@ class NodeFactRows(Database):
                 found += (await connection.execute(query)).scalars()
         return found
 
-    async def node_alerts(self, cluster: str, node: str, limit: int) -> list[NodeAlert]:
+    async def alerts(self, cluster: str, node: str, limit: int) -> list[NodeAlert]:
+        """The newest first."""
         row = node_alerts.c
         query = select(row.body).where(_of(node_alerts, cluster, node)).order_by(row.started.desc(), row.fingerprint)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [_ALERT.load(body) for body in (await connection.execute(query.limit(limit))).scalars()]
 
     async def request_uncordon(self, request: UncordonRequest, oldest: float) -> bool:
+        """False when one for this node is open that was made after ``oldest``."""
         row = node_requests.c
         is_open = and_(row.state == UncordonState.OPEN.value, row.created >= oldest)
-        async with self.writing() as connection:
-            if self.dialect != "sqlite":  # two people at once: the second waits, and sees what the first has asked
+        async with self._db.writing() as connection:
+            if self._db.dialect != "sqlite":  # two people at once: the second waits, and sees what the first has asked
                 key = f"uncordon {request.cluster}/{request.node}"
                 await connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(key))))
             mine = _of(node_requests, request.cluster, request.node)
             if (await connection.execute(select(row.id).where(mine, is_open))).first():
                 return False
-            await self.insert_new(connection, node_requests, [_request_row(request)])
+            await insert_new(connection, node_requests, [_request_row(request)])
             await note_change(connection, "uncordon request", request.id, None, request)
         return True
 
     async def claim_uncordons(
         self, cluster: str, now: float, lease: float, oldest: float, limit: int
     ) -> list[UncordonRequest]:
+        """Open requests of a cluster that no agent holds; an agent that dies loses them after ``lease`` seconds. Those
+        made before ``oldest`` are over."""
         row = node_requests.c
         waiting = and_(
             row.cluster == cluster,
@@ -145,10 +147,10 @@ class NodeFactRows(Database):
             row.lease <= now,
         )
         query = select(row.id, row.body).where(waiting).order_by(row.created, row.id).limit(limit)
-        async with self.reading() as connection:  # agents poll, and mostly there is nothing
+        async with self._db.reading() as connection:  # agents poll, and mostly there is nothing
             if not (await connection.execute(query)).first():
                 return []
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             rows = (await connection.execute(query.with_for_update(skip_locked=True))).all()
             mine = update(node_requests).where(row.id.in_([claimed.id for claimed in rows]))
             await connection.execute(mine.values(lease=now + lease))
@@ -157,9 +159,10 @@ class NodeFactRows(Database):
             return [_REQUEST.load(claimed.body) for claimed in rows]
 
     async def finish_uncordon(self, id: str, cluster: str, now: float, state: UncordonState, result: str) -> bool:
+        """False when it is not known, or of another cluster. What ended once stays as it is."""
         row = node_requests.c
         mine = and_(row.id == id, row.cluster == cluster)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             body = (await connection.execute(select(row.body).where(mine).with_for_update())).scalar()
             if body is None:
                 return False
@@ -171,18 +174,22 @@ class NodeFactRows(Database):
         return True
 
     async def uncordons(self, cluster: str, node: str, limit: int) -> list[UncordonRequest]:
+        """The newest first."""
         row = node_requests.c
         query = select(row.body).where(_of(node_requests, cluster, node)).order_by(row.id.desc()).limit(limit)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [_REQUEST.load(body) for body in (await connection.execute(query)).scalars()]
 
     async def running_on(self, cluster: str, names: Collection[str], since: float) -> list[NodeRun]:
+        """Launches that the scheduler gave one of the nodes, that have not ended and were heard of after ``since``; the
+        last heard first. Looks at a bounded number of them."""
         row = attempts.c
         heard = or_(row.last_line > since, row.opened > since)
         newest = select(row.job, row.number).where(IS_UNENDED, heard).order_by(row.last_line.desc())
         return await self._runs(newest, cluster, frozenset(names), RUNS_LOOKED_AT) if names else []
 
     async def ran_on(self, cluster: str, node: str, limit: int) -> list[NodeRun]:
+        """Launches that ended and that the scheduler gave the node, the last first. Looks at a bounded number."""
         row = attempts.c
         newest = select(row.job, row.number).where(HAS_ENDED).order_by(row.ended.desc(), row.job.desc())
         return await self._runs(newest, cluster, frozenset((node,)), limit)
@@ -207,7 +214,7 @@ class NodeFactRows(Database):
         columns = (verdict.id.label("diagnosis"), verdict.category, verdict.type)
         query = query.add_columns(*columns).outerjoin(diagnoses, of_run)
         query = query.order_by(func.coalesce(row.ended, row.last_line).desc(), row.job.desc())
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
         runs = []
         for found in rows:
@@ -226,6 +233,15 @@ class NodeFactRows(Database):
                     )
                 )
         return runs[:limit]
+
+
+async def _record_alert(connection: AsyncConnection, alert: NodeAlert, *, is_new: bool) -> None:
+    """is_new: as far as was known before; another replica may have been faster."""
+    changed = is_new and await insert_new(connection, node_alerts, [_alert_row(alert)])
+    if not changed and alert.ended is not None:
+        changed = await _end_alert(connection, alert)
+    if changed:
+        await note_change(connection, "node", f"{alert.cluster}/{alert.node}", None, {"alert": alert})
 
 
 def _of(table: Any, cluster: str, node: str) -> ColumnElement[bool]:

@@ -2,21 +2,24 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import and_, delete, exists, func, literal, or_, select, update
+from sqlalchemy import and_, delete, select
 
-from diagnoser.adapters.sql.database import Database
-from diagnoser.adapters.sql.tables import allocations, attempts, deltas
-from diagnoser.model import NODE_LOG
+from diagnoser.adapters.sql.database import Repository
+from diagnoser.adapters.sql.tables import attempts, deltas
 
 _CHUNK = 5_000
 
 
-class NodeLogRows(Database):
-    """The node logs of ``ports.LogStore``."""
+class NodeLogRepository(Repository):
+    """The logs of nodes and of clean runs, in parts of an hour."""
 
-    async def node_parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
+    async def parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
+        """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first.
+
+        newest: at most this many deltas in all, the newest ones.
+        """
         parts: dict[str, list[bytes]] = {}
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for start in range(0, len(logs), _CHUNK):
                 mine = and_(deltas.c.job.in_(logs[start : start + _CHUNK]), deltas.c.attempt >= least)
                 query = select(deltas.c.job, deltas.c.data).where(mine).order_by(deltas.c.id.desc()).limit(newest)
@@ -24,28 +27,8 @@ class NodeLogRows(Database):
                     parts.setdefault(row.job, []).append(bytes(row.data))
         return parts
 
-    async def revisit(self, log: str, since: float, now: float) -> int:
-        """Finds attempts by the nodes that the scheduler gave them, or their job where nobody told of this attempt:
-        what the streams of a job are called is for the job to say. Host names there may be short or full."""
-        node = log.rpartition("/")[2]
-        nodes = literal(" ") + allocations.c.nodes + " "
-        of_job, own = allocations.c.job == attempts.c.job, allocations.alias()
-        is_allocated = (
-            exists().where(own.c.job == attempts.c.job, own.c.attempt == attempts.c.number).correlate(attempts)
-        )
-        allocated = exists().where(
-            of_job,
-            or_(allocations.c.attempt == attempts.c.number, ~is_allocated),
-            or_(*(nodes.contains(f" {node}{end}", autoescape=True) for end in (" ", "."))),
-        )
-        diagnosed = and_(attempts.c.diagnosed > 0, attempts.c.revision == attempts.c.diagnosed)
-        recent = func.coalesce(attempts.c.ended, attempts.c.fatal) >= since
-        is_job = attempts.c.job.not_like(f"{NODE_LOG}%")
-        bump = update(attempts).where(recent, diagnosed, is_job, allocated)
-        async with self.writing() as connection:
-            return (await connection.execute(bump.values(revision=attempts.c.revision + 1, dirty=now))).rowcount
-
     async def drop_parts(self, kind: str, below: int) -> int:
+        """Drop parts with numbers under ``below``; how many. kind: ``model.NODE_LOG`` or ``model.CLEAN_RUNS``."""
         old = and_(attempts.c.job.startswith(kind, autoescape=True), attempts.c.number < below)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             return (await connection.execute(delete(attempts).where(old))).rowcount

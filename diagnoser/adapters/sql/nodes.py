@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.jobs import JobRows
+from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import breakers, node_events, nodes
 from diagnoser.model import BreakerState, NodeEvent
 from diagnoser.model.errors import NotFound
@@ -16,26 +16,30 @@ from diagnoser.recovery.breaker import with_feedback
 _CHUNK = 1_000
 
 
-class NodeRows(JobRows):
-    """The nodes and breakers of ``ports.RecoveryStore``."""
+class NodeRepository(Repository):
+    """What happened to nodes, and the breakers that bound how many may be taken out."""
 
-    async def note_node(self, mark: NodeEvent) -> NodeEvent:
-        async with self.writing() as connection:
-            return await self.mark(connection, mark)
+    async def add_event(self, mark: NodeEvent) -> NodeEvent:
+        """Store what happened to a node, with the feedback that it implies. Idempotent for an equal event."""
+        async with self._db.writing() as connection:
+            return await add_mark(connection, mark)
 
-    async def node_marks(self, cluster: str) -> list[NodeEvent]:
-        async with self.reading() as connection:
-            return await self.marks(connection, cluster)
+    async def marks(self, cluster: str) -> list[NodeEvent]:
+        """The last event of each node that had one, by name. cluster: "" for all."""
+        async with self._db.reading() as connection:
+            return await find_marks(connection, cluster)
 
-    async def node_history(self, cluster: str, node: str, limit: int) -> list[NodeEvent]:
+    async def history(self, cluster: str, node: str, limit: int) -> list[NodeEvent]:
+        """What happened to one node, the newest first."""
         row = node_events.c
         query = select(row.body).where(row.cluster == cluster, row.node == node).order_by(row.time.desc(), row.digest)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [codec.mark_of(body) for body in (await connection.execute(query.limit(limit))).scalars()]
 
-    async def node_events(self, cluster: str, nodes: Collection[str], since: float) -> list[NodeEvent]:
+    async def events(self, cluster: str, nodes: Collection[str], since: float) -> list[NodeEvent]:
+        """What happened to these nodes from a time on, the oldest first."""
         row, names, found = node_events.c, sorted(nodes), list[NodeEvent]()
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for start in range(0, len(names), _CHUNK):
                 mine = and_(row.cluster == cluster, row.node.in_(names[start : start + _CHUNK]), row.time >= since)
                 query = select(row.body).where(mine).order_by(row.time, row.node, row.digest)
@@ -44,13 +48,14 @@ class NodeRows(JobRows):
 
     async def breakers(self) -> list[BreakerState]:
         query = select(breakers.c.body).order_by(breakers.c.scope)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [codec.breaker_of(body) for body in (await connection.execute(query)).scalars()]
 
     async def trip_breaker(self, state: BreakerState) -> BreakerState:
+        """Trip one by hand, whether it tripped before or not."""
         row = codec.breaker_row(state, state.scope.partition(":")[0])
-        new = self.insert(breakers).values(row)
-        async with self.writing() as connection:
+        new = self._db.insert(breakers).values(row)
+        async with self._db.writing() as connection:
             before = select(breakers.c.body).where(breakers.c.scope == state.scope)
             stored = (await connection.execute(before.with_for_update())).scalar()
             await connection.execute(new.on_conflict_do_update(index_elements=[breakers.c.scope], set_=row))
@@ -58,8 +63,9 @@ class NodeRows(JobRows):
         return state
 
     async def reset_breaker(self, state: BreakerState) -> BreakerState:
+        """Close a breaker that has tripped. Raises NotFound for one that never did."""
         mine = breakers.c.scope == state.scope
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             columns = select(breakers.c.cluster, breakers.c.body).where(mine)
             stored = (await connection.execute(columns.with_for_update())).first()
             if stored is None:
@@ -68,22 +74,24 @@ class NodeRows(JobRows):
             await note_change(connection, "breaker", state.scope, codec.breaker_of(stored.body), state)
         return state
 
-    async def mark(self, connection: AsyncConnection, mark: NodeEvent) -> NodeEvent:
-        """Append the event; it becomes the node's state unless a newer one is there."""
-        await self.insert_new(connection, nodes, [{"cluster": mark.cluster, "node": mark.node}])
-        mine = (nodes.c.cluster == mark.cluster) & (nodes.c.node == mark.node)
-        body = (await connection.execute(select(nodes.c.body).where(mine).with_for_update())).scalar_one()
-        previous = codec.mark_of(body) if body else None
-        event = with_feedback(previous, mark)
-        row = codec.mark_row(event)
-        await self.insert_new(connection, node_events, [row])
-        if previous is None or previous.time <= event.time:
-            await connection.execute(update(nodes).where(mine).values(body=row["body"]))
-        await note_change(connection, "node", f"{mark.cluster}/{mark.node}", previous, event)
-        return event
 
-    async def marks(self, connection: AsyncConnection, cluster: str) -> list[NodeEvent]:
-        query = select(nodes.c.body).where(nodes.c.body != "").order_by(nodes.c.cluster, nodes.c.node)
-        if cluster:
-            query = query.where(nodes.c.cluster == cluster)
-        return [codec.mark_of(body) for body in (await connection.execute(query)).scalars()]
+async def add_mark(connection: AsyncConnection, mark: NodeEvent) -> NodeEvent:
+    """Append the event; it becomes the node's state unless a newer one is there."""
+    await insert_new(connection, nodes, [{"cluster": mark.cluster, "node": mark.node}])
+    mine = (nodes.c.cluster == mark.cluster) & (nodes.c.node == mark.node)
+    body = (await connection.execute(select(nodes.c.body).where(mine).with_for_update())).scalar_one()
+    previous = codec.mark_of(body) if body else None
+    event = with_feedback(previous, mark)
+    row = codec.mark_row(event)
+    await insert_new(connection, node_events, [row])
+    if previous is None or previous.time <= event.time:
+        await connection.execute(update(nodes).where(mine).values(body=row["body"]))
+    await note_change(connection, "node", f"{mark.cluster}/{mark.node}", previous, event)
+    return event
+
+
+async def find_marks(connection: AsyncConnection, cluster: str) -> list[NodeEvent]:
+    query = select(nodes.c.body).where(nodes.c.body != "").order_by(nodes.c.cluster, nodes.c.node)
+    if cluster:
+        query = query.where(nodes.c.cluster == cluster)
+    return [codec.mark_of(body) for body in (await connection.execute(query)).scalars()]

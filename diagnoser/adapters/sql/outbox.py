@@ -8,7 +8,7 @@ from sqlalchemy import select, tuple_, update
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import effects
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Conflict, NotFound
@@ -17,29 +17,32 @@ from diagnoser.ports import DueMessage, OutboxRecord
 GIVEN_UP = frozenset({"dead", "expired"})
 
 
-class OutboxRows(Database):
-    """``ports.OutboxStore``."""
+class OutboxRepository(Repository):
+    """Messages that must leave the service."""
 
-    async def claim_messages(self, now: float, lease: float, limit: int) -> list[DueMessage]:
+    async def claim(self, now: float, lease: float, limit: int) -> list[DueMessage]:
         due = select(effects).where(effects.c.state == "pending", effects.c.due <= now, effects.c.lease <= now)
         due = due.order_by(effects.c.due, effects.c.key).limit(limit)
-        if not await self.any(due):
+        if not await self._db.any(due):
             return []
         token = secrets.token_hex(16)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             rows = (await connection.execute(due.with_for_update(skip_locked=True))).mappings().all()
             if rows:
                 mine = update(effects).where(effects.c.key.in_([row["key"] for row in rows]))
                 await connection.execute(mine.values(token=token, lease=now + lease, tries=effects.c.tries + 1))
         return [DueMessage(codec.effect_of(row), row["tries"] + 1, token) for row in rows]
 
-    async def extend_messages(self, due: Sequence[DueMessage], until: float) -> None:
+    async def extend(self, due: Sequence[DueMessage], until: float) -> None:
+        """Renew the leases; those that are recorded by now, or lost, stay as they are."""
         mine = [(message.message.key, message.token) for message in due]
         held = update(effects).where(tuple_(effects.c.key, effects.c.token).in_(mine))
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             await connection.execute(held.values(lease=until))
 
     async def record_delivery(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
+        """state: ``sent``, ``dead``, ``expired``, ``withheld``, ``pending`` with ``retry_at`` after a failed try, or
+        ``deferred``: pending with ``retry_at``, without a try. Ignored when the lease was lost."""
         values: dict[str, Any] = {"state": state, "due": retry_at or effects.c.due, "error": error}
         values |= {"token": "", "lease": 0.0}
         if state in ("expired", "deferred"):  # the claim was not a try
@@ -47,30 +50,33 @@ class OutboxRows(Database):
         if state == "deferred":
             values["state"] = "pending"
         mine = update(effects).where(effects.c.key == due.message.key, effects.c.token == due.token)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             await connection.execute(mine.values(values))
 
-    async def add_message(self, message: OutboxMessage) -> None:
-        async with self.writing() as connection:
-            await self.insert_new(connection, effects, [codec.effect_row(message)])
+    async def add(self, message: OutboxMessage) -> None:
+        """Ignored when its key is there."""
+        async with self._db.writing() as connection:
+            await insert_new(connection, effects, [codec.effect_row(message)])
 
     async def messages(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]:
         query = select(effects).order_by(effects.c.created, effects.c.key)
         if keys is not None:
             query = query.where(effects.c.key.in_(keys))
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [codec.effect_record_of(row) for row in (await connection.execute(query)).mappings()]
 
-    async def messages_in(self, state: str, after: str, limit: int) -> list[OutboxRecord]:
+    async def page(self, state: str, after: str, limit: int) -> list[OutboxRecord]:
+        """By key; ``after`` is the last key of the page before, "" for the first page. state: "" for all."""
         query = select(effects).where(effects.c.key > after).order_by(effects.c.key).limit(limit)
         if state:
             query = query.where(effects.c.state == state)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [codec.effect_record_of(row) for row in (await connection.execute(query)).mappings()]
 
-    async def retry_message(self, key: str, now: float, expires: float) -> OutboxRecord:
+    async def retry(self, key: str, now: float, expires: float) -> OutboxRecord:
+        """Make a dead or expired message due again, until ``expires`` at least. Raises NotFound, Conflict."""
         mine = select(effects).where(effects.c.key == key)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             row = (await connection.execute(mine.with_for_update())).mappings().first()
             if row is None:
                 raise NotFound(f"there is no effect {key!r}")

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, RowMapping, and_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import sessions, users
 from diagnoser.model.errors import Conflict, Denied, NotFound
 from diagnoser.model.people import MOST_FIRST, Identity, Role, Session, User
@@ -26,30 +26,35 @@ def _changed(user: User, change: UserChange, now: float) -> User:
     return replace(changed, disabled=(user.disabled or now) if change.disabled else None)
 
 
-class UserRows(Database):
-    """``ports.UserStore``."""
+class UserRepository(Repository):
+    """Accounts of people and the sessions of their browsers."""
 
-    async def add_user(self, user: User, password: str) -> None:
-        async with self.writing() as connection:
-            if not await self.insert_new(connection, users, [_row(user, password)]):
+    async def add(self, user: User, password: str) -> None:
+        """password: its hash. Raises Conflict when the name is taken: history names it, also when it is disabled."""
+        async with self._db.writing() as connection:
+            if not await insert_new(connection, users, [_row(user, password)]):
                 raise Conflict(f"there is, or was, a user {user.name!r}: choose another name")
             await note_change(connection, "user", user.name, None, user)
 
-    async def users(self) -> list[User]:
-        async with self.reading() as connection:
+    async def list_all(self) -> list[User]:
+        """All of them, by name."""
+        async with self._db.reading() as connection:
             return [_user(row) for row in (await connection.execute(select(users).order_by(users.c.name))).mappings()]
 
     async def has_users(self) -> bool:
-        return await self.any(select(users.c.name).limit(1))
+        """Whether there is any account, disabled ones included."""
+        return await self._db.any(select(users.c.name).limit(1))
 
-    async def user_password(self, name: str) -> tuple[User, str] | None:
-        async with self.reading() as connection:
+    async def find_with_password(self, name: str) -> tuple[User, str] | None:
+        """The user with the hash of the password, "" for one of the identity provider."""
+        async with self._db.reading() as connection:
             row = await _find(connection, users.c.name == name)
         return (_user(row), row["password"]) if row else None
 
-    async def change_user(self, name: str, change: UserChange, now: float) -> User:
+    async def change(self, name: str, change: UserChange, now: float) -> User:
+        """A new password, a lower role or a disabled account ends all sessions. Raises NotFound."""
         has_new_password = change.password is not None
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             row = await _find(connection, users.c.name == name, lock=True)
             if row is None:
                 raise NotFound(f"there is no user {name!r}")
@@ -67,17 +72,22 @@ class UserRows(Database):
         return changed
 
     async def renew_password(self, name: str, old: str, new: str) -> None:
+        """Store another hash of the same password, unless it was changed meanwhile."""
         mine = update(users).where(users.c.name == name, users.c.password == old)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             await connection.execute(mine.values(password=new))
 
     async def sign_in_identity(self, identity: Identity, now: float) -> User:
+        """The account of that person, made or brought up to date. It keeps the name that it got first.
+
+        Raises Conflict when somebody else has the name, Denied for an account that is disabled.
+        """
         mine = and_(users.c.issuer == identity.issuer, users.c.subject == identity.subject)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             row = await _find(connection, mine, lock=True)
             if row is None:
                 user = User(identity.name, identity.role, now, identity.issuer, identity.subject)
-                if not await self.insert_new(connection, users, [_row(user, "")]):
+                if not await insert_new(connection, users, [_row(user, "")]):
                     raise Conflict(
                         f"another account is called {identity.name!r} here: ask whoever runs diagnoser for its name"
                     )
@@ -94,7 +104,8 @@ class UserRows(Database):
             return user
 
     async def add_session(self, session: Session) -> None:
-        async with self.writing() as connection:
+        """A sign-in, noted with the user as well. Raises NotFound without the user."""
+        async with self._db.writing() as connection:
             signed_in = update(users).where(users.c.name == session.user).values(last_sign_in=session.created)
             if not (await connection.execute(signed_in)).rowcount:
                 raise NotFound(f"there is no user {session.user!r}")
@@ -104,35 +115,41 @@ class UserRows(Database):
     async def session(self, hash: str) -> tuple[Session, User] | None:
         query = select(users, *(sessions.c[name].label(f"session_{name}") for name in _SESSION))
         query = query.join(sessions, sessions.c.user == users.c.name).where(sessions.c.hash == hash)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             row = (await connection.execute(query)).mappings().first()
         return (Session(**{name: row[f"session_{name}"] for name in _SESSION}), _user(row)) if row else None
 
-    async def user_sessions(self, name: str) -> list[Session]:
+    async def sessions(self, name: str) -> list[Session]:
+        """Those that nobody has ended, the newest first."""
         row = sessions.c
         query = select(sessions).where(row.user == name, row.ended.is_(None)).order_by(row.created.desc(), row.hash)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [Session(**found) for found in (await connection.execute(query)).mappings()]
 
-    async def note_session_use(self, hash: str, now: float) -> None:
-        async with self.writing() as connection:
+    async def record_session_use(self, hash: str, now: float) -> None:
+        async with self._db.writing() as connection:
             await connection.execute(update(sessions).where(sessions.c.hash == hash).values(last_used=now))
 
     async def end_sessions(self, name: str, now: float, hash: str = "") -> int:
+        """Sign out: the session with that hash, or all of the user; how many that were."""
         which = and_(sessions.c.user == name, sessions.c.hash == hash) if hash else sessions.c.user == name
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             count = await _end(connection, which, now)
             await note_change(connection, "session", name, {"signed_in": count}, {"signed_in": 0})
         return count
 
     async def has_signed_in(self, name: str, address: str, since: float) -> bool:
+        """Whether the user has signed in from this address since then."""
         row = sessions.c
         where = and_(row.user == name, row.address == address, row.created >= since)
-        return await self.any(select(row.hash).where(where).limit(1))
+        return await self._db.any(select(row.hash).where(where).limit(1))
 
     async def drop_sessions(self, before: float, limit: int) -> int:
+        """Drop sessions that have expired before."""
         row = sessions.c
-        return await self.drop_rows(select(row.hash).where(row.expires < before).order_by(row.expires), limit, row.hash)
+        return await self._db.drop_rows(
+            select(row.hash).where(row.expires < before).order_by(row.expires), limit, row.hash
+        )
 
 
 async def _find(connection: AsyncConnection, which: ColumnElement[bool], *, lock: bool = False) -> RowMapping | None:

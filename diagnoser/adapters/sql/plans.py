@@ -8,8 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
+from diagnoser.adapters.sql.database import Repository, insert, insert_new
 from diagnoser.adapters.sql.jobs import find_allocation, find_completed, job_names
-from diagnoser.adapters.sql.nodes import NodeRows
+from diagnoser.adapters.sql.nodes import add_mark, find_marks
 from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
 from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, OutboxMessage, Plan, PlanState, TransitionResult
 from diagnoser.model.errors import NotFound
@@ -22,46 +23,53 @@ PAST_LIMIT = 2_000
 """Number of plans that a decision considers, the newest first."""
 
 
-class PlanRows(NodeRows):
-    """The plans of ``ports.RecoveryStore``."""
+class PlanRepository(Repository):
+    """Plans of recovery. Every decision about one runs under the lock of its cluster."""
 
-    async def plans(self, where: PlanFilter, after: str, limit: int) -> list[Plan]:
+    async def page(self, where: PlanFilter, after: str, limit: int) -> list[Plan]:
+        """Newest first; ``after`` is the id of the last one already seen, "" for the first page."""
         query = select(plans.c.body).order_by(plans.c.id.desc()).limit(limit)
         if where.state:
             query = query.where(plans.c.state == where.state)
         if where.job:
-            query = query.where(plans.c.job.in_(job_names(where.job, self.viewer)))
+            query = query.where(plans.c.job.in_(job_names(where.job, self._db.viewer)))
         if after:
             query = query.where(plans.c.id < after)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [codec.plan_of(body) for body in (await connection.execute(query)).scalars()]
 
-    async def plan(self, id: str) -> Plan | None:
-        async with self.reading() as connection:
+    async def find(self, id: str) -> Plan | None:
+        async with self._db.reading() as connection:
             body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar()
         return codec.plan_of(body) if body is not None else None
 
-    async def change_plan(
-        self, id: str, now: float, transition: PlanTransition, *, alone: bool = False
-    ) -> TransitionResult:
-        async with self.writing() as connection:
+    async def change(self, id: str, now: float, transition: PlanTransition, *, alone: bool = False) -> TransitionResult:
+        """Read the plan and the cluster's history under the cluster's lock; store the result in the same transaction.
+
+        When ``transition`` raises, nothing changes. alone: it looks at nothing but the plan, so that the history
+        (up to thousands of plans) is not read. Raises NotFound.
+        """
+        async with self._db.writing() as connection:
             cluster = (await connection.execute(select(plans.c.cluster).where(plans.c.id == id))).scalar()
             if cluster is None:
                 raise NotFound(f"there is no plan {id!r}")
-            await self._lock(connection, cluster)
+            await _lock(connection, cluster)
             # Claims do not take the lock of the cluster: without the row's own lock one could be overwritten.
             body = (
                 await connection.execute(select(plans.c.body).where(plans.c.id == id).with_for_update())
             ).scalar_one()
-            return await self._apply(connection, codec.plan_of(body), now, transition, alone)
+            return await _apply(connection, codec.plan_of(body), now, transition, alone)
 
-    async def claim_plan(self, cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:
-        """Checks cheaply first: executors poll, and mostly there is nothing to claim."""
+    async def claim(self, cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:
+        """What becomes of the oldest plan of the cluster that can be claimed; None when there is none.
+
+        Checks cheaply first: executors poll, and mostly there is nothing to claim.
+        """
         query = select(plans.c.body).where(_is_claimable(cluster, now)).order_by(plans.c.created, plans.c.id).limit(20)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             if (await connection.execute(query.limit(1))).first() is None:
                 return None
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             bodies = (await connection.execute(query.with_for_update(skip_locked=True))).scalars().all()
             plan = next((candidate for candidate in map(codec.plan_of, bodies) if claimable(candidate, now)), None)
             if plan is None:
@@ -70,99 +78,107 @@ class PlanRows(NodeRows):
             assert result.plan is not None, "a transition of a stored plan keeps it"
             await _write(connection, result.plan)
             await note_change(connection, "plan", plan.id, plan, result.plan)
-            await self.send(connection, result.messages)
+            await add_messages(connection, result.messages)
         return replace(result, before=plan)
 
     async def completed_attempt(self, key: AttemptKey) -> int:
-        async with self.reading() as connection:
+        """The number of the newest attempt of the job after this one that ended well; 0 when there is none."""
+        async with self._db.reading() as connection:
             return await find_completed(connection, key)
 
-    async def expired_plans(self, now: float, limit: int) -> list[str]:
+    async def expired(self, now: float, limit: int) -> list[str]:
+        """Ids of plans that have expired and that no executor holds."""
         waits = or_(
             plans.c.state == PlanState.WAITING.value,
             and_(plans.c.state == PlanState.SENT.value, plans.c.action.in_(sorted(RUNNABLE))),
         )
         expired = and_(waits, plans.c.expires <= now, plans.c.lease <= now)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return list((await connection.execute(select(plans.c.id).where(expired).limit(limit))).scalars())
 
-    async def decide(
-        self, connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition
-    ) -> TransitionResult:
-        """Decide about a plan that is not stored yet, in the caller's transaction."""
-        await self._lock(connection, plan.cluster)
-        return await self._apply(connection, plan, now, transition)
 
-    async def _apply(
-        self, connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition, alone: bool = False
-    ) -> TransitionResult:
-        history = ClusterHistory() if alone else await self._history(connection, plan, now)
-        result = transition(plan, history)
-        known = {stored.id: stored for stored in (*history.past, plan)}
-        for changed in (*result.others, *((result.plan,) if result.plan else ())):
-            await self._put(connection, changed)
-            await note_change(connection, "plan", changed.id, known.get(changed.id), changed)
-        await self._trip(connection, plan.cluster, result.trips)
-        for event in sorted(result.node_events, key=lambda event: event.node):  # rows are locked in one order
-            await self.mark(connection, event)
-        await self.send(connection, result.messages)
-        return replace(result, before=plan)
+async def decide(connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition) -> TransitionResult:
+    """Decide about a plan that is not stored yet, in the caller's transaction."""
+    await _lock(connection, plan.cluster)
+    return await _apply(connection, plan, now, transition)
 
-    async def send(self, connection: AsyncConnection, outgoing: Sequence[OutboxMessage]) -> None:
-        await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
 
-    async def _lock(self, connection: AsyncConnection, cluster: str) -> None:
-        """The row of the whole cluster; it is created on first use."""
-        new = codec.breaker_row(BreakerState(cluster, False, 0.0), cluster)
-        await self.insert_new(connection, breakers, [new])
-        await connection.execute(select(breakers.c.scope).where(breakers.c.scope == cluster).with_for_update())
+async def _apply(
+    connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition, alone: bool = False
+) -> TransitionResult:
+    history = ClusterHistory() if alone else await _history(connection, plan, now)
+    result = transition(plan, history)
+    known = {stored.id: stored for stored in (*history.past, plan)}
+    for changed in (*result.others, *((result.plan,) if result.plan else ())):
+        await put_plan(connection, changed)
+        await note_change(connection, "plan", changed.id, known.get(changed.id), changed)
+    await _trip(connection, plan.cluster, result.trips)
+    for event in sorted(result.node_events, key=lambda event: event.node):  # rows are locked in one order
+        await add_mark(connection, event)
+    await add_messages(connection, result.messages)
+    return replace(result, before=plan)
 
-    async def _history(self, connection: AsyncConnection, plan: Plan, now: float) -> ClusterHistory:
-        """Where there are too many plans, those that act or acted go before advice: else a flood of failures would make
-        the rails forget what was launched and taken out."""
-        row, since = plans.c, now - PAST_DAYS * DAY
-        near = or_(
-            and_(row.cluster == plan.cluster, row.created > now - DAY),
-            and_(row.cluster == plan.cluster, row.fingerprint == plan.fingerprint, row.created > since),
-            *(
-                and_(row.cluster == plan.cluster, row.suspect == suspect, row.created > since)
-                for suspect in plan.suspects[:1]
-            ),
-            row.job == plan.job,
-        )
-        acted = or_(row.job == plan.job, row.lease > 0, row.state.in_(sorted(ACTING)))
-        query = select(row.body).where(near, row.id != plan.id)
-        newest = query.order_by(acted.desc(), row.created.desc(), row.id.desc()).limit(PAST_LIMIT)
-        past = [codec.plan_of(body) for body in (await connection.execute(newest)).scalars()]
-        past.sort(key=lambda plan: (plan.created, plan.id))
-        tripped = select(breakers.c.scope).where(breakers.c.cluster == plan.cluster, breakers.c.tripped)
-        return ClusterHistory(
-            past=tuple(past),
-            marks={mark.node: mark for mark in await self.marks(connection, plan.cluster)},
-            fleet=await self._fleet(connection, plan.cluster),
-            open=frozenset((await connection.execute(tripped)).scalars()),
-            completed=await find_completed(connection, AttemptKey(plan.job, plan.attempt)),
-        )
 
-    async def _fleet(self, connection: AsyncConnection, cluster: str) -> dict[str, int]:
-        """Scope -> number of known nodes, for the cluster and for each of its partitions."""
-        counts = select(nodes.c.partition, func.count()).where(nodes.c.cluster == cluster).group_by(nodes.c.partition)
-        by_partition: dict[str, int] = {row[0]: row[1] for row in await connection.execute(counts)}
-        return {f"{cluster}:{partition}": count for partition, count in by_partition.items() if partition} | {
-            cluster: sum(by_partition.values())
-        }
+async def add_messages(connection: AsyncConnection, outgoing: Sequence[OutboxMessage]) -> None:
+    await insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
 
-    async def _put(self, connection: AsyncConnection, plan: Plan) -> None:
-        if not await self.insert_new(connection, plans, [codec.plan_row(plan)]):
-            await _write(connection, plan)
 
-    async def _trip(self, connection: AsyncConnection, cluster: str, trips: Sequence[BreakerState]) -> None:
-        for state in trips:
-            row = codec.breaker_row(state, cluster)
-            changes = {"tripped": row["tripped"], "body": row["body"]}
-            upsert = self.insert(breakers).values(row).on_conflict_do_update(index_elements=["scope"], set_=changes)
-            await connection.execute(upsert)
-            await note_change(connection, "breaker", state.scope, None, state)
+async def _lock(connection: AsyncConnection, cluster: str) -> None:
+    """The row of the whole cluster; it is created on first use."""
+    new = codec.breaker_row(BreakerState(cluster, False, 0.0), cluster)
+    await insert_new(connection, breakers, [new])
+    await connection.execute(select(breakers.c.scope).where(breakers.c.scope == cluster).with_for_update())
+
+
+async def _history(connection: AsyncConnection, plan: Plan, now: float) -> ClusterHistory:
+    """Where there are too many plans, those that act or acted go before advice: else a flood of failures would make
+    the rails forget what was launched and taken out."""
+    row, since = plans.c, now - PAST_DAYS * DAY
+    near = or_(
+        and_(row.cluster == plan.cluster, row.created > now - DAY),
+        and_(row.cluster == plan.cluster, row.fingerprint == plan.fingerprint, row.created > since),
+        *(
+            and_(row.cluster == plan.cluster, row.suspect == suspect, row.created > since)
+            for suspect in plan.suspects[:1]
+        ),
+        row.job == plan.job,
+    )
+    acted = or_(row.job == plan.job, row.lease > 0, row.state.in_(sorted(ACTING)))
+    query = select(row.body).where(near, row.id != plan.id)
+    newest = query.order_by(acted.desc(), row.created.desc(), row.id.desc()).limit(PAST_LIMIT)
+    past = [codec.plan_of(body) for body in (await connection.execute(newest)).scalars()]
+    past.sort(key=lambda plan: (plan.created, plan.id))
+    tripped = select(breakers.c.scope).where(breakers.c.cluster == plan.cluster, breakers.c.tripped)
+    return ClusterHistory(
+        past=tuple(past),
+        marks={mark.node: mark for mark in await find_marks(connection, plan.cluster)},
+        fleet=await _fleet(connection, plan.cluster),
+        open=frozenset((await connection.execute(tripped)).scalars()),
+        completed=await find_completed(connection, AttemptKey(plan.job, plan.attempt)),
+    )
+
+
+async def _fleet(connection: AsyncConnection, cluster: str) -> dict[str, int]:
+    """Scope -> number of known nodes, for the cluster and for each of its partitions."""
+    counts = select(nodes.c.partition, func.count()).where(nodes.c.cluster == cluster).group_by(nodes.c.partition)
+    by_partition: dict[str, int] = {row[0]: row[1] for row in await connection.execute(counts)}
+    return {f"{cluster}:{partition}": count for partition, count in by_partition.items() if partition} | {
+        cluster: sum(by_partition.values())
+    }
+
+
+async def put_plan(connection: AsyncConnection, plan: Plan) -> None:
+    if not await insert_new(connection, plans, [codec.plan_row(plan)]):
+        await _write(connection, plan)
+
+
+async def _trip(connection: AsyncConnection, cluster: str, trips: Sequence[BreakerState]) -> None:
+    for state in trips:
+        row = codec.breaker_row(state, cluster)
+        changes = {"tripped": row["tripped"], "body": row["body"]}
+        upsert = insert(connection, breakers).values(row).on_conflict_do_update(index_elements=["scope"], set_=changes)
+        await connection.execute(upsert)
+        await note_change(connection, "breaker", state.scope, None, state)
 
 
 def _is_claimable(cluster: str, now: float) -> ColumnElement[bool]:

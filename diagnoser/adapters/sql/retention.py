@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.jobs import find_job
 from diagnoser.adapters.sql.outbox import GIVEN_UP
 from diagnoser.adapters.sql.tables import (
@@ -51,17 +51,23 @@ from diagnoser.ports import Dropped
 _UNDER_WAY = (PlanState.WAITING.value, PlanState.SENT.value)
 
 
-class RetentionRows(Database):
-    """``ports.RetentionStore``."""
+class RetentionRepository(Repository):
+    """Drops what is old. Each call is one short transaction that all replicas may make at once.
+
+    before: seconds since the epoch.
+    """
 
     async def index_earlier(self, limit: int) -> int:
-        """The newest first: people look at those. Rows that another replica works on are skipped."""
+        """Make diagnoses of earlier versions findable by text and facets, at most ``limit``; how many.
+
+        The newest first: people look at those. Rows that another replica works on are skipped.
+        """
         columns = (diagnoses, null().label("plan_body"))
         query = select(*columns).where(IS_UNINDEXED).order_by(diagnoses.c.id.desc()).limit(limit)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             if (await connection.execute(query.limit(1))).first() is None:
                 return 0
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             rows = (await connection.execute(query.with_for_update(skip_locked=True, of=diagnoses))).mappings().all()
             words = []
             for row in rows:
@@ -70,15 +76,21 @@ class RetentionRows(Database):
                 mine = update(diagnoses).where(diagnoses.c.id == record.id)
                 await connection.execute(mine.values(search="", **values))
                 words += [codec.words_row(record)] if record.current else []
-            await self.insert_new(connection, diagnosis_words, words)
+            await insert_new(connection, diagnosis_words, words)
         return len(rows)
 
     async def drop_attempts(self, before: float, limit: int) -> Dropped:
+        """Drop attempts to which nothing came since ``before``, the oldest first, each with all that is stored of it;
+        with the last one its job goes.
+
+        Never those that wait for a verdict, that a worker holds, whose plan waits or is under way, or that people
+        judged.
+        """
         query = select(attempts.c.job, attempts.c.number).where(_is_over(before)).order_by(attempts.c.opened)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             if (await connection.execute(query.limit(1))).first() is None:
                 return Dropped()
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             locked = query.limit(limit).with_for_update(skip_locked=True)
             keys = [(row.job, row.number) for row in await connection.execute(locked)]
             if not keys:
@@ -94,64 +106,76 @@ class RetentionRows(Database):
         return dropped
 
     async def drop_empty_jobs(self, before: float, limit: int) -> int:
-        """Jobs without an attempt are few: their bodies are looked at only when it is known which they are."""
+        """Drop jobs without an attempt that were registered before: nothing ever came of them.
+
+        Jobs without an attempt are few: their bodies are looked at only when it is known which they are.
+        """
         empty = select(jobs.c.id, jobs.c.body).where(_is_empty()).cte("empty")
-        created = cast(self.json_text(empty.c.body, "created"), Double)
+        created = cast(self._db.json_text(empty.c.body, "created"), Double)
         query = select(empty.c.id).where(created < before).order_by(empty.c.id).limit(limit)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             ids = set((await connection.execute(query)).scalars())
         if not ids:
             return 0
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             return await _drop_empty(connection, ids)
 
     async def drop_messages(self, before: float, limit: int) -> int:
+        """Drop messages made before, that were sent, expired or given up."""
         over = and_(effects.c.state.in_(("sent", "withheld", *sorted(GIVEN_UP))), effects.c.created < before)
-        dropped = await self.drop_rows(
+        dropped = await self._db.drop_rows(
             select(effects.c.key).where(over).order_by(effects.c.created), limit, effects.c.key
         )
         if dropped < limit:  # what was told about them, last
-            async with self.writing() as connection:
+            async with self._db.writing() as connection:
                 await connection.execute(delete(alert_threads).where(alert_threads.c.told < before))
                 await connection.execute(delete(alert_silences).where(alert_silences.c.until < before))
         return dropped
 
     async def drop_node_events(self, before: float, limit: int) -> int:
+        """Drop what happened to nodes before; the last event of each node is stored apart, and stays."""
         row = node_events.c
         query = select(row.cluster, row.node, row.digest).where(row.time < before).order_by(row.time)
-        return await self.drop_rows(query, limit, row.cluster, row.node, row.digest)
+        return await self._db.drop_rows(query, limit, row.cluster, row.node, row.digest)
 
     async def drop_incidents(self, before: float, limit: int) -> int:
+        """Drop incidents without a failure since, of which no attempt is stored any more."""
         row = incidents.c
         is_left = exists().where(incident_attempts.c.incident == row.id).correlate(incidents)
         query = select(row.id).where(row.last_seen < before, not_(is_left)).order_by(row.last_seen, row.id)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             ids = list((await connection.execute(query.limit(limit))).scalars())
         if not ids:
             return 0
-        async with self.writing() as connection:  # one that a failure is about to join is locked by it, or has it
+        async with self._db.writing() as connection:  # one that a failure is about to join is locked by it, or has it
             locked = select(row.id).where(row.id.in_(ids), row.last_seen < before).with_for_update(skip_locked=True)
             mine = list((await connection.execute(locked)).scalars())
             return (await connection.execute(delete(incidents).where(row.id.in_(mine), not_(is_left)))).rowcount
 
     async def drop_node_facts(self, before: float, limit: int) -> int:
+        """Drop alerts of monitoring that were told before and have ended, and requests to give nodes back. Notes of
+        people stay."""
         row = node_alerts.c
         key = (row.cluster, row.node, row.fingerprint, row.started)
         ended = select(*key).where(row.received < before, row.ended.is_not(None)).order_by(row.received)
         asked = select(node_requests.c.id).where(node_requests.c.created < before).order_by(node_requests.c.created)
-        return await self.drop_rows(ended, limit, *key) + await self.drop_rows(asked, limit, node_requests.c.id)
+        return await self._db.drop_rows(ended, limit, *key) + await self._db.drop_rows(asked, limit, node_requests.c.id)
 
     async def drop_dumps(self, before: float, limit: int) -> int:
+        """Drop dumps of the runtime that were received before, but for attempts that ``drop_attempts`` spares."""
         row = runtime_files.c
         key = (row.job, row.attempt, row.kind, row.rank, row.node, row.provenance)
         of_attempt = and_(attempts.c.job == row.job, attempts.c.number == row.attempt)
         is_free = exists().where(of_attempt, not_(_is_kept())).correlate(runtime_files)
         query = select(*key).where(row.received < before, is_free).order_by(row.received)
-        return await self.drop_rows(query, limit, *key)
+        return await self._db.drop_rows(query, limit, *key)
 
     async def stored_bytes(self) -> int:
-        """Sizes stand beside what they are of: nothing is read of the logs themselves."""
-        async with self.reading() as connection:
+        """Of all logs and dumps, compressed as they are stored.
+
+        Sizes stand beside what they are of: nothing is read of the logs themselves.
+        """
+        async with self._db.reading() as connection:
             logs = await connection.execute(select(func.sum(func.length(deltas.c.data))))
             dumps = await connection.execute(select(func.sum(runtime_files.c.stored)))
             return int(logs.scalar() or 0) + int(dumps.scalar() or 0)

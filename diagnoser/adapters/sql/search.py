@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Column, ColumnElement, and_, func, select, text
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import (
     IS_UNENDED,
     attempts,
@@ -28,25 +28,34 @@ _LAST = chr(0x10FFFF)
 _RULE = RecordJson(LearnedRule)
 
 
-class SearchRows(Database):
-    """``ports.SearchStore``."""
+class SearchRepository(Repository):
+    """Finds by a part of a name; each look-up is bounded, whatever is stored.
+
+    text: typed by a person, not empty. Words are compared without regard to case.
+    """
 
     async def jobs_like(self, text: str, limit: int) -> list[str]:
+        """Ids of jobs: those that have not ended and have the text anywhere in their id, by their last line; then any
+        whose id begins with the text, in its case."""
         row = attempts.c
         newest = select(row.job, row.last_line).where(IS_UNENDED).order_by(row.last_line.desc()).limit(_LOOKED_AT)
         recent = newest.cte("recent")
         unended = select(recent.c.job).where(_has(recent.c.job, text)).order_by(recent.c.last_line.desc()).limit(limit)
         named = select(jobs.c.id).where(*self._begins_with(jobs.c.id, text), jobs.c.id.not_like("~%"))
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             found = list((await connection.execute(unended)).scalars())
             found += (await connection.execute(named.order_by(self._in_bytes(jobs.c.id)).limit(limit))).scalars()
         return list(dict.fromkeys(found))[:limit]
 
     async def nodes_containing(self, text: str, limit: int) -> list[FoundNode]:
-        """As many rows are read as the clusters have nodes."""
+        """Nodes with the text anywhere in their name, in alphabetical order; a node that only diagnoses name, where
+        the text is all of its name.
+
+        As many rows are read as the clusters have nodes.
+        """
         known = select(nodes.c.node, nodes.c.cluster).where(_has(nodes.c.node, text))
         named = select(diagnosis_nodes.c.node).where(diagnosis_nodes.c.node == text).limit(1)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = await connection.execute(known.order_by(nodes.c.node, nodes.c.cluster).limit(limit))
             found = [FoundNode(row.node, row.cluster) for row in rows]
             if not any(one.node == text for one in found):
@@ -54,25 +63,27 @@ class SearchRows(Database):
         return found[:limit]
 
     async def incidents_like(self, text: str, limit: int) -> list[Incident]:
+        """Those with all the words in their node, type, line, cluster or assignee, among the newest ones."""
         asked = asked_words(text)
         if not asked:
             return []
         order = incidents.c.last_seen.desc(), incidents.c.id.desc()
         newest = select(incidents).order_by(*order).limit(_LOOKED_AT).cte("newest")
         query = select(newest).where(_has_all(newest.c.body, asked)).order_by(newest.c.last_seen.desc())
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(query.limit(_SPARE * limit))).mappings()
             found = [codec.incident_of(row) for row in rows]
         return [one for one in found if all(word in _words_of(one) for word in asked)][:limit]
 
     async def learned_rules_like(self, text: str, limit: int) -> list[LearnedRule]:
+        """Those with all the words in their id, type or text, among the newest ones; without their counts."""
         asked = asked_words(text)
         if not asked:
             return []
         order = learned_rules.c.created.desc(), learned_rules.c.id.desc()
         newest = select(learned_rules.c.body, learned_rules.c.created).order_by(*order).limit(_LOOKED_AT).cte("newest")
         query = select(newest.c.body).where(_has_all(newest.c.body, asked)).order_by(newest.c.created.desc())
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             bodies = (await connection.execute(query.limit(_SPARE * limit))).scalars()
             found = [_RULE.load(body) for body in bodies]
         texts = {rule.id: f"{rule.id}\n{rule.type}\n{rule.text}".lower() for rule in found}
@@ -81,13 +92,13 @@ class SearchRows(Database):
     def _begins_with(self, column: Column[str], prefix: str) -> tuple[ColumnElement[bool], ...]:
         """A range of an index. PostgreSQL needs the operators that its index is made for: in most languages names that
         begin alike do not stand together."""
-        if self.dialect == "sqlite":
+        if self._db.dialect == "sqlite":
             return column >= prefix, column < prefix + _LAST
         return column.bool_op("~>=~")(prefix), column.bool_op("~<~")(prefix + _LAST)
 
     def _in_bytes(self, column: Column[str]) -> ColumnElement[str]:
         """The order of the same index: else all that begin so would be sorted."""
-        return column if self.dialect == "sqlite" else text(f"{column} USING ~<~")  # type: ignore[return-value]
+        return column if self._db.dialect == "sqlite" else text(f"{column} USING ~<~")  # type: ignore[return-value]
 
 
 def _has(column: ColumnElement[str], part: str) -> ColumnElement[bool]:

@@ -7,7 +7,7 @@ from sqlalchemy import RowMapping, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import tokens
 from diagnoser.model.access import Credential, Scope, StoredToken
 from diagnoser.model.errors import Conflict, NotFound
@@ -15,25 +15,29 @@ from diagnoser.model.errors import Conflict, NotFound
 _FIELDS = tuple(field.name for field in fields(Credential))
 
 
-class TokenRows(Database):
-    """``ports.TokenStore``."""
+class TokenRepository(Repository):
+    """Tokens by the hash of their secrets."""
 
-    async def add_token(self, token: StoredToken) -> None:
+    async def add(self, token: StoredToken) -> None:
+        """Raises Conflict when the name was given before, also to a token that is revoked: history names it."""
         credential = token.credential
         row: dict[str, Any] = {name: getattr(credential, name) for name in _FIELDS}
         row |= {"scope": credential.scope.value, "hash": token.hash}
-        async with self.writing() as connection:
-            if not await self.insert_new(connection, tokens, [row]):
+        async with self._db.writing() as connection:
+            if not await insert_new(connection, tokens, [row]):
                 raise Conflict(f"there is, or was, a token {credential.name!r}: choose another name")
             await note_change(connection, "token", credential.name, None, credential)
 
-    async def tokens(self) -> list[StoredToken]:
-        async with self.reading() as connection:
+    async def list_all(self) -> list[StoredToken]:
+        """All of them, by name, with those that expired or were revoked."""
+        async with self._db.reading() as connection:
             rows = (await connection.execute(select(tokens).order_by(tokens.c.name))).mappings()
             return [_token_of(row) for row in rows]
 
-    async def rotate_token(self, name: str, hash: str, expires: float | None, now: float, overlap: float) -> Credential:
-        async with self.writing() as connection:
+    async def rotate(self, name: str, hash: str, expires: float | None, now: float, overlap: float) -> Credential:
+        """Give the token a new secret. The one before stays valid for ``overlap`` seconds, at most until it expires;
+        one before that is not valid any more. Raises NotFound, and Conflict for a token that is revoked."""
+        async with self._db.writing() as connection:
             token = await _find(connection, name)
             if token.credential.revoked is not None:
                 raise Conflict(f"the token {name!r} is revoked: create another one")
@@ -52,17 +56,19 @@ class TokenRows(Database):
             await note_change(connection, "token", name, token.credential, rotated)
             return rotated
 
-    async def revoke_token(self, name: str, now: float) -> Credential:
+    async def revoke(self, name: str, now: float) -> Credential:
+        """Both of its secrets stop working; a second call changes nothing. Raises NotFound."""
         live = tokens.c.revoked.is_(None)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             before = (await _find(connection, name)).credential
             await connection.execute(update(tokens).where(tokens.c.name == name, live).values(revoked=now))
             revoked = (await _find(connection, name)).credential
             await note_change(connection, "token", name, before, revoked)
             return revoked
 
-    async def note_token_use(self, hash: str, now: float) -> None:
-        async with self.writing() as connection:
+    async def record_use(self, hash: str, now: float) -> None:
+        """Its secret with this hash was used."""
+        async with self._db.writing() as connection:
             await connection.execute(update(tokens).where(tokens.c.hash == hash).values(last_used=now))
             await connection.execute(update(tokens).where(tokens.c.old_hash == hash).values(old_used=now))
 

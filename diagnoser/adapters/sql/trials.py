@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import ColumnElement, RowMapping, and_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert, insert_new
 from diagnoser.adapters.sql.tables import trial_batches, trial_pieces, trial_runs, trial_runtimes
 from diagnoser.adapters.sql.tables import trials as trial_table
 from diagnoser.model.errors import Conflict
@@ -37,26 +37,31 @@ class _Lost(Exception):
     """Somebody else was first: the transaction is rolled back."""
 
 
-class TrialRows(Database):
-    """``ports.TrialLedger``."""
+class TrialRepository(Repository):
+    """The ledger of evaluation runs.
+
+    Each change is one transaction; an answer of False says that somebody else was first and nothing has changed.
+    """
 
     async def add_run(self, run: TrialRun) -> None:
+        """With a trial for each checkpoint and task. Raises Conflict for an id that is there."""
         row = asdict(run) | {"suite": _SUITE.dump(run.suite)}
-        async with self.writing() as connection:
-            if not await self.insert_new(connection, trial_runs, [row]):
+        async with self._db.writing() as connection:
+            if not await insert_new(connection, trial_runs, [row]):
                 raise Conflict(f"there is a run {run.id}")
             records = [TrialRecord(path, task.name) for path in run.suite.checkpoints for task in run.suite.tasks]
-            await self.insert_new(connection, trial_table, [_trial_row(run.id, record) for record in records])
+            await insert_new(connection, trial_table, [_trial_row(run.id, record) for record in records])
 
-    async def trial_runs(self, limit: int, ended_since: float | None = None) -> list[TrialRun]:
+    async def runs(self, limit: int, ended_since: float | None = None) -> list[TrialRun]:
+        """The newest first. ended_since: only those that have not ended before."""
         query = select(trial_runs).order_by(trial_runs.c.created.desc(), trial_runs.c.id).limit(limit)
         if ended_since is not None:
             query = query.where(or_(trial_runs.c.ended.is_(None), trial_runs.c.ended >= ended_since))
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [_run(row) for row in (await connection.execute(query)).mappings()]
 
-    async def run_progress(self, run: str) -> RunProgress | None:
-        async with self.reading() as connection:
+    async def progress(self, run: str) -> RunProgress | None:
+        async with self._db.reading() as connection:
             found = (await connection.execute(select(trial_runs).where(trial_runs.c.id == run))).mappings().first()
             if found is None:
                 return None
@@ -76,60 +81,37 @@ class TrialRows(Database):
         )
 
     async def trials_of(self, runs: Collection[str]) -> dict[str, list[TrialRecord]]:
+        """By run, in no order."""
         found: dict[str, list[TrialRecord]] = {run: [] for run in runs}
         query = select(trial_table).where(trial_table.c.run.in_(runs))
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             for row in (await connection.execute(query)).mappings():
                 found[row["run"]].append(_trial(row))
         return found
 
     async def cut(self, run: str, cuts: int, old: Collection[Piece], new: Collection[Piece]) -> bool:
+        """Put new pieces in place of waiting ones, which hold the same samples. cuts: as it was read. False where one
+        of those replaced does not wait any more."""
         mine = and_(trial_runs.c.id == run, trial_runs.c.cuts == cuts, trial_runs.c.state == RunState.RUNNING.value)
         try:
-            async with self.writing() as connection:
+            async with self._db.writing() as connection:
                 if not (await connection.execute(update(trial_runs).where(mine).values(cuts=cuts + 1))).rowcount:
                     raise _Lost
                 gone = await _taken(connection, run, set(old) - set(new), {"state": PieceState.SPLIT.value})
                 made = [PieceRecord(piece, failures=_failures(piece, gone)) for piece in sorted(set(new) - set(old))]
-                await self._revive(connection, run, made)
+                await _revive(connection, run, made)
         except _Lost:
             return False
         return True
-
-    async def _revive(self, connection: AsyncConnection, run: str, new: Sequence[PieceRecord]) -> None:
-        """A cut may come back after another cut: its row is there."""
-        for record in new:
-            statement = self.insert(trial_pieces).values(_piece_row(run, record))
-            keys = [column.name for column in trial_pieces.primary_key]
-            values = {"state": PieceState.WAITING.value, "failures": record.failures, "batch": ""}
-            is_split = trial_pieces.c.state == PieceState.SPLIT.value
-            upsert = statement.on_conflict_do_update(index_elements=keys, set_=values, where=is_split)
-            await connection.execute(upsert)
 
     async def start_batch(self, batch: BatchRecord, pieces: Sequence[Piece]) -> bool:
+        """Take a free slot and waiting pieces; for scoring, a trial that is to be scored. All or nothing."""
         try:
-            async with self.writing() as connection:
-                await self._start(connection, batch, pieces)
+            async with self._db.writing() as connection:
+                await _start(connection, batch, pieces)
         except _Lost:
             return False
         return True
-
-    async def _start(self, connection: AsyncConnection, batch: BatchRecord, pieces: Sequence[Piece]) -> None:
-        """The run's row is locked, so that it is not cancelled meanwhile."""
-        is_open = and_(trial_runs.c.id == batch.run, trial_runs.c.state == RunState.RUNNING.value)
-        if (await connection.execute(select(trial_runs.c.id).where(is_open).with_for_update())).first() is None:
-            raise _Lost
-        if not await self.insert_new(connection, trial_batches, [asdict(batch)]):
-            raise _Lost
-        if batch.kind is BatchKind.INFER:
-            await _taken(connection, batch.run, pieces, {"state": PieceState.RUNNING.value, "batch": batch.id})
-            return
-        row = trial_table.c
-        is_free = and_(
-            _is_trial(batch.run, batch.checkpoint, batch.task), row.state == TrialState.SCORING.value, row.batch == ""
-        )
-        if not (await connection.execute(update(trial_table).where(is_free).values(batch=batch.id))).rowcount:
-            raise _Lost
 
     async def settle_batch(
         self,
@@ -138,10 +120,13 @@ class TrialRows(Database):
         trials: Sequence[TrialRecord] = (),
         runtimes: Mapping[str, Runtime] = MappingProxyType({}),
     ) -> bool:
+        """What has come out of a batch so far, and its state. Of pieces only those that this batch runs are changed; a
+        trial that is over keeps its state, and the waiting pieces of a trial that fails are cancelled. runtimes: by a
+        name that stays the same when they are stored again. False where the batch was over already."""
         row = trial_batches.c
         is_open = and_(row.id == batch.id, row.state == BatchState.RUNNING.value)
         changed = update(trial_batches).where(is_open).values(state=batch.state.value, ended=batch.ended)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             if not (await connection.execute(changed)).rowcount:
                 return False
             for record in pieces:
@@ -153,7 +138,7 @@ class TrialRows(Database):
         return True
 
     def _runtime(self, name: str, runtime: Runtime, now: float) -> Any:
-        statement = self.insert(trial_runtimes).values({**asdict(runtime), "name": name, "time": now})
+        statement = self._db.insert(trial_runtimes).values({**asdict(runtime), "name": name, "time": now})
         return statement.on_conflict_do_update(
             index_elements=["name"],
             set_={"score": statement.excluded.score},
@@ -161,12 +146,14 @@ class TrialRows(Database):
         )
 
     async def begin_scoring(self, run: str, which: Collection[tuple[str, str]], again: bool = False) -> int:
+        """Trials (checkpoint, task) whose pieces are all inferred; how many changed state. again: also those scored or
+        failed before, of a run that is over, which goes on."""
         row = trial_table.c
         before = (TrialState.INFERRING, TrialState.SCORED, TrialState.FAILED) if again else (TrialState.INFERRING,)
         found = and_(tuple_(row.checkpoint, row.task).in_(which), row.run == run, row.state.in_(before))
         values = {"state": TrialState.SCORING.value, "failures": 0, "error": ""}
         is_over = and_(trial_runs.c.id == run, trial_runs.c.state == RunState.ENDED.value)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             changed = (await connection.execute(update(trial_table).where(found).values(values))).rowcount
             if again and changed:
                 goes_on = {"state": RunState.RUNNING.value, "ended": None}
@@ -174,14 +161,16 @@ class TrialRows(Database):
         return changed
 
     async def set_suite(self, run: str, suite: Suite) -> None:
+        """With other commands. Its checkpoints, tasks and samples are to stay the same."""
         text = _SUITE.dump(suite)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             await connection.execute(update(trial_runs).where(trial_runs.c.id == run).values(suite=text))
 
     async def end_run(self, run: str, state: RunState, now: float) -> bool:
+        """CANCELLED also cancels its trials and pieces that are not over."""
         is_open = and_(trial_runs.c.id == run, trial_runs.c.state == RunState.RUNNING.value)
         values = {"state": state.value, "ended": now}
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             if not (await connection.execute(update(trial_runs).where(is_open).values(values))).rowcount:
                 return False
             if state is RunState.CANCELLED:
@@ -189,18 +178,49 @@ class TrialRows(Database):
         return True
 
     async def runtimes(self, tasks: Collection[str], limit: int) -> list[Runtime]:
+        """Of earlier pieces of these tasks, the newest first."""
         row = trial_runtimes.c
         columns = (row.task, row.size, row.hardware, row.samples, row.seconds, row.load, row.score)
         query = select(*columns).where(row.task.in_(tasks)).order_by(row.time.desc(), row.name).limit(limit)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [Runtime(**found) for found in (await connection.execute(query)).mappings()]
 
-    async def drop_trials(self, before: float, limit: int) -> int:
+    async def drop(self, before: float, limit: int) -> int:
+        """Drop runs that ended before, and runtimes from before."""
         row = trial_runs.c
         ended = select(row.id).where(row.ended < before).order_by(row.ended)
         times = select(trial_runtimes.c.name).where(trial_runtimes.c.time < before).order_by(trial_runtimes.c.time)
-        runs = await self.drop_rows(ended, limit, row.id)
-        return runs + await self.drop_rows(times, limit, trial_runtimes.c.name)
+        runs = await self._db.drop_rows(ended, limit, row.id)
+        return runs + await self._db.drop_rows(times, limit, trial_runtimes.c.name)
+
+
+async def _revive(connection: AsyncConnection, run: str, new: Sequence[PieceRecord]) -> None:
+    """A cut may come back after another cut: its row is there."""
+    for record in new:
+        statement = insert(connection, trial_pieces).values(_piece_row(run, record))
+        keys = [column.name for column in trial_pieces.primary_key]
+        values = {"state": PieceState.WAITING.value, "failures": record.failures, "batch": ""}
+        is_split = trial_pieces.c.state == PieceState.SPLIT.value
+        upsert = statement.on_conflict_do_update(index_elements=keys, set_=values, where=is_split)
+        await connection.execute(upsert)
+
+
+async def _start(connection: AsyncConnection, batch: BatchRecord, pieces: Sequence[Piece]) -> None:
+    """The run's row is locked, so that it is not cancelled meanwhile."""
+    is_open = and_(trial_runs.c.id == batch.run, trial_runs.c.state == RunState.RUNNING.value)
+    if (await connection.execute(select(trial_runs.c.id).where(is_open).with_for_update())).first() is None:
+        raise _Lost
+    if not await insert_new(connection, trial_batches, [asdict(batch)]):
+        raise _Lost
+    if batch.kind is BatchKind.INFER:
+        await _taken(connection, batch.run, pieces, {"state": PieceState.RUNNING.value, "batch": batch.id})
+        return
+    row = trial_table.c
+    is_free = and_(
+        _is_trial(batch.run, batch.checkpoint, batch.task), row.state == TrialState.SCORING.value, row.batch == ""
+    )
+    if not (await connection.execute(update(trial_table).where(is_free).values(batch=batch.id))).rowcount:
+        raise _Lost
 
 
 async def _taken(

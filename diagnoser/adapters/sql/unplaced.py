@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, RowMapping, case, delete, func, select
 
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import unplaced_streams
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.ports import UnplacedRecord
@@ -18,16 +18,20 @@ STREAMS_OF_A_SENDER = 200
 """The newest stay: a sender whose labels never repeat fills no table."""
 
 
-class UnplacedRows(Database):
-    """``ports.UnplacedStore``."""
+class UnplacedRepository(Repository):
+    """Streams that belong to no job: of each sender the newest, for some days after their last line."""
 
     async def record_unplaced(self, streams: Sequence[UnplacedStream]) -> None:
-        """In one order, so that replicas never wait for each other's rows."""
+        """Add the counts of these streams to what is known of those with the same labels, reason and sender. Bounded:
+        the sink may forget the oldest.
+
+        In one order, so that replicas never wait for each other's rows.
+        """
         rows = sorted(map(_row, streams), key=lambda row: str(row["digest"]))
         if not rows:
             return
         table = unplaced_streams
-        statement = self.insert(table)
+        statement = self._db.insert(table)
         new = statement.excluded
         is_newer = new.last_seen >= table.c.last_seen
         grown = {
@@ -48,18 +52,20 @@ class UnplacedRows(Database):
                 newest = newest.order_by(table.c.last_seen.desc(), table.c.digest).limit(STREAMS_OF_A_SENDER)
                 connection.execute(delete(table).where(table.c.sender == sender, table.c.digest.not_in(newest)))
 
-        await self.write(work)
+        await self._db.write(work)
 
-    async def unplaced(self, now: float, limit: int) -> list[UnplacedRecord]:
+    async def page(self, now: float, limit: int) -> list[UnplacedRecord]:
+        """The newest ones first."""
         row = unplaced_streams.c
         query = select(unplaced_streams).where(row.last_seen >= now - KEPT_SECONDS)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             newest_first = query.order_by(row.last_seen.desc(), row.digest).limit(limit)
             return [_record(found) for found in (await connection.execute(newest_first)).mappings()]
 
-    async def count_unplaced(self, now: float) -> int:
+    async def count(self, now: float) -> int:
+        """How many streams there are."""
         is_shown = unplaced_streams.c.last_seen >= now - KEPT_SECONDS
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             query = select(func.count()).select_from(unplaced_streams).where(is_shown)
             return int((await connection.execute(query)).scalar_one())
 

@@ -5,37 +5,40 @@ from dataclasses import asdict
 from sqlalchemy import and_, delete, func, select
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import saved_views
 from diagnoser.model.errors import BadInput
 from diagnoser.ports.views import ListName, SavedView
 
 
-class ViewRows(Database):
-    """``ports.ViewStore``."""
+class ViewRepository(Repository):
+    """Views of lists that people keep under a name, for everybody."""
 
-    async def views(self, listed: ListName) -> list[SavedView]:
+    async def of_list(self, listed: ListName) -> list[SavedView]:
+        """By name."""
         row = saved_views.c
         query = select(saved_views).where(row.listed == listed.value).order_by(row.name)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(query)).mappings()
             return [SavedView(**(dict(found) | {"listed": ListName(found["listed"])})) for found in rows]
 
-    async def save_view(self, view: SavedView, limit: int) -> None:
+    async def save(self, view: SavedView, limit: int) -> None:
+        """In place of one of the same name. Raises BadInput where the list has ``limit`` others already."""
         row = saved_views.c
         others = select(func.count()).where(row.listed == view.listed.value, row.name != view.name)
         values = asdict(view) | {"listed": view.listed.value}
-        new = self.insert(saved_views).values(values)
+        new = self._db.insert(saved_views).values(values)
         changes = {name: new.excluded[name] for name in ("query", "by", "created")}
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             if (await connection.execute(others)).scalar_one() >= limit:
                 raise BadInput(f"there are {limit} saved views of this list already: delete one first")
             await connection.execute(new.on_conflict_do_update(index_elements=["listed", "name"], set_=changes))
             await note_change(connection, "view", f"{view.listed}/{view.name}", None, view)
 
-    async def delete_view(self, listed: ListName, name: str) -> bool:
+    async def delete(self, listed: ListName, name: str) -> bool:
+        """False when there is none."""
         mine = and_(saved_views.c.listed == listed.value, saved_views.c.name == name)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             is_gone = bool((await connection.execute(delete(saved_views).where(mine))).rowcount)
             if is_gone:
                 await note_change(connection, "view", f"{listed}/{name}", {"name": name}, None)

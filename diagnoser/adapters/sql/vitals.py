@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.pool import QueuePool
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.database import Database
+from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
     HAS_RAW,
@@ -39,10 +39,11 @@ AGENTS_KEPT_SECONDS = 7 * 86_400.0
 """An agent that is silent for longer is gone."""
 
 
-class VitalRows(Database):
-    """``ports.VitalsStore``."""
+class VitalRepository(Repository):
+    """What the service last heard, what waits in it, and its blind spots."""
 
-    async def vitals(self, now: float, silent_seconds: float, begin_seconds: float) -> Vitals:
+    async def read(self, now: float, silent_seconds: float, begin_seconds: float) -> Vitals:
+        """begin_seconds: how long an attempt that began may go without a line before it counts as mute."""
         row = attempts.c
         heard = and_(IS_UNENDED, row.last_line > now - HEARD_SECONDS)
         runs = and_(IS_RUNNING, row.last_line > now - HEARD_SECONDS, _was_announced())
@@ -55,7 +56,7 @@ class VitalRows(Database):
         )
         silent = and_(runs, row.last_line <= now - silent_seconds)
         is_pending, was_tried = effects.c.state == "pending", effects.c.tries > 0
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             newest = await _newest_line(connection, now)
             return Vitals(
                 time=now,
@@ -94,30 +95,34 @@ class VitalRows(Database):
             )
 
     def pool_use(self) -> PoolUse:
-        pool = self._engine.pool
+        pool = self._db.pool
         return PoolUse(pool.checkedout(), pool.checkedin()) if isinstance(pool, QueuePool) else PoolUse(0, 0)
 
-    async def note_agent(self, cluster: str, executor: str, now: float) -> None:
-        await self.upsert(agents, {"cluster": cluster, "executor": executor, "last_seen": now})
+    async def record_agent(self, cluster: str, executor: str, now: float) -> None:
+        """The agent of this cluster asked for a plan."""
+        await self._db.upsert(agents, {"cluster": cluster, "executor": executor, "last_seen": now})
 
     async def blind_spots(self) -> list[BlindSpot]:
+        """Those that were told, and whose end was not."""
         query = select(blind_spots).order_by(blind_spots.c.since, blind_spots.c.kind, blind_spots.c.subject)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [_spot(row) for row in (await connection.execute(query)).mappings()]
 
     async def begin_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
-        async with self.writing() as connection:
-            if not await self.insert_new(connection, blind_spots, [asdict(spot) | {"kind": spot.kind.value}]):
+        """Store it with what tells of it, in one transaction. False, and nothing is stored, where it is there."""
+        async with self._db.writing() as connection:
+            if not await insert_new(connection, blind_spots, [asdict(spot) | {"kind": spot.kind.value}]):
                 return False
-            await self.insert_new(connection, effects, [codec.effect_row(message) for message in messages])
+            await insert_new(connection, effects, [codec.effect_row(message) for message in messages])
             return True
 
     async def end_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
+        """Forget it and store what tells of that. False, and nothing is stored, where it is not there any more."""
         mine = and_(blind_spots.c.kind == spot.kind.value, blind_spots.c.subject == spot.subject)
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             if not (await connection.execute(delete(blind_spots).where(mine))).rowcount:
                 return False
-            await self.insert_new(connection, effects, [codec.effect_row(message) for message in messages])
+            await insert_new(connection, effects, [codec.effect_row(message) for message in messages])
             return True
 
 

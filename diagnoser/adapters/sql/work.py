@@ -8,9 +8,10 @@ from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, de
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.incidents import IncidentRows
+from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.incidents import join_incident
 from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job, has_scheduler, is_hint
-from diagnoser.adapters.sql.plans import PlanRows
+from diagnoser.adapters.sql.plans import decide
 from diagnoser.adapters.sql.tables import (
     IS_OPEN,
     IS_RUNNING,
@@ -29,8 +30,8 @@ _FORGOTTEN = 86_400.0
 """Seconds without lines after which a run counts as abandoned."""
 
 
-class WorkRows(PlanRows, IncidentRows):
-    """``ports.WorkStore``."""
+class WorkRepository(Repository):
+    """Attempts that are due, who works on them, and the diagnoses that come of it."""
 
     async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]:
         waiting_since = case((attempts.c.ended.is_not(None), attempts.c.ended), else_=attempts.c.fatal)
@@ -39,16 +40,23 @@ class WorkRows(PlanRows, IncidentRows):
         return await self._claimed(due.order_by(waiting_since).limit(limit), now + lease)
 
     async def next_end(self, timing: Timing) -> float | None:
+        """When the first of the attempts that have ended and that nobody works on becomes due; None without one."""
         row = attempts.c
         newest = case((row.last_line > row.ended, row.last_line), else_=row.ended)
         wait = case((_awaits_verdict(), timing.exit_grace_after_fatal), else_=timing.exit_grace)
         query = select(func.min(newest + wait)).where(IS_OPEN, row.ended.is_not(None), row.token == "")
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             due: float | None = (await connection.execute(query)).scalar()
         return due
 
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
-        """An index by the last line leads to those that are silent; of these, few are due."""
+        """Running attempts without a fatal line that have printed nothing for ``silent`` seconds, nor for their own
+        patience: they may hang. Longest silent first.
+
+        Not those whose silence was put off until later, and none that fell silent more than a day ago.
+
+        An index by the last line leads to those that are silent; of these, few are due.
+        """
         row = attempts.c
         quiet = and_(row.last_line <= now - silent, row.last_line > now - _FORGOTTEN)
         is_new = row.looked_at < row.revision  # lines that came since end what was put off
@@ -59,9 +67,9 @@ class WorkRows(PlanRows, IncidentRows):
 
     async def _claimed(self, query: Select[Any], until: float) -> list[Claim]:
         """The rows are locked while they are claimed; other workers skip them instead of waiting."""
-        if not await self.any(query):
+        if not await self._db.any(query):
             return []
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             locked = query.with_for_update(skip_locked=True, key_share=True)
             rows = (await connection.execute(locked)).mappings().all()
             return [await _claim(connection, row, until) for row in rows]
@@ -74,9 +82,14 @@ class WorkRows(PlanRows, IncidentRows):
         effects: Sequence[OutboxMessage],
         transition: PlanTransition | None = None,
     ) -> TransitionResult:
-        async with self.writing() as connection:
+        """One transaction: diagnosis, plan, messages, attempt marked as diagnosed at the claim's revision, lease ended.
+
+        Without ``transition`` a plan whose key exists already is left as it is; with it, its result is stored.
+        A message whose key exists already is left as it is. Raises Conflict when the lease was lost.
+        """
+        async with self._db.writing() as connection:
             await _change_claimed(connection, claim, _diagnosed_values(claim, record))
-            return await self._store(connection, record, plan, effects, transition)
+            return await _store(connection, record, plan, effects, transition)
 
     async def replace_diagnosis(
         self,
@@ -86,57 +99,70 @@ class WorkRows(PlanRows, IncidentRows):
         effects: Sequence[OutboxMessage],
         transition: PlanTransition | None = None,
     ) -> TransitionResult | None:
-        """The row that is replaced is the lock."""
+        """Replace the diagnosis ``replaced`` (an id) by a better one of the same revision, with plan and messages.
+
+        None, and nothing is stored, when ``replaced`` is not the current one any more.
+
+        The row that is replaced is the lock.
+        """
         is_current = and_(diagnoses.c.id == replaced, diagnoses.c.current)
-        async with self.writing() as connection:
-            if not await self._replace(connection, is_current):
+        async with self._db.writing() as connection:
+            if not await _replace(connection, is_current):
                 return None
-            return await self._store(connection, record, plan, effects, transition)
+            return await _store(connection, record, plan, effects, transition)
 
     async def release(self, claim: Claim, until: float = 0.0, patience: float | None = None) -> None:
+        """The log shows no failure: no diagnosis is stored, and the attempt's fatal mark is cleared.
+
+        A fatal line that came after the claim keeps the mark. Ignored when the lease was lost. until: when this silence
+        may be checked again; an end, a fatal line, a dump or a new silence after new lines makes it due earlier.
+        patience: shortest silence, in seconds, that is checked from now on; None leaves it as it is.
+        """
         no_news = attempts.c.fatal_revision <= claim.attempt.revision
         values = {"fatal": case((no_news, None), else_=attempts.c.last_line), "token": "", "lease": until, "tries": 0}
         values |= {"looked_at": claim.attempt.revision} if until else {}
         values |= {} if patience is None else {"patience": patience}
-        async with self.writing() as connection:
+        async with self._db.writing() as connection:
             await connection.execute(_update_claimed(claim).values(values))
 
     async def extend(self, claim: Claim, until: float) -> None:
-        async with self.writing() as connection:
+        """Move the end of the lease: to keep it during long work, or to put off the next try. Raises Conflict."""
+        async with self._db.writing() as connection:
             await _change_claimed(connection, claim, {"lease": until})
 
-    async def _replace(self, connection: AsyncConnection, which: ColumnElement[bool]) -> bool:
-        """Whether there was one. It is found by its id from now on, not by its text."""
-        replaced = update(diagnoses).where(which).values(current=False).returning(diagnoses.c.id)
-        ids = (await connection.execute(replaced)).scalars().all()
-        if ids:
-            await connection.execute(delete(diagnosis_words).where(diagnosis_words.c.diagnosis.in_(ids)))
-        return bool(ids)
 
-    async def _store(
-        self,
-        connection: AsyncConnection,
-        record: DiagnosisRecord,
-        plan: Plan | None,
-        outgoing: Sequence[OutboxMessage],
-        transition: PlanTransition | None,
-    ) -> TransitionResult:
-        result = TransitionResult(plan)
-        if plan and transition:
-            result = await self.decide(connection, plan, record.created, transition)
-        elif plan:
-            await self.insert_new(connection, plans, [codec.plan_row(plan)])
-        job = await find_job(connection, record.attempt.job)
-        row = codec.diagnosis_row(record, result.plan, job)
-        earlier = and_(diagnoses.c.job == row["job"], diagnoses.c.attempt == row["attempt"], diagnoses.c.current)
-        await self._replace(connection, earlier)
-        await connection.execute(diagnoses.insert(), row)
-        await connection.execute(diagnosis_words.insert(), codec.words_row(record))
-        nodes = [{"node": node, "diagnosis": record.id} for node in codec.diagnosis_nodes(record.diagnosis)]
-        await self.insert_new(connection, diagnosis_nodes, nodes)
-        await self.insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
-        await self.join_incident(connection, record, job)
-        return result
+async def _replace(connection: AsyncConnection, which: ColumnElement[bool]) -> bool:
+    """Whether there was one. It is found by its id from now on, not by its text."""
+    replaced = update(diagnoses).where(which).values(current=False).returning(diagnoses.c.id)
+    ids = (await connection.execute(replaced)).scalars().all()
+    if ids:
+        await connection.execute(delete(diagnosis_words).where(diagnosis_words.c.diagnosis.in_(ids)))
+    return bool(ids)
+
+
+async def _store(
+    connection: AsyncConnection,
+    record: DiagnosisRecord,
+    plan: Plan | None,
+    outgoing: Sequence[OutboxMessage],
+    transition: PlanTransition | None,
+) -> TransitionResult:
+    result = TransitionResult(plan)
+    if plan and transition:
+        result = await decide(connection, plan, record.created, transition)
+    elif plan:
+        await insert_new(connection, plans, [codec.plan_row(plan)])
+    job = await find_job(connection, record.attempt.job)
+    row = codec.diagnosis_row(record, result.plan, job)
+    earlier = and_(diagnoses.c.job == row["job"], diagnoses.c.attempt == row["attempt"], diagnoses.c.current)
+    await _replace(connection, earlier)
+    await connection.execute(diagnoses.insert(), row)
+    await connection.execute(diagnosis_words.insert(), codec.words_row(record))
+    nodes = [{"node": node, "diagnosis": record.id} for node in codec.diagnosis_nodes(record.diagnosis)]
+    await insert_new(connection, diagnosis_nodes, nodes)
+    await insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
+    await join_incident(connection, record, job)
+    return result
 
 
 def _is_due(now: float, timing: Timing) -> ColumnElement[bool]:

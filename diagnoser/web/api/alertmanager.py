@@ -51,10 +51,10 @@ async def receive(
     now, bound = services.clock(), own_cluster(caller, cluster)
     told, left_out = node_alerts(body, services.mapping, cluster=bound, by=caller.name, received=now)
     alerts = await _as_known(services, told)
-    new = await services.store.unknown_alerts(alerts)
+    new = await services.store.node_facts.unknown_alerts(alerts)
     if new:
         await _take(services, new, now, caller.name)  # first: what is not durable is told again
-    await services.store.record_alerts(alerts)
+    await services.store.node_facts.record_alerts(alerts)
     return Receipt(alerts=len(alerts), new=len(new), left_out=left_out)
 
 
@@ -73,7 +73,7 @@ async def _as_known(services: AppDependencies, alerts: list[NodeAlert]) -> list[
         by_cluster[alert.cluster or DEFAULT_CLUSTER].add(alert.node)
     names: dict[tuple[str, str], str] = {}
     for cluster, nodes in by_cluster.items():
-        allocated = await services.store.nodes_like(cluster, nodes)
+        allocated = await services.store.node_facts.nodes_like(cluster, nodes)
         names |= {(cluster, node): as_allocated((node,), allocated)[0] for node in nodes}
     clusters = [alert.cluster or DEFAULT_CLUSTER for alert in alerts]
     return [

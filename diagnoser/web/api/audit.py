@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import ConfigDict, Field
 
+from diagnoser.adapters.sql.audit import AuditRepository
 from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
-from diagnoser.ports import AuditFilter, AuditStore
+from diagnoser.ports import AuditFilter
 from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc
 from diagnoser.web.http.authentication import AUDIT, Provided
 from diagnoser.web.http.problems import answers
@@ -74,13 +75,13 @@ class AuditPage(Schema):
 )
 async def index(query: Annotated[AuditQuery, Query()], services: Provided) -> AuditPage:
     """Every call that may change something, refused ones included. Lines of logs are not in it."""
-    entries, after = await list_entries(services.store, query)
+    entries, after = await list_entries(services.store.audit, query)
     return AuditPage(items=list(map(of_entry, entries)), next=after)
 
 
-async def list_entries(store: AuditStore, query: AuditQuery) -> tuple[list[AuditEntry], int | None]:
+async def list_entries(store: AuditRepository, query: AuditQuery) -> tuple[list[AuditEntry], int | None]:
     """One page, and where the next one begins, None on the last one."""
-    entries = await store.audit(query.where(), query.before, query.limit + 1)
+    entries = await store.page(query.where(), query.before, query.limit + 1)
     shown = entries[: query.limit]
     return shown, shown[-1].id if len(entries) > query.limit else None
 

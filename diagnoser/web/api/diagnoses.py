@@ -5,11 +5,12 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field, model_validator
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model import Advice
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.ports import DIAGNOSIS_SORTS, NEWEST, DiagnosisFilter, DiagnosisRecord, Sort, Store
+from diagnoser.ports import DIAGNOSIS_SORTS, NEWEST, DiagnosisFilter, DiagnosisRecord, Sort
 from diagnoser.recovery.policy import case_of
 from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of, sort_field
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
@@ -102,7 +103,7 @@ class FacetsShape(Schema):
 async def facets(query: Annotated[DiagnosisQuery, Query()], services: Provided) -> FacetsShape:
     """What the diagnoses that match are: outcome, category, type, cluster, family, node, and who decided. `cursor` and
     `limit` mean nothing here."""
-    counted = await services.store.facets(query.where(services.clock()))
+    counted = await services.store.diagnoses.facets(query.where(services.clock()))
     values = {
         name: [FacetValue(value=value, count=count) for value, count in counts]
         for name, counts in sorted(counted.counts.items())
@@ -138,7 +139,7 @@ class PolicyShape(Schema):
 async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
     """Which row of the policy table applies to the diagnosis, and why the rows before it do not."""
     record = await find(services.store, id)
-    job = await services.store.job(record.attempt.job)
+    job = await services.store.jobs.find(record.attempt.job)
     case, policy = case_of(record.diagnosis, job.labels if job else {}), services.plans.commands.policy
     return PolicyShape(
         rows=[RowVerdict(row=row, why_not=why) for row, why in policy.explain(case)],
@@ -148,16 +149,16 @@ async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
     )
 
 
-async def page(store: Store, query: DiagnosisQuery, now: float) -> tuple[list[DiagnosisRecord], str | None]:
+async def page(store: SqlStore, query: DiagnosisQuery, now: float) -> tuple[list[DiagnosisRecord], str | None]:
     """One page and the cursor of the next one, None on the last page."""
-    records = await store.diagnoses(query.where(now), query.cursor, query.limit + 1, query.order)
+    records = await store.diagnoses.page(query.where(now), query.cursor, query.limit + 1, query.order)
     items = records[: query.limit]
     return items, items[-1].id if len(records) > query.limit else None
 
 
-async def find(store: Store, id: str) -> DiagnosisRecord:
+async def find(store: SqlStore, id: str) -> DiagnosisRecord:
     """Raises NotFound."""
-    record = await store.diagnosis(id)
+    record = await store.diagnoses.find(id)
     if record is None:
         raise NotFound(f"there is no diagnosis {id!r}")
     return record

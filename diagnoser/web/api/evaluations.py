@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model.errors import NotFound
 from diagnoser.model.trials import RunState, TrialState
-from diagnoser.ports import RunProgress, Store, TrialRun
+from diagnoser.ports import RunProgress, TrialRun
 from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, samples, samples_stored, trial_fields
 from diagnoser.web.api.params import utc
 from diagnoser.web.http.authentication import READ, Provided
@@ -67,7 +68,7 @@ class EvaluationDetail(EvaluationShape):
 @router.get("/evaluations", dependencies=READ, responses=answers(400, 401, 503), summary="List evaluation runs")
 async def list_evaluations(query: Annotated[EvaluationsQuery, Query()], services: Provided) -> list[EvaluationShape]:
     """The newest first."""
-    return [EvaluationShape.model_validate(_of_run(run)) for run in await services.store.trial_runs(query.limit)]
+    return [EvaluationShape.model_validate(_of_run(run)) for run in await services.store.trials.runs(query.limit)]
 
 
 @router.get("/evaluations/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One evaluation run")
@@ -90,9 +91,9 @@ async def show_evaluation(id: EvaluationId, services: Provided) -> EvaluationDet
     )
 
 
-async def find(store: Store, id: str) -> RunProgress:
+async def find(store: SqlStore, id: str) -> RunProgress:
     """Raises NotFound."""
-    progress = await store.run_progress(id)
+    progress = await store.trials.progress(id)
     if progress is None:
         raise NotFound(f"no evaluation {id!r}")
     return progress

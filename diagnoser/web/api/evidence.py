@@ -125,7 +125,7 @@ async def send(
         provenance = Provenance.RUNTIME if caller.vouches else Provenance.JOB
         file = RuntimeFile(query.kind, body, query.rank, query.node or "", services.clock(), provenance)
         await asyncio.to_thread(report.check, file)
-        await services.store.add_runtime_files(AttemptKey(job, attempt), [file], due=not query.more)
+        await services.store.evidence.add_runtime_files(AttemptKey(job, attempt), [file], due=not query.more)
     if not query.more:
         services.attempts_due.notify()
 
@@ -137,7 +137,7 @@ async def send(
     summary="List the dumps of an attempt",
 )
 async def index(id: JobPath, attempt: AttemptPath, services: Provided) -> list[EvidenceShape]:
-    files = await services.store.list_runtime_files(AttemptKey(id, attempt))
+    files = await services.store.evidence.list_runtime_files(AttemptKey(id, attempt))
     return [
         EvidenceShape(
             kind=file.kind,
@@ -178,7 +178,7 @@ async def claim(
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
     async def look() -> list[EvidenceRequest] | None:
-        now, claim = services.clock(), services.store.claim_evidence_requests
+        now, claim = services.clock(), services.store.evidence.claim_requests
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit) or None
 
     claimed = await long_poll(look, body.wait, request, caller)
@@ -200,7 +200,7 @@ async def finish(
 ) -> None:
     """Ends a request. May be repeated."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
-    if not await services.store.finish_evidence_request(request_id, cluster, services.clock(), body.result):
+    if not await services.store.evidence.finish_request(request_id, cluster, services.clock(), body.result):
         raise NotFound(f"no request for evidence of this cluster is called {request_id!r}")
 
 

@@ -186,7 +186,7 @@ def likely_stream(index: LogIndex, root: RootCause | None, number: int) -> Strea
 
 async def find_lines(services: AppDependencies, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
     """Raises NotFound."""
-    attempts = await services.store.attempts(attempt.job)
+    attempts = await services.store.jobs.attempts(attempt.job)
     if attempt not in {stored.key for stored in attempts}:
         raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
     return await services.confirmed_failures.search(attempt, words, limit)

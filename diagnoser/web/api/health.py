@@ -62,7 +62,7 @@ async def metrics(request: Request, services: Whole, caller: Caller) -> Response
         vitals = await request.app.state.vitals.vitals()
     except Unavailable:
         vitals = None
-    collector = VitalsCollector(vitals, services.store.pool_use(), request.app.version)
+    collector = VitalsCollector(vitals, services.store.vitals.pool_use(), request.app.version)
     return Response(services.metrics.exposition(collector), media_type=CONTENT_TYPE_LATEST)
 
 

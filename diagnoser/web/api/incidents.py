@@ -7,11 +7,12 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model import Incident, IncidentState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import INCIDENT_SORTS, LAST_SEEN, UNRESOLVED, IncidentFilter, Sort, Store, position_of
+from diagnoser.ports import INCIDENT_SORTS, LAST_SEEN, UNRESOLVED, IncidentFilter, Sort, position_of
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.params import Name, Node, sort_field
 from diagnoser.web.api.plans import Comment
@@ -126,16 +127,16 @@ async def reopen(id: IncidentId, body: ActBody, services: Provided, caller: Call
     return _shape(await change(services, caller, id, rules.reopened, body.comment), services)
 
 
-async def list_incidents(store: Store, query: IncidentQuery) -> tuple[list[Incident], str | None]:
+async def list_incidents(store: SqlStore, query: IncidentQuery) -> tuple[list[Incident], str | None]:
     """One page and the cursor of the next one, None on the last page."""
-    incidents = await store.incidents(query.where(), query.cursor, query.limit + 1, query.order)
+    incidents = await store.incidents.page(query.where(), query.cursor, query.limit + 1, query.order)
     shown = incidents[: query.limit]
     return shown, position_of(shown[-1], query.order) if len(incidents) > query.limit else None
 
 
-async def find(store: Store, id: str) -> Incident:
+async def find(store: SqlStore, id: str) -> Incident:
     """Raises NotFound."""
-    incident = await store.incident(id)
+    incident = await store.incidents.find(id)
     if incident is None:
         raise NotFound(f"there is no incident {id!r}")
     return incident
@@ -147,7 +148,7 @@ async def change(services: AppDependencies, caller: Credential, id: str, act: Ac
     check_every_tenant(caller)
     now = services.clock()
     said = comment.replace("\0", "").strip()
-    return await services.store.change_incident(id, lambda stored: act(stored, caller.name, said, now))
+    return await services.store.incidents.change(id, lambda stored: act(stored, caller.name, said, now))
 
 
 def _shape(incident: Incident, services: AppDependencies) -> IncidentShape:

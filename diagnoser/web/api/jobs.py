@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model import (
     ENDS,
@@ -22,16 +23,7 @@ from diagnoser.model import (
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound, OwnerMoved
 from diagnoser.observability.tracing import TraceStep
-from diagnoser.ports import (
-    ATTEMPT_SORTS,
-    NEWEST,
-    AttemptState,
-    AttemptSummary,
-    DiagnosisFilter,
-    DiagnosisRecord,
-    Sort,
-    Store,
-)
+from diagnoser.ports import ATTEMPT_SORTS, NEWEST, AttemptState, AttemptSummary, DiagnosisFilter, DiagnosisRecord, Sort
 from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment, sort_field
 from diagnoser.web.api.schemas import (
     EventShape,
@@ -180,7 +172,7 @@ async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape
     fields = body.model_dump(exclude={"attempt"}) | {"cluster": own_cluster(caller, body.cluster)}
     fields["rank_nodes"] = {int(rank): node for rank, node in body.rank_nodes.items()}
     await services.job_access.check(caller, body.id)
-    job = await services.store.register(Job(created=services.clock(), registered=True, **fields), body.attempt)
+    job = await services.store.jobs.register(Job(created=services.clock(), registered=True, **fields), body.attempt)
     return of_job(job, services.config.base_url)
 
 
@@ -218,12 +210,12 @@ async def _add_event(
     """Where it is counted, and whether it is new. Raises BadInput for a launch that no agent has told of, of a job that
     one registered; OwnerMoved."""
     job = await services.job_access.check(caller, id)
-    number = await services.store.current_attempt(job) if attempt is None else attempt
-    newest = {} if caller.vouches or number == 1 else await services.store.newest_of_registered([job])
+    number = await services.store.logs.current_attempt(job) if attempt is None else attempt
+    newest = {} if caller.vouches or number == 1 else await services.store.logs.newest_of_registered([job])
     if number > newest.get(job, number) + 1:
         raise BadInput(f"the job {spoken_job_id(job)!r} has no launch {number} yet")
     key = AttemptKey(job, number)
-    return key, await services.store.add_event(key, event, caller.viewer)
+    return key, await services.store.jobs.add_event(key, event, caller.viewer)
 
 
 @router.get("/jobs", dependencies=READ, responses=answers(400, 401, 503), summary="List jobs, attempt by attempt")
@@ -237,16 +229,16 @@ async def index(query: Annotated[RunQuery, Query()], services: Provided) -> RunP
 @router.get("/jobs/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One job")
 async def show(id: JobPath, services: Provided) -> JobPage:
     """The job with its attempts and the current diagnosis of each."""
-    job = await services.store.job(id)
+    job = await services.store.jobs.find(id)
     if job is None:
         raise NotFound(f"no job is called {id!r}")
-    attempts = await services.store.attempts(id)
+    attempts = await services.store.jobs.attempts(id)
     return of_job_page(job, attempts, await latest(services.store, id), services.config.base_url)
 
 
-async def latest(store: Store, job: str) -> dict[int, DiagnosisRecord]:
+async def latest(store: SqlStore, job: str) -> dict[int, DiagnosisRecord]:
     """Attempt number -> its current diagnosis."""
-    records = await store.diagnoses(DiagnosisFilter(job=job), "", ATTEMPTS_SHOWN)
+    records = await store.diagnoses.page(DiagnosisFilter(job=job), "", ATTEMPTS_SHOWN)
     return {record.attempt.number: record for record in records}
 
 
@@ -262,7 +254,7 @@ class Runs:
 
 async def list_runs(services: AppDependencies, query: RunQuery) -> Runs:
     silent_since = services.clock() - services.config.silent_seconds
-    summaries = services.store.attempt_summaries
+    summaries = services.store.attempts.page
     listed = await summaries(query.state, silent_since, query.cursor, query.limit + 1, query.order)
     shown = listed[: query.limit]
     going = {attempt.key: attempt.revision for attempt in shown if attempt.ended is None}

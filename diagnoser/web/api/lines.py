@@ -110,7 +110,7 @@ async def streams(
     id: JobPath, attempt: AttemptPath, query: Annotated[StreamQuery, Query()], services: Provided
 ) -> StreamList:
     """By source, node and rank; a thousand at most."""
-    named = await services.store.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))
+    named = await services.store.archive.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))
     return StreamList(items=[_of_stream(s) for s in named[:STREAMS_LIMIT]], is_complete=len(named) <= STREAMS_LIMIT)
 
 
@@ -133,7 +133,7 @@ async def show(
 
 async def _one_stream(services: AppDependencies, key: AttemptKey, query: LineQuery) -> Stream:
     """Raises NotFound when none is called so, Conflict when several are."""
-    named = await services.store.streams(key, STREAMS_TOLD + 1, **_named(query))
+    named = await services.store.archive.streams(key, STREAMS_TOLD + 1, **_named(query))
     if not named:
         raise NotFound(f"attempt {key.number} of {key.job!r} has no such stream: see {key.number}/streams")
     if len(named) > 1:

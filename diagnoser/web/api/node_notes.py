@@ -70,7 +70,7 @@ async def add(node: NodePath, body: NoteBody, services: Provided, caller: Caller
 )
 async def notes(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[NoteShape]:
     """The newest first."""
-    return [_note(note) for note in await services.store.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)]
+    return [_note(note) for note in await services.store.node_facts.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)]
 
 
 @router.get(
@@ -81,7 +81,9 @@ async def notes(node: NodePath, services: Provided, cluster: ClusterField = "") 
 )
 async def alerts(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[AlertShape]:
     """The newest first, as Alertmanager told."""
-    return [_alert(alert) for alert in await services.store.node_alerts(cluster or DEFAULT_CLUSTER, node, HISTORY)]
+    return [
+        _alert(alert) for alert in await services.store.node_facts.alerts(cluster or DEFAULT_CLUSTER, node, HISTORY)
+    ]
 
 
 async def write_note(services: AppDependencies, caller: Credential, cluster: str, node: str, text: str) -> NodeNote:
@@ -93,7 +95,7 @@ async def write_note(services: AppDependencies, caller: Credential, cluster: str
         raise BadInput("the note is empty")
     cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, services.clock()
     note = NodeNote(services.make_id(now), cluster, node, now, caller.name, said[:NOTE_LENGTH])
-    await services.store.add_note(note)
+    await services.store.node_facts.add_note(note)
     return note
 
 

@@ -76,7 +76,7 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided, caller:
         moment(body.time, now),
         body.reason.replace("\0", ""),
     )
-    stored = await services.store.note_node(mark)
+    stored = await services.store.nodes.add_event(mark)
     if mark.by is NodeActor.PERSON and mark.kind is not NodeEventKind.DOWN:
         await _hold_plans(services, mark, now)
     return of_node(stored)
@@ -84,7 +84,7 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided, caller:
 
 @router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="List nodes with their last event")
 async def index(query: Annotated[NodeQuery, Query()], services: Provided) -> list[NodeShape]:
-    marks = await services.store.node_marks(query.cluster)
+    marks = await services.store.nodes.marks(query.cluster)
     return [of_node(mark) for mark in sorted_marks(marks, Sort.parse(query.sort))]
 
 
@@ -93,14 +93,14 @@ async def index(query: Annotated[NodeQuery, Query()], services: Provided) -> lis
 )
 async def history(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[NodeShape]:
     """The newest first, as far as events are kept."""
-    events = await services.store.node_history(cluster or DEFAULT_CLUSTER, node, HISTORY)
+    events = await services.store.nodes.history(cluster or DEFAULT_CLUSTER, node, HISTORY)
     return [of_node(event) for event in events]
 
 
 @router.get("/breakers", dependencies=READ, responses=answers(400, 401, 503), summary="List breakers")
 async def breakers(services: Provided) -> list[BreakerShape]:
     """While a breaker is tripped, plans that cordon nodes need approval."""
-    return [of_breaker(state) for state in await services.store.breakers()]
+    return [of_breaker(state) for state in await services.store.nodes.breakers()]
 
 
 @router.post(
@@ -129,7 +129,7 @@ async def trip(cluster: ClusterPath, body: ResetBody, services: Provided, caller
 async def _hold_plans(services: AppDependencies, mark: NodeEvent, now: float) -> None:
     """Plans that were decided before the person acted, and have not begun."""
     for state in (PlanState.SENT, PlanState.WAITING):
-        for plan in await services.store.plans(PlanFilter(state.value), "", OPEN_PLANS):
+        for plan in await services.store.plans.page(PlanFilter(state.value), "", OPEN_PLANS):
             if plan.cluster == mark.cluster and mark.node in plan.nodes:
                 await services.plans.change(plan.id, now, services.plans.commands.hold_for_operator(mark, now))
     services.plans.outbox.notify()
@@ -141,7 +141,7 @@ async def reset_breaker(services: AppDependencies, caller: Credential, scope: st
     if not comment.strip():
         raise BadInput("resetting a breaker needs a comment that says why it is safe")
     state = BreakerState(scope, False, services.clock(), comment, caller.name)
-    return await services.store.reset_breaker(state)
+    return await services.store.nodes.reset_breaker(state)
 
 
 async def trip_breaker(services: AppDependencies, caller: Credential, scope: str, comment: str) -> BreakerState:
@@ -151,4 +151,4 @@ async def trip_breaker(services: AppDependencies, caller: Credential, scope: str
     check_breaker(caller, scope)
     if not comment.strip():
         raise BadInput("tripping a breaker needs a comment that says why")
-    return await services.store.trip_breaker(BreakerState(scope, True, services.clock(), comment, caller.name))
+    return await services.store.nodes.trip_breaker(BreakerState(scope, True, services.clock(), comment, caller.name))

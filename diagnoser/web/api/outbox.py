@@ -57,7 +57,7 @@ class MessagePage(Schema):
 @router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="List outgoing plans and alerts")
 async def index(query: Annotated[MessageQuery, Query()], services: Provided) -> MessagePage:
     """Ordered by key. `state=dead` lists the dead letters."""
-    records = await services.store.messages_in(query.state or "", query.after, query.limit + 1)
+    records = await services.store.outbox.page(query.state or "", query.after, query.limit + 1)
     items = records[: query.limit]
     after = items[-1].message.key if len(records) > query.limit else None
     return MessagePage(items=[of_message(record) for record in items], next=after)
@@ -78,7 +78,7 @@ async def retry_message(services: AppDependencies, caller: Credential, key: str)
     """Raises NotFound, Conflict, OutOfScope."""
     check_whole_service(caller)
     now = services.clock()
-    record = await services.store.retry_message(key, now, now + RETRY_LIFE)
+    record = await services.store.outbox.retry(key, now, now + RETRY_LIFE)
     services.plans.outbox.notify()
     return record
 

@@ -29,7 +29,7 @@ async def stored_job(
 ) -> str:
     """What the store calls the job of the path: to a tenant, an id is that of its own job, whoever else uses it."""
     spoken = spoken_job_id(id)
-    if not caller.tenant or await services.store.owners([spoken]):
+    if not caller.tenant or await services.store.jobs.owners([spoken]):
         return id
     return own_job_id(spoken, caller.tenant)
 

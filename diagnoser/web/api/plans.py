@@ -189,7 +189,7 @@ class CheckRound(Schema):
 @router.get("/plans", dependencies=READ, responses=answers(400, 401, 503), summary="List plans")
 async def index(query: Annotated[PlanQuery, Query()], services: Provided) -> PlanPage:
     where = PlanFilter(query.state.value if query.state else "", query.job or "")
-    plans = await services.store.plans(where, query.after, query.limit + 1)
+    plans = await services.store.plans.page(where, query.after, query.limit + 1)
     items = plans[: query.limit]
     after = items[-1].id if len(plans) > query.limit else None
     return PlanPage(items=[of_plan(plan) for plan in items], next=after)
@@ -280,7 +280,7 @@ async def check_next(id: PlanId, body: CheckBody, services: Provided, caller: Ca
     """Starts the check if needed. Repeating the request returns the same answer. 409 when the plan waits for a person
     (again)."""
     plan, now = await find(services, id), services.clock()
-    record, job = await services.store.diagnosis(plan.diagnosis), await services.store.job(plan.job)
+    record, job = await services.store.diagnoses.find(plan.diagnosis), await services.store.jobs.find(plan.job)
     outside = set(body.nodes).difference(plan.allocation) if plan.allocation else ()
     if outside:
         raise BadInput(f"not nodes of attempt {plan.attempt}: {', '.join(sorted(outside)[:5])}")
@@ -320,7 +320,7 @@ async def approve_plan(services: AppDependencies, caller: Credential, id: str, c
     """Raises NotFound, Conflict."""
     now = services.clock()
     plan = await services.plans.check_rollback(await find(services, id), now)
-    record = await services.store.diagnosis(plan.diagnosis)
+    record = await services.store.diagnoses.find(plan.diagnosis)
     return await services.plans.change(id, now, services.plans.commands.approve(record, caller.name, comment, now))
 
 
@@ -340,7 +340,7 @@ async def take_plan_back(services: AppDependencies, caller: Credential, id: str,
 
 async def find(services: AppDependencies, id: str) -> Plan:
     """Raises NotFound."""
-    plan = await services.store.plan(id)
+    plan = await services.store.plans.find(id)
     if plan is None:
         raise NotFound(f"there is no plan {id!r}")
     return plan
@@ -353,7 +353,7 @@ def _nodes_of(job: Job | None) -> tuple[str, ...]:
 async def _since(plan: Plan, services: AppDependencies) -> float:
     """What is older in the log of a node has nothing to do with this failure: it begins some minutes before the failure
     was seen, and never before the attempt."""
-    attempts = await services.store.attempts(plan.job)
+    attempts = await services.store.jobs.attempts(plan.job)
     attempt = next((attempt for attempt in attempts if attempt.key.number == plan.attempt), None)
     if attempt is None:
         return plan.created - LOOKBACK_SECONDS

@@ -123,7 +123,7 @@ class LearnedPage(Schema):
 @router.get("/rules", dependencies=READ, responses=answers(400, 401, 503), summary="List learned rules")
 async def index(query: Annotated[RuleQuery, Query()], services: Provided) -> LearnedPage:
     where = LearnedRuleQuery((query.state,) if query.state else ())
-    rules = await services.store.learned(where, query.after, query.limit + 1)
+    rules = await services.store.rules.page(where, query.after, query.limit + 1)
     items = rules[: query.limit]
     after = items[-1].id if len(rules) > query.limit else None
     return LearnedPage(items=[of_learned(rule) for rule in items], next=after)
@@ -133,7 +133,7 @@ async def index(query: Annotated[RuleQuery, Query()], services: Provided) -> Lea
 async def one(id: RuleId, services: Provided) -> LearnedDetail:
     """The rule with the newest attempts in which it hit."""
     rule = await find(services, id)
-    hits = [_of_hit(hit) for hit in await services.store.rule_hits(id, HITS)]
+    hits = [_of_hit(hit) for hit in await services.store.rules.hits(id, HITS)]
     return LearnedDetail(**of_learned(rule).model_dump(), hits=hits)
 
 
@@ -166,11 +166,11 @@ async def changed(services: AppDependencies, caller: Credential, id: str, move: 
     """Raises NotFound, Conflict, OutOfScope."""
     check_whole_service(caller)
     rule = await find(services, id)
-    return await services.store.change_rule(rule, move(rule, caller.name, comment.replace("\0", ""), services.clock()))
+    return await services.store.rules.change(rule, move(rule, caller.name, comment.replace("\0", ""), services.clock()))
 
 
 async def find(services: AppDependencies, id: str) -> LearnedRule:
-    rule = await services.store.learned_rule(id)
+    rule = await services.store.rules.find(id)
     if rule is None:
         raise NotFound(f"there is no learned rule {id!r}")
     return rule

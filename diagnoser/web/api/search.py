@@ -85,11 +85,11 @@ async def search(services: AppDependencies, viewer: Viewer, q: str, limit: int) 
         return SearchResult(q=q, groups=[])
     store = services.store
     jobs, nodes, incidents, records, learned = await asyncio.gather(
-        store.jobs_like(asked, limit),
-        store.nodes_containing(asked, limit),
-        store.incidents_like(asked, limit),
-        store.diagnoses(DiagnosisFilter(text=asked), "", limit),
-        store.learned_rules_like(asked, limit),
+        store.search.jobs_like(asked, limit),
+        store.search.nodes_containing(asked, limit),
+        store.search.incidents_like(asked, limit),
+        store.diagnoses.page(DiagnosisFilter(text=asked), "", limit),
+        store.search.learned_rules_like(asked, limit),
     )
     words = asked.casefold().split()
     diagnosed = [record.attempt.job for record in records if _has_all(record.attempt.job, words)]

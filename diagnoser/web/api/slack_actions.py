@@ -60,7 +60,7 @@ async def press(request: Request, services: Whole) -> Response:
     body = await request.body()
     _check_signature(request, body, services)
     interaction = _interaction(body)
-    await services.store.add_message(_answer(interaction, await _decide(services, interaction), services.clock()))
+    await services.store.outbox.add(_answer(interaction, await _decide(services, interaction), services.clock()))
     services.plans.outbox.notify()
     return Response()
 
@@ -92,7 +92,7 @@ async def _act(services: AppDependencies, by: Credential, press: _Press) -> str:
         return "Thank you: the verdict counts as confirmed, and similar failures are recognised by it."
     if press.action_id == SILENCE:
         until = services.clock() + SILENCE_SECONDS
-        await services.store.silence_alerts(AlertSilence(press.value, until, by.name))
+        await services.store.alerts.save_silence(AlertSilence(press.value, until, by.name))
         return "Nobody is told of this incident for a day."
     raise NotFound(f"there is no button {press.action_id!r}")
 

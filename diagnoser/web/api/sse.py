@@ -53,7 +53,7 @@ async def live(
     feed, base_url = services.news, services.config.base_url
     position = await feed.position()
     told = last_event_id or since
-    missed = await services.store.news(told, NEWS_LIMIT) if told else []
+    missed = await services.store.diagnoses.news(told, NEWS_LIMIT) if told else []
     for news in missed:
         yield _event(news, base_url)
     sent = {news.id for news in missed}

@@ -89,7 +89,9 @@ async def ask(node: NodePath, body: UncordonBody, services: Provided, caller: Ca
 )
 async def index(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[UncordonShape]:
     """The newest first."""
-    return [_shape(asked) for asked in await services.store.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)]
+    return [
+        _shape(asked) for asked in await services.store.node_facts.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)
+    ]
 
 
 @router.post(
@@ -103,7 +105,7 @@ async def claim(body: UncordonClaimBody, request: Request, services: Provided, c
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
     async def look() -> list[UncordonRequest] | None:
-        now, claim = services.clock(), services.store.claim_uncordons
+        now, claim = services.clock(), services.store.node_facts.claim_uncordons
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE) or None
 
     return [_shape(asked) for asked in await long_poll(look, body.wait, request, caller) or ()]
@@ -125,7 +127,7 @@ async def finish(
     """May be repeated: the first result stands. The change of the node itself is reported as any other."""
     cluster, state = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER, UncordonState(body.state)
     result = body.result.replace("\0", "")
-    if not await services.store.finish_uncordon(request_id, cluster, services.clock(), state, result):
+    if not await services.store.node_facts.finish_uncordon(request_id, cluster, services.clock(), state, result):
         raise NotFound(f"no request of this cluster is called {request_id!r}")
 
 
@@ -136,12 +138,12 @@ async def request_uncordon(
     if caller.tenant:
         check_whole_service(caller)
     cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, services.clock()
-    last = await services.store.node_history(cluster, node, 1)
+    last = await services.store.nodes.history(cluster, node, 1)
     if refusal := not_ours(node, last[0] if last else None):
         raise Conflict(refusal)
     said = comment.replace("\0", "").strip()
     request = UncordonRequest(services.make_id(now), cluster, node, caller.name, now, said)
-    if not await services.store.request_uncordon(request, now - OPEN_SECONDS):
+    if not await services.store.node_facts.request_uncordon(request, now - OPEN_SECONDS):
         raise Conflict(f"somebody has asked already for {node} to be given back")
     return request
 

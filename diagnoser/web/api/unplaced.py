@@ -67,8 +67,8 @@ class UnplacedPage(Schema):
 async def index(query: Annotated[UnplacedQuery, Query()], services: Provided) -> UnplacedPage:
     """The newest first. A stream goes a week after its last line, and the oldest of a sender beyond 200."""
     now = services.clock()
-    records = await services.store.unplaced(now, query.limit)
-    return UnplacedPage(items=list(map(_schema, records)), total=await services.store.count_unplaced(now))
+    records = await services.store.unplaced.page(now, query.limit)
+    return UnplacedPage(items=list(map(_schema, records)), total=await services.store.unplaced.count(now))
 
 
 def _schema(record: UnplacedRecord) -> UnplacedSchema:

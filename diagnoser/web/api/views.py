@@ -72,7 +72,7 @@ class ViewList(Schema):
 
 @router.get("/views", dependencies=READ, responses=answers(400, 401, 503), summary="List saved views")
 async def index(listed: Listed, services: Provided) -> ViewList:
-    views = await services.store.views(listed)
+    views = await services.store.views.of_list(listed)
     return ViewList(items=[of_view(view, services.config.base_url) for view in views])
 
 
@@ -98,14 +98,14 @@ async def save_view(services: AppDependencies, caller: Credential, new: NewView)
     """Raises BadInput, OutOfScope."""
     check_every_tenant(caller)
     view = SavedView(new.list, new.name, checked_query(new.list, new.query), caller.name, services.clock())
-    await services.store.save_view(view, VIEWS_LIMIT)
+    await services.store.views.save(view, VIEWS_LIMIT)
     return view
 
 
 async def delete_view(services: AppDependencies, caller: Credential, listed: ListName, name: str) -> None:
     """Raises NotFound, OutOfScope."""
     check_every_tenant(caller)
-    if not await services.store.delete_view(listed, name):
+    if not await services.store.views.delete(listed, name):
         raise NotFound(f"there is no view {name!r} of the list of {listed}")
 
 

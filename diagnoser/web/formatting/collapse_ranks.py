@@ -34,18 +34,26 @@ def ranges(numbers: Iterable[int]) -> str:
             runs[-1] = (runs[-1][0], number)
         else:
             runs.append((number, number))
-    labels = [f"{low}" if low == high else f"{low}\u2013{high}" for low, high in runs[:RANGES_SHOWN]]
-    return ", ".join(labels) + (f" and {len(runs) - RANGES_SHOWN} more" if len(runs) > RANGES_SHOWN else "")
+    labels = [_range(low, high) for low, high in runs[:RANGES_SHOWN]]
+    if len(runs) > RANGES_SHOWN:
+        return f"{', '.join(labels)} and {len(runs) - RANGES_SHOWN} more"
+    return ", ".join(labels)
+
+
+def _range(low: int, high: int) -> str:
+    if low == high:
+        return f"{low}"
+    return f"{low}\u2013{high}"
 
 
 def grouped(findings: Iterable[Symptom | Rejected]) -> list[DiagnosisGroup]:
     """By type and reason, in the order of the log."""
     groups: dict[tuple[FailureType, str], list[Symptom | Rejected]] = {}
     for finding in sorted(findings, key=lambda finding: finding.line):
-        groups.setdefault((finding.type, finding.why if isinstance(finding, Rejected) else ""), []).append(finding)
-    return [
-        DiagnosisGroup(
-            kind, len(members), ranges(finding.line for finding in members if finding.line > 0), members[0].text, why
-        )
-        for (kind, why), members in groups.items()
-    ]
+        why = finding.why if isinstance(finding, Rejected) else ""
+        groups.setdefault((finding.type, why), []).append(finding)
+    merged = []
+    for (kind, why), members in groups.items():
+        lines = ranges(finding.line for finding in members if finding.line > 0)
+        merged.append(DiagnosisGroup(kind, len(members), lines, members[0].text, why))
+    return merged

@@ -1,6 +1,7 @@
 """Formats values for people: names, times, sizes, and log text without invisible characters."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
@@ -152,6 +153,7 @@ NODE_ACTORS = {NodeActor.PERSON: "a person", NodeActor.DIAGNOSER: "diagnoser"}
 
 _DECIDERS = {"rule": "rule", "llm": "language model", "incident": "confirmed failure", "heuristic": "heuristic"}
 
+_IDENTIFIER = re.compile(r"[a-z0-9_]*[a-z][a-z0-9_]*")
 _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -176,15 +178,21 @@ def name(kind: FailureType | str) -> str:
 def message(line: str) -> str:
     """A line of a log without what carriers and launchers put in front of it: a narrow column would show no more."""
     body = split_prefix(line[:PREFIX_LENGTH].encode())[1].decode("utf-8", "replace") + line[PREFIX_LENGTH:]
-    return visible(body if body.strip() else line)
+    if not body.strip():
+        return visible(line)
+    return visible(body)
 
 
 def cause(kind: FailureType) -> str:
-    return "Unknown cause" if kind is FailureType.UNKNOWN else name(kind)
+    if kind is FailureType.UNKNOWN:
+        return "Unknown cause"
+    return name(kind)
 
 
 def category(value: Category) -> str:
-    return "no fault" if value is Category.NONE else value.value
+    if value is Category.NONE:
+        return "no fault"
+    return value.value
 
 
 def action(value: Action) -> str:
@@ -233,33 +241,46 @@ def reason(text: str) -> str:
     """A reason from a closed list in words, or a row of the policy table; any other text unchanged."""
     if text in REASONS:
         return REASONS[text]
-    return name(text) if text.replace("_", "").isalnum() and text.islower() else text
+    if _IDENTIFIER.fullmatch(text):
+        return name(text)
+    return text
 
 
 def lower_first(text: str) -> str:
     """For words in the middle of a sentence; acronyms keep their capitals."""
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+    if text[1:2].isupper():
+        return text
+    return text[:1].lower() + text[1:]
 
 
 def checkpoint_state(saved: Checkpoint) -> str:
     """What an on-call engineer needs to know of a checkpoint before loading it."""
-    return "bad: not finite" if saved.finite is False else CHECKPOINT_STATES[saved.phase]
+    if saved.finite is False:
+        return "bad: not finite"
+    return CHECKPOINT_STATES[saved.phase]
 
 
 def checkpoint_shape(saved: Checkpoint) -> str:
     """How it is drawn: one of staged, durable, verified, bad."""
-    return CheckpointPhase.BAD if saved.is_bad else saved.phase or CheckpointPhase.DURABLE
+    if saved.is_bad:
+        return CheckpointPhase.BAD
+    return saved.phase or CheckpointPhase.DURABLE
 
 
 def percent(share: float) -> str:
     """A share as a percentage; only 1.0 reads as 100 %."""
-    return f"{round(share * 100) if share >= 1 else min(round(share * 100), 99)}\u2009%"
+    rounded = round(share * 100)
+    if share < 1:
+        rounded = min(rounded, 99)
+    return f"{rounded}\u2009%"
 
 
 def source(name: str) -> str:
     """Where a line comes from: sources without lines in words, and a stream of our client without its launch."""
     stream, _, launch = name.partition("@")
-    return stream if launch and stream in ("stdout", "stderr") else RUNTIME_SOURCES.get(name, name)
+    if launch and stream in ("stdout", "stderr"):
+        return stream
+    return RUNTIME_SOURCES.get(name, name)
 
 
 def size(count: float) -> str:
@@ -275,7 +296,11 @@ def number(value: int) -> str:
 
 def measure(value: float) -> str:
     """A measured value in five digits; "NaN" for what is no number."""
-    return f"{value:.5g}" if math.isfinite(value) else "NaN" if math.isnan(value) else "infinite"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "infinite"
+    return f"{value:.5g}"
 
 
 def pace(step_seconds: float) -> str:
@@ -284,11 +309,15 @@ def pace(step_seconds: float) -> str:
         return ""
     if step_seconds < 1:
         return f"{1 / step_seconds:.3g} steps/s"
-    return f"{step_seconds:.3g} s a step" if step_seconds < 120 else f"{lasting(step_seconds)} a step"
+    if step_seconds < 120:
+        return f"{step_seconds:.3g} s a step"
+    return f"{lasting(step_seconds)} a step"
 
 
 def rate(tokens_per_second: float) -> str:
-    return f"{number(round(tokens_per_second))} tokens/s" if math.isfinite(tokens_per_second) else ""
+    if not math.isfinite(tokens_per_second):
+        return ""
+    return f"{number(round(tokens_per_second))} tokens/s"
 
 
 def news_since(now: float) -> str:
@@ -330,7 +359,9 @@ def ago(seconds: float, now: float) -> str:
     age = now - seconds
     if age < 0:
         return f"in {_largest(-age)}"
-    return "just now" if age < 5 else f"{_largest(age)} ago"
+    if age < 5:
+        return "just now"
+    return f"{_largest(age)} ago"
 
 
 def _largest(seconds: float) -> str:

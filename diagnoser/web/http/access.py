@@ -4,10 +4,11 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from diagnoser.adapters.sql.jobs import JobRepository
 from diagnoser.model import NODE_LOG, own_job_id, spoken_job_id
 from diagnoser.model.access import Credential, Owner, Viewer
 from diagnoser.model.errors import OutOfScope
-from diagnoser.ports import Clock, JobStore
+from diagnoser.ports import Clock
 
 NOBODY = Owner()
 REMEMBERED = 50_000
@@ -23,7 +24,7 @@ class JobAccess:
     answer is the same whether they use it or not.
     """
 
-    def __init__(self, store: JobStore, clock: Clock) -> None:
+    def __init__(self, store: JobRepository, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._owners: OrderedDict[str, tuple[Owner, float]] = OrderedDict()  # job -> whose it is, and until when

@@ -2,8 +2,9 @@
 
 from contextlib import suppress
 
+from diagnoser.adapters.sql.vitals import VitalRepository
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import Clock, VitalsStore
+from diagnoser.ports import Clock
 
 NOTED_SECONDS = 30.0
 CLUSTERS = 10_000
@@ -11,7 +12,7 @@ CLUSTERS = 10_000
 
 
 class AgentsSeen:
-    def __init__(self, store: VitalsStore, clock: Clock) -> None:
+    def __init__(self, store: VitalRepository, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._noted: dict[str, float] = {}
@@ -24,4 +25,4 @@ class AgentsSeen:
         if len(self._noted) < CLUSTERS:
             self._noted[cluster] = now
         with suppress(Unavailable):
-            await self._store.note_agent(cluster, executor, now)
+            await self._store.record_agent(cluster, executor, now)

@@ -92,6 +92,6 @@ class AuditedCalls:
         if call.actor is None:
             return
         object_id = "/".join(str(value) for value in scope.get("path_params", {}).values())
-        await self._services.store.add_audit(
+        await self._services.store.audit.add(
             AuditEntry(call.time, call.actor, call.action, "", object_id, result, detail)
         )

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
+from diagnoser.adapters.sql.login_tries import LoginTryRepository
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.access import ANONYMOUS, Credential, StoredToken, Token, hash_of
 from diagnoser.model.errors import Denied, Throttled, Unavailable
 from diagnoser.model.people import Person
-from diagnoser.ports import Clock, TokenStore
+from diagnoser.ports import Clock
 from diagnoser.web.http.login_throttle import network_of
 from diagnoser.web.http.sessions import Sessions
 
@@ -25,12 +26,6 @@ SHARED = 60
 addresses are no load on it: each process bounds the rest for itself."""
 
 
-class FailureStore(Protocol):
-    """What it needs of ``ports.LoginTryStore``."""
-
-    async def count_login(self, tries: Mapping[str, int], now: float, window: float) -> float: ...
-
-
 class FailureThrottle:
     """Wrong tokens of each client: after ``FAILURES`` within ``FAILURE_SECONDS``, at all replicas together, the client
     has to wait.
@@ -38,7 +33,7 @@ class FailureThrottle:
     Remembers the ``ADDRESSES`` clients that failed last. An IPv6 client is its /64: it may choose the rest.
     """
 
-    def __init__(self, store: FailureStore) -> None:
+    def __init__(self, store: LoginTryRepository) -> None:
         self._store = store
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._shared: deque[float] = deque(maxlen=SHARED)
@@ -66,15 +61,9 @@ class FailureThrottle:
             return 0.0
         self._shared.append(now)
         try:
-            return await self._store.count_login({f"tokens from {client}": FAILURES}, now, FAILURE_SECONDS)
+            return await self._store.count({f"tokens from {client}": FAILURES}, now, FAILURE_SECONDS)
         except Unavailable:
             return 0.0
-
-
-class AccessStore(TokenStore, FailureStore, Protocol):
-    """Tokens, and whether there are users."""
-
-    async def has_users(self) -> bool: ...
 
 
 class Authenticator:
@@ -87,7 +76,7 @@ class Authenticator:
 
     def __init__(
         self,
-        store: AccessStore,
+        store: SqlStore,
         configured: Sequence[Token],
         clock: Clock,
         *,
@@ -106,7 +95,7 @@ class Authenticator:
         self._read_at = 0.0
         self._reading = asyncio.Lock()
         self._use_noted: dict[str, float] = {}
-        self._throttle = FailureThrottle(store)
+        self._throttle = FailureThrottle(store.logins)
 
     async def identify(self, secret: str, address: str) -> Credential:
         """Whose secret this is. secret: "" where the request has none. address: of the client.
@@ -164,8 +153,8 @@ class Authenticator:
         async with self._reading:
             if self._stored is None or self._clock() - self._read_at >= FRESH_SECONDS:
                 try:
-                    self._stored = _by_hash(await self._store.tokens())
-                    self._has_users = await self._store.has_users()
+                    self._stored = _by_hash(await self._store.tokens.list_all())
+                    self._has_users = await self._store.users.has_users()
                 except Unavailable:
                     if self._stored is None:
                         raise
@@ -181,7 +170,7 @@ class Authenticator:
             return
         self._use_noted[hash] = now
         with suppress(Unavailable):  # it is for people who look at tokens: no request fails for it
-            await self._store.note_token_use(hash, now)
+            await self._store.tokens.record_use(hash, now)
 
 
 def _by_hash(tokens: Iterable[StoredToken]) -> dict[str, StoredToken]:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.log_indexes import LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_comparison import RunComparison
@@ -21,7 +22,7 @@ from diagnoser.model.access import Viewer
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, untraced
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Clock, DiagnosisRecord, IdentityProvider, Store, WakeSignal
+from diagnoser.ports import Clock, DiagnosisRecord, IdentityProvider, WakeSignal
 from diagnoser.redaction.redact import Redact, redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.schema import Rule
@@ -81,7 +82,7 @@ class LogQueries(Protocol):
     async def hang_report(self, key: AttemptKey) -> HangReport | None:
         """Who waits for whom, by the dumps of an attempt; None where there are none."""
 
-    def over(self, store: Store) -> "LogQueries":
+    def over(self, store: SqlStore) -> "LogQueries":
         """For who sees only what this store finds."""
 
 
@@ -91,7 +92,7 @@ class RunStatusQueries(Protocol):
     async def of(self, revisions: dict[AttemptKey, int]) -> dict[AttemptKey, RunStatus]:
         """Where runs stand, by the end of their logs. revisions: those of the logs."""
 
-    def over(self, store: Store) -> "RunStatusQueries":
+    def over(self, store: SqlStore) -> "RunStatusQueries":
         """Of the logs that this store finds."""
 
 
@@ -134,7 +135,7 @@ class AppDependencies:
     leaves in files and errors.
     """
 
-    store: Store
+    store: SqlStore
     ingest: LogIngest
     plans: PlanService
     confirmed_failures: ConfirmedFailures
@@ -167,9 +168,9 @@ class AppDependencies:
     unplaced_count: UnplacedCount = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attention", AttentionCount(self.store, self.clock))
+        object.__setattr__(self, "attention", AttentionCount(self.store.diagnoses, self.clock))
         object.__setattr__(self, "trends", FailureTrends(self.store, self.clock))
-        object.__setattr__(self, "unplaced_count", UnplacedCount(self.store, self.clock))
+        object.__setattr__(self, "unplaced_count", UnplacedCount(self.store.unplaced, self.clock))
 
     def seen_by(self, viewer: Viewer) -> "AppDependencies":
         """The same service, of which whatever reads finds only what the viewer may see. What changes something is not

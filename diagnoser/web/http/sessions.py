@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from fastapi import Request
 from fastapi.responses import Response
 
+from diagnoser.adapters.sql.people import UserRepository
 from diagnoser.model.access import hash_of
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.people import Person, Session, SessionLimits, User
-from diagnoser.ports import Clock, UserStore
+from diagnoser.ports import Clock
 
 USE_SECONDS = 60.0
 """Seconds between two writes of the last use of a session, by each replica."""
@@ -53,7 +54,7 @@ class CookieRules:
 class Sessions:
     """Begins, finds and ends them. What is read comes from the database each time: who is signed out is out."""
 
-    def __init__(self, store: UserStore, clock: Clock, limits: SessionLimits) -> None:
+    def __init__(self, store: UserRepository, clock: Clock, limits: SessionLimits) -> None:
         self._store = store
         self._clock = clock
         self.limits = limits
@@ -98,7 +99,7 @@ class Sessions:
         if len(self._use_noted) > REMEMBERED:
             self._use_noted.popitem(last=False)
         with suppress(Unavailable):  # no request fails for it
-            await self._store.note_session_use(hash, now)
+            await self._store.record_session_use(hash, now)
 
 
 def _printable(text: str) -> str:

@@ -2,11 +2,11 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Protocol
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Denied, Overloaded, Throttled, Unavailable
 from diagnoser.model.people import NAME_MOST, PASSWORD_MOST, User, prepared_password
-from diagnoser.ports import Clock, LoginTryStore, PasswordHasher
+from diagnoser.ports import Clock, PasswordHasher
 from diagnoser.web.http.login_throttle import WINDOW_SECONDS, counted_tries
 
 AT_ONCE, WAITING = 2, 30
@@ -17,18 +17,8 @@ BUSY_SECONDS = 5.0
 WRONG = "The name or the password is wrong."
 
 
-class Accounts(LoginTryStore, Protocol):
-    """What it needs of ``ports.UserStore``, and the count of tries."""
-
-    async def user_password(self, name: str) -> tuple[User, str] | None: ...
-
-    async def has_signed_in(self, name: str, address: str, since: float) -> bool: ...
-
-    async def renew_password(self, name: str, old: str, new: str) -> None: ...
-
-
 class PasswordSignIn:
-    def __init__(self, store: Accounts, hasher: PasswordHasher, clock: Clock) -> None:
+    def __init__(self, store: SqlStore, hasher: PasswordHasher, clock: Clock) -> None:
         self._store = store
         self._hasher = hasher
         self._clock = clock
@@ -42,17 +32,17 @@ class PasswordSignIn:
         is right; Overloaded when too many sign in at once.
         """
         now, account = self._clock(), name.strip()[:NAME_MOST]
-        is_known = await self._store.has_signed_in(account, address, now - KNOWN_SECONDS)
+        is_known = await self._store.users.has_signed_in(account, address, now - KNOWN_SECONDS)
         tries = counted_tries(account, address, is_known=is_known)
         # Before the password is looked at: tries that come at once are all counted.
-        if wait := await self._store.count_login(tries, now, WINDOW_SECONDS):
+        if wait := await self._store.logins.count(tries, now, WINDOW_SECONDS):
             raise Throttled("Too many wrong passwords: wait before the next try.", wait)
-        found = await self._store.user_password(account)
+        found = await self._store.users.find_with_password(account)
         user, stored = found if found else (None, "")
         is_right = await self._verify(stored, password)
         if user is None or not is_right or user.disabled is not None:
             raise Denied(WRONG)
-        await self._store.uncount_login(tries, now)
+        await self._store.logins.uncount(tries, now)
         await self._renew(user, stored, password)
         return user
 
@@ -71,7 +61,7 @@ class PasswordSignIn:
         if self._hasher.is_outdated(hash):
             with suppress(Unavailable):
                 renewed = await self._hasher.hash(prepared_password(password))
-                await self._store.renew_password(user.name, hash, renewed)
+                await self._store.users.renew_password(user.name, hash, renewed)
 
 
 def safe_page(page: str) -> str:

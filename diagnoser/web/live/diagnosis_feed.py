@@ -3,9 +3,11 @@
 import asyncio
 from collections import deque
 
+from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import first_id
-from diagnoser.ports import Clock, News, ReadStore
+from diagnoser.ports import Clock, News
 
 LOOK_SECONDS = 1.0
 """Age up to which what the last look saw is used."""
@@ -17,7 +19,7 @@ KEPT = 2_000
 class NewsFeed:
     """Looks only when a page asks. The cost of a look is that of what is new, not of what is stored."""
 
-    def __init__(self, store: ReadStore, clock: Clock) -> None:
+    def __init__(self, store: DiagnosisRepository, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._news: deque[News] = deque(maxlen=KEPT)
@@ -27,9 +29,9 @@ class NewsFeed:
         self._looked = -LOOK_SECONDS
         self._looking = asyncio.Lock()
 
-    def over(self, store: ReadStore) -> "NewsFeed":
+    def over(self, store: SqlStore) -> "NewsFeed":
         """What is new in this store."""
-        return NewsFeed(store, self._clock)
+        return NewsFeed(store.diagnoses, self._clock)
 
     async def position(self) -> int:
         """Where a reader begins who wants what comes from now on."""

@@ -1,7 +1,8 @@
 """What waits for somebody, for the badges of the navigation: known for some seconds, so that a page costs no count."""
 
+from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import Attention, Clock, ReadStore
+from diagnoser.ports import Attention, Clock
 
 REMEMBERED_SECONDS = 3.0
 
@@ -9,7 +10,7 @@ REMEMBERED_SECONDS = 3.0
 class AttentionCount:
     """One a process."""
 
-    def __init__(self, store: ReadStore, clock: Clock) -> None:
+    def __init__(self, store: DiagnosisRepository, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._count = Attention()

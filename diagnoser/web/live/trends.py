@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import Incident
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Category
-from diagnoser.ports import Clock, Store
+from diagnoser.ports import Clock
 from diagnoser.recovery.downtime import RecoveryFigures, recovery_figures
 
 DAYS = 7
@@ -75,7 +76,7 @@ class FailureTrends:
     """One a process. To count a whole week takes a third of a second where a diagnosis is made every three seconds: it
     is done before anybody looks, and spans that are over are counted again a few at a time."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: SqlStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._turn = asyncio.Lock()
@@ -105,13 +106,13 @@ class FailureTrends:
         begin = min(first_unknown, len(times) - 1 - OPEN_SPANS)
         due = [start for start in times[:begin] if now - self._spans[start][0] >= RECOUNT_SECONDS]
         for start in sorted(due, key=lambda start: self._spans[start][0])[:RECOUNTED]:
-            (counts,) = await self._store.failures_between([start, start + SPAN])
+            (counts,) = await self._store.diagnoses.failures_between([start, start + SPAN])
             self._spans[start] = now, counts
-        fresh = await self._store.failures_between(times[begin:])
+        fresh = await self._store.diagnoses.failures_between(times[begin:])
         self._spans |= {start: (now, counts) for start, counts in zip(times[begin:-1], fresh, strict=True)}
         since = now - DAYS * 86_400.0
-        runs = await self._store.failed_runs(since, RUNS)
-        nodes = await self._store.worst_nodes(since, NODES)
+        runs = await self._store.diagnoses.failed_runs(since, RUNS)
+        nodes = await self._store.incidents.worst_nodes(since, NODES)
         trend = failure_trend(times, [self._spans[start][1] for start in times[:-1]], nodes)
         return replace(trend, recovery=recovery_figures(runs, now), is_sample=len(runs) >= RUNS)
 

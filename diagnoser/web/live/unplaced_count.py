@@ -1,13 +1,14 @@
 """How many unplaced streams the navigation shows: known for some seconds, so that a page costs no count."""
 
+from diagnoser.adapters.sql.unplaced import UnplacedRepository
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import Clock, UnplacedStore
+from diagnoser.ports import Clock
 
 REMEMBERED_SECONDS = 10.0
 
 
 class UnplacedCount:
-    def __init__(self, store: UnplacedStore, clock: Clock) -> None:
+    def __init__(self, store: UnplacedRepository, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._count = 0
@@ -19,7 +20,7 @@ class UnplacedCount:
         if now >= self._until:
             self._until = now + REMEMBERED_SECONDS
             try:
-                self._count = await self._store.count_unplaced(now)
+                self._count = await self._store.count(now)
             except Unavailable:
                 return self._count
         return self._count

@@ -28,18 +28,20 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 @router.get("/accuracy")
 async def accuracy_page(services: Provided, pages: Drawn) -> Response:
-    replays = await services.store.replays(REPLAYS)
-    latest = replays[0] if replays else None
+    replays = await services.store.cases.replays(REPLAYS)
+    latest = next(iter(replays), None)
     now = services.clock()
     since = judged.week_of(now) - (WEEKS - 1) * judged.WEEK
-    judgements = await services.store.judgements(since, JUDGEMENTS)
+    judgements = await services.store.cases.judgements(since, JUDGEMENTS)
     weeks = judged.by_week(judgements, now, WEEKS)
-    wrong = [outcome for outcome in reversed(latest.outcomes) if not outcome.is_right] if latest else []
+    wrong = []
+    if latest:
+        wrong = [outcome for outcome in reversed(latest.outcomes) if not outcome.is_right]
     return pages.draw(
         "accuracy.html",
         replays=replays,
         latest=latest,
-        mark=await services.store.case_mark(),
+        mark=await services.store.cases.mark(),
         wrong=wrong[:WRONG],
         spoiled=sum(outcome.was_right for outcome in wrong),
         drawable=bool(_curves(replays)),
@@ -56,7 +58,7 @@ async def accuracy_page(services: Provided, pages: Drawn) -> Response:
 @router.get("/accuracy/series.svg")
 async def series(services: Provided) -> Response:
     """An SVG image; empty as long as there is too little to draw."""
-    drawn = charts.svg(_curves(await services.store.replays(REPLAYS)))
+    drawn = charts.svg(_curves(await services.store.cases.replays(REPLAYS)))
     return Response(drawn, media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
 
 
@@ -89,4 +91,6 @@ def _rolling(outcomes: Sequence[bool]) -> list[float]:
 
 def share(right: int, of: int) -> float:
     """In percent; 0 of nothing."""
-    return 100 * right / of if of else 0.0
+    if not of:
+        return 0.0
+    return 100 * right / of

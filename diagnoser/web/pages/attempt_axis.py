@@ -8,7 +8,7 @@ from diagnoser.model import Job, Line, NodeEvent
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category
 from diagnoser.ports import DiagnosisRecord
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.formatting.template_filters import name
 from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.pages.excerpt import LineRole, citations
@@ -26,7 +26,9 @@ async def log_of(services: AppDependencies, record: DiagnosisRecord) -> tuple[Lo
         log = await services.log_indexes.load_or_begin(record.attempt)
     except NotFound:
         return None, False
-    return (log.index if log else None), log is None
+    if log is None:
+        return None, True
+    return log.index, False
 
 
 async def attempt_axis(
@@ -40,7 +42,7 @@ async def attempt_axis(
     more."""
     if index is None or not len(index):
         return None
-    attempts = await services.store.attempts(record.attempt.job)
+    attempts = await services.store.jobs.attempts(record.attempt.job)
     attempt = next((attempt for attempt in attempts if attempt.key == record.attempt), None)
     if attempt is None:
         return None
@@ -62,10 +64,10 @@ async def _node_events(
     services: AppDependencies, record: DiagnosisRecord, job: Job | None, since: float
 ) -> list[NodeEvent]:
     """What happened to the suspected nodes since then."""
-    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
+    cluster = cluster_of(job)
     events: list[NodeEvent] = []
     for suspect in record.diagnosis.nodes[:SUSPECTS]:
-        history = await services.store.node_history(cluster, suspect.node, NODE_EVENTS)
+        history = await services.store.nodes.history(cluster, suspect.node, NODE_EVENTS)
         events += [event for event in history if event.time >= since]
     return events
 

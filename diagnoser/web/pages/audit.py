@@ -1,5 +1,6 @@
 """The page of the audit log, with its filters."""
 
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 import orjson
@@ -42,12 +43,9 @@ async def audit_page(request: Request, services: Provided, pages: Drawn) -> Resp
     query, within = page_query(AuditQuery, request), request.query_params.get("within", "")
     if within in WITHIN and query.since is None:
         query = query.model_copy(update={"since": services.clock() - WITHIN[within]})
-    entries, after = await list_entries(services.store, query)
-    chosen = {
-        name: value
-        for name, value in request.query_params.items()
-        if value and name in (AuditQuery.model_fields.keys() - {"before"} | {"within"})
-    }
+    entries, after = await list_entries(services.store.audit, query)
+    filters = AuditQuery.model_fields.keys() - {"before"} | {"within"}
+    chosen = {name: value for name, value in request.query_params.items() if value and name in filters}
     return pages.draw(
         "audit.html",
         entries=[(entry, _changes(entry), _link(entry)) for entry in entries],
@@ -65,18 +63,22 @@ async def audit_page(request: Request, services: Provided, pages: Drawn) -> Resp
 def _changes(entry: AuditEntry) -> list[tuple[str, str | None, str | None]]:
     """Field, before, after; None where the object was not there, or the field."""
     before, after = entry.before or {}, entry.after or {}
-    return [
-        (name, *(_text(side[name]) if name in side else None for side in (before, after)))  # type: ignore[misc]
-        for name in sorted({*before, *after})
-    ]
+    return [(name, _text(before, name), _text(after, name)) for name in sorted({*before, *after})]
 
 
-def _text(value: object) -> str:
+def _text(fields: Mapping[str, object], name: str) -> str | None:
+    if name not in fields:
+        return None
+    value = fields[name]
+    if isinstance(value, str):
+        return value
     if isinstance(value, float) and EARLIEST < value < LATEST:
         return iso(value)
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return orjson.dumps(value).decode()
 
 
 def _link(entry: AuditEntry) -> str:
     start = PAGES.get(entry.object_kind)
-    return start + entry.object_id if start and "/" not in entry.object_id else ""
+    if start is None or "/" in entry.object_id:
+        return ""
+    return start + entry.object_id

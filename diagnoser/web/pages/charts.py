@@ -36,10 +36,17 @@ def curves(progress: Iterable[Progress]) -> list[Curve]:
     train = [point for point in progress if point.stage is Stage.TRAIN]
     series = []
     for name, measure in _SERIES:
-        values = [(point, measure(point)) for point in train]
-        by_step = [(point.step, value) for point, value in values if point.step is not None and value is not None]
-        by_line = [(point.line, value) for point, value in values if value is not None]
-        points, over = (by_step, "step") if len(by_step) * 2 > len(by_line) else (by_line, "line")
+        by_step, by_line = list[tuple[int, float]](), list[tuple[int, float]]()
+        for point in train:
+            value = measure(point)
+            if value is None:
+                continue
+            by_line.append((point.line, value))
+            if point.step is not None:
+                by_step.append((point.step, value))
+        points, over = by_line, "line"
+        if len(by_step) * 2 > len(by_line):
+            points, over = by_step, "step"
         if len(points) > 1:
             series.append(Curve(name, over, tuple(sorted(points, key=lambda pair: pair[0]))))
     return series
@@ -47,11 +54,13 @@ def curves(progress: Iterable[Progress]) -> list[Curve]:
 
 def blocked_curve(events: Iterable[Event]) -> Curve | None:
     """For how long training stood still at each checkpoint, by step; None where jobs reported it less than twice."""
-    saved = reported(events)
-    points = sorted(
-        (one.step, one.blocked_ms / 1000) for one in saved if one.step is not None and one.blocked_ms is not None
-    )
-    return Curve("seconds that training stood still to save", "step", tuple(points)) if len(points) > 1 else None
+    points = []
+    for saved in reported(events):
+        if saved.step is not None and saved.blocked_ms is not None:
+            points.append((saved.step, saved.blocked_ms / 1000))
+    if len(points) < 2:
+        return None
+    return Curve("seconds that training stood still to save", "step", tuple(sorted(points)))
 
 
 def svg(series: Sequence[Curve]) -> str:
@@ -68,7 +77,7 @@ def _panel(curve: Curve, top: int) -> str:
     finite = [value for _, value in curve.points if math.isfinite(value)] or [0.0]
     low, high = curve.bounds or (min(finite), max(finite))
     is_log = low > 0 and high / low > _WIDE
-    up = _log_scale(low, high) if is_log else _scale(low, high)
+    up = (_log_scale if is_log else _scale)(low, high)
     across = _scale(curve.points[0][0], curve.points[-1][0])
     y0, y1 = top + HEIGHT - BOTTOM, top + TOP
     spots, bad = [], ""
@@ -92,10 +101,22 @@ def _panel(curve: Curve, top: int) -> str:
 def _scale(low: float, high: float) -> Callable[[float], float]:
     """Position of a value between two others, 0 to 1; infinite values at the ends."""
     width = high - low or 1.0
-    return lambda value: min(1.0, max(0.0, (value - low) / width)) if math.isfinite(value) else 0.0
+
+    def place(value: float) -> float:
+        if not math.isfinite(value):
+            return 0.0
+        return min(1.0, max(0.0, (value - low) / width))
+
+    return place
 
 
 def _log_scale(low: float, high: float) -> Callable[[float], float]:
     """The same by the logarithm; a value that has none stands where it would on a scale without one."""
     scale = _scale(math.log(low), math.log(high))
-    return lambda value: scale(math.log(value) if value > 0 else value)
+
+    def place(value: float) -> float:
+        if value <= 0:
+            return scale(value)
+        return scale(math.log(value))
+
+    return place

@@ -28,19 +28,20 @@ class ColumnOrder:
 
     def url(self, by: str) -> str:
         """Sorts by the column; the other way round where it already does."""
-        is_descending = not self.sort.is_descending if by == self.sort.by else by in _LARGEST_FIRST
+        is_descending = by in _LARGEST_FIRST
+        if by == self.sort.by:
+            is_descending = not self.sort.is_descending
         return self._url(self._with(Sort(by, is_descending)))
 
     def narrowed(self, **filters: str) -> str:
         """Other values of these filters, "" for none, in the same order."""
-        params = {**self.chosen, **filters}
-        return self._url({name: value for name, value in params.items() if value})
+        return self._url({**self.chosen, **filters})
 
     def page(self, cursor: str | None) -> str:
         """The first page for "", and no address for None."""
         if cursor is None:
             return ""
-        return self._url({**self.chosen, **({"cursor": cursor} if cursor else {})})
+        return self._url({**self.chosen, "cursor": cursor})
 
     def direction(self, by: str) -> str:
         """As of ``aria-sort``, "" where the list is not sorted by the column."""
@@ -49,7 +50,13 @@ class ColumnOrder:
         return "descending" if self.sort.is_descending else "ascending"
 
     def _with(self, sort: Sort) -> dict[str, str]:
-        return {**self.filters, **({} if sort == self.default else {"sort": str(sort)})}
+        if sort == self.default:
+            return dict(self.filters)
+        return {**self.filters, "sort": str(sort)}
 
     def _url(self, params: Mapping[str, str]) -> str:
-        return f"{self.path}?{urlencode(params)}" if params else self.path
+        """Parameters without a value stand for themselves."""
+        given = {name: value for name, value in params.items() if value}
+        if not given:
+            return self.path
+        return f"{self.path}?{urlencode(given)}"

@@ -12,12 +12,23 @@ from pydantic import ValidationError
 from diagnoser.diagnosis.node_faults import NOT_THE_CAUSE
 from diagnoser.learning.rule_context import known_type
 from diagnoser.logview.log_columns import stream_key
-from diagnoser.logview.log_index import LogFacets, LogFilter, LogIndex
-from diagnoser.model import Diagnosis, Incident, Job, LearnedRule, LearnedState, Line, Provenance, Stream, Symptom
+from diagnoser.logview.log_index import LogEnding, LogFacets, LogFilter, LogIndex, LogRow
+from diagnoser.model import (
+    Diagnosis,
+    Incident,
+    Job,
+    LearnedRule,
+    LearnedState,
+    Line,
+    Provenance,
+    RootCause,
+    Stream,
+    Symptom,
+)
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
 from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback
 from diagnoser.web.api.params import Search
@@ -28,7 +39,7 @@ from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.excerpt import AROUND, Excerpt, LineRole, citations, excerpts
-from diagnoser.web.pages.forms import Form, Pressed
+from diagnoser.web.pages.forms import Form, Pressed, places_of
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.rendering import Pages
@@ -133,7 +144,7 @@ async def say(id: DiagnosisId, form: Pressed, services: Provided, pages: Drawn) 
         await _check_line(services, record, feedback)
         await store_feedback(services, form.caller, id, feedback)
     except RequestValidationError as error:
-        at = next((str(place) for fault in error.errors() for place in fault["loc"] if place in WHAT_IS_WRONG), "")
+        at = next((place for place in places_of(error) if place in WHAT_IS_WRONG), "")
         fault = WHAT_IS_WRONG.get(at, "Choose Confirm or Correct.")
         return await _draw(services, pages, record, Correction(values, fault, at), 400)
     except BadInput as error:
@@ -153,14 +164,19 @@ class UnusableLine(BadInput):
 async def _draw(
     services: AppDependencies, pages: Pages, record: DiagnosisRecord, correction: Correction, status: int = 200
 ) -> Response:
-    verdict, job = record.diagnosis, await services.store.job(record.attempt.job)
+    verdict, job = record.diagnosis, await services.store.jobs.find(record.attempt.job)
     index, is_reading = await log_of(services, record)
     context = await services.logs.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
-    facets = await asyncio.to_thread(index.facets, LogFilter()) if index else LogFacets()
-    is_unknown = verdict.category is Category.UNKNOWN
-    incident = await services.store.incident_of(record.id)
+    facets, endings, nearby = LogFacets(), tuple[LogEnding, ...](), list[Incident]()
+    incident = await services.store.incidents.of_diagnosis(record.id)
+    if index:
+        facets = await asyncio.to_thread(index.facets, LogFilter())
+    if verdict.category is Category.UNKNOWN:
+        nearby = await _nearby(services, record, job, incident)
+        if index:
+            endings = await asyncio.to_thread(index.endings, ENDINGS)
     return pages.draw(
         "diagnosis.html",
         status,
@@ -175,11 +191,11 @@ async def _draw(
         followed=grouped(after),
         preceded=grouped(before),
         not_it=not_it(verdict),
-        endings=await asyncio.to_thread(index.endings, ENDINGS) if index and is_unknown else (),
+        endings=endings,
         not_seen=_not_seen(verdict, job),
         similar=[] if is_reading else await services.confirmed_failures.similar(record),
         incident=incident,
-        nearby=await _nearby(services, record, job, incident) if is_unknown else [],
+        nearby=nearby,
         lesson=await _lesson(services, record),
         types=TYPES,
         nodes=_nodes(verdict, job, facets),
@@ -194,15 +210,15 @@ async def _nearby(
     services: AppDependencies, record: DiagnosisRecord, job: Job | None, mine: Incident | None
 ) -> list[Incident]:
     """Other incidents of the cluster with failures within an hour of this one: they may have one cause."""
-    cluster = (job.cluster if job else "") or DEFAULT_CLUSTER
-    newest = await services.store.incidents(IncidentFilter(), "", INCIDENTS_LOOKED_AT)
-    return [
-        incident
-        for incident in newest
-        if (mine is None or incident.id != mine.id)
-        and incident.cluster == cluster
-        and incident.first_seen - HOUR <= record.created <= incident.last_seen + HOUR
-    ][:INCIDENTS_SHOWN]
+    cluster = cluster_of(job)
+    nearby = []
+    for incident in await services.store.incidents.page(IncidentFilter(), "", INCIDENTS_LOOKED_AT):
+        is_mine = mine is not None and incident.id == mine.id
+        if is_mine or incident.cluster != cluster:
+            continue
+        if incident.first_seen - HOUR <= record.created <= incident.last_seen + HOUR:
+            nearby.append(incident)
+    return nearby[:INCIDENTS_SHOWN]
 
 
 def _in_time(verdict: Diagnosis, index: LogIndex | None) -> tuple[list[Symptom], list[Symptom]]:
@@ -211,13 +227,22 @@ def _in_time(verdict: Diagnosis, index: LogIndex | None) -> tuple[list[Symptom],
     if root is None:
         return list(verdict.symptoms), []
     after, before = list[Symptom](), list[Symptom]()
-    root_at = index.position(root.source, root.line, root.text) if index else -1
     for symptom in verdict.symptoms:
-        at = index.position(symptom.source, symptom.line, symptom.text) if index and root_at >= 0 else -1
-        is_known = at >= 0
-        is_earlier = at < root_at if is_known else symptom.source == root.source and 0 < symptom.line < root.line
-        (before if is_earlier else after).append(symptom)
+        if _is_earlier(symptom, root, index):
+            before.append(symptom)
+        else:
+            after.append(symptom)
     return after, before
+
+
+def _is_earlier(symptom: Symptom, root: RootCause, index: LogIndex | None) -> bool:
+    """By the order of the log, where it has both lines; else by their numbers within one source."""
+    if index:
+        root_at = index.position(root.source, root.line, root.text)
+        at = index.position(symptom.source, symptom.line, symptom.text)
+        if root_at >= 0 and at >= 0:
+            return at < root_at
+    return symptom.source == root.source and 0 < symptom.line < root.line
 
 
 def _excerpts(verdict: Diagnosis, index: LogIndex | None, node_lines: Sequence[Line]) -> list[Excerpt]:
@@ -225,27 +250,31 @@ def _excerpts(verdict: Diagnosis, index: LogIndex | None, node_lines: Sequence[L
     node's own log is not there."""
     if index is None:
         return excerpts(verdict, node_lines)
-    places = (index.position(cited.source, cited.row.number, cited.row.text) for cited in citations(verdict))
-    near = {row.id: row for place in places if place >= 0 for row in index.neighbours(place, AROUND)}
+    near: dict[str, LogRow] = {}
+    for cited in citations(verdict):
+        place = index.position(cited.source, cited.row.number, cited.row.text)
+        if place >= 0:
+            near |= {row.id: row for row in index.neighbours(place, AROUND)}
     lines = [Line(row.stream, row.number, row.text, row.text, row.rank, row.node, row.time) for row in near.values()]
-    sections = excerpts(verdict, [*lines, *node_lines])
-    return [
-        section
-        if section.stream.provenance is Provenance.NODE
-        else replace(
-            section,
-            rows=tuple(
-                replace(row, line_id=index.id_of(section.stream.source, row.number, row.text)) for row in section.rows
-            ),
-        )
-        for section in sections
-    ]
+    return [_named_rows(section, index) for section in excerpts(verdict, [*lines, *node_lines])]
+
+
+def _named_rows(section: Excerpt, index: LogIndex) -> Excerpt:
+    """Rows of the attempt's log with their names in it."""
+    if section.stream.provenance is Provenance.NODE:
+        return section
+    source = section.stream.source
+    named = [replace(row, line_id=index.id_of(source, row.number, row.text)) for row in section.rows]
+    return replace(section, rows=tuple(named))
 
 
 def _root_line(sections: Sequence[Excerpt]) -> str:
     """Name of the root line in the log, "" where the log of the attempt does not have it."""
-    rows = (row for section in sections for row in section.rows)
-    return next((row.line_id for row in rows if row.role is LineRole.ROOT), "")
+    for section in sections:
+        for row in section.rows:
+            if row.role is LineRole.ROOT:
+                return row.line_id
+    return ""
 
 
 def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
@@ -255,15 +284,18 @@ def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
 
 def _no_node_log(verdict: Diagnosis, job: Job | None) -> bool:
     """Also where no line of it is cited, it was read where a proof or a note comes from it."""
-    provenances = [line.provenance for line in verdict.evidence] + [line.provenance for line in verdict.symptoms]
+    if verdict.proofs or any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes):
+        return False
+    provenances = {line.provenance for line in verdict.evidence} | {line.provenance for line in verdict.symptoms}
     if verdict.root_cause is not None:
-        provenances.append(verdict.root_cause.provenance)
-    was_weighed = any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes)
-    return not (Provenance.NODE in provenances or verdict.proofs or was_weighed)
+        provenances.add(verdict.root_cause.provenance)
+    return Provenance.NODE not in provenances
 
 
 def _no_node_list(verdict: Diagnosis, job: Job | None) -> bool:
-    return job is None or not (job.nodes or job.rank_nodes)
+    if job is None:
+        return True
+    return not job.nodes and not job.rank_nodes
 
 
 def _no_rank_map(verdict: Diagnosis, job: Job | None) -> bool:
@@ -287,21 +319,24 @@ _MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
 
 
 async def _lesson(services: AppDependencies, record: DiagnosisRecord) -> Lesson:
-    rules = await services.store.learned(LearnedRuleQuery(source=record.id), "", LEARNED)
-    return Lesson(known_type(record), await services.store.case_number(record.id), tuple(rules))
+    rules = await services.store.rules.page(LearnedRuleQuery(source=record.id), "", LEARNED)
+    return Lesson(known_type(record), await services.store.cases.number(record.id), tuple(rules))
 
 
 def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:
     """Nodes to choose from: suspects first. A name that would hide what it holds is not offered."""
-    known = [*job.nodes, *job.rank_nodes.values()] if job else []
-    of_log = (node for node, _ in facets.nodes)
-    nodes = dict.fromkeys([*(suspect.node for suspect in verdict.nodes), *known, *of_log])
-    return [node for node in nodes if node == visible(node)][:NODES_OFFERED]
+    nodes = [suspect.node for suspect in verdict.nodes]
+    if job:
+        nodes += [*job.nodes, *job.rank_nodes.values()]
+    nodes += [node for node, _ in facets.nodes]
+    return [node for node in dict.fromkeys(nodes) if node == visible(node)][:NODES_OFFERED]
 
 
 def _ranks(job: Job | None, facets: LogFacets) -> list[int]:
     """Ranks to choose from: those of the registration and of the log."""
-    known = {*(job.rank_nodes if job else ()), *(rank for rank, _ in facets.ranks if rank >= 0)}
+    known = {rank for rank, _ in facets.ranks if rank >= 0}
+    if job:
+        known.update(job.rank_nodes)
     return sorted(known)[:RANKS_OFFERED]
 
 
@@ -312,9 +347,13 @@ def _streams(index: LogIndex | None, verdict: Diagnosis, typed: Mapping[str, str
         return []
     streams = index.streams_with(int(number[:20]))
     likely = likely_stream(index, verdict.root_cause, int(number[:20]))
-    chosen = typed["stream"] or (stream_key(likely) if likely else "")
+    chosen = typed["stream"]
+    if likely and not chosen:
+        chosen = stream_key(likely)
     choices = [StreamChoice(stream_key(stream), stream, stream_key(stream) == chosen) for stream in streams]
-    return sorted(choices, key=lambda choice: not choice.is_chosen)[:STREAMS_OFFERED] if len(choices) > 1 else []
+    if len(choices) < 2:
+        return []
+    return sorted(choices, key=lambda choice: not choice.is_chosen)[:STREAMS_OFFERED]
 
 
 def _read(form: Form) -> NewFeedback:

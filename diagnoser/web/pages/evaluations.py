@@ -1,5 +1,6 @@
 """The pages of evaluations: scores by step of the training run, and what one run did and used."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,11 +54,11 @@ class RunRow:
 async def evaluations_page(request: Request, services: Provided, pages: Drawn) -> Response:
     """By default of the suite that ran last."""
     query = page_query(EvaluationsPage, request)
-    runs = await services.store.trial_runs(RUNS)
+    runs = await services.store.trials.runs(RUNS)
     suites = list(dict.fromkeys(run.suite.name for run in runs))
     suite = query.suite or next(iter(suites), "")
     mine = [run for run in runs if run.suite.name == suite]
-    trials = await services.store.trials_of([run.id for run in mine])
+    trials = await services.store.trials.trials_of([run.id for run in mine])
     return pages.draw(
         "evaluations.html",
         suites=suites,
@@ -71,15 +72,13 @@ async def evaluations_page(request: Request, services: Provided, pages: Drawn) -
 async def evaluation_page(id: EvaluationId, services: Provided, pages: Drawn) -> Response:
     """Its Gantt chart, GPU hours, and all trials."""
     found, now = await find(services.store, id), services.clock()
-    chart = progress.bars(found, now)
     in_line = progress.gpu_seconds_in_line(found)
     used = progress.gpu_seconds(found, now)
-    summary = f"{len(found.batches)} batches on {len({bar.row for bar in chart})} slots"
     return pages.draw(
         "evaluation.html",
         run=found.run,
         progress=found,
-        chart=Markup(gantt.svg(chart, f"What ran where in {found.run.suite.name}", summary)) if chart else "",  # noqa: S704 - its texts are escaped there
+        chart=_chart(found, now),
         samples=progress.samples(found),
         stored=progress.samples_stored(found),
         used=used,
@@ -89,23 +88,32 @@ async def evaluation_page(id: EvaluationId, services: Provided, pages: Drawn) ->
     )
 
 
+def _chart(found: RunProgress, now: float) -> Markup:
+    bars = progress.bars(found, now)
+    if not bars:
+        return Markup()
+    summary = f"{len(found.batches)} batches on {len({bar.row for bar in bars})} slots"
+    return Markup(gantt.svg(bars, f"What ran where in {found.run.suite.name}", summary))  # noqa: S704 - its texts are escaped there
+
+
 def _run_row(run: TrialRun, trials: Sequence[TrialRecord]) -> RunRow:
     states = [trial.state for trial in trials]
     return RunRow(run, states.count(TrialState.SCORED), states.count(TrialState.FAILED), len(states))
 
 
 def _score_rows(of: Sequence[ScoreSeries]) -> list[ScoreRow]:
-    dropped: dict[tuple[str, str], dict[str, ScoreDrop]] = {}
-    for found in drops(of):
-        dropped.setdefault((found.task, found.metric), {})[found.score.checkpoint] = found
-    return [_score_row(one, dropped.get((one.task, one.metric), {})) for one in of]
+    dropped: dict[tuple[str, str], dict[str, ScoreDrop]] = defaultdict(dict)
+    for drop in drops(of):
+        dropped[drop.task, drop.metric][drop.score.checkpoint] = drop
+    return [_score_row(scores, dropped[scores.task, scores.metric]) for scores in of]
 
 
 def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
     """Points stand by step where every checkpoint has one, else at equal distances."""
-    steps = [place if score.step is None else score.step for place, score in enumerate(of.scores)]
-    is_stepped = all(score.step is not None for score in of.scores)
-    across = _scaled([float(step) for step in (steps if is_stepped else range(len(steps)))], _WIDTH)
+    steps = [score.step for score in of.scores if score.step is not None]
+    if len(steps) < len(of.scores):
+        steps = list(range(len(of.scores)))
+    across = _scaled(steps, _WIDTH)
     down = [_HEIGHT - y for y in _scaled([score.value for score in of.scores], _HEIGHT)]
     spots = list(zip(across, down, of.scores, strict=True))
     return ScoreRow(
@@ -117,14 +125,16 @@ def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
 
 
 def _scaled(values: Sequence[float], length: float) -> list[float]:
-    low, high = min(values), max(values)
-    return [_EDGE + (value - low) / ((high - low) or 1.0) * (length - 2 * _EDGE) for value in values]
+    low, width = min(values), max(values) - min(values) or 1.0
+    return [_EDGE + (value - low) / width * (length - 2 * _EDGE) for value in values]
 
 
 async def _diagnosed(services: AppDependencies, found: RunProgress) -> dict[tuple[str, str], str]:
     """(checkpoint, task) of trials that failed -> the job as which their logs were diagnosed."""
-    failed = [trial for trial in found.trials if trial.state is TrialState.FAILED][:_LINKED]
-    named = {
-        (trial.checkpoint, trial.task): progress.job_of(found.run, trial.checkpoint, trial.task) for trial in failed
-    }
-    return {trial: job for trial, job in named.items() if await services.store.job(job) is not None}
+    failed = [trial for trial in found.trials if trial.state is TrialState.FAILED]
+    jobs = {}
+    for trial in failed[:_LINKED]:
+        job = progress.job_of(found.run, trial.checkpoint, trial.task)
+        if await services.store.jobs.find(job) is not None:
+            jobs[trial.checkpoint, trial.task] = job
+    return jobs

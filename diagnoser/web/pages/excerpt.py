@@ -76,25 +76,31 @@ def citations(verdict: Diagnosis) -> Iterator[Citation]:
     if root is not None:
         at_root = (item.why for item in verdict.evidence if (item.source, item.line) == (root.source, root.line))
         why = next(at_root, "")
-        rank = -1 if root.rank is None else root.rank
-        yield Citation(root.source, ExcerptRow(root.line, root.text, LineRole.ROOT, why, rank))
+        yield Citation(root.source, ExcerptRow(root.line, root.text, LineRole.ROOT, why, _number(root.rank)))
     for item in verdict.evidence:
-        rank = -1 if item.rank is None else item.rank
-        yield Citation(item.source, ExcerptRow(item.line, item.text, LineRole.EVIDENCE, item.why, rank))
+        yield Citation(item.source, ExcerptRow(item.line, item.text, LineRole.EVIDENCE, item.why, _number(item.rank)))
     for symptom in verdict.symptoms[:SYMPTOMS_SHOWN]:
         yield Citation(symptom.source, ExcerptRow(symptom.line, symptom.text, LineRole.SYMPTOM, symptom.type))
 
 
+def _number(rank: int | None) -> int:
+    """-1 where it is not known, as rows have it."""
+    return -1 if rank is None else rank
+
+
 def _stream_of(cite: Citation, kept: dict[Stream, list[Line]]) -> Stream:
     """The stream of a cited line: several nodes may each have a ``stdout`` with that line number."""
-    matches = [
-        (line.text == cite.row.text, stream)
-        for stream, lines in kept.items()
-        if stream.source == cite.source
-        for line in lines
-        if line.number == cite.row.number
-    ]
-    return max(matches, default=(False, Stream(cite.source)), key=lambda pair: pair[0])[1]
+    same_number = None
+    for stream, lines in kept.items():
+        if stream.source != cite.source:
+            continue
+        for line in lines:
+            if line.number != cite.row.number:
+                continue
+            if line.text == cite.row.text:
+                return stream
+            same_number = same_number or stream
+    return same_number or Stream(cite.source)
 
 
 def _near(lines: Sequence[Line], cited: ExcerptRow) -> list[Line]:

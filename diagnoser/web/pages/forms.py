@@ -10,6 +10,7 @@ from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
 from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
 
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput, OutOfScope
@@ -82,6 +83,14 @@ def _fields(body: bytes) -> dict[str, list[str]]:
     except (ValueError, UnicodeDecodeError):
         raise BadInput("the form cannot be read") from None
     return fields
+
+
+def places_of(error: RequestValidationError) -> list[str]:
+    """Fields that are wrong, in the order in which they were found to be."""
+    places: list[str] = []
+    for problem in error.errors():
+        places += map(str, problem["loc"])
+    return places
 
 
 def line_of(text: str) -> str:

@@ -16,6 +16,7 @@ from diagnoser.hang.wait_graph import GroupState, WaitGraph
 from diagnoser.model import EvidenceKind, Provenance
 from diagnoser.ports import StoredFile
 from diagnoser.web.formatting.collapse_ranks import ranges
+from diagnoser.web.formatting.phrases import after, joined, ranks_name
 
 CELLS_MAX = 512
 """Most cells of a strip; from more ranks on, several share one."""
@@ -111,7 +112,9 @@ def waiting(graph: WaitGraph) -> list[Wait]:
     by_awaited: dict[frozenset[int], list[int]] = defaultdict(list)
     for rank, awaited in sorted(graph.waits.items()):
         by_awaited[awaited].append(rank)
-    waits = [Wait(tuple(ranks), tuple(sorted(a)), _operation(graph, ranks[0])) for a, ranks in by_awaited.items()]
+    waits = [
+        Wait(tuple(ranks), tuple(sorted(awaited)), _operation(graph, ranks[0])) for awaited, ranks in by_awaited.items()
+    ]
     return sorted(waits, key=lambda wait: (-len(wait.waiters), wait.waiters))
 
 
@@ -134,7 +137,7 @@ def bands(hang: HangReport, nodes: Mapping[int, str]) -> list[Band]:
     families = _families(graph.groups)[:FAMILIES_MAX]
     rows: list[tuple[str, _States]] = [("rank", _of_ranks(hang))]
     rows += [(name, _of_family(states, graph)) for name, states in families]
-    ranks = sorted(set().union(*(states.keys() for _, states in rows)))
+    ranks = sorted(set(chain.from_iterable(states for _, states in rows)))
     units = _units(ranks, nodes)
     is_wide = len(units) > BAND
     width = BAND if is_wide else max(_LEAST, len(units))
@@ -142,7 +145,8 @@ def bands(hang: HangReport, nodes: Mapping[int, str]) -> list[Band]:
     for first in range(0, len(units), BAND):
         shown = units[first : first + BAND]
         strips = [_strip(name, states, shown, nodes, merged=is_wide) for name, states in rows]
-        made.append(Band(ranges(chain.from_iterable(shown)), width, tuple(s for s in strips if s.cells)))
+        drawn = tuple(strip for strip in strips if strip.cells)
+        made.append(Band(ranges(chain.from_iterable(shown)), width, drawn))
     return made
 
 
@@ -153,25 +157,33 @@ def families_left_out(hang: HangReport) -> int:
 def _of_ranks(hang: HangReport) -> _States:
     """Each rank as a whole; of those that merely wait, in what."""
     graph = hang.graph
-    members = {rank for state in graph.groups for rank in state.group.ranks}
+    members = set(chain.from_iterable(state.group.ranks for state in graph.groups))
     states = dict.fromkeys(members | graph.heads.keys(), (RankState.GOING_ON, "waits for nobody"))
-    states |= {rank: (RankState.WAITING, _operation(graph, rank)) for rank in graph.waits}
+    for rank in graph.waits:
+        states[rank] = RankState.WAITING, _operation(graph, rank)
     states |= dict.fromkeys(graph.not_seen, (RankState.NO_DUMP, ""))
-    return states | {suspect.rank: (RankState.SUSPECTED, suspect.kind.value) for suspect in hang.suspects}
+    for suspect in hang.suspects:
+        states[suspect.rank] = RankState.SUSPECTED, suspect.kind.value
+    return states
 
 
 def _families(groups: Iterable[GroupState]) -> list[tuple[str, list[GroupState]]]:
     """Groups of one description that share no rank: those of tensor parallelism, say, make one strip."""
-    families: list[tuple[str, list[GroupState], set[int]]] = []
+    families: list[tuple[str, list[GroupState]]] = []
     for state in groups:
-        name, own = group_name(state.group.description), set(state.group.ranks)
-        family = next((f for f in families if f[0] == name and own.isdisjoint(f[2])), None)
-        if family is None:
-            families.append((name, [state], own))
+        name = group_name(state.group.description)
+        for family, states in families:
+            if family == name and _share_no_rank(state, states):
+                states.append(state)
+                break
         else:
-            family[1].append(state)
-            family[2].update(own)
-    return [(name, states) for name, states, _ in families]
+            families.append((name, [state]))
+    return families
+
+
+def _share_no_rank(state: GroupState, others: Iterable[GroupState]) -> bool:
+    ranks = set(state.group.ranks)
+    return all(ranks.isdisjoint(other.group.ranks) for other in others)
 
 
 def _of_family(groups: Iterable[GroupState], graph: WaitGraph) -> _States:
@@ -179,16 +191,23 @@ def _of_family(groups: Iterable[GroupState], graph: WaitGraph) -> _States:
     for state in groups:
         not_seen = set(state.not_seen)
         for rank in state.group.ranks:
-            head = graph.heads.get(rank)
-            if rank in state.behind:
-                states[rank] = RankState.BEHIND, f"at {state.behind[rank]}, others at {state.highest}"
-            elif rank in not_seen:
+            if rank in not_seen and rank not in state.behind:
                 states[rank] = RankState.NO_DUMP, ""
-            elif head is not None and head.group == state.group:
-                states[rank] = RankState.WAITING, f"in {head.name} number {head.sequence}"
             else:
-                states[rank] = RankState.GOING_ON, f"at {state.highest}" if state.highest >= 0 else ""
+                states[rank] = _in_group(rank, state, graph)
     return states
+
+
+def _in_group(rank: int, state: GroupState, graph: WaitGraph) -> tuple[RankState, str]:
+    """Where a rank that left a dump is in its group."""
+    if rank in state.behind:
+        return RankState.BEHIND, f"at {state.behind[rank]}, others at {state.highest}"
+    head = graph.heads.get(rank)
+    if head is not None and head.group == state.group:
+        return RankState.WAITING, f"in {head.name} number {head.sequence}"
+    if state.highest < 0:
+        return RankState.GOING_ON, ""
+    return RankState.GOING_ON, f"at {state.highest}"
 
 
 def _units(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[tuple[int, ...]]:
@@ -209,17 +228,21 @@ def _strip(
     name: str, states: _States, units: Sequence[tuple[int, ...]], nodes: Mapping[int, str], *, merged: bool
 ) -> Strip:
     """merged: neighbours of one state are drawn as one."""
-    known = [(x, [rank for rank in unit if rank in states]) for x, unit in enumerate(units)]
-    placed = [(x, ranks, *_worst(ranks, states)) for x, ranks in known if ranks]
+    placed: list[tuple[int, list[int], RankState, str]] = []
+    counts: Counter[RankState] = Counter()
+    for x, unit in enumerate(units):
+        ranks = [rank for rank in unit if rank in states]
+        counts.update(states[rank][0] for rank in ranks)
+        if ranks:
+            placed.append((x, ranks, *_worst(ranks, states)))
     # Neighbours have the same difference of x and place in the list; without merging each place is a run of its own.
-    runs = groupby(enumerate(placed), key=lambda item: (item[1][0] - item[0], *item[1][2:]) if merged else item[0])
+    keys = [(x - place, state, detail) if merged else place for place, (x, _, state, detail) in enumerate(placed)]
     cells = []
-    for _, run in runs:
-        members = [item for _, item in run]
+    for _, run in groupby(zip(keys, placed, strict=True), key=lambda item: item[0]):
+        members = [member for _, member in run]
         x, _, state, detail = members[0]
         ranks = list(chain.from_iterable(member[1] for member in members))
         cells.append(Cell(x, len(members), state, _title(ranks, nodes, state, detail)))
-    counts = Counter(states[rank][0] for _, ranks in known for rank in ranks)
     return Strip(name, tuple(cells), f"{name}: {_counted(counts)}")
 
 
@@ -228,33 +251,41 @@ def _counted(counts: Mapping[RankState, int]) -> str:
 
 
 def _worst(unit: Sequence[int], states: _States) -> tuple[RankState, str]:
-    known = [states[rank] for rank in unit if rank in states]
-    worst = min((state for state, _ in known), key=_SEVERITY.__getitem__)
-    details = {detail for state, detail in known if state is worst}
-    count = sum(state is worst for state, _ in known)
-    of_many = f"{count} of {len(known)}" if count < len(known) else ""
-    return worst, ", ".join(part for part in (of_many, details.pop() if len(details) == 1 else "") if part)
+    """The worst state of some ranks, in how many of them, and what all of these have in common."""
+    worst = min((states[rank][0] for rank in unit), key=_SEVERITY.__getitem__)
+    details = [states[rank][1] for rank in unit if states[rank][0] is worst]
+    parts = []
+    if len(details) < len(unit):
+        parts.append(f"{len(details)} of {len(unit)}")
+    if len(set(details)) == 1:
+        parts.append(details[0])
+    return worst, joined(parts)
 
 
 def _title(ranks: Sequence[int], nodes: Mapping[int, str], state: RankState, detail: str) -> str:
+    title = ranks_name(ranks)
     hosts = {nodes.get(rank, "") for rank in ranks}
-    where = f" on {host}" if len(hosts) == 1 and (host := next(iter(hosts))) else ""
-    return f"rank{'' if len(ranks) == 1 else 's'} {ranges(ranks)}{where}: {state}{f' ({detail})' if detail else ''}"
+    if len(hosts) == 1:
+        title += after(" on ", hosts.pop())
+    if detail:
+        return f"{title}: {state} ({detail})"
+    return f"{title}: {state}"
 
 
 def dump_summaries(files: Iterable[StoredFile]) -> list[DumpSummary]:
     by_origin: dict[tuple[EvidenceKind, Provenance], list[StoredFile]] = defaultdict(list)
     for file in files:
         by_origin[file.kind, file.provenance].append(file)
-    return [
-        DumpSummary(
-            kind,
-            provenance,
-            len(own),
-            ranges(file.rank for file in own if file.rank >= 0),
-            len({file.node for file in own if file.node}),
-            sum(file.bytes for file in own),
-            max(file.received for file in own),
-        )
-        for (kind, provenance), own in sorted(by_origin.items())
-    ]
+    return [_dump_summary(kind, provenance, group) for (kind, provenance), group in sorted(by_origin.items())]
+
+
+def _dump_summary(kind: EvidenceKind, provenance: Provenance, files: Sequence[StoredFile]) -> DumpSummary:
+    return DumpSummary(
+        kind,
+        provenance,
+        count=len(files),
+        ranks=ranges(file.rank for file in files if file.rank >= 0),
+        nodes=len({file.node for file in files} - {""}),
+        bytes=sum(file.bytes for file in files),
+        newest=max(file.received for file in files),
+    )

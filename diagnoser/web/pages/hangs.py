@@ -27,9 +27,9 @@ SHOWN = {"suspects": 8, "waits": 12, "groups": 24, "behind": 8, "stacks": 8, "re
 async def hang_page(id: JobPath, attempt: AttemptPath, services: Provided, pages: Drawn) -> Response:
     """Also of an attempt without dumps: then it says what was asked for."""
     key, store = AttemptKey(id, attempt), services.store
-    if all(known.key != key for known in await store.attempts(id)):
+    if all(known.key != key for known in await store.jobs.attempts(id)):
         raise NotFound(f"no attempt {attempt} of {id!r}")
-    job, hang = await store.job(id), await services.logs.hang_report(key)
+    job, hang = await store.jobs.find(id), await services.logs.hang_report(key)
     nodes = dict(job.rank_nodes) if job else {}
     nodes |= {suspect.rank: suspect.node for suspect in hang.suspects if suspect.node} if hang else {}
     return pages.draw(
@@ -43,8 +43,8 @@ async def hang_page(id: JobPath, attempt: AttemptPath, services: Provided, pages
         waits=hang_view.waiting(hang.graph) if hang else [],
         headline=_headline(hang),
         states=list(hang_view.RankState),
-        dumps=hang_view.dump_summaries(await store.list_runtime_files(key)),
-        requests=await store.evidence_requests(key),
+        dumps=hang_view.dump_summaries(await store.evidence.list_runtime_files(key)),
+        requests=await store.evidence.requests(key),
         group_name=hang_view.group_name,
         shown=SHOWN,
     )

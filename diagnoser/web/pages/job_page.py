@@ -6,12 +6,13 @@ from itertools import zip_longest
 from fastapi import Depends
 from fastapi.responses import Response
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.context import nodes_of
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.model import Attempt, AttemptKey, Job
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Outcome
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, Store
+from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
 from diagnoser.recovery.retry_history import family
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
@@ -82,8 +83,8 @@ async def job_page(id: JobPath, services: Provided, pages: Drawn) -> Response:
     """With the runs of its family, of whatever job, beside each other."""
     store = services.store
     job = await _find(store, id)
-    attempts = await store.attempts(id)
-    records = await store.diagnoses(DiagnosisFilter(family=family(job)), "", RUNS + 1)
+    attempts = await store.jobs.attempts(id)
+    records = await store.diagnoses.page(DiagnosisFilter(family=family(job)), "", RUNS + 1)
     runs = [await _run(store, record.attempt, record) for record in records]
     return pages.draw(
         "job.html",
@@ -101,7 +102,7 @@ async def changes_page(id: JobPath, attempt: AttemptPath, services: Provided, pa
     """What is different since the last run of the family that went well; where none did, since the run before."""
     store, key = services.store, AttemptKey(id, attempt)
     job = await _find(store, id)
-    if all(known.key != key for known in await store.attempts(id)):
+    if all(known.key != key for known in await store.jobs.attempts(id)):
         raise NotFound(f"no attempt {attempt} of {id!r}")
     run = await _run(store, key, (await latest(store, id)).get(attempt))
     before = await _run_before(store, job, run)
@@ -109,26 +110,26 @@ async def changes_page(id: JobPath, attempt: AttemptPath, services: Provided, pa
     return pages.draw("changes.html", job=job, run=run, before=before, comparison=comparison)
 
 
-async def _find(store: Store, id: str) -> Job:
-    job = await store.job(id)
+async def _find(store: SqlStore, id: str) -> Job:
+    job = await store.jobs.find(id)
     if job is None:
         raise NotFound(f"no job is called {id!r}")
     return job
 
 
-async def _run(store: Store, key: AttemptKey, record: DiagnosisRecord | None) -> Run:
-    job = await store.job(key.job)
-    attempt = next((one for one in await store.attempts(key.job) if one.key == key), None)
+async def _run(store: SqlStore, key: AttemptKey, record: DiagnosisRecord | None) -> Run:
+    job = await store.jobs.find(key.job)
+    attempt = next((one for one in await store.jobs.attempts(key.job) if one.key == key), None)
     if attempt is None or job is None:
         return Run(key, record)
     heard = attempt.ended or attempt.last_line or attempt.opened
     return Run(key, record, nodes_of(attempt, job), heard - attempt.opened)
 
 
-async def _run_before(store: Store, job: Job, run: Run) -> Run | None:
+async def _run_before(store: SqlStore, job: Job, run: Run) -> Run | None:
     """The last one of the family that completed before this one was diagnosed; else the last one of any outcome."""
     for outcome in (Outcome.COMPLETED.value, ""):
-        records = await store.diagnoses(DiagnosisFilter(family=family(job), outcome=outcome), "", LOOKED_AT)
+        records = await store.diagnoses.page(DiagnosisFilter(family=family(job), outcome=outcome), "", LOOKED_AT)
         for record in records:
             if record.attempt != run.key and (run.record is None or record.id < run.record.id):
                 return await _run(store, record.attempt, record)

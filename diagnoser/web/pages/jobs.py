@@ -24,7 +24,7 @@ async def jobs_page(request: Request, services: Provided, pages: Drawn) -> Respo
         runs=runs,
         states=list(AttemptState),
         chosen=query.state,
-        running=await services.store.count_running(runs.silent_since),
+        running=await services.store.attempts.count_running(runs.silent_since),
         is_first=not query.cursor,
         order=order,
         next_url=order.page(runs.next),

@@ -9,6 +9,7 @@ from diagnoser.logview.log_columns import NOBODY
 from diagnoser.logview.log_index import LogFacets, LogIndex, LogRow, LogWindow
 from diagnoser.model import Diagnosis
 from diagnoser.web.api.attempt_log import NO_RANK, RANKS_LIMIT, LogChoice, ranks_of
+from diagnoser.web.formatting.phrases import joined
 from diagnoser.web.pages.excerpt import LineRole, citations
 
 CLIP = 320
@@ -80,7 +81,9 @@ class Address:
     @property
     def is_narrowed(self) -> bool:
         choice = self.choice
-        return bool(choice.ranks or choice.node or choice.source or choice.level or (choice.only and choice.q))
+        if choice.only and choice.q:
+            return True
+        return bool(choice.ranks or choice.node or choice.source or choice.level)
 
     def _with(self, **changes: object) -> str:
         values = self.choice.model_dump(exclude={"at", "after", "before"}) | changes
@@ -126,15 +129,12 @@ def _chips(field: str, counts: Sequence[tuple[str, int]], chosen: set[str], addr
     values = [*sorted(chosen, key=_in_order)[:CHIPS], *frequent[: max(CHIPS - len(chosen), 0)]]
     if field != "level":  # levels stand in an order of their own
         values.sort(key=_in_order)
-    return [
-        Chip(
-            "no rank" if (field, value) == ("ranks", NO_RANK) else value,
-            count_of.get(value, 0),
-            address.narrowed(field, _joined(field, chosen ^ {value})),
-            value in chosen,
-        )
-        for value in values
-    ]
+    chips = []
+    for value in values:
+        label = "no rank" if (field, value) == ("ranks", NO_RANK) else value
+        url = address.narrowed(field, _joined(field, chosen ^ {value}))
+        chips.append(Chip(label, count_of.get(value, 0), url, value in chosen))
+    return chips
 
 
 def _joined(field: str, values: Collection[str]) -> str | list[str]:
@@ -142,15 +142,21 @@ def _joined(field: str, values: Collection[str]) -> str | list[str]:
     if field != "ranks":
         return sorted(values)
     numbers = spans(int(value) for value in values if value != NO_RANK)
-    return ",".join(filter(None, [numbers, NO_RANK if NO_RANK in values else ""]))
+    if NO_RANK not in values:
+        return numbers
+    return joined([numbers, NO_RANK], ",")
 
 
 def _rank_name(rank: int) -> str:
-    return NO_RANK if rank == NOBODY else str(rank)
+    if rank == NOBODY:
+        return NO_RANK
+    return str(rank)
 
 
 def _in_order(value: str) -> tuple[int, str]:
-    return (int(value), "") if value.isdecimal() else (RANKS_LIMIT, value)
+    if value.isdecimal():
+        return int(value), ""
+    return RANKS_LIMIT, value
 
 
 def _shown(row: LogRow, role: str, note: str) -> ShownRow:
@@ -161,8 +167,10 @@ def _shown(row: LogRow, role: str, note: str) -> ShownRow:
     for text, is_hit in parts:
         here = max(CLIP - length, 0)
         length += len(text)
-        head += [(text[:here], is_hit)] if here else []
-        rest += [(text[here:], is_hit)] if len(text) > here else []
+        if here:
+            head.append((text[:here], is_hit))
+        if len(text) > here:
+            rest.append((text[here:], is_hit))
     return ShownRow(row, tuple(head), tuple(rest), len(row.text) - CLIP, role, note)
 
 

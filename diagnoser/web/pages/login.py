@@ -72,7 +72,7 @@ async def sign_out(request: Request, services: Whole) -> Response:
     person = await services.authenticator.resume(request.cookies.get(services.cookies.name(request), ""))
     if person:
         _act_as(person.name, request)
-        await services.store.end_sessions(person.name, services.clock(), person.session)
+        await services.store.users.end_sessions(person.name, services.clock(), person.session)
     answer = _to("/login")
     services.cookies.clear(answer, request)
     return answer
@@ -84,7 +84,7 @@ async def sign_out_everywhere(request: Request, caller: Caller, services: Whole)
     check_origin(request)
     if not isinstance(caller, Person):
         raise BadInput("only who has signed in can sign out: a token is revoked with `diagnoser token revoke`")
-    await services.store.end_sessions(caller.name, services.clock())
+    await services.store.users.end_sessions(caller.name, services.clock())
     answer = _to("/login")
     services.cookies.clear(answer, request)
     return answer
@@ -95,8 +95,8 @@ async def account(caller: Caller, services: Whole, pages: Drawn) -> Response:
     if not isinstance(caller, Person):
         raise NotFound("this page is of people who have signed in")
     now, limits = services.clock(), services.sessions.limits
-    sessions = await services.store.user_sessions(caller.name)
-    found = await services.store.user_password(caller.name)
+    sessions = await services.store.users.sessions(caller.name)
+    found = await services.store.users.find_with_password(caller.name)
     return pages.draw(
         "account.html",
         user=found[0] if found else None,
@@ -147,7 +147,7 @@ async def from_provider(
     try:
         identity = await provider.identity(code, attempt.nonce, attempt.verifier, iss)
         _act_as(identity.name, request)
-        user = await services.store.sign_in_identity(identity, services.clock())
+        user = await services.store.users.sign_in_identity(identity, services.clock())
     except (Denied, Conflict, BadInput) as refusal:
         return await _refused(request, services, str(refusal))
     answer = await _begin(request, services, user, attempt.next)
@@ -160,7 +160,7 @@ async def _begin(request: Request, services: AppDependencies, user: User, page: 
     address, browser = network_of(client_address(request)), request.headers.get("user-agent", "")
     before = await services.authenticator.resume(request.cookies.get(services.cookies.name(request), ""))
     if before:
-        await services.store.end_sessions(before.name, services.clock(), before.session)
+        await services.store.users.end_sessions(before.name, services.clock(), before.session)
     cookie = await services.sessions.begin(user, address, browser)
     answer = _to(safe_page(page))
     services.cookies.set(answer, request, cookie, services.sessions.limits.life)
@@ -190,7 +190,7 @@ async def _draw(
         next=safe_page(page),
         query=urlencode({"next": safe_page(page)}),
         provider=services.provider.name if services.provider else "",
-        has_users=await services.store.has_users(),
+        has_users=await services.store.users.has_users(),
         is_open=await services.authenticator.is_open(),
     )
     answer.headers.update(retry_after(fault) if fault else {})

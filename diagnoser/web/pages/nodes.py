@@ -1,6 +1,7 @@
 """The pages of nodes: which are out of service and why, and what is known of one of them."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -8,6 +9,7 @@ from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ConfigDict, Field
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
     Incident,
     NodeAlert,
@@ -19,7 +21,7 @@ from diagnoser.model import (
     UncordonState,
 )
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import NODE_SORTS, OUT_FIRST, DiagnosisFilter, DiagnosisRecord, IncidentFilter, Sort, Store
+from diagnoser.ports import NODE_SORTS, OUT_FIRST, DiagnosisFilter, DiagnosisRecord, IncidentFilter, Sort
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_notes import write_note
 from diagnoser.web.api.node_order import OUT, place_of, sorted_marks
@@ -94,7 +96,7 @@ async def nodes_page(request: Request, services: Provided, pages: Drawn) -> Resp
     """Those that are out of service first, unless sorted otherwise."""
     query = page_query(NodesQuery, request)
     order = ColumnOrder("/nodes", {}, Sort.parse(query.sort), OUT_FIRST)
-    marks = await services.store.node_marks("")
+    marks = await services.store.nodes.marks("")
     rest = sorted_marks(marks, order.sort, query.cursor)
     shown = rest[:SHOWN]
     return pages.draw(
@@ -112,7 +114,7 @@ async def nodes_page(request: Request, services: Provided, pages: Drawn) -> Resp
 async def node_page(node: NodePath, services: Provided, pages: Drawn, cluster: Name = "") -> Response:
     """Without a cluster the node of that name in each, where events or incidents tell of it."""
     store, now = services.store, services.clock()
-    records = await store.diagnoses(DiagnosisFilter(node=node, cluster=cluster), "", FAILURES)
+    records = await store.diagnoses.page(DiagnosisFilter(node=node, cluster=cluster), "", FAILURES)
     clusters = [cluster] if cluster else await _clusters_of(store, node)
     views = [await _view(store, name, node, records, now) for name in clusters]
     known = [view for view in views if view.is_known]
@@ -135,49 +137,64 @@ async def uncordon(node: NodePath, form: Pressed, services: Provided) -> Respons
     return _to(node, form.text("cluster"))
 
 
-async def _clusters_of(store: Store, node: str) -> list[str]:
+async def _clusters_of(store: SqlStore, node: str) -> list[str]:
     """Where events or incidents tell of it; else that of jobs that name none."""
-    marks = {mark.cluster for mark in await store.node_marks("") if mark.node == node}
-    incidents = await store.incidents(IncidentFilter(node=node), "", 100)
+    marks = {mark.cluster for mark in await store.nodes.marks("") if mark.node == node}
+    incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
     return sorted(marks | {incident.cluster for incident in incidents}) or [DEFAULT_CLUSTER]
 
 
-async def _view(store: Store, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:
-    incidents = await store.incidents(IncidentFilter(node=node), "", 100)
+async def _view(store: SqlStore, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:
+    incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
     events, notes, alerts, asked = await asyncio.gather(
-        store.node_history(cluster, node, HISTORY),
-        store.notes(cluster, node, NOTES),
-        store.node_alerts(cluster, node, ALERTS),
-        store.uncordons(cluster, node, 1),
+        store.nodes.history(cluster, node, HISTORY),
+        store.node_facts.notes(cluster, node, NOTES),
+        store.node_facts.alerts(cluster, node, ALERTS),
+        store.node_facts.uncordons(cluster, node, 1),
     )
     running, ran = await asyncio.gather(
-        store.running_on(cluster, [node], now - HEARD_SECONDS), store.ran_on(cluster, node, RUNS)
+        store.node_facts.running_on(cluster, [node], now - HEARD_SECONDS), store.node_facts.ran_on(cluster, node, RUNS)
     )
-    last = events[0] if events else None
-    request = asked[0] if asked and asked[0].created >= (last.time if last else 0.0) - OPEN_SECONDS else None
-    is_open = request is not None and request.state is UncordonState.OPEN and request.created > now - OPEN_SECONDS
+    last = next(iter(events), None)
+    request = _request_since(last, asked)
+    checks = [_check(record, cluster, node) for record in failures]
     return NodeView(
         cluster=cluster,
         node=node,
         events=events,
         incidents=[incident for incident in incidents if incident.cluster == cluster],
-        checks=[view for record in failures if (view := _check(record, cluster, node))],
+        checks=[view for view in checks if view],
         notes=notes,
         alerts=alerts,
         running=running,
         ran=ran,
         uncordon=not not_ours(node, last),
         asked=request,
-        is_asked=is_open,
+        is_asked=request is not None and _is_open(request, now),
     )
 
 
+def _request_since(last: NodeEvent | None, requests: Sequence[UncordonRequest]) -> UncordonRequest | None:
+    """The newest request to give the node back, unless something has happened to the node since."""
+    for request in requests:
+        if last is None or request.created >= last.time - OPEN_SECONDS:
+            return request
+    return None
+
+
+def _is_open(request: UncordonRequest, now: float) -> bool:
+    return request.state is UncordonState.OPEN and request.created > now - OPEN_SECONDS
+
+
 def _check(record: DiagnosisRecord, cluster: str, node: str) -> CheckView | None:
-    check = record.plan.check if record.plan and record.plan.cluster in ("", cluster) else None
-    if check is None:
+    plan = record.plan
+    if plan is None or plan.check is None or plan.cluster not in ("", cluster):
         return None
-    answers, matrix = [answer for answer in check.queries if answer.node == node], pair_matrix(check, node)
-    return CheckView(record, answers, matrix) if answers or matrix else None
+    answers = [answer for answer in plan.check.queries if answer.node == node]
+    matrix = pair_matrix(plan.check, node)
+    if not answers and matrix is None:
+        return None
+    return CheckView(record, answers, matrix)
 
 
 def _to(node: str, cluster: str) -> Response:

@@ -90,10 +90,12 @@ async def now_page(request: Request, services: Provided, pages: Drawn, caller: C
 @router.get("/incidents/{id}", dependencies=[Depends(may_read)])
 async def incident_page(id: IncidentId, services: Provided, pages: Drawn, after: str = "") -> Response:
     incident = await find(services.store, id)
-    records = await services.store.incident_failures(id, after, FAILURES + 1)
+    records = await services.store.incidents.failures(id, after, FAILURES + 1)
     shown = records[:FAILURES]
-    newest = shown[0] if shown and not after else None
-    axis, is_reading = await _axis(services, newest) if newest else (None, False)
+    newest, axis, is_reading = None, None, False
+    if shown and not after:
+        newest = shown[0]
+        axis, is_reading = await _axis(services, newest)
     return pages.draw(
         "incident.html",
         incident=incident,
@@ -137,7 +139,7 @@ async def decide(id: IncidentId, form: Pressed, services: Provided) -> Response:
 async def _axis(services: AppDependencies, record: DiagnosisRecord) -> tuple[TimeAxis | None, bool]:
     """Also whether there is none yet because the log is large and being read."""
     (index, is_reading), job, node_lines = await asyncio.gather(
-        log_of(services, record), services.store.job(record.attempt.job), services.logs.node_lines(record)
+        log_of(services, record), services.store.jobs.find(record.attempt.job), services.logs.node_lines(record)
     )
     return await attempt_axis(services, record, job, index, node_lines), is_reading
 
@@ -147,12 +149,14 @@ async def _situation(services: AppDependencies) -> Situation:
     last_day = DiagnosisFilter(since=now - DAY)
     silent_since = now - services.config.silent_seconds
     counts, running, silent = await asyncio.gather(
-        store.count_incidents(), store.count_running(silent_since), store.count_silent(now - DAY, silent_since)
+        store.incidents.count_unresolved(),
+        store.attempts.count_running(silent_since),
+        store.attempts.count_silent(now - DAY, silent_since),
     )
     waiting, breakers, facets, health = await asyncio.gather(
-        store.plans(PlanFilter(PlanState.WAITING.value), "", COUNTED),
-        store.breakers(),
-        store.facets(last_day),
+        store.plans.page(PlanFilter(PlanState.WAITING.value), "", COUNTED),
+        store.nodes.breakers(),
+        store.diagnoses.facets(last_day),
         check_health(services),
     )
     return Situation(

@@ -59,7 +59,7 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         params.pop("sort", None)
     query = _query(params, now)
     records, after = await page(services.store, query, now)
-    facets = await services.store.facets(query.where(now))
+    facets = await services.store.diagnoses.facets(query.where(now))
     filters = {name: params[name] for name in FILTERS if name in params}
     order = ColumnOrder("/diagnoses", filters, query.order, NEWEST, is_fixed=bool(query.q))
     return pages.draw(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from diagnoser.compress.render import spans
 from diagnoser.logview.log_timeline import ERRORS, WARNINGS, LogTimeline, RankSpan
-from diagnoser.web.formatting.collapse_ranks import ranges
+from diagnoser.web.formatting.phrases import after, joined, plural, ranks_name
 from diagnoser.web.formatting.template_filters import lasting
 from diagnoser.web.pages.time_scale import TimeScale
 
@@ -39,16 +39,18 @@ class RankRow:
 
     @property
     def name(self) -> str:
-        label = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {ranges(self.ranks)}"
-        return f"{label} on {self.node}" if self.node else label
+        return ranks_name(self.ranks) + after(" on ", self.node)
 
     @property
     def title(self) -> str:
         if self.last is None:
             return f"{self.name}: no line"
-        counted = ((self.errors, "error"), (self.warnings, "warning"))
-        said = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counted if count]
-        return f"{self.name}: {', '.join(said)}" if said else self.name
+        counts = []
+        if self.errors:
+            counts.append(plural(self.errors, "error"))
+        if self.warnings:
+            counts.append(plural(self.warnings, "warning"))
+        return self.name + after(": ", joined(counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,14 @@ def rank_strip(log: LogTimeline, scale: TimeScale, rank_nodes: Mapping[int, str]
     ranks = sorted({*found, *rank_nodes})
     if not ranks:
         return None
-    nodes = dict.fromkeys(ranks, "") | dict(rank_nodes) | {rank: span.node for rank, span in found.items() if span.node}
+    nodes = dict.fromkeys(ranks, "") | dict(rank_nodes)
+    for span in log.ranks:
+        nodes[span.rank] = span.node or nodes[span.rank]
     rows = [_row(group, found, nodes, log_path) for group in _groups(ranks, nodes, ROWS_MAX)]
     table = [_row(group, found, nodes, log_path) for group in _groups(ranks, nodes, TABLE_ROWS_MAX)]
-    row_of = {rank: place for place, row in enumerate(rows) for rank in row.ranks}
+    row_of: dict[int, int] = {}
+    for place, row in enumerate(rows):
+        row_of |= dict.fromkeys(row.ranks, place)
     heat = log.heat(scale.edges(BINS), row_of, len(rows))
     return RankStrip(
         rows=tuple(rows),
@@ -146,7 +152,7 @@ def _notes(log: LogTimeline, ranks: Sequence[int], scale: TimeScale) -> Iterator
     """Ranks that never printed, and those that stopped before most others."""
     missing = sorted({*ranks} - {span.rank for span in log.ranks})
     if missing:
-        yield f"No line came from {_named(missing)}."
+        yield f"No line came from {ranks_name(missing)}."
     lasts = sorted(span.last for span in log.ranks)
     if len(lasts) < 2:
         return
@@ -155,9 +161,5 @@ def _notes(log: LogTimeline, ranks: Sequence[int], scale: TimeScale) -> Iterator
     if 0 < len(early) < len(lasts) / 2:
         before = usual - max(span.last for span in early)
         how_long = f"{lasting(before)} or more " if log.is_timed else ""
-        yield f"{_named([span.rank for span in early], first=True)} fell silent {how_long}before most others."
-
-
-def _named(ranks: Sequence[int], *, first: bool = False) -> str:
-    word = "rank" if len(ranks) == 1 else "ranks"
-    return f"{word.capitalize() if first else word} {ranges(ranks)}"
+        who = ranks_name([span.rank for span in early]).capitalize()
+        yield f"{who} fell silent {how_long}before most others."

@@ -71,9 +71,9 @@ async def recovery_page(
     """done, late: plans that the last press was about; what became of them is read anew, so that no address can say
     what is not so."""
     store, now = services.store, services.clock()
-    waiting = await store.plans(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
-    breakers, marks = await store.breakers(), await store.node_marks("")
-    plans = await store.plans(PlanFilter(), "", SHOWN)
+    waiting = await store.plans.page(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
+    breakers, marks = await store.nodes.breakers(), await store.nodes.marks("")
+    plans = await store.plans.page(PlanFilter(), "", SHOWN)
     announced = services.plans.commands.is_announced
     return pages.draw(
         "recovery.html",
@@ -85,7 +85,7 @@ async def recovery_page(
         scopes=_scopes(breakers, marks),
         plans=plans,
         undoable={plan.id for plan in plans if not plan_states.settled(plan, now) and not announced(plan)},
-        dead=await store.messages_in("dead", "", SHOWN),
+        dead=await store.outbox.page("dead", "", SHOWN),
     )
 
 
@@ -97,7 +97,10 @@ async def decide_several(form: Pressed, services: Provided) -> Response:
         return _to("/recovery")
     done, late = list[str](), list[str]()
     for plan in ids[:SHOWN]:
-        (done if await _is_done(act, services, form.caller, plan, form.text("comment")) else late).append(plan)
+        if await _is_done(act, services, form.caller, plan, form.text("comment")):
+            done.append(plan)
+        else:
+            late.append(plan)
     return _to("/recovery?" + urlencode({"done": done, "late": late}, doseq=True))
 
 
@@ -149,33 +152,33 @@ async def _queue(services: AppDependencies, plans: Sequence[Plan], now: float) -
     by_cluster: dict[str, set[str]] = defaultdict(set)
     for plan in plans:
         by_cluster[plan.cluster].update(touched(plan))
-    running = {
-        cluster: await services.store.running_on(cluster, nodes, now - HEARD_SECONDS)
-        for cluster, nodes in by_cluster.items()
-    }
-    records = await asyncio.gather(*(services.store.diagnosis(plan.diagnosis) for plan in plans))
-    entries = [
-        Waiting(plan, blast_radius(plan, running[plan.cluster]), record, _why(plan))
-        for plan, record in zip(plans, records, strict=True)
-    ]
+    running = {}
+    for cluster, nodes in by_cluster.items():
+        running[cluster] = await services.store.node_facts.running_on(cluster, nodes, now - HEARD_SECONDS)
+    records = await asyncio.gather(*(services.store.diagnoses.find(plan.diagnosis) for plan in plans))
+    entries = []
+    for plan, record in zip(plans, records, strict=True):
+        entries.append(Waiting(plan, blast_radius(plan, running[plan.cluster]), record, _why(plan)))
     return sorted(entries, key=lambda entry: entry.plan.expires)
 
 
 def _why(plan: Plan) -> str:
     """Why a person is asked: the service's own words, also after a person took a decision back."""
-    own = [
-        change.why
-        for change in plan.history
-        if change.by == plan_states.DIAGNOSER and change.state is PlanState.WAITING
-    ]
-    return own[-1] if own else REASONS.get(plan.reason, "")
+    for change in reversed(plan.history):
+        if change.by == plan_states.DIAGNOSER and change.state is PlanState.WAITING:
+            return change.why
+    return REASONS.get(plan.reason, "")
 
 
 async def _outcomes(
     services: AppDependencies, ids: Iterable[str], now: float, *, is_late: bool = False
 ) -> list[Outcome]:
-    plans = [plan for wanted in ids if (plan := await services.store.plan(wanted))]
-    return [Outcome(plan, _objection(plan, now) if is_late else "") for plan in plans]
+    outcomes = []
+    for wanted in ids:
+        plan = await services.store.plans.find(wanted)
+        if plan is not None:
+            outcomes.append(Outcome(plan, _objection(plan, now) if is_late else ""))
+    return outcomes
 
 
 def _objection(plan: Plan, now: float) -> str:

@@ -34,7 +34,7 @@ router = Router(include_in_schema=False)
 @router.get("/rules", dependencies=[Depends(may_read)])
 async def rules_page(services: Provided, pages: Drawn) -> Response:
     store = services.store
-    groups = [(state, await store.learned(LearnedRuleQuery((state,)), "", SHOWN)) for state in _ORDER]
+    groups = [(state, await store.rules.page(LearnedRuleQuery((state,)), "", SHOWN)) for state in _ORDER]
     return pages.draw("rules.html", groups=[(state, rules) for state, rules in groups if rules])
 
 

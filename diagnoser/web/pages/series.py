@@ -16,7 +16,7 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 async def series(id: JobPath, number: int, services: Provided) -> Response:
     """An SVG image; empty if the log prints no series and no checkpoint was reported."""
     key = AttemptKey(id, number)
-    attempt = next((attempt for attempt in await services.store.attempts(id) if attempt.key == key), None)
+    attempt = next((attempt for attempt in await services.store.jobs.attempts(id) if attempt.key == key), None)
     if attempt is None:
         raise NotFound(f"no attempt {number} of {id!r}")
     drawn = charts.curves(await services.logs.progress(key))

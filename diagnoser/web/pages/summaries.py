@@ -5,6 +5,7 @@ import re
 from diagnoser.diagnosis.verdict import LISTED
 from diagnoser.model import Diagnosis
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.web.formatting.phrases import after, plural
 from diagnoser.web.formatting.template_filters import cause, lower_first, visible
 
 _ENDINGS = {
@@ -53,34 +54,51 @@ def summary(verdict: Diagnosis) -> str:
         return ending + "."
     where = _where(verdict)
     if verdict.type is FailureType.UNKNOWN:
-        return f"{ending}, and no rule knows why{f'; the first sign is on {where}' if where else ''}."
+        return f"{ending}, and no rule knows why{after('; the first sign is on ', where)}."
     subject = where[:1].upper() + where[1:] or "The job"
     event = _EVENTS.get(verdict.type) or f"failed: {lower_first(cause(verdict.type))}"
     sentence = visible(f"{subject} {event}{_code(verdict)}") + _consequence(verdict) + "."
-    return sentence if verdict.outcome is Outcome.FAILED else f"{ending}. {sentence}"
+    if verdict.outcome is Outcome.FAILED:
+        return sentence
+    return f"{ending}. {sentence}"
 
 
 def _where(verdict: Diagnosis) -> str:
-    root = verdict.root_cause
-    node = (root.node if root else None) or (verdict.nodes[0].node if verdict.nodes else "")
-    if root is not None and root.rank is not None:
-        return f"rank {root.rank}{f' on {node}' if node else ''}"
-    return f"node {node}" if node else ""
+    root, node = verdict.root_cause, ""
+    if verdict.nodes:
+        node = verdict.nodes[0].node
+    if root is None:
+        return after("node ", node)
+    node = root.node or node
+    if root.rank is None:
+        return after("node ", node)
+    return f"rank {root.rank}{after(' on ', node)}"
 
 
 def _code(verdict: Diagnosis) -> str:
     """The number of the GPU's own error report, which says more than our type."""
-    match = _XID.search(verdict.root_cause.text) if verdict.root_cause else None
+    if verdict.root_cause is None:
+        return ""
+    match = _XID.search(verdict.root_cause.text)
     return f" (Xid {match.group(1)})" if match else ""
 
 
 def _consequence(verdict: Diagnosis) -> str:
-    root = verdict.root_cause
-    own = {root.rank} if root and root.rank is not None else set()
     for kind, reads in _CONSEQUENCES.items():
-        texts = [symptom.text for symptom in verdict.symptoms if symptom.type is kind]
-        ranks = {int(match.group(1)) for text in texts if (match := _RANK.search(text))} - own
+        ranks = _other_ranks(verdict, kind)
         if ranks and kind is not verdict.type:
             least = "at least " if len(verdict.symptoms) == LISTED else ""
-            return f"; {least}{len(ranks)} other {'rank' if len(ranks) == 1 else 'ranks'} {reads}"
+            return f"; {least}{plural(len(ranks), 'other rank')} {reads}"
     return ""
+
+
+def _other_ranks(verdict: Diagnosis, kind: FailureType) -> set[int]:
+    """Ranks that symptoms of a kind name, without that of the root cause."""
+    ranks = set()
+    for symptom in verdict.symptoms:
+        match = _RANK.search(symptom.text)
+        if symptom.type is kind and match:
+            ranks.add(int(match.group(1)))
+    if verdict.root_cause is not None:
+        ranks.discard(verdict.root_cause.rank)
+    return ranks

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.logview.log_timeline import LogTimeline
 from diagnoser.model import Attempt, Event, EventKind, Line, Mark, NodeEvent, Plan, PlanChange, Progress, Stage
+from diagnoser.web.formatting.phrases import after, joined
 from diagnoser.web.formatting.template_filters import (
     NODE_ACTORS,
     NODE_STATES,
@@ -117,6 +118,10 @@ class AxisLane:
     marks: tuple[AxisMark, ...] = ()
     left_out: int = 0
 
+    @property
+    def is_empty(self) -> bool:
+        return not self.spans and not self.marks
+
 
 @dataclass(frozen=True, slots=True)
 class AxisCurve:
@@ -171,25 +176,27 @@ class TimeAxis:
     def lanes(self) -> tuple[AxisLane, ...]:
         """Those that are not empty, without curve and ranks."""
         lanes = (self.stages, self.checkpoints, self.cited, self.events, self.plan)
-        return tuple(lane for lane in lanes if lane.spans or lane.marks)
+        return tuple(lane for lane in lanes if not lane.is_empty)
 
     @property
     def checkpoint_kinds(self) -> list[tuple[str, str]]:
         """What the signs in the lane of checkpoints mean, as far as they are there."""
-        kinds = {word for mark in self.checkpoints.marks for word in mark.kind.split()}
-        return [(f"checkpoint {kind}", name) for kind, name in _CHECKPOINT_KINDS.items() if kind in kinds]
+        words = " ".join(mark.kind for mark in self.checkpoints.marks).split()
+        return [(f"checkpoint {kind}", name) for kind, name in _CHECKPOINT_KINDS.items() if kind in words]
 
     @property
     def entries(self) -> list[tuple[str, AxisMark]]:
         """All marks and spans with the name of their lane, by time."""
-        spans = [
-            (lane.name, AxisMark(span.left, span.begin, span.kind, span.text))
-            for lane in self.lanes
-            for span in lane.spans
-        ]
-        marks = [(lane.name, mark) for lane in self.lanes for mark in lane.marks]
-        broken = [(self.curve.name, mark) for mark in self.curve.broken] if self.curve else []
-        return sorted([*spans, *marks, *broken], key=lambda entry: entry[1].time)
+        entries: list[tuple[str, AxisMark]] = []
+        for lane in self.lanes:
+            for span in lane.spans:
+                entries.append((lane.name, AxisMark(span.left, span.begin, span.kind, span.text)))
+            for mark in lane.marks:
+                entries.append((lane.name, mark))
+        if self.curve:
+            for mark in self.curve.broken:
+                entries.append((self.curve.name, mark))
+        return sorted(entries, key=lambda entry: entry[1].time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +242,15 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
         events, plan = _events(facts, clock), _plan(facts.plan, clock)
     cited = [_in_log_time(line, clock) for line in facts.cited]
     root = next((line.time for line in cited if line.role == "root"), None)
+    failed = None
+    if facts.has_failed:
+        failed = _failed(log, root, [line.time for line in cited])
     times = [mark.time for mark in (*saved, *events, *plan)]
-    failed = _failed(log, root, [line.time for line in cited]) if facts.has_failed else None
     scale = time_scale(min([log.begin, *times]), failed, max([log.end, *times]))
-    around = log.end if root is None else root
     drawn = _Drawn(scale, clock.shown)
+    around, root_x = log.end, None
+    if root is not None:
+        around, root_x = root, scale.x(root)
     return TimeAxis(
         parts=scale.parts,
         ticks=tuple(_ticks(scale, clock.shown)),
@@ -250,7 +261,7 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
         cited=drawn.lane("Cited lines", list(map(_cited, cited)), around),
         events=drawn.lane("Events", events, around),
         plan=drawn.lane("Recovery plan", plan, around),
-        root=None if root is None else scale.x(root),
+        root=root_x,
         is_timed=log.is_timed,
         is_late=clock.own is not None,
         shown=clock.shown,
@@ -306,20 +317,26 @@ class _Drawn:
 
 def _failed(log: LogTimeline, root: float | None, cited: Sequence[float]) -> tuple[float, float]:
     """From the root line to the last line; without one from the first line that is cited, else the last minute."""
-    first = root if root is not None else min(cited, default=log.end - 60.0)
+    first = min(cited, default=log.end - 60.0)
+    if root is not None:
+        first = root
     return min(max(first, log.begin), log.end), log.end
 
 
 def _in_log_time(line: CitedLine, clock: ClockShift) -> CitedLine:
     """Only a line of a node's own log has a time of the service."""
-    return replace(line, time=clock.to_log(line.time)) if line.is_of_node else line
+    if not line.is_of_node:
+        return line
+    return replace(line, time=clock.to_log(line.time))
 
 
 def _cited(line: CitedLine) -> AxisMark:
-    who = f"rank {line.rank}: " if line.rank >= 0 else ""
     name = "root cause" if line.role == "root" else line.role
-    what = f" ({line.what})" if line.what else ""
-    return AxisMark(0.0, line.time, line.role, f"{name}{what}: {who}{line.text[:TEXT]}", line.url)
+    if line.what:
+        name += f" ({line.what})"
+    if line.rank >= 0:
+        name += f": rank {line.rank}"
+    return AxisMark(0.0, line.time, line.role, f"{name}: {line.text[:TEXT]}", line.url)
 
 
 def _events(facts: AxisFacts, clock: ClockShift) -> list[AxisMark]:
@@ -332,8 +349,7 @@ def _events(facts: AxisFacts, clock: ClockShift) -> list[AxisMark]:
             text = f"{line.node} {line.stream.source}: {line.body[:TEXT]}"
             marks.append(AxisMark(0.0, time, "node", text))
     for event in facts.node_events:
-        why = f": {event.reason}" if event.reason else ""
-        text = f"{event.node} {NODE_STATES[event.kind]} by {NODE_ACTORS[event.by]}{why}"
+        text = f"{event.node} {NODE_STATES[event.kind]} by {NODE_ACTORS[event.by]}{after(': ', event.reason)}"
         marks.append(AxisMark(0.0, clock.to_log(event.time), "node", text))
     return marks
 
@@ -345,52 +361,63 @@ def _events_of(attempt: Attempt, clock: ClockShift) -> list[AxisMark]:
 
 def _checkpoints(attempt: Attempt, plan: Plan | None, clock: ClockShift) -> list[AxisMark]:
     """Each stands where it was saved, and looks as what is known of it now."""
-    back, marks = plan.rollback if plan else None, []
+    marks = []
     for saved in reported(attempt.events):
-        is_chosen = back is not None and saved.path != "" and (back.checkpoint, back.step) == (saved.path, saved.step)
-        kind = f"checkpoint {checkpoint_shape(saved)}{' chosen' if is_chosen else ''}"
+        is_chosen = _goes_back_to(plan, saved)
+        kind = f"checkpoint {checkpoint_shape(saved)}"
+        if is_chosen:
+            kind += " chosen"
         marks.append(AxisMark(0.0, clock.to_log(saved.saved), kind, _checkpoint(saved, is_chosen=is_chosen)))
     return marks
 
 
+def _goes_back_to(plan: Plan | None, saved: Checkpoint) -> bool:
+    if plan is None or plan.rollback is None or not saved.path:
+        return False
+    return (plan.rollback.checkpoint, plan.rollback.step) == (saved.path, saved.step)
+
+
 def _checkpoint(saved: Checkpoint, *, is_chosen: bool) -> str:
-    parts = [
-        f"{'step ' + number(saved.step) if saved.step is not None else 'checkpoint'}: {checkpoint_state(saved)}",
-        saved.why[:TEXT],
-        "the plan goes back to it" if is_chosen else "",
-        "saved because the job was about to end" if saved.just_in_time else "",
-        f"training stood still for {measure(saved.blocked_ms / 1000)} s" if saved.blocked_ms is not None else "",
-        size(saved.bytes) if saved.bytes is not None else "",
-        saved.path,
-    ]
-    return ", ".join(part for part in parts if part)
+    name = "checkpoint" if saved.step is None else f"step {number(saved.step)}"
+    parts = [f"{name}: {checkpoint_state(saved)}", saved.why[:TEXT]]
+    if is_chosen:
+        parts.append("the plan goes back to it")
+    if saved.just_in_time:
+        parts.append("saved because the job was about to end")
+    if saved.blocked_ms is not None:
+        parts.append(f"training stood still for {measure(saved.blocked_ms / 1000)} s")
+    if saved.bytes is not None:
+        parts.append(size(saved.bytes))
+    return joined([*parts, saved.path])
 
 
 def _event(event: Event) -> str:
-    parts = [
-        f"code {event.code}" if event.code is not None else "",
-        f"signal {event.signal}" if event.signal is not None else "",
-        f"step {number(event.step)}" if event.step is not None else "",
-        f"rank {event.rank}" if event.rank is not None else "",
-        event.node,
-        event.reason,
-    ]
-    told = ", ".join(part for part in parts if part)
-    return f"{event.kind.value}: {told}" if told else event.kind.value
+    """The kind of the event, and whatever is known of it."""
+    numbers = {"code": event.code, "signal": event.signal, "step": event.step, "rank": event.rank}
+    details = [f"{name} {number(value)}" for name, value in numbers.items() if value is not None]
+    return event.kind.value + after(": ", joined([*details, event.node, event.reason]))
 
 
 def _plan(plan: Plan | None, clock: ClockShift) -> list[AxisMark]:
     if plan is None:
         return []
-    marks = [
-        AxisMark(0.0, clock.to_log(change.time), f"plan {change.state}", _change(change)) for change in plan.history
-    ]
+    marks = []
+    for change in plan.history:
+        marks.append(AxisMark(0.0, clock.to_log(change.time), f"plan {change.state}", _change(change)))
     for step in plan.steps:
         if step.time:
-            ended = "could not be started" if step.exit_code is None else f"exit {step.exit_code}"
-            kind = "plan step" if step.exit_code == 0 else "plan failed"
+            kind, ended = _step_end(step.exit_code)
             marks.append(AxisMark(0.0, clock.to_log(step.time), kind, f"{step.command[:TEXT]} ({ended})"))
     return marks
+
+
+def _step_end(exit_code: int | None) -> tuple[str, str]:
+    """How a step of a plan is drawn, and how it ended in words."""
+    if exit_code is None:
+        return "plan failed", "could not be started"
+    if exit_code != 0:
+        return "plan failed", f"exit {exit_code}"
+    return "plan step", "exit 0"
 
 
 def _change(change: PlanChange) -> str:
@@ -405,25 +432,27 @@ def _stages(log: LogTimeline, drawn: _Drawn) -> AxisLane:
         drawn.span(span.begin, end, f"stage {span.stage}", STAGES[span.stage])
         for span, end in zip(spans, ends, strict=True)
     ]
-    saved = [one for one in log.progress if one.point.checkpoint or one.point.stage is Stage.SAVE]
-    marks = [AxisMark(0.0, one.time, "saved", _saved(one.point)) for one in saved]
+    marks = []
+    for timed in log.progress:
+        if timed.point.checkpoint or timed.point.stage is Stage.SAVE:
+            marks.append(AxisMark(0.0, timed.time, "saved", _saved(timed.point)))
     lane = drawn.lane("Stages", marks, log.end)
     return replace(lane, spans=tuple(shown))
 
 
 def _saved(point: Progress) -> str:
-    step = f" of step {number(point.step)}" if point.step is not None else ""
-    return f"checkpoint{step} saved{f': {point.checkpoint}' if point.checkpoint else ''}"
+    step = "" if point.step is None else f" of step {number(point.step)}"
+    return f"checkpoint{step} saved{after(': ', point.checkpoint)}"
 
 
 def _curve(log: LogTimeline, drawn: _Drawn) -> AxisCurve | None:
     """The first of loss, gradient norm and speed that the log prints more than once."""
     for name, value_of in _MEASURES:
-        values = [
-            (one.time, value, one.point.step)
-            for one in log.progress
-            if one.point.stage is Stage.TRAIN and (value := value_of(one.point)) is not None
-        ]
+        values = []
+        for timed in log.progress:
+            value = value_of(timed.point)
+            if timed.point.stage is Stage.TRAIN and value is not None:
+                values.append((timed.time, value, timed.point.step))
         finite = [value for _, value, _ in values if math.isfinite(value)]
         if len(values) > 1 and finite:
             return _drawn_curve(name, values, min(finite), max(finite), drawn)
@@ -445,7 +474,7 @@ def _drawn_curve(
             share = _share(value, low, high, is_log=is_log)
             lines[-1].append((drawn.scale.x(time), share))
             continue
-        at = f" at step {number(step)}" if step is not None else ""
+        at = "" if step is None else f" at step {number(step)}"
         broken.append(drawn.mark(AxisMark(0.0, time, "broken", f"{name.lower()} is {measure(value)}{at}")))
         if lines[-1]:
             lines.append([])
@@ -460,7 +489,9 @@ def _share(value: float, low: float, high: float, *, is_log: bool) -> float:
     """How high a value stands between two others, from 0 to 1."""
     if is_log:
         value, low, high = math.log(value), math.log(low), math.log(high)
-    return (value - low) / (high - low) if high > low else 0.5
+    if high <= low:
+        return 0.5
+    return (value - low) / (high - low)
 
 
 def _polyline(points: Sequence[tuple[float, float]]) -> str:
@@ -468,11 +499,10 @@ def _polyline(points: Sequence[tuple[float, float]]) -> str:
     buckets: dict[int, list[tuple[float, float]]] = {}
     for point in points:
         buckets.setdefault(int(point[0] * _BUCKETS), []).append(point)
-    kept = [
-        point
-        for bucket in buckets.values()
-        for point in sorted({min(bucket, key=lambda one: one[1]), max(bucket, key=lambda one: one[1])})
-    ]
+    kept: list[tuple[float, float]] = []
+    for bucket in buckets.values():
+        by_height = sorted(bucket, key=lambda point: point[1])
+        kept += sorted({by_height[0], by_height[-1]})
     return " ".join(f"{1000 * x:.1f},{96 - 92 * y:.1f}" for x, y in kept)
 
 

@@ -16,6 +16,6 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 @router.get("/unplaced")
 async def unplaced_page(services: Provided, pages: Drawn) -> Response:
     now = services.clock()
-    records = await services.store.unplaced(now, SHOWN)
+    records = await services.store.unplaced.page(now, SHOWN)
     streams = [(r, remedy(r.stream.labels, r.stream.reason, r.stream.protocol)) for r in records]
-    return pages.draw("unplaced.html", streams=streams, total=await services.store.count_unplaced(now))
+    return pages.draw("unplaced.html", streams=streams, total=await services.store.unplaced.count(now))

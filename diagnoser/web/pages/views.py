@@ -57,7 +57,7 @@ async def views_of(
     services: AppDependencies, listed: ListName, filters: Mapping[str, str], query: BaseModel
 ) -> ListViews:
     """filters: those that are set, as the page writes them. query: the same as the API knows them."""
-    views, chosen = await services.store.views(listed), urlencode(sorted(filters.items()))
+    views, chosen = await services.store.views.of_list(listed), urlencode(sorted(filters.items()))
     return ListViews(
         listed=listed,
         views=[(view, view_url(view)) for view in views],

@@ -22,7 +22,7 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import Caller, Provided, may_read
 from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.forms import Pressed, line_of, lines_of
+from diagnoser.web.pages.forms import Pressed, line_of, lines_of, places_of
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.rendering import Pages
 
@@ -121,7 +121,7 @@ async def _draw(
             trial = await services.workbench.trial(draft.conditions)
         except (BadInput, Overloaded) as error:
             untried = str(error)
-    learned = await services.store.learned_rule(draft.rule) if draft.rule else None
+    learned = await services.store.rules.find(draft.rule) if draft.rule else None
     shipped = next((rule for rule in services.workbench.rules if rule.id == draft.rule), None)
     listed = await _listed(services, q)
     return pages.draw(
@@ -132,11 +132,11 @@ async def _draw(
         fault=fault,
         trial=trial,
         untried=untried,
-        case=await services.store.diagnosis(draft.case) if draft.case else None,
+        case=await services.store.diagnoses.find(draft.case) if draft.case else None,
         learned=learned,
         shipped=shipped,
         asks_more=_asks_more(shipped or _parsed(learned)),
-        hits=await services.store.rule_hits(learned.id, HITS) if learned else (),
+        hits=await services.store.rules.hits(learned.id, HITS) if learned else (),
         listed=listed[:LISTED],
         found=len(listed),
         pieces=pieces,
@@ -165,8 +165,9 @@ def drafted(rule: Rule, draft: Draft) -> Draft:
 
 def pieces(hit: LineHit) -> Iterator[tuple[str, bool]]:
     """A line in parts, with what matches told apart; of a long one what is around its first match."""
-    first = hit.spans[0][0] if hit.spans else 0
-    start = max(0, first - BEFORE_HIT) if len(hit.text) > SHOWN_CHARS else 0
+    start = 0
+    if hit.spans and len(hit.text) > SHOWN_CHARS:
+        start = max(0, hit.spans[0][0] - BEFORE_HIT)
     stop = min(len(hit.text), start + SHOWN_CHARS)
     if start:
         yield "…", False
@@ -188,17 +189,21 @@ async def _loaded(services: AppDependencies, draft: Draft) -> Draft:
     shipped = next((rule for rule in services.workbench.rules if rule.id == draft.rule), None)
     if shipped:
         return drafted(shipped, draft)
-    learned = await services.store.learned_rule(draft.rule)
+    learned = await services.store.rules.find(draft.rule)
     if learned is None:
         raise NotFound(f"there is no rule {draft.rule!r}")
     parsed = _parsed(learned)
     draft = replace(draft, case=draft.case or learned.source)
-    return drafted(parsed, draft) if parsed else draft
+    if parsed is None:
+        return draft
+    return drafted(parsed, draft)
 
 
 async def _suggested(services: AppDependencies, draft: Draft) -> Draft:
     """From the shape of the line that shows the case's cause; as it is where that tells nothing."""
-    suggestion = await services.workbench.suggestion(draft.case) if draft.case else None
+    if not draft.case:
+        return draft
+    suggestion = await services.workbench.suggestion(draft.case)
     if suggestion is None:
         return draft
     return replace(
@@ -214,7 +219,7 @@ async def _proposal(services: AppDependencies, draft: Draft) -> RuleProposal:
     """Raises RequestValidationError, BadInput."""
     if not draft.case:
         raise BadInput("Choose the case that the rule is for: it gives the rule its type and its example.")
-    learned = await services.store.learned_rule(draft.rule) if draft.rule else None
+    learned = await services.store.rules.find(draft.rule) if draft.rule else None
     try:
         body = ProposalBody(
             patterns=list(draft.patterns),
@@ -239,13 +244,15 @@ _WANTED = {
 
 
 def _first_fault(error: RequestValidationError) -> str:
-    places = [str(place) for fault in error.errors() for place in fault["loc"]]
-    return next((_WANTED[place] for place in places if place in _WANTED), "The rule cannot be read.")
+    for place in places_of(error):
+        if place in _WANTED:
+            return _WANTED[place]
+    return "The rule cannot be read."
 
 
 async def _listed(services: AppDependencies, q: str) -> list[ListedRule]:
     """Learned rules first, the newest before others, then the site's own; those that have each word of ``q``."""
-    learned = await services.store.learned(LearnedRuleQuery(), "", LEARNED)
+    learned = await services.store.rules.page(LearnedRuleQuery(), "", LEARNED)
     rules = [(ListedRule(rule.id, "", rule.type, rule.state), rule.text) for rule in learned]
     for rule in sorted(services.workbench.rules, key=lambda rule: (rule.type, rule.id)):
         said = " ".join((rule.title, *rule.anchors, *rule.patterns))

@@ -83,10 +83,10 @@ async def test_a_run_is_carried_out_by_jobs(server: Server, trials: KubernetesTr
     """On the nodes that may be used; each sample is inferred once, and the copies of the weights are dropped."""
     store = await sqlite_store(tmp_path / "test.db")
     try:
-        await store.add_run(replace(trial_run(tmp_path, suite(tmp_path, (8,))), backend="kubernetes@train"))
+        await store.trials.add_run(replace(trial_run(tmp_path, suite(tmp_path, (8,))), backend="kubernetes@train"))
         with containers(server):
             progress = await carry_out(
-                Coordinator(store, trials, time.time, lambda: secrets.token_hex(4), settings=FAST), "r1"
+                Coordinator(store.trials, trials, time.time, lambda: secrets.token_hex(4), settings=FAST), "r1"
             )
     finally:
         await store.close()

@@ -142,7 +142,9 @@ async def carried_out(
 ) -> RunProgress:
     store = await sqlite_store(folder / "test.db")
     try:
-        await store.add_run(replace(trial_run(folder, suite(folder, (40, 30), 0.1)), backend=f"kubernetes@{SPACE}"))
+        await store.trials.add_run(
+            replace(trial_run(folder, suite(folder, (40, 30), 0.1)), backend=f"kubernetes@{SPACE}")
+        )
         found, limit = coordinator(store, trials), time.monotonic() + 150
         while (progress := await found.step("r1")).run.state is RunState.RUNNING:
             assert time.monotonic() < limit, progress

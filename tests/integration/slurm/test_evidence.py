@@ -67,7 +67,7 @@ async def ask(lab: Site, job: str) -> None:
     request = EvidenceRequest("0" * 26, key, NAME, time.time(), RequestReason.SILENCE, time.time())
     store = await open_store(f"sqlite:///{lab.service.folder}/test.db")
     try:
-        assert await store.request_evidence(request)
+        assert await store.evidence.request(request)
     finally:
         await store.close()
 
@@ -75,7 +75,7 @@ async def ask(lab: Site, job: str) -> None:
 async def result(lab: Site, job: str) -> str:
     store = await open_store(f"sqlite:///{lab.service.folder}/test.db")
     try:
-        requests = await store.evidence_requests(AttemptKey(f"slurm-{NAME}-{job}"))
+        requests = await store.evidence.requests(AttemptKey(f"slurm-{NAME}-{job}"))
         return requests[0][1] if requests else ""
     finally:
         await store.close()

@@ -79,7 +79,7 @@ async def send_to_check(lab: Site, plan: str) -> None:
 
     store = await open_store(f"sqlite:///{lab.service.folder}/test.db")
     try:
-        await store.change_plan(plan, 0.0, transition, alone=True)
+        await store.plans.change(plan, 0.0, transition, alone=True)
     finally:
         await store.close()
 

@@ -43,8 +43,10 @@ def executor(cluster: Cluster, folder: Path, names: Sequence[str]) -> SlurmTrial
 async def carried_out(cluster: Cluster, folder: Path, names: Sequence[str], kill: str = "") -> RunProgress:
     """kill: a node that dies once something runs there."""
     store = await sqlite_store(folder / "test.db")
-    await store.add_run(replace(trial_run(folder, suite(folder, (40, 30), 0.1)), backend="slurm"))
-    found = Coordinator(store, executor(cluster, folder, names), time.time, lambda: secrets.token_hex(4), settings=FAST)
+    await store.trials.add_run(replace(trial_run(folder, suite(folder, (40, 30), 0.1)), backend="slurm"))
+    found = Coordinator(
+        store.trials, executor(cluster, folder, names), time.time, lambda: secrets.token_hex(4), settings=FAST
+    )
     limit = time.monotonic() + 300
     try:
         while (progress := await found.step("r1")).run.state is RunState.RUNNING:

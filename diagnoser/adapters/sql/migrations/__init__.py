@@ -1,5 +1,6 @@
 """The schema's history, shipped inside the package, and the upgrade that runs at every start."""
 
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ def config(connection: Connection | None = None) -> "Config":
     return settings
 
 
+@cache
 def head() -> str:
     """The revision that this code needs: the number in front of the newest script's name."""
     scripts = resources.files(__name__).joinpath("versions").iterdir()

@@ -17,17 +17,15 @@ from sqlalchemy import (
     func,
     literal,
     select,
-    text,
     tuple_,
     union_all,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.attempt_lists import AttemptLists
+from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.feedback import find_feedback
 from diagnoser.adapters.sql.jobs import job_names
-from diagnoser.adapters.sql.migrations import check_known, head, log_newer_schema
 from diagnoser.adapters.sql.tables import (
     CONFIDENCE,
     FACETS,
@@ -44,7 +42,7 @@ from diagnoser.adapters.sql.tables import (
 from diagnoser.adapters.sql.words import asked_words, found_by_index, has_words
 from diagnoser.model import AttemptKey, FailedRun, IncidentState, PlanState
 from diagnoser.model.access import Viewer
-from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.model.errors import BadInput
 from diagnoser.model.ids import first_id
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.ports import FAILURES, NEWEST, Attention, DiagnosisFilter, DiagnosisRecord, Facets, News, Sort
@@ -65,26 +63,24 @@ _VALUES = 12
 """Values of a facet that are counted apart."""
 
 
-class QueryRows(AttemptLists):
-    """``ports.ReadStore``."""
+class DiagnosisRepository(Repository):
+    """Diagnoses as the pages and the API list, find and count them."""
 
-    _head = ""
-    _newer = ""
-    """The newest schema that the log has told of."""
+    async def page(self, where: DiagnosisFilter, after: str, limit: int, sort: Sort = NEWEST) -> list[DiagnosisRecord]:
+        """sort: by one of ``DIAGNOSIS_SORTS``; those with a text are always the newest first. after: id of the last one
+        already seen, "" for the first page. Raises BadInput for one that a sorted list does not find any more.
 
-    async def diagnoses(
-        self, where: DiagnosisFilter, after: str, limit: int, sort: Sort = NEWEST
-    ) -> list[DiagnosisRecord]:
-        """Ids sort by time, so an id is the cursor: rows that come later never shift a page."""
+        Ids sort by time, so an id is the cursor: rows that come later never shift a page.
+        """
         if sort != NEWEST and not where.text:
             return await self._sorted(where, after, limit, sort)
-        conditions = _conditions(where, self.viewer)
+        conditions = _conditions(where, self._db.viewer)
         if after:
             conditions.append(diagnoses.c.id < after)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             query = _newest(where, select(diagnoses, plans.c.body.label("plan_body"))).where(*conditions).limit(limit)
             if where.text:
-                ids = await self._ids_with(connection, where, conditions, limit)
+                ids = await _ids_with(connection, where, conditions, limit)
                 query = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id.in_(ids))
                 query = query.order_by(diagnoses.c.id.desc())
             with_plans = query.outerjoin(plans, plans.c.key == diagnoses.c.plan)
@@ -95,11 +91,11 @@ class QueryRows(AttemptLists):
         diagnosis never change, so its id still says where a page ended."""
         by = [] if sort.by == "time" else [CONFIDENCE if sort.by == "confidence" else diagnoses.c[sort.by]]
         order: list[ColumnElement[Any]] = [*by, diagnoses.c.id]
-        query = select(diagnoses.c.id).where(*_conditions(where, self.viewer))
+        query = select(diagnoses.c.id).where(*_conditions(where, self._db.viewer))
         if where.node:
             query = query.where(diagnoses.c.id.in_(_on_node(where.node)))
         ordered = [column.desc() if sort.is_descending else column for column in order]
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             if after:
                 place = (await connection.execute(select(*order).where(diagnoses.c.id == after))).first()
                 if place is None:
@@ -112,10 +108,11 @@ class QueryRows(AttemptLists):
             return await _with_feedback(connection, (await connection.execute(rows)).mappings())
 
     async def news(self, after: str, limit: int) -> list[News]:
+        """Current diagnoses with ids above ``after``, oldest first; of more than ``limit`` the newest."""
         columns = [diagnoses.c[name] for name in ("id", "job", "attempt", "outcome", "category", "type")]
         query = select(*columns).where(diagnoses.c.id > after, diagnoses.c.current)
         query = query.order_by(diagnoses.c.id.desc()).limit(limit)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(query)).all()
         return [
             News(
@@ -129,18 +126,21 @@ class QueryRows(AttemptLists):
         ]
 
     async def facets(self, where: DiagnosisFilter) -> Facets:
-        """The newest by the narrowest filter are read, and the other filters hold these: so that what is read is
-        bounded, and an index has it in order."""
+        """Of the current diagnoses that match: the values of their fields, those that are most frequent.
+
+        The newest by the narrowest filter are read, and the other filters hold these: so that what is read is
+        bounded, and an index has it in order.
+        """
         narrowest = next((name for name in _NARROWEST if getattr(where, name)), "")
         only = _only(where, narrowest)
         columns = [diagnoses.c[name] for name in ("id", "job", "created", "current", *FACETS)]
         most = _COUNTED_WITH if where.text else _COUNTED
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             if where.text:
-                ids = await self._ids_with(connection, where, _conditions(where, self.viewer), most)
+                ids = await _ids_with(connection, where, _conditions(where, self._db.viewer), most)
                 query = select(*columns).where(diagnoses.c.id.in_(ids)).order_by(diagnoses.c.id.desc())
             else:
-                conditions = _conditions(replace(only, since=where.since), self.viewer)
+                conditions = _conditions(replace(only, since=where.since), self._db.viewer)
                 query = _newest(only, select(*columns)).where(*conditions)
             newest = query.limit(most).cte("newest")
             rest = [newest.c[name] == getattr(where, name) for name in FACETS if getattr(where, name)]
@@ -156,7 +156,11 @@ class QueryRows(AttemptLists):
         return Facets(ordered, read < most, most)
 
     async def failures_between(self, times: Sequence[float]) -> list[dict[Category, int]]:
-        """Ids sort by time: each span is a range of the index that also has the category."""
+        """How many attempts failed by category, from each of the times to the next one: one fewer than there are
+        times. By their current verdicts, those without a fault left out.
+
+        Ids sort by time: each span is a range of the index that also has the category.
+        """
         spans = []
         for number, (start, end) in enumerate(pairwise(map(first_id, times))):
             row = diagnoses.c
@@ -165,21 +169,25 @@ class QueryRows(AttemptLists):
             spans.append(counted.group_by(row.category))
         counts: list[dict[Category, int]] = [{} for _ in spans]
         if spans:
-            async with self.reading() as connection:
+            async with self._db.reading() as connection:
                 for span, category, count in await connection.execute(union_all(*spans)):
                     counts[span][Category(category)] = count
         return counts
 
-    async def diagnosis(self, id: str) -> DiagnosisRecord | None:
+    async def find(self, id: str) -> DiagnosisRecord | None:
         query = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id == id)
         with_plans = query.outerjoin(plans, plans.c.key == diagnoses.c.plan)
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             rows = (await connection.execute(with_plans)).mappings()
             return next(iter(await _with_feedback(connection, rows)), None)
 
     async def failed_runs(self, since: float, limit: int) -> list[FailedRun]:
-        """Of each outcome the newest by its index. What a job says of its GPUs is looked up in its text by the
-        database: a rank map may make that long."""
+        """Launches whose current verdict, made after ``since``, says that they failed or hung; the newest first, at
+        most about ``limit``.
+
+        Of each outcome the newest by its index. What a job says of its GPUs is looked up in its text by the
+        database: a rank map may make that long.
+        """
         newest = [
             select(
                 select(diagnoses.c.id)
@@ -198,7 +206,7 @@ class QueryRows(AttemptLists):
                 *(row[name] for name in ("job", "number", "fatal", "ended", "last_line")),
                 diagnoses.c.outcome,
                 diagnoses.c.created,
-                self.json_text(jobs.c.body, "labels", "gpus").label("gpus"),
+                self._db.json_text(jobs.c.body, "labels", "gpus").label("gpus"),
                 plans.c.state.label("plan"),
                 next_run.c.opened.label("relaunched"),
                 verdict.c.category.label("next_category"),
@@ -216,10 +224,11 @@ class QueryRows(AttemptLists):
             .order_by(diagnoses.c.id.desc())
             .limit(limit)
         )
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return [_failed_run(found) for found in (await connection.execute(query)).mappings()]
 
     async def attention(self, now: float) -> Attention:
+        """What waits for a person, by three short ranges of indexes."""
         waiting = and_(plans.c.state == PlanState.WAITING.value, plans.c.expires > now)
         is_open = and_(IS_UNRESOLVED, incidents.c.state == IncidentState.OPEN.value)
         count = func.count
@@ -228,46 +237,33 @@ class QueryRows(AttemptLists):
             select(count()).select_from(incidents).where(is_open).scalar_subquery(),
             select(count()).select_from(breakers).where(breakers.c.tripped).scalar_subquery(),
         )
-        async with self.reading() as connection:
+        async with self._db.reading() as connection:
             return Attention(*(await connection.execute(query)).one())
 
-    async def ping(self) -> None:
-        """A newer schema is as good as long as it only added to this one; the log tells once that it came."""
-        self._head = self._head or head()
-        async with self.reading() as connection:
-            query = text("SELECT version_num FROM alembic_version")
-            version: str = (await connection.execute(query)).scalar() or ""
-            if version > self._head:
-                await connection.run_sync(check_known)
-                if version != self._newer:
-                    self._newer = version
-                    log_newer_schema(version)
-        if version < self._head:
-            raise Unavailable(f"the database has schema {version}, this code needs {self._head}")
 
-    async def _ids_with(
-        self, connection: AsyncConnection, where: DiagnosisFilter, conditions: list[ColumnElement[bool]], limit: int
-    ) -> list[str]:
-        """The newest with the words of a search, newest first. Words that many have are among the newest; those that
-        few have, the index finds."""
-        asked = asked_words(where.text)
-        if not asked:
-            return []
-        newest = _newest(where, select(diagnoses.c.id)).where(*conditions)
-        recent = newest.limit(_RECENT).cte("recent")
-        query = select(recent.c.id).where(has_words(_words_of(recent), asked)).order_by(recent.c.id.desc()).limit(limit)
-        ids = list((await connection.execute(query)).scalars())
-        count = (await connection.execute(select(func.count()).select_from(recent))).scalar_one()
-        if len(ids) == limit or count < _RECENT:
-            return ids
-        sample = newest.limit(_SAMPLE).cte("sample")
-        having = [func.count().filter(has_words(_words_of(sample), [word])) for word in asked]
-        counts = (await connection.execute(select(*having).select_from(sample))).one()
-        rare = [word for word, count in zip(asked, counts, strict=True) if count < _SAMPLE * _COMMON] or asked
-        found = select(diagnosis_words.c.diagnosis).where(found_by_index(rare, self.dialect))
-        if len(rare) < len(asked):
-            found = found.where(has_words(diagnosis_words.c.words, asked))
-        return list((await connection.execute(_matching(found, where, conditions, limit))).scalars())
+async def _ids_with(
+    connection: AsyncConnection, where: DiagnosisFilter, conditions: list[ColumnElement[bool]], limit: int
+) -> list[str]:
+    """The newest with the words of a search, newest first. Words that many have are among the newest; those that
+    few have, the index finds."""
+    asked = asked_words(where.text)
+    if not asked:
+        return []
+    newest = _newest(where, select(diagnoses.c.id)).where(*conditions)
+    recent = newest.limit(_RECENT).cte("recent")
+    query = select(recent.c.id).where(has_words(_words_of(recent), asked)).order_by(recent.c.id.desc()).limit(limit)
+    ids = list((await connection.execute(query)).scalars())
+    count = (await connection.execute(select(func.count()).select_from(recent))).scalar_one()
+    if len(ids) == limit or count < _RECENT:
+        return ids
+    sample = newest.limit(_SAMPLE).cte("sample")
+    having = [func.count().filter(has_words(_words_of(sample), [word])) for word in asked]
+    counts = (await connection.execute(select(*having).select_from(sample))).one()
+    rare = [word for word, count in zip(asked, counts, strict=True) if count < _SAMPLE * _COMMON] or asked
+    found = select(diagnosis_words.c.diagnosis).where(found_by_index(rare, connection.dialect.name))
+    if len(rare) < len(asked):
+        found = found.where(has_words(diagnosis_words.c.words, asked))
+    return list((await connection.execute(_matching(found, where, conditions, limit))).scalars())
 
 
 def _words_of(ids: CTE) -> ScalarSelect[str]:

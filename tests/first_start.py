@@ -10,7 +10,7 @@ import httpx
 from diagnoser.app import running
 from diagnoser.config import settings
 from diagnoser.web.pages.rendering import templates
-from tests import shipped_rules
+from tests import shipped_rules, tls
 
 ADDRESS = "http://127.0.0.1:8321"
 
@@ -34,6 +34,7 @@ def _draw_all() -> None:
 
 
 shipped_rules.use()
+tls.share_contexts()
 with TemporaryDirectory() as _folder:
     asyncio.run(_serve_once(Path(_folder)))
 _draw_all()

@@ -45,6 +45,7 @@ from tests.hostile_logs import NAMING, VICTIM, forgeries
 from tests.proofs import node_log, proven
 from tests.rule_files import ANALYZER
 from tests.serving import plan_commands
+from tests.thorough import examples
 
 NOW = 1000.0
 NODES = ("gpu-001", "gpu-002", "gpu-003")
@@ -196,7 +197,7 @@ def texts() -> tuple[str, ...]:
 LINES = st.lists(st.deferred(lambda: st.sampled_from(texts())), max_size=4)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     printed=LINES,
     logs=st.dictionaries(st.sampled_from((*NODES, VICTIM)), LINES, max_size=3),

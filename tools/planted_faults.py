@@ -63,6 +63,7 @@ _RULES = ("unit/test_rules_causality*.py", "unit/test_rules_outcome.py", "unit/t
 _PLACES = ("unit/test_localize_*.py", "unit/test_diagnosis_pipeline.py")
 _COMPRESS = ("unit/test_compress_merge.py", "unit/test_compress_bounds.py", "unit/test_compress_digest.py")
 _ACCESS = (
+    "unit/test_web_access.py",
     "unit/test_web_authenti*.py",
     "unit/test_web_login.py",
     "unit/test_web_sign_in.py",
@@ -208,7 +209,7 @@ FAULTS = (
         "rules/clean_end.py",
         "if not line.stream.from_job or left > _LAST_WORDS",
         "if left > _LAST_WORDS",
-        ("unit/test_rules_outcome.py", "unit/test_run_endings.py", "unit/test_healthy_runs.py"),
+        ("unit/test_rules_clean_end.py", "unit/test_rules_outcome.py", "unit/test_run_endings.py"),
     ),
     Fault(
         "a failure on exactly half of the nodes counts as a shared one",

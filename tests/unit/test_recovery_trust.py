@@ -85,6 +85,14 @@ def test_one_foreign_node_is_one_too_many() -> None:
     assert "gpu-777" in objection[1] and "gpu-004" not in objection[1]
 
 
+def test_a_claim_looks_at_the_nodes_that_are_known_now() -> None:
+    """A plan was made when its attempt was thought to run elsewhere: what the scheduler says since then counts."""
+    planned = cordon(proofs=node_log("gpu-004"), allocation=("gpu-004", "gpu-005"))
+    held = plan_commands().claim("slurm-1", "t", NOW)(planned, ("gpu-005", "gpu-006")).plan
+    assert held is not None
+    assert (held.state, held.reason) == (PlanState.HELD, R.FOREIGN_NODE)
+
+
 def test_a_plan_without_nodes_needs_no_proof() -> None:
     """To launch a job again takes nobody's node."""
     assert trust.objection(cordon(nodes=()), ()) is None

@@ -167,7 +167,7 @@ FAULTS = (
         "planning/transitions.py",
         "trust.objection(plan, allocation or plan.allocation)",
         "trust.objection(plan, plan.allocation or allocation)",
-        (*_PLAN_STATES, "contract/test_plans.py"),
+        ("unit/test_recovery_trust.py", *_PLAN_STATES),
     ),
     Fault(
         "a node check suspects nodes that the job never had",

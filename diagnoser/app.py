@@ -4,9 +4,9 @@ import asyncio
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from random import Random
@@ -51,6 +51,7 @@ from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
 from diagnoser.model.errors import DiagnoserError, Unavailable
+from diagnoser.model.work import Timing
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, untraced
@@ -58,22 +59,28 @@ from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import Archive, Clock, Sender, Timing, WakeSignal
+from diagnoser.ports import Archive, Clock, Sender, WakeSignal
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.http.access import JobAccess
 from diagnoser.web.http.authenticator import Authenticator
-from diagnoser.web.http.dependencies import (
-    AppDependencies,
+from diagnoser.web.http.services import (
+    CoreServices,
     HealthCheck,
     HealthChecks,
+    IntakeServices,
+    LiveServices,
+    LogServices,
+    PeopleServices,
     RequestLimits,
+    ScopedServices,
     SlackAccess,
+    ViewerScopes,
     WebConfig,
+    WebServices,
 )
 from diagnoser.web.http.sessions import CookieRules, Sessions
 from diagnoser.web.http.sign_in import PasswordSignIn
-from diagnoser.web.live.diagnosis_feed import NewsFeed
 from diagnoser.web.server import create, create_health
 from diagnoser.worker.alerts import AlertSender
 from diagnoser.worker.blind_spots import BlindSpotWatch
@@ -135,32 +142,33 @@ async def running(settings: Settings, stopping: asyncio.Event, shared: Shared | 
     """
     shared = shared or load_shared(settings)
     async with AsyncExitStack() as stack:
-        dependencies, loops = await _compose(settings, shared, stopping, stack)
+        world = await open_world(settings, shared, stack)
+        service = await compose(settings, shared, world, stopping, stack)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(loop) for loop in loops]
-            yield create_health(dependencies) if settings.role == "worker" else create(dependencies)
+            tasks = [group.create_task(loop) for loop in await _loops(settings, shared, service)]
+            yield create_health(service.web) if settings.role == "worker" else create(service.web)
             for task in tasks:
                 task.cancel()
 
 
 @dataclass(frozen=True)
-class _World:
-    """What the service talks to. model: None where none is configured; archive: None where lines are not archived."""
+class World:
+    """The outside of the process. model: None where none is configured; archive: None where lines are not archived."""
 
     store: SqlStore
     archive: Archive | None
     senders: dict[MessageKind, Sender]
     endpoint: "OpenAIModel | None"
     model: GuardedModel | None
-    wakes: "_WakeSignals"
+    wakes: "WakeSignals"
     clock: Clock
     metrics: Metrics
     trace: Trace
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """What turns lines into evidence."""
+class Reading:
+    """The parts that turn lines into evidence."""
 
     registry: RuleRegistry
     logs: AttemptLogs
@@ -171,8 +179,8 @@ class _Reading:
 
 
 @dataclass(frozen=True)
-class _Deciding:
-    """What turns a verdict into plans, and people's judgement into rules."""
+class Deciding:
+    """The parts that turn a verdict into plans, and people's judgement into rules."""
 
     planner: DecisionPlanner
     plans: PlanService
@@ -181,25 +189,57 @@ class _Deciding:
     lifecycle: RuleLifecycle
 
 
-async def _compose(
-    settings: Settings, shared: Shared, stopping: asyncio.Event, stack: AsyncExitStack
-) -> tuple[AppDependencies, list[Coroutine[None, None, None]]]:
-    """Every part of the service, made once and straight down, and the loops that must run."""
-    world = await _open_world(settings, shared, stack)
+@dataclass(frozen=True)
+class Service:
+    """Every part of the service, made once."""
+
+    world: World
+    reading: Reading
+    deciding: Deciding
+    web: WebServices
+
+
+async def compose(
+    settings: Settings, shared: Shared, world: World, stopping: asyncio.Event, stack: AsyncExitStack
+) -> Service:
     reading = await _open_reading(settings, shared, world)
     deciding = _open_deciding(settings, shared, world, reading, stack)
-    dependencies = await _open_web(settings, shared, world, reading, deciding, stopping, stack)
-    loops = list(world.wakes.loops)
+    people = _open_people(settings, world)
+    if _acts(settings, shared) and settings.role != "worker" and await people.authenticator.is_open():
+        structlog.get_logger().warning("no_tokens", why=NO_TOKENS)
+    web = WebServices(
+        scopes=ViewerScopes(world.store, _scope_opener(settings, world, reading, deciding, stopping)),
+        intake=IntakeServices(
+            ingest=reading.ingest,
+            job_access=JobAccess(world.store.jobs, world.clock),
+            mapping=reading.mapping,
+            attempts_due=world.wakes.attempts,
+            trace=world.trace,
+        ),
+        people=people,
+        plans=deciding.plans,
+        workbench=RuleWorkbench(deciding.history, reading.registry, deciding.lifecycle, time.monotonic),
+        shipped_rules=lambda: shared.analyzer.knowledge.engine.ruleset.rules,
+        health=_health_checks(settings, shared, world, reading.ingest, people.authenticator, stack),
+        attribution=_attribution(settings, reading.registry, stack),
+    )
+    return Service(world, reading, deciding, web)
+
+
+async def _loops(settings: Settings, shared: Shared, service: Service) -> list[Coroutine[None, None, None]]:
+    """What must run for the role of this process."""
+    reading = service.reading
+    loops = list(service.world.wakes.loops)
     if settings.role != "worker":
-        loops += [reading.ingest.run(), reading.unplaced.run(), dependencies.trends.run()]
+        loops += [reading.ingest.run(), reading.unplaced.run(), service.web.scopes.whole.live.trends.run()]
     if settings.role == "api":
         loops.append(reading.registry.follow())
     else:  # the worker keeps up with the rules by itself
-        loops += await _worker_loops(settings, shared, world, reading, deciding)
-    return dependencies, loops
+        loops += await _worker_loops(settings, shared, service)
+    return loops
 
 
-async def _open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) -> _World:
+async def open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) -> World:
     """Connect to everything outside of the process; ``stack`` closes it."""
     clock, metrics = SteadyClock(), Metrics(CollectorRegistry())
     metrics.up.set(clock())
@@ -216,7 +256,7 @@ async def _open_world(settings: Settings, shared: Shared, stack: AsyncExitStack)
         stack.push_async_callback(archive.close)
     client = shared.client and await stack.enter_async_context(shared.client)
     endpoint = llm_factory.connected(settings, stack)
-    return _World(
+    return World(
         store=store,
         archive=archive,
         senders=_senders(settings, store.alerts, clock, client) if client else {},
@@ -229,7 +269,7 @@ async def _open_world(settings: Settings, shared: Shared, stack: AsyncExitStack)
     )
 
 
-async def _open_reading(settings: Settings, shared: Shared, world: _World) -> _Reading:
+async def _open_reading(settings: Settings, shared: Shared, world: World) -> Reading:
     store, metrics = world.store, world.metrics
     registry = RuleRegistry(shared.analyzer, store.rules, world.clock, shared=settings.tenants_learn_together)
     await registry.refresh()
@@ -246,17 +286,17 @@ async def _open_reading(settings: Settings, shared: Shared, world: _World) -> _R
         trace=world.trace,
     )
     context = DiagnosisContext(store, logs, world.clock, settings.baseline_retention_days)
-    return _Reading(registry, logs, mapping, unplaced, ingest, context)
+    return Reading(registry, logs, mapping, unplaced, ingest, context)
 
 
 def _open_deciding(
-    settings: Settings, shared: Shared, world: _World, reading: _Reading, stack: AsyncExitStack
-) -> _Deciding:
+    settings: Settings, shared: Shared, world: World, reading: Reading, stack: AsyncExitStack
+) -> Deciding:
     store, policy = world.store, shared.analyzer.knowledge.policy
     planner = _planner(settings, shared.analyzer, world.senders)
     commands = PlanCommands(policy, planner, queries=shared.node_queries)
     history = ReplayHistory(store, reading.logs)
-    return _Deciding(
+    return Deciding(
         planner=planner,
         plans=PlanService(store, commands, world.metrics, world.wakes.outbox, world.trace),
         confirmed_failures=llm_factory.confirmed_failures(
@@ -267,20 +307,65 @@ def _open_deciding(
     )
 
 
-async def _worker_loops(
-    settings: Settings, shared: Shared, world: _World, reading: _Reading, deciding: _Deciding
-) -> list[Coroutine[None, None, None]]:
+def _open_people(settings: Settings, world: World) -> PeopleServices:
+    store, clock = world.store, world.clock
+    sessions, provider = (
+        Sessions(store.users, clock, identity.session_limits(settings)),
+        identity.open_provider(settings),
+    )
+    authenticator = Authenticator(
+        store,
+        authentication.tokens(settings),
+        clock,
+        required=not authentication.is_loopback(settings.host),
+        sessions=sessions,
+        provider=provider is not None,
+    )
+    return PeopleServices(
+        authenticator=authenticator,
+        sessions=sessions,
+        sign_in=PasswordSignIn(store, Argon2Passwords(), clock),
+        cookies=CookieRules(is_secure=settings.base_url.startswith("https:")),
+        provider=provider,
+    )
+
+
+def _scope_opener(
+    settings: Settings, world: World, reading: Reading, deciding: Deciding, stopping: asyncio.Event
+) -> Callable[[SqlStore], ScopedServices]:
+    """Makes the parts that read over a store, which may be narrowed to a viewer. They share the indexes of logs and
+    the memory of confirmed failures."""
+    clock, compressor, config = world.clock, reading.registry.compressor, _web_config(settings)
+    all_indexes, redact = LogIndexes(world.store, reading.logs, time.monotonic), load_redactor(settings)
+
+    def open_scope(store: SqlStore) -> ScopedServices:
+        indexes = all_indexes.with_store(store)
+        logs = LogServices(
+            context=replace(reading.context, store=store, logs=AttemptLogs(store, compressor)),
+            indexes=indexes,
+            lines=OriginalLines(store, world.archive),
+            run_statuses=RunStatuses(store, compressor, clock),
+        )
+        core = CoreServices(store, clock, config, world.metrics, make_id, redact, stopping)
+        confirmed_failures = deciding.confirmed_failures.reading(KeptLogs(indexes))
+        return ScopedServices(core, logs, LiveServices.of_store(store, clock), confirmed_failures)
+
+    return open_scope
+
+
+async def _worker_loops(settings: Settings, shared: Shared, service: Service) -> list[Coroutine[None, None, None]]:
     """What runs behind the requests: diagnosis, delivery, compaction, learning, and the watch for blind spots."""
+    world, deciding, registry = service.world, service.deciding, service.reading.registry
     store, clock, metrics, wakes = world.store, world.clock, world.metrics, world.wakes
     is_watched = await store.db.change_mark() is not None
     poll = WATCHED_POLL_SECONDS if is_watched else POLL_SECONDS
     jitter = Random()  # noqa: S311 - not a secret
     config = _outbox_config(settings, poll)
     outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
-    replayer = CaseReplayer(deciding.history, reading.registry, clock, CaseReplayConfig(version("diagnoser")))
+    replayer = CaseReplayer(deciding.history, registry, clock, CaseReplayConfig(version("diagnoser")))
     loops = [
-        Compaction(store.logs, reading.registry.compressor, clock, metrics, world.archive).run(),
-        _worker(settings, shared, world, reading, deciding, poll).run(),
+        Compaction(store.logs, registry.compressor, clock, metrics, world.archive).run(),
+        _worker(settings, shared, service, poll).run(),
         outbox.run(),
         deciding.lifecycle.run(),
         replayer.run(),
@@ -292,17 +377,15 @@ async def _worker_loops(
     return loops
 
 
-def _worker(
-    settings: Settings, shared: Shared, world: _World, reading: _Reading, deciding: _Deciding, poll: float
-) -> Worker:
+def _worker(settings: Settings, shared: Shared, service: Service, poll: float) -> Worker:
+    world, deciding, registry = service.world, service.deciding, service.reading.registry
     store, clock, metrics = world.store, world.clock, world.metrics
-    failures, registry, plans = deciding.confirmed_failures, reading.registry, deciding.plans
+    failures, plans, knowledge = deciding.confirmed_failures, deciding.plans, shared.analyzer.knowledge
     retention = Retention(store, clock, ages(settings), metrics, world.archive)
-    knowledge = shared.analyzer.knowledge
     return Worker(
         store=store.work,
-        logs=reading.logs,
-        context=reading.context,
+        logs=service.reading.logs,
+        context=service.reading.context,
         analysis=registry,
         confirmed_failures=failures,
         planner=deciding.planner,
@@ -320,57 +403,6 @@ def _worker(
     )
 
 
-async def _open_web(
-    settings: Settings,
-    shared: Shared,
-    world: _World,
-    reading: _Reading,
-    deciding: _Deciding,
-    stopping: asyncio.Event,
-    stack: AsyncExitStack,
-) -> AppDependencies:
-    """What the routes need."""
-    store, clock, registry = world.store, world.clock, reading.registry
-    sessions, provider = (
-        Sessions(store.users, clock, identity.session_limits(settings)),
-        identity.open_provider(settings),
-    )
-    authenticator = _authenticator(settings, store, clock, sessions, provider is not None)
-    log_indexes = LogIndexes(store, reading.logs, clock)
-    if _acts(settings, shared) and settings.role != "worker" and await authenticator.is_open():
-        structlog.get_logger().warning("no_tokens", why=NO_TOKENS)
-    return AppDependencies(
-        store=store,
-        redact=load_redactor(settings),
-        ingest=reading.ingest,
-        plans=deciding.plans,
-        confirmed_failures=deciding.confirmed_failures.reading(KeptLogs(log_indexes)),
-        logs=reading.context,
-        run_statuses=RunStatuses(store, registry.compressor, clock),
-        log_indexes=log_indexes,
-        lines=OriginalLines(store, world.archive),
-        workbench=RuleWorkbench(deciding.history, registry, deciding.lifecycle, time.monotonic),
-        metrics=world.metrics,
-        clock=clock,
-        make_id=make_id,
-        authenticator=authenticator,
-        sessions=sessions,
-        sign_in=PasswordSignIn(store, Argon2Passwords(), clock),
-        provider=provider,
-        cookies=CookieRules(is_secure=settings.base_url.startswith("https:")),
-        job_access=JobAccess(store.jobs, clock),
-        attempts_due=world.wakes.attempts,
-        news=NewsFeed(store.diagnoses, clock),
-        stopping=stopping,
-        config=_web_config(settings),
-        health=_health_checks(settings, shared, world, reading.ingest, authenticator, stack),
-        attribution=_attribution(settings, registry, stack),
-        mapping=reading.mapping,
-        shipped_rules=lambda: shared.analyzer.knowledge.engine.ruleset.rules,
-        trace=world.trace,
-    )
-
-
 def _acts(settings: Settings, shared: Shared) -> bool:
     """Whether plans may move machines without a person."""
     by_policy = settings.recovery_mode == "policy" and shared.analyzer.knowledge.policy.acts
@@ -380,7 +412,7 @@ def _acts(settings: Settings, shared: Shared) -> bool:
 def _health_checks(
     settings: Settings,
     shared: Shared,
-    world: _World,
+    world: World,
     ingest: IngestService,
     authenticator: Authenticator,
     stack: AsyncExitStack,
@@ -436,7 +468,7 @@ def _planner(settings: Settings, analyzer: LogAnalyzer, senders: dict[MessageKin
 
 
 @dataclass(frozen=True)
-class _WakeSignals:
+class WakeSignals:
     """loops: what carries them between replicas; health: its check."""
 
     attempts: WakeSignal
@@ -445,19 +477,19 @@ class _WakeSignals:
     health: Mapping[str, HealthCheck] = field(default_factory=dict)
 
 
-def _wake_signals(settings: Settings, shared: Shared, stack: AsyncExitStack) -> _WakeSignals:
+def _wake_signals(settings: Settings, shared: Shared, stack: AsyncExitStack) -> WakeSignals:
     """Of the processes of this service; with Redis, of all replicas."""
     attempts, outbox = shared.attempts, shared.outbox
     url = settings.redis_url.get_secret_value()
     if not url:
-        return _WakeSignals(attempts, outbox)
+        return WakeSignals(attempts, outbox)
     from diagnoser.adapters.redis import RedisWakeSignals  # loads for a while, and most sites have one replica
 
     redis = RedisWakeSignals(url, {"attempts": attempts, "outbox": outbox})
     stack.push_async_callback(redis.close)
     check = CachedHealthCheck(redis.ping, time.monotonic)
     stack.push_async_callback(check.close)
-    return _WakeSignals(redis.wake("attempts"), redis.wake("outbox"), (redis.run(),), {"redis": check})
+    return WakeSignals(redis.wake("attempts"), redis.wake("outbox"), (redis.run(),), {"redis": check})
 
 
 async def _watch(store: SqlStore, attempts_due: WakeSignal) -> None:
@@ -511,13 +543,6 @@ def _web_config(settings: Settings) -> WebConfig:
         silent_seconds=settings.hang_diagnosis_idle_seconds,
         slack=SlackAccess(settings.slack_signing_secret.get_secret_value(), alerting.slack_operators(settings)),
     )
-
-
-def _authenticator(
-    settings: Settings, store: SqlStore, clock: Clock, sessions: Sessions, provider: bool
-) -> Authenticator:
-    required, tokens = not authentication.is_loopback(settings.host), authentication.tokens(settings)
-    return Authenticator(store, tokens, clock, required=required, sessions=sessions, provider=provider)
 
 
 async def _check_access(authenticator: Authenticator) -> str:

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 import structlog
 import uvicorn
@@ -74,7 +73,9 @@ def _limit_malloc_arenas() -> None:
 
 def _processes(settings: Settings) -> list[str]:
     """Names of the processes that make up the role."""
-    requests = ["api"] if settings.workers == 1 else [f"api-{number}" for number in range(settings.workers)]
+    requests = ["api"]
+    if settings.workers > 1:
+        requests = [f"api-{number}" for number in range(settings.workers)]
     return {"all": [*requests, "worker"], "api": requests, "worker": ["worker"]}[settings.role]
 
 
@@ -88,14 +89,16 @@ def _supervise(settings: Settings, names: Sequence[str], base: Shared, metrics: 
             raise Unavailable("it died and is started again")
         return "runs"
 
-    check = check_worker if "worker" in names else None
-    shared = replace(base, attempts=PipeWakeSignal(), outbox=PipeWakeSignal(), check_worker=check)
+    shared = replace(base, attempts=PipeWakeSignal(), outbox=PipeWakeSignal())
+    if "worker" in names:
+        shared = replace(shared, check_worker=check_worker)
 
     def part(name: str) -> Part:
-        role: Literal["api", "worker"] = "worker" if name == "worker" else "api"
-        own = settings.model_copy(update={"role": role})
-        # Of the parent's, so that connections wait in it while the process is started again.
-        socket = None if role == "worker" else _listen(settings, shared=settings.workers > 1)
+        own, socket = settings.model_copy(update={"role": "worker"}), None
+        if name != "worker":
+            own = settings.model_copy(update={"role": "api"})
+            # Of the parent's, so that connections wait in it while the process is started again.
+            socket = _listen(settings, shared=settings.workers > 1)
 
         def run() -> None:
             share(metrics, name)
@@ -111,7 +114,9 @@ def _listen(settings: Settings, *, shared: bool) -> socket.socket:
 
     Raises BadInput where the address cannot be listened on.
     """
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    family = socket.AF_INET
+    if ":" in settings.host:
+        family = socket.AF_INET6
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -180,13 +185,18 @@ def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event, numbers: S
 
 
 def _log_startup(settings: Settings, analyzer: LogAnalyzer) -> None:
+    webhook = model = "none"
+    if settings.webhook_url:
+        webhook = "on"
+    if settings.llm_url:
+        model = settings.llm_model
     structlog.get_logger().info(
         "serving",
         url=tls.address(settings),
         database=settings.database_url.partition(":")[0],
         rules=len(analyzer.knowledge.engine.ruleset.rules),
-        model=settings.llm_model if settings.llm_url else "none",
-        webhook="on" if settings.webhook_url else "none",
+        model=model,
+        webhook=webhook,
         alerts=", ".join(alerting.receiver_names(settings)) or "none",
         processes=_processes(settings),
         recovery=settings.recovery_mode,

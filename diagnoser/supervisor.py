@@ -5,6 +5,7 @@ The parent loads code and rules, then forks: a part costs little memory of its o
 itself has neither threads nor an event loop, so that it can fork at any time.
 """
 
+import math
 import mmap
 import os
 import signal
@@ -59,7 +60,7 @@ class Supervisor:
         self._running = mmap.mmap(-1, len(self._names))  # shared by all processes
         self._processes: list[_Process] = []
         self._stopping = False
-        self._stop_by = 0.0
+        self._stop_by = math.inf
         self._failed = False
 
     def is_running(self, name: str) -> bool:
@@ -73,8 +74,9 @@ class Supervisor:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
         try:
             while not self._stopping or any(process.pid for process in self._processes):
-                for process in self._due():
-                    self._start(process, lifeline, held, before)
+                for process in self._processes:
+                    if self._is_due(process):
+                        self._start(process, lifeline, held, before)
                 received = signal.sigtimedwait(_WAITED, self._pause())
                 self._reap()
                 self._end_late_ones()
@@ -86,9 +88,10 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return not self._failed
 
-    def _due(self) -> list[_Process]:
-        now = time.monotonic()
-        return [process for process in self._processes if not (process.pid or self._stopping) and process.due <= now]
+    def _is_due(self, process: _Process) -> bool:
+        if process.pid or self._stopping:
+            return False
+        return process.due <= time.monotonic()
 
     def _pause(self) -> float:
         if self._stopping:
@@ -137,7 +140,7 @@ class Supervisor:
         structlog.get_logger().error("process_died", process=process.part.name, exit_code=code, again_in=pause)
 
     def _end_late_ones(self) -> None:
-        if not self._stopping or time.monotonic() < self._stop_by:
+        if time.monotonic() < self._stop_by:
             return
         for process in self._processes:
             if process.pid:

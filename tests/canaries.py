@@ -43,7 +43,7 @@ from diagnoser.model import (
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.ids import id_of
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.incidents import acknowledged
 from diagnoser.retrieval import hashing, signature
 from tests.hang_dumps import dump, entry, written

@@ -22,10 +22,10 @@ from diagnoser.cli import Deferred, cli
 from diagnoser.commands import client
 from diagnoser.config.settings import PREFIX, SECRETS, Settings
 from diagnoser.model.access import Scope, Token
+from diagnoser.model.vitals import PoolUse, Vitals
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.processes import ProcessFigures
 from diagnoser.observability.vitals_metrics import VitalsCollector
-from diagnoser.ports import PoolUse, Vitals
 from tests import architecture_map
 from tests.serving import serving
 

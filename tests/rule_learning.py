@@ -31,10 +31,12 @@ from diagnoser.model import (
     LineBlock,
     Stream,
 )
+from diagnoser.model.logs import Append
+from diagnoser.model.queries import DiagnosisFilter, LearnedRuleQuery
 from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.work import DiagnosisRecord, Timing
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Append, DiagnosisFilter, DiagnosisRecord, LearnedRuleQuery, Timing
 from diagnoser.redaction.redact import redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.worker.maintenance import Maintenance

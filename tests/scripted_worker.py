@@ -8,9 +8,10 @@ from diagnoser.compress import AttemptLog, Compressor, to_bytes
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import AttemptKey, Baseline, Diagnosis, Facts, Job, LineBlock, Stream
+from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Claim, DiagnosisRecord, WakeSignal
+from diagnoser.ports import WakeSignal
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.worker import EvidenceCollector, ModelStage, Planner, Worker, WorkerConfig
 from tests.serving import plan_commands

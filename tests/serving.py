@@ -4,10 +4,11 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import httpx
 from prometheus_client import CollectorRegistry
@@ -16,15 +17,13 @@ from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.app import Shared, WakeSignals, World, compose
 from diagnoser.compress import Compressor, pack
 from diagnoser.config.alerting import load_table
 from diagnoser.config.loader import site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
-from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_comparison import RunComparison
-from diagnoser.diagnosis.run_status import RunStatuses
 from diagnoser.hang.report import HangReport
 from diagnoser.ingest import Batch, RecordDefaults
 from diagnoser.ingest.bulk import BulkBatch, parse_bulk
@@ -60,24 +59,32 @@ from diagnoser.model import (
 from diagnoser.model.access import Token
 from diagnoser.model.errors import OutOfScope, Unavailable
 from diagnoser.model.ids import id_of
-from diagnoser.model.people import SessionLimits
+from diagnoser.model.logs import Append, Cursor
+from diagnoser.model.queries import News
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
+from diagnoser.model.work import DiagnosisRecord, Timing
 from diagnoser.notifications.routing import AlertRouting, AlertTable
 from diagnoser.observability.metrics import Metrics
-from diagnoser.planning.plan_service import PlanService
+from diagnoser.observability.tracing import untraced
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import Append, Clock, Cursor, DiagnosisRecord, News, Timing
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.recovery.policy import Policy, load
 from diagnoser.redaction.redact import redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
-from diagnoser.web.http.access import JobAccess
 from diagnoser.web.http.authenticator import Authenticator
-from diagnoser.web.http.dependencies import AppDependencies, HealthChecks, WebConfig
-from diagnoser.web.http.sessions import Sessions
+from diagnoser.web.http.services import (
+    CoreServices,
+    HealthChecks,
+    IntakeServices,
+    LiveServices,
+    LogServices,
+    PeopleServices,
+    ViewerScopes,
+    WebConfig,
+    WebServices,
+)
 from diagnoser.web.http.sign_in import PasswordSignIn
-from diagnoser.web.live.diagnosis_feed import NewsFeed
 from diagnoser.web.server import create
 from tests import accuracy_bars
 from tests.databases import sqlite_store
@@ -88,6 +95,7 @@ HOSTILE = (
 )
 TIMING = Timing(exit_grace=0.0, fatal_debounce=0.0, fatal_debounce_max=0.0, exit_grace_after_fatal=0.0)
 
+GROUPS = (CoreServices, HealthChecks, IntakeServices, LiveServices, LogServices, PeopleServices, WebConfig)
 WEAK_PASSWORDS = Argon2Passwords(is_weak=True)
 """The real library, with parameters that cost a test nothing."""
 
@@ -155,9 +163,6 @@ class StoredLogs:
     async def hang_report(self, key: AttemptKey) -> HangReport | None:
         return self.hang
 
-    def over(self, store: object) -> "StoredLogs":
-        return self
-
 
 @dataclass(frozen=True)
 class Web:
@@ -165,57 +170,76 @@ class Web:
 
     store: SqlStore
     ingest: FakeIngest
-    services: AppDependencies
+    services: WebServices
     client: httpx.AsyncClient
 
 
 @asynccontextmanager
-async def serving(folder: Path, **more: object) -> AsyncIterator[Web]:
-    """``more`` takes the place of fields of AppDependencies, WebConfig and HealthChecks."""
-    store = await sqlite_store(folder / "web.db")
+async def serving(folder: Path, *, store: SqlStore | None = None, **parts: object) -> AsyncIterator[Web]:
+    """``parts`` as ``services`` takes them; store: another one than a new one, which the caller closes."""
+    opened = store or await sqlite_store(folder / "web.db")
     ingest = FakeIngest()
-    given = services(store, ingest, **more)
-    transport = httpx.ASGITransport(app=create(given), raise_app_exceptions=False)
-    try:
+    async with AsyncExitStack() as stack:
+        if store is None:
+            stack.push_async_callback(opened.close)
+        made = await services(opened, stack, **{"ingest": ingest} | parts)
+        transport = httpx.ASGITransport(app=create(made), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test") as client:
-            yield Web(store, ingest, given, client)
-    finally:
-        await store.close()
+            yield Web(opened, ingest, made, client)
 
 
-def services(store: SqlStore, ingest: FakeIngest, /, **more: object) -> AppDependencies:
-    config = {name: more.pop(name) for name in ("base_url", "limits", "slack") if name in more}
-    health = {name: more.pop(name) for name in ("required", "optional") if name in more}
-    commands, metrics = more.pop("commands", None) or plan_commands(), Metrics(CollectorRegistry())
+async def services(store: SqlStore, stack: AsyncExitStack, /, **parts: object) -> WebServices:
+    """As the service composes them, with cheap passwords, ids that count up, and ``parts``.
+
+    parts: by the name of the field that they take the place of, in whichever group it is; ``clock`` and ``metrics`` of
+    the whole service, ``tokens`` of the settings, and ``commands`` of the plans.
+    """
+    commands = parts.pop("commands", None) or plan_commands()
     assert isinstance(commands, PlanCommands)
-    clock: Clock = more.pop("clock", lambda: NOW)  # type: ignore[assignment]
-    tokens: Sequence[Token] = more.pop("tokens", ())  # type: ignore[assignment]
-    sessions, has_provider = Sessions(store.users, clock, SessionLimits()), more.get("provider") is not None
-    log_indexes = LogIndexes(store, AttemptLogs(store, Compressor), time.monotonic)
-    fields: dict[str, object] = {
-        "store": store,
-        "ingest": ingest,
-        "plans": PlanService(store, commands, metrics, LocalWakeSignal()),
-        "confirmed_failures": confirmed_failures(store, metrics).reading(KeptLogs(log_indexes)),
-        "logs": StoredLogs(),
-        "run_statuses": RunStatuses(store, Compressor, clock),
-        "log_indexes": log_indexes,
-        "lines": OriginalLines(store),
-        "workbench": workbench(store, metrics),
-        "metrics": metrics,
-        "clock": clock,
+    clock, metrics = parts.pop("clock", lambda: NOW), parts.pop("metrics", None) or Metrics(CollectorRegistry())
+    tokens: Sequence[Token] = parts.pop("tokens", ())  # type: ignore[assignment]
+    stopping = parts.pop("stopping", None) or asyncio.Event()
+    wakes = WakeSignals(LocalWakeSignal(), LocalWakeSignal())
+    world = World(store, None, {}, None, None, wakes, clock, metrics, untraced)  # type: ignore[arg-type]
+    made = (await compose(_settings(), _shared(), world, stopping, stack)).web  # type: ignore[arg-type]
+    has_provider = parts.get("provider") is not None
+    cheap: dict[str, object] = {
+        "authenticator": Authenticator(
+            store, tokens, world.clock, sessions=made.people.sessions, provider=has_provider
+        ),
+        "sign_in": PasswordSignIn(store, WEAK_PASSWORDS, world.clock),
         "make_id": commands.planner.make_id,
-        "job_access": JobAccess(store.jobs, clock),
-        "authenticator": Authenticator(store, tokens, clock, sessions=sessions, provider=has_provider),
-        "sessions": sessions,
-        "sign_in": PasswordSignIn(store, WEAK_PASSWORDS, clock),
-        "attempts_due": LocalWakeSignal(),
-        "news": NewsFeed(store.diagnoses, clock),
-        "stopping": asyncio.Event(),
-        "config": WebConfig(**config),  # type: ignore[arg-type]
-        "health": HealthChecks(**health),  # type: ignore[arg-type]
+        "plans": replace(made.plans, commands=commands),
     }
-    return AppDependencies(**(fields | more))  # type: ignore[arg-type]
+    return replaced(made, cheap | parts)
+
+
+def replaced(made: WebServices, parts: dict[str, object]) -> WebServices:
+    """The services with these parts, each in the group that has a field of its name."""
+    used = set[str]()
+
+    def within(group: Any) -> Any:
+        names = {field.name for field in fields(group)}
+        changed = {name: within(getattr(group, name)) for name in names if isinstance(getattr(group, name), GROUPS)}
+        changed = {name: value for name, value in changed.items() if value is not getattr(group, name)}
+        changed |= {name: parts[name] for name in names & parts.keys()}
+        used.update(names & parts.keys())
+        return replace(group, **changed) if changed else group
+
+    scopes = ViewerScopes(made.core.store, lambda store: within(made.scopes.open_scope(store)))
+    result: WebServices = within(replace(made, scopes=scopes))
+    assert used == parts.keys(), f"no group has {sorted(parts.keys() - used)}"
+    return result
+
+
+@cache
+def _settings() -> Settings:
+    return Settings(allowed_hosts="*")
+
+
+@cache
+def _shared() -> Shared:
+    return Shared(accuracy_bars.load(), _node_queries(), None)
 
 
 def workbench(store: SqlStore, metrics: Metrics, registry: RuleRegistry | None = None) -> RuleWorkbench:

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 from diagnoser.adapters.sql.store import open_store
-from diagnoser.model.trials import RunState
-from diagnoser.ports import RunProgress
+from diagnoser.model.trials import RunProgress, RunState
 from tests.trial_runs import check, completions, suite, trial_run
 
 KILLS = 100

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.model.trials import Node, PieceState, RunState, Suite, Task, TrialState
-from diagnoser.ports import NodeExecutor, RunProgress, TrialRun
+from diagnoser.model.trials import Node, PieceState, RunProgress, RunState, Suite, Task, TrialRun, TrialState
+from diagnoser.ports import NodeExecutor
 from diagnoser.trials.coordinator import Coordinator, CoordinatorSettings
 from diagnoser.trials.local import LocalExecutor
 from diagnoser.trials.weights import CopyLimits

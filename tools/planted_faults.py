@@ -270,8 +270,8 @@ FAULTS = (
     Fault(
         "whose a job is, once read, is believed forever",
         "web/http/access.py",
-        "if (entry := self._owners.get(job)) and entry[1] > now}",
-        "if (entry := self._owners.get(job))}",
+        "            if until > now:\n",
+        "            if job in self._owners:\n",
         _ACCESS,
     ),
     Fault(

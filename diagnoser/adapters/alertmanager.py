@@ -4,9 +4,9 @@ import httpx
 import orjson
 
 from diagnoser.adapters.http import poster
-from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.alerts import Alert, AlertKind, AlertThread
 from diagnoser.notifications import alertmanager
-from diagnoser.ports import AlertThread, Clock
+from diagnoser.ports import Clock
 
 TIMEOUT = 10.0
 

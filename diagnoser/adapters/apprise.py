@@ -2,10 +2,9 @@
 
 import asyncio
 
-from diagnoser.model.alerts import Alert, Severity
+from diagnoser.model.alerts import Alert, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError
 from diagnoser.notifications import text
-from diagnoser.ports import AlertThread
 
 BODY_LENGTH = 3_000
 

@@ -22,7 +22,8 @@ from confluent_kafka import (
 from confluent_kafka import Message as KafkaMessage
 
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import Message, Partition
+from diagnoser.model.logs import Partition
+from diagnoser.ports import Message
 from diagnoser.ports.messages import StoredOffsets
 
 T = TypeVar("T")

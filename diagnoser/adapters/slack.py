@@ -14,10 +14,10 @@ import orjson
 
 from diagnoser.adapters.http import poster
 from diagnoser.model import OutboxMessage
-from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.alerts import Alert, AlertKind, AlertThread
 from diagnoser.model.errors import BadInput, DeliveryError, Withheld
 from diagnoser.notifications.slack import slack_message, with_status
-from diagnoser.ports import AlertThread, Clock
+from diagnoser.ports import Clock
 
 if TYPE_CHECKING:
     from slack_sdk.errors import SlackApiError

@@ -13,10 +13,10 @@ from diagnoser.config.settings import Settings
 from diagnoser.model import Job
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.errors import DeliveryError, NotFound
+from diagnoser.model.outbox import OutboxRecord
 from diagnoser.notifications import text
 from diagnoser.notifications.alert import seal
 from diagnoser.planning.planner import alert_key, verdict_alert, verdict_key
-from diagnoser.ports import OutboxRecord
 
 alerts_cli = typer.Typer(no_args_is_help=True, help="Show who is notified of what, and try the receivers.")
 

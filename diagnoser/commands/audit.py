@@ -12,7 +12,7 @@ from diagnoser.commands.stored import with_store
 from diagnoser.commands.terminal import AsJson, out, print_json
 from diagnoser.commands.tokens import iso, seconds
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
-from diagnoser.ports import AuditFilter
+from diagnoser.model.queries import AuditFilter
 
 PAGE = 500
 WIDTH = 200

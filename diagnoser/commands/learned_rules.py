@@ -48,7 +48,7 @@ def _served(url: str, token: str, state: LearnedState) -> Iterator[tuple[str, st
 async def _stored(state: LearnedState) -> dict[str, str]:
     from diagnoser.adapters.sql.store import open_store  # the other commands start without it
     from diagnoser.learning.rule_lifecycle import file_of
-    from diagnoser.ports import LearnedRuleQuery
+    from diagnoser.model.queries import LearnedRuleQuery
 
     store = await open_store(site().database_url)
     files: dict[str, str] = {}

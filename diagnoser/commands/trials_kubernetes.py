@@ -13,9 +13,9 @@ import typer
 from diagnoser.agent.cli import kubernetes_client
 from diagnoser.commands.trials_plan import read_text
 from diagnoser.model.errors import BadInput
-from diagnoser.model.trials import Node
+from diagnoser.model.trials import Node, TrialRun
 from diagnoser.observability.logging import set_up
-from diagnoser.ports import NodeExecutor, TrialRun
+from diagnoser.ports import NodeExecutor
 from diagnoser.trials.weights import CopyLimits
 
 if TYPE_CHECKING:

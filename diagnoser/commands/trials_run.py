@@ -21,9 +21,9 @@ from diagnoser.commands.trials_kubernetes import KubernetesOptions, kubernetes_c
 from diagnoser.commands.trials_plan import load_suite
 from diagnoser.commands.trials_status import progress_of, show
 from diagnoser.model.errors import BadInput, Conflict
-from diagnoser.model.trials import Node, PieceState, RunState, Suite, TrialState
+from diagnoser.model.trials import Node, PieceState, RunProgress, RunState, Suite, TrialRecord, TrialRun, TrialState
 from diagnoser.observability.logging import set_up
-from diagnoser.ports import NodeExecutor, RunProgress, TrialRecord, TrialRun
+from diagnoser.ports import NodeExecutor
 from diagnoser.trials.progress import samples, samples_stored
 from diagnoser.trials.weights import CopyLimits, default_folder
 

@@ -11,8 +11,7 @@ from diagnoser.commands.stored import with_store
 from diagnoser.commands.terminal import AsJson, out, print_json
 from diagnoser.commands.tokens import iso
 from diagnoser.model.errors import NotFound
-from diagnoser.model.trials import BatchState, PieceState
-from diagnoser.ports import RunProgress, TrialRun
+from diagnoser.model.trials import BatchState, PieceState, RunProgress, TrialRun
 from diagnoser.trials.progress import gpu_seconds, samples, samples_stored, trial_fields
 
 if TYPE_CHECKING:

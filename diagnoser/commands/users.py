@@ -12,8 +12,7 @@ from diagnoser.commands.stored import read_password, with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json
 from diagnoser.commands.tokens import NAME, iso
 from diagnoser.model.errors import BadInput
-from diagnoser.model.people import RESERVED_NAMES, Role, User, password_fault, prepared_password
-from diagnoser.ports import UserChange
+from diagnoser.model.people import RESERVED_NAMES, Role, User, UserChange, password_fault, prepared_password
 
 users_cli = typer.Typer(no_args_is_help=True, help="Manage the people who may sign in at the pages.")
 

@@ -32,9 +32,10 @@ from diagnoser.llm.guard import LLMCircuitBreaker, SpendingLimits, TokenBudget
 from diagnoser.llm.prompt import Prompt
 from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, LanguageModel, ModelRequest
+from diagnoser.ports import LanguageModel, ModelRequest
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 

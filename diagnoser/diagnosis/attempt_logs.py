@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, read_pieces
@@ -14,9 +14,6 @@ from diagnoser.model import AttemptKey
 class AttemptLogs:
     store: SqlStore
     compressor: Callable[[], Compressor]
-
-    def over(self, store: SqlStore) -> "AttemptLogs":
-        return replace(self, store=store)
 
     async def load(self, key: AttemptKey) -> AttemptLog:
         """Raises Unavailable."""

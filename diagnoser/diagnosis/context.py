@@ -28,7 +28,9 @@ from diagnoser.model import (
     Progress,
     node_log_id,
 )
-from diagnoser.ports import Append, Claim, Clock, DiagnosisRecord
+from diagnoser.model.logs import Append
+from diagnoser.model.work import Claim, DiagnosisRecord
+from diagnoser.ports import Clock
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.retry_history import family
 
@@ -51,10 +53,6 @@ class DiagnosisContext:
     logs: AttemptLogs
     clock: Clock
     baseline_days: int = 0
-
-    def over(self, store: SqlStore) -> "DiagnosisContext":
-        """The same, for who sees only what this store finds."""
-        return replace(self, store=store, logs=self.logs.over(store))
 
     async def facts(self, claim: Claim) -> Facts:
         """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""

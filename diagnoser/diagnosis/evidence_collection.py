@@ -7,7 +7,8 @@ from diagnoser.adapters.sql.evidence import EvidenceRepository
 from diagnoser.diagnosis.context import nodes_of
 from diagnoser.model import Diagnosis, EvidenceRequest, RequestReason
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import Claim, Clock
+from diagnoser.model.work import Claim
+from diagnoser.ports import Clock
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 _DUMPS_ARE_LEFT = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR})

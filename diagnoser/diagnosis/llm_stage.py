@@ -10,7 +10,7 @@ from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.llm.view import LogView
 from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.model import Diagnosis, Facts
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 
 _NO_LAUNCHERS = ExitTable()

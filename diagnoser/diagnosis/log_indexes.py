@@ -61,7 +61,7 @@ class LogIndexes:
         self._behind: dict[AttemptKey, tuple[asyncio.Task[None], IndexedLog | None]] = {}
         """Those that are made while nobody waits, each with its last index."""
 
-    def over(self, store: SqlStore) -> "LogIndexes":
+    def with_store(self, store: SqlStore) -> "LogIndexes":
         """The same indexes, of which those are found whose attempts the store finds: each call looks there first."""
         other = copy(self)
         other._store, other._revisions = store, OrderedDict()
@@ -157,9 +157,6 @@ class KeptLogs:
     """The logs of these indexes, for whoever reads them whole: what a page shows is read once."""
 
     indexes: LogIndexes
-
-    def over(self, store: SqlStore) -> "KeptLogs":
-        return KeptLogs(self.indexes.over(store))
 
     async def load(self, key: AttemptKey) -> AttemptLog:
         """Without a line where the attempt is not stored any more. Raises Unavailable."""

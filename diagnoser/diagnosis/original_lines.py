@@ -10,7 +10,8 @@ from diagnoser.compress.raw_chunks import unpack
 from diagnoser.compress.segments import NumberedLine, lines_of, read_segment, stream_order
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import Archive, ArchivedSegment
+from diagnoser.model.logs import ArchivedSegment
+from diagnoser.ports import Archive
 
 WINDOW_LINES = 5_000
 """Most lines of a window."""
@@ -58,9 +59,6 @@ class OriginalLines:
 
     store: SqlStore
     archive: Archive | None = None
-
-    def over(self, store: SqlStore) -> "OriginalLines":
-        return OriginalLines(store, self.archive)
 
     async def window(self, attempt: AttemptKey, stream: Stream, first: int, last: int) -> LineWindow:
         """Lines first..last (closed); fewer where they are many or long. Raises Unavailable."""

@@ -12,7 +12,8 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, Delta, read_pieces
 from diagnoser.model import AttemptKey, Progress, RunStatus, Stage
 from diagnoser.model.errors import DiagnoserError
-from diagnoser.ports import Clock, StoredPiece
+from diagnoser.model.logs import StoredPiece
+from diagnoser.ports import Clock
 
 PIECES = 8
 """Newest pieces of a log that are read: a few commits, or the last two million bytes of a busy run."""
@@ -34,10 +35,6 @@ class RunStatuses:
         self._clock = clock
         self._known: OrderedDict[AttemptKey, tuple[RunStatus, int, float]] = OrderedDict()
         self._turn = asyncio.Lock()
-
-    def over(self, store: SqlStore) -> "RunStatuses":
-        """Of the logs that this store finds."""
-        return RunStatuses(store, self._compressor, self._clock)
 
     async def of(self, revisions: dict[AttemptKey, int]) -> dict[AttemptKey, RunStatus]:
         """The status of these attempts. revisions: those of their logs, which tell whether something came.

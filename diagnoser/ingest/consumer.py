@@ -21,8 +21,9 @@ from diagnoser.ingest.service import IngestService
 from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import UnplacedReason
 from diagnoser.model.errors import BadInput, OffsetsMoved, Overloaded, Unavailable
+from diagnoser.model.logs import OffsetAdvance, Partition
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Clock, Message, MessageSource, OffsetAdvance, Partition
+from diagnoser.ports import Clock, Message, MessageSource
 
 BATCH_BYTES = 4 << 20
 WAIT_SECONDS = 1.0

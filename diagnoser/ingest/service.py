@@ -32,9 +32,9 @@ from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream, spoken_job_id
 from diagnoser.model.access import EVERYTHING, Viewer
 from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OutOfScope, OwnerMoved, Unavailable
+from diagnoser.model.logs import Append, Cursor, OffsetAdvance
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
-from diagnoser.ports import Append, Cursor, OffsetAdvance
 
 COMMIT_BYTES = 1 << 20
 """Bounds the time of a commit, and so how long a small request waits for one that has begun."""

@@ -14,8 +14,9 @@ from diagnoser.diagnosis.context import clean_runs_id
 from diagnoser.learning.rule_context import LabelledCase, known_type
 from diagnoser.model import AttemptKey, Facts, Job, Line
 from diagnoser.model.access import Viewer
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 
 RECENT, HEALTHY, OTHERS, CONFIRMED = 1000, 200, 200, 300
 """Newest attempts that are scanned; how many completed ones and ones of other types are read from them; and how many
@@ -54,7 +55,7 @@ class ReplayHistory:
 
     async def completed_records(self, limit: int, tenant: str = "") -> list[DiagnosisRecord]:
         """The same without their logs."""
-        own = self.store.seen_by(Viewer(tenant=tenant))
+        own = self.store.scoped_to(Viewer(tenant=tenant))
         return await own.diagnoses.page(DiagnosisFilter(outcome=str(Outcome.COMPLETED)), "", limit)
 
     async def history(self, kind: FailureType, own: AttemptKey) -> AsyncIterator[tuple[ReplayGroup, LabelledCase]]:

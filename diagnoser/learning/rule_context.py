@@ -15,7 +15,7 @@ from diagnoser.llm.question import nodes_of
 from diagnoser.llm.view import Pseudonymizer
 from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, Line, Signature, Template
 from diagnoser.model.taxonomy import Category, FailureType, category_of
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.redaction.redact import Redactor
 from diagnoser.retrieval import hashing, signature
 from diagnoser.rules.schema import Blame, Rule, RuleSet

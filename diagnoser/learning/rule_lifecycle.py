@@ -18,9 +18,10 @@ from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.validation import RuleHistory
 from diagnoser.model import LOADED, Author, Diagnosis, HitVerdict, LearnedRule, LearnedState, Line, ValidationResult
 from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Clock, LearnedRuleQuery
+from diagnoser.ports import Clock
 from diagnoser.redaction.redact import Redactor
 from diagnoser.rules.calibration import LEARNED_PREFIX
 from diagnoser.rules.schema import Role, Rule, RuleSet

@@ -21,7 +21,8 @@ from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
 from diagnoser.model.access import may_learn
 from diagnoser.model.errors import RuleFaults, Unavailable
-from diagnoser.ports import Clock, LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
+from diagnoser.ports import Clock
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.examples import path_of

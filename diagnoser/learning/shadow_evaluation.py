@@ -23,8 +23,9 @@ from diagnoser.model import (
     ProofKind,
     RuleHit,
 )
+from diagnoser.model.queries import PlanFilter
 from diagnoser.model.taxonomy import Category, Outcome, category_of
-from diagnoser.ports import Claim, DiagnosisRecord, PlanFilter
+from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.recovery import retry_history
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.engine import Engine

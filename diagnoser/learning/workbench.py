@@ -18,7 +18,7 @@ from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.model import AttemptKey, CaseMark, LearnedRule, ValidationResult
 from diagnoser.model.errors import Overloaded
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.rules.line_match import LINE_LENGTH, LineConditions, LineMatcher, LineTexts, Span
 from diagnoser.rules.schema import Rule
 

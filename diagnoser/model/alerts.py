@@ -70,3 +70,24 @@ def decode(body: bytes) -> Alert:
         return _ALERT.load(body)
     except ValidationError as error:
         raise BadInput(f"a stored alert cannot be read: {error.errors()[0]['msg']}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertThread:
+    """What one receiver was told of one incident. handle: the channel's own note, such as where the first message
+    stands. told: time of the last alert. held_back: failures since then that were not told."""
+
+    receiver: str
+    incident: str
+    handle: str
+    told: float
+    held_back: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSilence:
+    """Nobody is told of the incident until then."""
+
+    incident: str
+    until: float
+    by: str

@@ -1,4 +1,4 @@
-"""What the service asks agents to collect about a run that may hang."""
+"""Requests to agents to collect evidence of a run that may hang."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

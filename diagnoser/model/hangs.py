@@ -98,3 +98,26 @@ _DOES = {
     SuspectKind.MISMATCH: ("calls another collective than", "call another collective than"),
     SuspectKind.DEADLOCK: ("calls its groups in another order than", "call their groups in another order than"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceLimits:
+    """Of one attempt. bytes: as they are stored, compressed."""
+
+    files: int = 20_000
+    bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A dump without its content. bytes: as it was sent."""
+
+    kind: EvidenceKind
+    rank: int
+    node: str
+    received: float
+    provenance: Provenance
+    bytes: int
+
+
+LIMITS = EvidenceLimits()

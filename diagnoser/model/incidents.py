@@ -1,5 +1,6 @@
 """Incidents: failures of one cause, or of one node, as people on call deal with them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -45,3 +46,7 @@ class Incident:
     state: IncidentState = IncidentState.OPEN
     assignee: str = ""
     history: tuple[IncidentChange, ...] = ()
+
+
+IncidentTransition = Callable[[Incident], Incident]
+"""What becomes of an incident. Pure: the store calls it inside the transaction that writes the result."""

@@ -174,3 +174,12 @@ def _in_sequence(spelled: str) -> int:
     places = range(len(spelled) - 3)
     rows = [place for place in places if any(spelled[place : place + 4] in row for row in _ROWS)]
     return len({place + step for place in rows for step in range(4)})
+
+
+@dataclass(frozen=True, slots=True)
+class UserChange:
+    """What becomes of an account; None leaves it as it is. password: the hash of the new one."""
+
+    role: Role | None = None
+    password: str | None = None
+    disabled: bool | None = None

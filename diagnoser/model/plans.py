@@ -1,6 +1,6 @@
 """Recovery plans, who carries them out and how far they are; and the messages that leave the service."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -312,3 +312,11 @@ class TransitionResult:
             if is_proposal or (before.state, before.reason) != (plan.state, plan.reason):
                 changed.append(plan)
         return [plan.reason for plan in changed]
+
+
+PlanTransition = Callable[[Plan, ClusterHistory], TransitionResult]
+"""Decides what becomes of a plan. Pure: the store calls it inside the transaction that writes the result."""
+
+
+ClaimTransition = Callable[[Plan, Collection[str]], TransitionResult]
+"""Decides whether an executor gets a plan, given the nodes that the scheduler gave its attempt. Pure, as above."""

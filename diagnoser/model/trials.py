@@ -5,7 +5,8 @@ A *suite* names checkpoints and tasks. Each checkpoint on each task is a *trial*
 CPUs. A *batch* is what runs in one go on one node behind one load of the weights: some pieces of one checkpoint.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -206,3 +207,77 @@ class ScoreDrop:
     score: Score
     expected: float
     noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRun:
+    """One evaluation of a suite. backend: which nodes carry it out, such as "local@host" or "slurm". folder: absolute,
+    of samples, scores and logs. directory: absolute, where its commands run. cuts: how often its samples were cut into
+    pieces."""
+
+    id: str
+    suite: Suite
+    backend: str
+    folder: str
+    directory: str
+    created: float
+    state: RunState = RunState.RUNNING
+    ended: float | None = None
+    cuts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """A checkpoint on a task. error: why it failed, with the tail of the log. failures: of its scoring."""
+
+    checkpoint: str
+    task: str
+    state: TrialState = TrialState.INFERRING
+    scores: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
+    failures: int = 0
+    scored: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PieceRecord:
+    """batch: that runs it or ran it last. seconds: of its inference, of which load until the first
+    sample."""
+
+    piece: Piece
+    state: PieceState = PieceState.WAITING
+    batch: str = ""
+    failures: int = 0
+    error: str = ""
+    seconds: float | None = None
+    load: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """What runs, or ran, on a slot of a node. Scoring has the node "" and slots of its own. seconds: expected.
+
+    checkpoint, task: of scoring, "" for inference.
+    """
+
+    id: str
+    run: str
+    kind: BatchKind
+    node: str
+    slot: int
+    started: float
+    seconds: float = 0.0
+    state: BatchState = BatchState.RUNNING
+    ended: float | None = None
+    checkpoint: str = ""
+    task: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """All that the ledger knows of a run."""
+
+    run: TrialRun
+    trials: tuple[TrialRecord, ...]
+    pieces: tuple[PieceRecord, ...]
+    batches: tuple[BatchRecord, ...]

@@ -37,3 +37,11 @@ class UnplacedStream:
     sender: str
     cluster: str
     received: float
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedRecord:
+    """A stream with all of its lines so far. first_seen: when the first of them arrived."""
+
+    stream: UnplacedStream
+    first_seen: float

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from diagnoser.model.blind_spots import BlindSpot, BlindSpotKind
-from diagnoser.ports import Vitals, Waiting
+from diagnoser.model.vitals import Vitals, Waiting
 
 NAMED = 5
 """Jobs or nodes that a sentence names."""

@@ -4,8 +4,9 @@ import asyncio
 from typing import Protocol
 
 from diagnoser.model.blind_spots import BlindSpot
+from diagnoser.model.vitals import Vitals
 from diagnoser.observability.blind_spots import PATIENCE, find_blind_spots
-from diagnoser.ports import Clock, Vitals
+from diagnoser.ports import Clock
 
 FRESH_SECONDS = 5.0
 

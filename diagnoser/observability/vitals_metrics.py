@@ -8,8 +8,8 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from diagnoser.model.blind_spots import BlindSpotKind
+from diagnoser.model.vitals import PoolUse, Vitals, Waiting
 from diagnoser.observability.blind_spots import PATIENCE, find_blind_spots
-from diagnoser.ports import PoolUse, Vitals, Waiting
 
 
 class VitalsCollector(Collector):

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.localize.checkpoints import why_bad
 from diagnoser.model import AttemptKey, Plan, PlanReason, PlanState, TransitionResult
+from diagnoser.model.plans import PlanTransition
+from diagnoser.model.queries import PlanFilter
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.transitions import PlanCommands
-from diagnoser.ports import PlanFilter, PlanTransition, WakeSignal
+from diagnoser.ports import WakeSignal
 from diagnoser.recovery.plan_states import OPEN
 
 EVERY_ATTEMPT = (1 << 31) - 1

@@ -22,11 +22,12 @@ from diagnoser.model import (
 )
 from diagnoser.model.alerts import Alert, encode
 from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
+from diagnoser.model.plans import PlanTransition
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.trials import ScoreDrop
+from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert, score_drop_alert, seal
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition
 from diagnoser.recovery import guardrails, retry_history, trust
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.incidents import incident_id

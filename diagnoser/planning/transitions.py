@@ -22,9 +22,10 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.errors import Conflict
+from diagnoser.model.plans import ClaimTransition, PlanTransition
 from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import DecisionPlanner
-from diagnoser.ports import ClaimTransition, DiagnosisRecord, PlanTransition
 from diagnoser.recovery import breaker, node_check, plan_states, retry_history, trust
 from diagnoser.recovery.node_query import NO_QUERIES, SITE_CHECK, Answer, NodeQueryTable
 from diagnoser.recovery.policy import Policy

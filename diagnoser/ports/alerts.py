@@ -1,30 +1,8 @@
-"""Channels to people, and what was told through them."""
+"""Channels to people."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.model.alerts import Alert
-
-
-@dataclass(frozen=True, slots=True)
-class AlertThread:
-    """What one receiver was told of one incident. handle: the channel's own note, such as where the first message
-    stands. told: time of the last alert. held_back: failures since then that were not told."""
-
-    receiver: str
-    incident: str
-    handle: str
-    told: float
-    held_back: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class AlertSilence:
-    """Nobody is told of the incident until then."""
-
-    incident: str
-    until: float
-    by: str
+from diagnoser.model.alerts import Alert, AlertThread
 
 
 class AlertChannel(Protocol):

@@ -30,18 +30,3 @@ class Archive(Protocol):
         """The next ones after the key ``after``, in an order of the archive's own; "" for the first."""
 
     async def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedSegment:
-    """A part of an object that can be read by itself: lines of one stream, or of many short ones.
-
-    start, size: bytes of the object. streams: the first and the last one, as ``compress.segments.stream_order`` puts
-    them. lines: the lowest and the highest number of any of them.
-    """
-
-    key: str
-    start: int
-    size: int
-    streams: tuple[bytes, bytes]
-    lines: tuple[int, int]

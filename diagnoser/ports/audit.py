@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from diagnoser.model.audit import Actor, ActorKind, AuditResult
+from diagnoser.model.audit import Actor
 
 
 @dataclass(slots=True)
@@ -41,17 +41,3 @@ def auditing(call: AuditedCall) -> Iterator[AuditedCall]:
         yield call
     finally:
         _current.reset(token)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFilter:
-    """Fields that are set must match. action, object_id: a part of it. since, until: seconds since the epoch."""
-
-    actor: str = ""
-    kind: ActorKind | None = None
-    action: str = ""
-    object_kind: str = ""
-    object_id: str = ""
-    result: AuditResult | None = None
-    since: float | None = None
-    until: float | None = None

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.ports.logs import Partition
+from diagnoser.model.logs import Partition
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,8 @@
-"""Accounts of people, their sessions, and the check of their passwords."""
+"""The check of passwords, and the provider of identities."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
-from diagnoser.model.people import Identity, Role
-
-
-@dataclass(frozen=True, slots=True)
-class UserChange:
-    """What becomes of an account; None leaves it as it is. password: the hash of the new one."""
-
-    role: Role | None = None
-    password: str | None = None
-    disabled: bool | None = None
+from diagnoser.model.people import Identity
 
 
 class PasswordHasher(Protocol):

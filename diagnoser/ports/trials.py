@@ -1,98 +1,11 @@
-"""The ledger of evaluation runs, and the nodes that carry their batches out.
-
-Nobody owns a run: the ledger is its whole state, each change is a compare-and-set, and the id of a batch is the fence.
-A coordinator that was killed is followed by another, and two at once do the work of one.
-"""
+"""The nodes that carry out the batches of evaluation runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from diagnoser.model.trials import (
-    BatchKind,
-    BatchState,
-    Node,
-    Piece,
-    PieceState,
-    RunState,
-    Suite,
-    TrialState,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TrialRun:
-    """One evaluation of a suite. backend: which nodes carry it out, such as "local@host" or "slurm". folder: absolute,
-    of samples, scores and logs. directory: absolute, where its commands run. cuts: how often its samples were cut into
-    pieces."""
-
-    id: str
-    suite: Suite
-    backend: str
-    folder: str
-    directory: str
-    created: float
-    state: RunState = RunState.RUNNING
-    ended: float | None = None
-    cuts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TrialRecord:
-    """A checkpoint on a task. error: why it failed, with the tail of the log. failures: of its scoring."""
-
-    checkpoint: str
-    task: str
-    state: TrialState = TrialState.INFERRING
-    scores: Mapping[str, float] = field(default_factory=dict)
-    error: str = ""
-    failures: int = 0
-    scored: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PieceRecord:
-    """batch: that runs it or ran it last. seconds: of its inference, of which load until the first
-    sample."""
-
-    piece: Piece
-    state: PieceState = PieceState.WAITING
-    batch: str = ""
-    failures: int = 0
-    error: str = ""
-    seconds: float | None = None
-    load: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRecord:
-    """What runs, or ran, on a slot of a node. Scoring has the node "" and slots of its own. seconds: expected.
-
-    checkpoint, task: of scoring, "" for inference.
-    """
-
-    id: str
-    run: str
-    kind: BatchKind
-    node: str
-    slot: int
-    started: float
-    seconds: float = 0.0
-    state: BatchState = BatchState.RUNNING
-    ended: float | None = None
-    checkpoint: str = ""
-    task: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """All that the ledger knows of a run."""
-
-    run: TrialRun
-    trials: tuple[TrialRecord, ...]
-    pieces: tuple[PieceRecord, ...]
-    batches: tuple[BatchRecord, ...]
+from diagnoser.model.trials import BatchKind, Node
 
 
 class OrderState(StrEnum):

@@ -9,7 +9,6 @@ from typing import Protocol
 import structlog
 
 from diagnoser.adapters.sql.feedback import FeedbackRepository
-from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
@@ -27,8 +26,9 @@ from diagnoser.model import (
 )
 from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, Embedder
+from diagnoser.ports import Embedder
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
@@ -58,8 +58,6 @@ class LogLoader(Protocol):
     """``diagnosis.attempt_logs.AttemptLogs``."""
 
     async def load(self, key: AttemptKey) -> AttemptLog: ...
-
-    def over(self, store: SqlStore) -> "LogLoader": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +99,6 @@ class ConfirmedFailures:
         self._shared = shared
         self._memory = _Memory(Index(), Index())
         self._turn = asyncio.Lock()
-
-    def over(self, store: SqlStore) -> "ConfirmedFailures":
-        """The same, for who sees only the logs that this store finds."""
-        return self.reading(self._logs.over(store))
 
     def reading(self, logs: LogLoader) -> "ConfirmedFailures":
         """The same, with logs from elsewhere."""

@@ -4,7 +4,7 @@ import hashlib
 
 from diagnoser.model import ConfirmedFailure, LearnedRule, LearnedState
 from diagnoser.model.taxonomy import Category, FailureType, category_of
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.rules.calibration import LEARNED_PREFIX
 
 _NEVER = frozenset({Category.NONE, Category.UNKNOWN})

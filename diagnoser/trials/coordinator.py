@@ -19,32 +19,24 @@ from diagnoser.model.trials import (
     TRIALS_OVER,
     Batch,
     BatchKind,
+    BatchRecord,
     BatchState,
     Done,
     Node,
     Piece,
+    PieceRecord,
     PieceState,
     Placement,
+    RunProgress,
     RunState,
     Runtime,
     Schedule,
     Suite,
     Task,
+    TrialRecord,
     TrialState,
 )
-from diagnoser.ports import (
-    BatchRecord,
-    Clock,
-    Command,
-    CommandResult,
-    NodeExecutor,
-    Order,
-    OrderState,
-    OrderStatus,
-    PieceRecord,
-    RunProgress,
-    TrialRecord,
-)
+from diagnoser.ports import Clock, Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus
 from diagnoser.trials.batch_folder import link_samples, read_scores
 from diagnoser.trials.prior import Prior, prior
 from diagnoser.trials.progress import job_of

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from diagnoser.localize.checkpoints import Checkpoint, on_the_way
 from diagnoser.model import Attempt
-from diagnoser.model.trials import Follow, Suite
-from diagnoser.ports import TrialRun
+from diagnoser.model.trials import Follow, Suite, TrialRun
 
 
 def due(follow: Follow, attempts: Sequence[Attempt], runs: Iterable[TrialRun], suite: str) -> list[Checkpoint]:

@@ -4,8 +4,16 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
-from diagnoser.model.trials import BatchKind, BatchState, PieceState
-from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRecord, TrialRun
+from diagnoser.model.trials import (
+    BatchKind,
+    BatchRecord,
+    BatchState,
+    PieceRecord,
+    PieceState,
+    RunProgress,
+    TrialRecord,
+    TrialRun,
+)
 from diagnoser.trials.gantt import Bar, BarKind, natural_order, trial_label
 
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist, median
 
-from diagnoser.model.trials import Score, ScoreDrop, Task, TrialState
-from diagnoser.ports import TrialRecord, TrialRun
+from diagnoser.model.trials import Score, ScoreDrop, Task, TrialRecord, TrialRun, TrialState
 
 _BEFORE = 3
 """Scores that the expectation is the median of."""

@@ -49,13 +49,13 @@ from diagnoser.web.http import description, problems
 from diagnoser.web.http.agents_seen import AgentsSeen
 from diagnoser.web.http.allowed_hosts import AllowedHosts
 from diagnoser.web.http.auditing import AuditedCalls
-from diagnoser.web.http.authentication import READ, Provided
+from diagnoser.web.http.authentication import READ, People
 from diagnoser.web.http.compression import CompressedFiles, ReadCompression
-from diagnoser.web.http.dependencies import AppDependencies, Views
 from diagnoser.web.http.request_bodies import Bodies
 from diagnoser.web.http.request_ids import RequestIds
 from diagnoser.web.http.request_metrics import RequestMetrics
 from diagnoser.web.http.security_headers import SecurityHeaders
+from diagnoser.web.http.services import WebServices
 from diagnoser.web.http.spoken_job_ids import SpokenJobIds
 from diagnoser.web.pages import (
     accuracy,
@@ -88,11 +88,11 @@ ABOUT = """Takes in training logs and answers with the root cause, the rank and 
 Errors are `application/problem+json` (RFC 9457). Times in requests are seconds since the epoch or ISO 8601."""
 
 
-def create(services: AppDependencies) -> FastAPI:
+def create(services: WebServices) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = create_health(services)
-    app.state.bodies = Bodies(services.config.limits)
-    app.state.agents_seen = AgentsSeen(services.store.vitals, services.clock)
+    app.state.bodies = Bodies(services.core.config.limits)
+    app.state.agents_seen = AgentsSeen(services.core.store.vitals, services.core.clock)
     # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
     # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
     app.router.routes.insert(0, Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
@@ -154,10 +154,10 @@ def create(services: AppDependencies) -> FastAPI:
     return app
 
 
-async def _description(request: Request, services: Provided) -> JSONResponse:
+async def _description(request: Request, people: People) -> JSONResponse:
     """Where there are no tokens, none is asked for in the description either."""
     document: dict[str, Any] = request.app.openapi()
-    if await services.authenticator.is_open():
+    if await people.authenticator.is_open():
         document = copy.deepcopy(document)
         for path in document["paths"].values():
             for operation in path.values():
@@ -165,7 +165,7 @@ async def _description(request: Request, services: Provided) -> JSONResponse:
     return JSONResponse(document)
 
 
-def create_health(services: AppDependencies) -> FastAPI:
+def create_health(services: WebServices) -> FastAPI:
     """Health and metrics only, for a process that takes no other requests."""
     app = _Application(
         title="diagnoser",
@@ -178,16 +178,15 @@ def create_health(services: AppDependencies) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.services = services
-    app.state.views = Views(services)
-    app.state.pages = pages = Pages(services.clock)
-    app.state.vitals = VitalsReader(services.store.vitals, services.clock)
+    app.state.pages = pages = Pages(services.core.clock)
+    app.state.vitals = VitalsReader(services.core.store.vitals, services.core.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
-    app.add_middleware(AuditedCalls, services=services)
+    app.add_middleware(AuditedCalls, core=services.core)
     app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
-    app.add_middleware(AllowedHosts, names=services.config.allowed_hosts)
+    app.add_middleware(AllowedHosts, names=services.core.config.allowed_hosts)
     app.add_middleware(SpokenJobIds)
     app.add_middleware(ReadCompression)
-    app.add_middleware(RequestMetrics, metrics=services.metrics)
+    app.add_middleware(RequestMetrics, metrics=services.core.metrics)
     app.add_middleware(RequestIds)
     problems.install(app, pages.error, {loki.PATH: loki.problem_text, otlp.PATH: otlp.problem_status})
     app.router.routes.extend(health.router.routes)

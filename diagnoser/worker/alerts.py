@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.model import OutboxMessage
-from diagnoser.model.alerts import Alert, AlertKind, decode
+from diagnoser.model.alerts import Alert, AlertKind, AlertThread, decode
 from diagnoser.model.errors import Deferred, Withheld
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.ports import AlertChannel, AlertThread, Clock
+from diagnoser.ports import AlertChannel, Clock
 
 
 class AlertSender:

@@ -20,7 +20,8 @@ from diagnoser.compress.raw_chunks import unpack
 from diagnoser.compress.segments import Segment, segments
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import Archive, ArchivedSegment, Clock, CompactionClaim, CompactionTiming, StoredPiece
+from diagnoser.model.logs import ArchivedSegment, CompactionClaim, CompactionTiming, StoredPiece
+from diagnoser.ports import Archive, Clock
 
 
 class CompactionMetrics(Protocol):

@@ -18,9 +18,10 @@ import structlog
 from diagnoser.adapters.sql.outbox import OutboxRepository
 from diagnoser.model import AttemptKey, MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
+from diagnoser.model.outbox import DueMessage
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
-from diagnoser.ports import Clock, DueMessage, Sender, WakeSignal
+from diagnoser.ports import Clock, Sender, WakeSignal
 from diagnoser.worker.lease import claimed, renewed
 
 ERROR_LENGTH = 500

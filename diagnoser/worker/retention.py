@@ -62,7 +62,7 @@ class Retention:
         self._swept_to = ""  # key of the object that was looked at last
 
     async def step(self) -> int:
-        """How much was dropped, or brought up to date; 0 when there is nothing to do, now or for a while."""
+        """How much was dropped; 0 when there is nothing to do, now or for a while."""
         now = self._clock()
         if 0 <= now - self._rested < PAUSE:
             return 0
@@ -72,18 +72,11 @@ class Retention:
 
     async def drop(self) -> int:
         """The same at once, without the pause."""
-        completing = (self._index_earlier, self._group_earlier, self._logins)
-        for work in (*completing, self._by_age, self._by_size, self._archived, self._sweep):
+        for work in (self._logins, self._by_age, self._by_size, self._archived, self._sweep):
             if count := await work():
                 return count
         self._excess = self._archive_excess = None
         return 0
-
-    async def _index_earlier(self) -> int:
-        return await self._store.retention.index_earlier(ROWS // 5)
-
-    async def _group_earlier(self) -> int:
-        return await self._store.incidents.group_earlier(self._clock(), ROWS // 5)
 
     async def _logins(self) -> int:
         return await self._store.logins.drop(self._clock() - LOGIN_SECONDS, ROWS)

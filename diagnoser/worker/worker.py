@@ -22,11 +22,12 @@ from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, Plan, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
+from diagnoser.model.work import Claim, DiagnosisRecord, Timing
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.plan_service import trace_transition
 from diagnoser.planning.planner import Decision
-from diagnoser.ports import Claim, Clock, DiagnosisRecord, Timing, WakeSignal
+from diagnoser.ports import Clock, WakeSignal
 from diagnoser.worker.lease import claimed, renewed
 
 SLEEP_MIN = 0.02

@@ -24,8 +24,8 @@ from diagnoser.adapters.sql.tables import IS_OPEN, attempts
 from diagnoser.config.settings import Settings
 from diagnoser.model import Plan
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
-from diagnoser.ports import PlanFilter
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.model.queries import PlanFilter
+from diagnoser.web.http.services import WebServices
 from tests.attacks.records import Place, Post
 from tests.rule_files import ANALYZER
 
@@ -78,13 +78,13 @@ class Site:
     setting: Setting
 
     @property
-    def services(self) -> AppDependencies:
-        services: AppDependencies = self.application.state.services
+    def services(self) -> WebServices:
+        services: WebServices = self.application.state.services
         return services
 
     @property
     def store(self) -> SqlStore:
-        store = self.services.store
+        store = self.services.core.store
         assert isinstance(store, SqlStore)
         return store
 

@@ -15,7 +15,9 @@ from diagnoser.commands.consume import refused
 from diagnoser.ingest.batch import RecordDefaults
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.messages import MessageFormat, MessageReader
-from diagnoser.ports import DiagnosisFilter, Message, Partition
+from diagnoser.model.logs import Partition
+from diagnoser.model.queries import DiagnosisFilter
+from diagnoser.ports import Message
 from diagnoser.web.http.access import JobAccess
 from tests.attacks import records
 from tests.attacks.lies import CUDA, WATCHDOG, Lie, Surface
@@ -260,7 +262,7 @@ async def _consumes(format: MessageFormat, attempted: Attempted) -> None:
     access = JobAccess(site.store.jobs, time.time)
     batch.drop(batch.of_jobs(await refused(access, sender, {target.job for target in batch.blocks})))
     lab.done.append(f"{sender.name} consumes {message.value!r}")
-    await site.services.ingest.store(batch, time.time(), ())  # type: ignore[attr-defined]
+    await site.services.intake.ingest.store(batch, time.time(), ())
     await site.ends(lab, lab.liar)
 
 

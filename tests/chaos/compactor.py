@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.folder_archive import FolderArchive
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.compress import Compressor
+from diagnoser.model.logs import CompactionTiming
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import CompactionTiming
 from diagnoser.worker.compaction import Compaction, CompactionConfig
 
 LEASE = 0.2

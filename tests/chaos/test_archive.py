@@ -12,7 +12,7 @@ from diagnoser.compress import from_bytes, pack
 from diagnoser.compress.segments import stream_order
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.model import LineBlock, Stream
-from diagnoser.ports import Append, Cursor
+from diagnoser.model.logs import Append, Cursor
 from tests.chaos import compactor
 from tests.contract.records import KEY
 from tests.databases import sqlite_store

@@ -13,8 +13,9 @@ from diagnoser.model import (
     Stream,
     Suspect,
 )
+from diagnoser.model.logs import Append, Cursor
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.ports import Append, Claim, Cursor, DiagnosisRecord, Timing
+from diagnoser.model.work import Claim, DiagnosisRecord, Timing
 
 TIMING = Timing(exit_grace=5.0, fatal_debounce=20.0, fatal_debounce_max=120.0, exit_grace_after_fatal=2.0)
 KEY = AttemptKey("llama-70b", 1)

@@ -19,7 +19,7 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.cli import cli
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import DiagnosisFilter
+from diagnoser.model.queries import DiagnosisFilter
 from tests.contract.records import append, diagnosis, record, the_claim
 from tests.preloaded import Preloaded
 

@@ -9,8 +9,8 @@ from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import NODE_LOG, AttemptKey, Event, EventKind
 from diagnoser.model.errors import BadInput
+from diagnoser.model.queries import AttemptState, AttemptSummary
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import AttemptState, AttemptSummary
 from tests.contract.records import append, claimed, record
 
 SILENT_SINCE = 1_000.0

@@ -10,7 +10,8 @@ from diagnoser.model import Job
 from diagnoser.model.access import Credential, Scope, StoredToken
 from diagnoser.model.audit import TEXT_MOST, Actor, ActorKind, AuditEntry, AuditResult
 from diagnoser.model.errors import Conflict, DiagnoserError
-from diagnoser.ports import AuditedCall, AuditFilter, auditing, current_call
+from diagnoser.model.queries import AuditFilter
+from diagnoser.ports import AuditedCall, auditing, current_call
 
 MARIA = Actor("maria", ActorKind.PERSON, "192.0.2.1")
 ENTRY = AuditEntry(100.0, MARIA, "POST /x", "plan", "p1", before={"state": "waiting"}, after={"state": "sent"})

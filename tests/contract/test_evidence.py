@@ -7,7 +7,7 @@ import pytest
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
-from diagnoser.ports import EvidenceLimits
+from diagnoser.model.hangs import EvidenceLimits
 from tests.contract.records import KEY, append
 
 DUMP = RuntimeFile(EvidenceKind.FLIGHT_RECORDER, b"dump" * 100, 3, "", 300.0, Provenance.RUNTIME)

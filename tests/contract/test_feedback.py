@@ -8,8 +8,8 @@ import pytest
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import ConfirmedFailure, Event, EventKind, Feedback, FeedbackVerdict, Signature
 from diagnoser.model.errors import NotFound
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import DiagnosisFilter
 from tests.contract.records import KEY, TIMING, diagnosis, record
 from tests.contract.test_queries import put
 

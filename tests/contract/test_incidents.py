@@ -6,14 +6,13 @@ from functools import partial
 
 import pytest
 
-from diagnoser.adapters.sql.incidents import UNGROUPED
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.adapters.sql.tables import incident_attempts, incidents, revisions
 from diagnoser.model import AttemptKey, Diagnosis, Incident, IncidentState, Job, RootCause
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.ids import id_of
+from diagnoser.model.queries import UNRESOLVED, IncidentFilter, position_of
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter, position_of
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.incidents import acknowledged, assigned, new_incident, reopened, resolved
 from tests.contract.records import append, claimed, diagnosis, record
 
@@ -233,24 +232,3 @@ async def test_an_incident_of_which_nothing_is_left_is_dropped(store: SqlStore) 
     assert await store.retention.drop_incidents(9_000.0, 10) == 1
     assert (await the_incident(store)).node == "gpu-004"
     assert await store.retention.drop_incidents(9_000.0, 10) == 0
-
-
-async def test_failures_from_before_incidents_join_them(store: SqlStore) -> None:
-    """A few at a time, the newest first; what is long over begins as resolved, and what ended well joins none."""
-    day = 86_400.0
-    now = 100 * day
-    for job, verdict, age in (("a", OOM, 1), ("b", OOM, 9), ("c", diagnosis(), 30), ("d", DONE, 40)):
-        await fail(store, id_of(now - age * day, 1), job, verdict, created=now - age * day)
-    async with store.db.writing() as connection:
-        await connection.execute(incident_attempts.delete())
-        await connection.execute(incidents.delete())
-        await connection.execute(revisions.insert(), {"name": UNGROUPED, "value": int(now * 1000)})
-    looked = [await store.incidents.group_earlier(now, 3) for _ in range(3)]
-    assert looked[0] == 3
-    assert looked[-1] == 0
-    found = {incident.node: incident for incident in await store.incidents.page(EVERY, "", 10)}
-    assert sorted(found) == ["", "gpu-004"]
-    recent, past = found[""], found["gpu-004"]
-    assert (recent.state, recent.failures, recent.first_seen) == (IncidentState.OPEN, 2, now - 9 * day)
-    assert (past.state, past.failures, past.history[-1].by) == (IncidentState.RESOLVED, 1, "diagnoser")
-    assert await store.incidents.group_earlier(now, 3) == 0

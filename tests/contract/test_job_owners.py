@@ -20,7 +20,8 @@ from diagnoser.model import (
 )
 from diagnoser.model.access import Owner, Viewer
 from diagnoser.model.errors import OwnerMoved
-from diagnoser.ports import Cursor, PlanFilter
+from diagnoser.model.logs import Cursor
+from diagnoser.model.queries import PlanFilter
 from tests.contract.records import OUT, TIMING, append, effect, plan, record
 
 ID, TENANT = "slurm-main-124", "alice"

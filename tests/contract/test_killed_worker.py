@@ -11,8 +11,8 @@ from diagnoser.adapters.sql.store import open_store
 from diagnoser.compress import AttemptLog
 from diagnoser.config.settings import Settings
 from diagnoser.model import Diagnosis, Facts
+from diagnoser.model.work import Claim
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Claim
 from diagnoser.worker.worker import WorkerConfig
 from tests.contract.records import TIMING, append, claimed
 from tests.scripted_worker import Bystander, delta_of, scripted_worker

@@ -21,8 +21,8 @@ from diagnoser.model import (
     ValidationResult,
 )
 from diagnoser.model.errors import Conflict, NotFound
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import LearnedRuleQuery
 from tests.contract.records import KEY, append
 from tests.contract.test_queries import put
 

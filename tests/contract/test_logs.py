@@ -8,7 +8,7 @@ import pytest
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput, Conflict
-from diagnoser.ports import Append, CompactionClaim, CompactionTiming, Cursor
+from diagnoser.model.logs import Append, CompactionClaim, CompactionTiming, Cursor
 from tests.contract.records import KEY, OUT, append
 
 OTHER = AttemptKey("vision-3b", 2)

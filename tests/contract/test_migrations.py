@@ -1,9 +1,12 @@
-"""The schema: its history leads to the tables of the code, from anywhere, with several replicas at once."""
+"""The schema: a new database has the tables of the code, and an upgrade changes one in use, by one of many replicas."""
 
 import asyncio
 import multiprocessing
+import shutil
 import warnings
+from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Event
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -11,17 +14,17 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 from sqlalchemy.engine import Connection
+from structlog.testing import capture_logs
 
+from diagnoser.adapters.sql import migrations
+from diagnoser.adapters.sql.administration import schema
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.migrations import config, head, upgrade
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.adapters.sql.tables import metadata
-from tests.contract.records import KEY, append
-from tests.thorough import THOROUGH
-
-SOME = ("0001", "0021")
-"""The first takes every step of the history; the others take the last of the same steps, after a stop."""
-REVISIONS = [script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()]
+from diagnoser.model.errors import Unavailable
+from tests.contract.records import KEY, OUT, append
+from tests.next_revision import REVISION, add_revision
 
 
 def differences(connection: Connection) -> list[object]:
@@ -50,32 +53,17 @@ def partial_indexes(connection: Connection) -> set[str]:
     }
 
 
-def objects(connection: Connection) -> dict[str, object]:
-    """All that the schema consists of, in no order."""
-    seen = inspect(connection)
-    schema: dict[str, object] = {}
-    for table in seen.get_table_names():
-        schema[f"columns {table}"] = {
-            column["name"]: (str(column["type"]), column["nullable"], column["default"])
-            for column in seen.get_columns(table)
-        }
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Skipped unsupported reflection")
-            found = seen.get_indexes(table)
-        indexes = [(str(index["name"]), index["unique"], index["column_names"]) for index in found]
-        schema[f"indexes {table}"] = sorted(indexes)
-        schema[f"key {table}"] = seen.get_pk_constraint(table)["constrained_columns"]
-    if connection.dialect.name == "sqlite":
-        schema["names"] = set(map(tuple, connection.execute(text("SELECT type, name FROM sqlite_master"))))
-    return schema
+@pytest.fixture
+def next_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Called, it makes this process one whose code has the next revision."""
+    folder = tmp_path / "versions"
+    shutil.copytree(str(migrations.VERSIONS), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    add_revision(folder)
+    yield lambda: monkeypatch.setattr(migrations, "VERSIONS", folder)
 
 
-@pytest.mark.parametrize("revision", ["base", *(REVISIONS if THOROUGH else (*SOME, REVISIONS[1]))])
-async def test_every_earlier_schema_can_be_brought_up_to_date(url: str, revision: str) -> None:
-    """From nothing and from each revision ever released, the result is exactly the tables of the code. The newest
-    step alone is taken as well, whatever it is."""
-    if revision != "base":
-        await upgrade(url, revision)
+async def test_a_new_database_has_the_tables_of_the_code(url: str) -> None:
+    """Column by column, with the indexes of a part of a table."""
     await upgrade(url)
     engine = create_engine(url)
     async with engine.connect() as connection:
@@ -91,34 +79,57 @@ async def test_every_earlier_schema_can_be_brought_up_to_date(url: str, revision
     await engine.dispose()
 
 
-async def test_a_new_database_is_as_one_that_was_brought_up_to_date(url: str, second_url: str) -> None:
-    """It gets the tables of the code at once: tables, columns, indexes and triggers are as after the whole history."""
-    await upgrade(url, "0001")
-    for database in (url, second_url):
-        await upgrade(database)
-    schemas = []
-    for database in (url, second_url):
-        engine = create_engine(database)
-        async with engine.connect() as connection:
-            assert await connection.run_sync(differences) == []
-            schemas.append(await connection.run_sync(objects))
-        await engine.dispose()
-    assert schemas[0] == schemas[1]
-
-
-async def test_learned_filters_of_an_earlier_version_go(url: str) -> None:
-    """With their hits; learned diagnosis rules stay."""
-    await upgrade(url, "0005")
+async def test_tables_of_others_stay_beside_ours(url: str) -> None:
+    """A database that somebody else uses gets our tables; what it holds stays."""
     engine = create_engine(url)
     async with engine.begin() as connection:
-        for kind in ("filter", "diagnosis"):
-            row = f"('{kind}', '{kind}', 'active', '', '', 1.0, 0, 0.0, '{{}}')"
-            columns = "id, kind, state, source, scope, created, version, lease, body"
-            await connection.execute(text(f"INSERT INTO learned_rules ({columns}) VALUES {row}"))
-    await upgrade(url)
+        await connection.execute(text("CREATE TABLE others (name TEXT)"))
+        await connection.execute(text("INSERT INTO others VALUES ('theirs')"))
+    store = await open_store(url)
+    await store.ping()
+    await store.close()
     async with engine.connect() as connection:
-        assert (await connection.execute(text("SELECT id FROM learned_rules"))).scalars().all() == ["diagnosis"]
+        assert (await connection.execute(text("SELECT name FROM others"))).scalar() == "theirs"
     await engine.dispose()
+
+
+async def test_the_next_revision_changes_a_database_in_use(url: str, next_code: Callable[[], None]) -> None:
+    """Once, with what it holds; who has the code before goes on, and the log tells both."""
+    before = await open_store(url)
+    await before.logs.append([append(delta=b"kept")])
+    with pytest.MonkeyPatch.context() as newer, capture_logs() as logs:
+        newer.setattr(migrations, "VERSIONS", migrations.VERSIONS)  # put back at the end
+        next_code()
+        for _ in range(2):
+            after = await open_store(url)
+            await after.ping()
+            assert [piece.data for piece in await after.logs.pieces(KEY)] == [b"kept"]
+            async with after.db.reading() as connection:
+                assert (await connection.execute(text("SELECT added FROM attempts"))).scalars().all() == [7]
+            await after.close()
+    assert [(entry["before"], entry["now"]) for entry in logs] == [(head(), REVISION)]
+    with capture_logs() as logs:
+        for _ in range(2):
+            await before.ping()
+            await (await open_store(url)).close()
+    assert {entry["event"] for entry in logs} == {"newer_schema"}
+    read = (await before.logs.cursors([KEY]))[KEY]
+    await before.logs.append([append(read=read[OUT])])
+    assert len(await before.logs.pieces(KEY)) == 2
+    await before.close()
+
+
+async def test_a_schema_from_before_the_first_one_is_refused(url: str) -> None:
+    """With the words what to do; nothing is changed."""
+    store = await open_store(url)
+    async with store.db.writing() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0021'"))
+    with pytest.raises(Unavailable, match=r"has schema 0021, .* upgrades from 0033 on: first upgrade it with"):
+        await open_store(url)
+    with pytest.raises(Unavailable, match="has schema 0021"):
+        await store.ping()
+    await store.close()
+    assert await schema(url) == "0021"
 
 
 async def test_replicas_that_start_at_once_do_not_break_each_other(url: str) -> None:
@@ -147,16 +158,13 @@ def test_there_is_one_newest_revision() -> None:
     assert ScriptDirectory.from_config(config()).get_heads() == [head()]
 
 
-@pytest.mark.parametrize("before", ["0021", "head"])
-async def test_the_owner_of_a_job_is_what_its_row_says_whoever_wrote_it(url: str, before: str) -> None:
-    """Rows from before the columns, and rows of replicas that do not know them, belong to their cluster and tenant."""
-    await upgrade(url, before)
+async def test_the_owner_of_a_job_is_what_its_row_says_whoever_wrote_it(url: str) -> None:
+    """Whoever writes a row need not know the columns: it belongs to its cluster and tenant."""
+    await upgrade(url)
     engine = create_engine(url)
     insert = text("INSERT INTO jobs (id, body) VALUES (:id, :body)")
     async with engine.begin() as connection:
         await connection.execute(insert, {"id": "old", "body": '{"id": "old", "cluster": "east", "tenant": "a\'b%"}'})
-    await upgrade(url)
-    async with engine.begin() as connection:
         await connection.execute(insert, {"id": "new", "body": '{"id": "new"}'})
         rows = await connection.execute(text("SELECT id, cluster, tenant FROM jobs ORDER BY id"))
         assert [tuple(row) for row in rows] == [("new", "", ""), ("old", "east", "a'b%")]
@@ -165,11 +173,14 @@ async def test_the_owner_of_a_job_is_what_its_row_says_whoever_wrote_it(url: str
     await engine.dispose()
 
 
-@pytest.mark.parametrize("before", ["base", "0001", "0021"])
-async def test_processes_that_start_at_once_do_not_break_each_other(url: str, before: str) -> None:
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_processes_that_start_at_once_do_not_break_each_other(
+    url: str, is_new: bool, next_code: Callable[[], None]
+) -> None:
     """Real ones, as on a machine that has just booted: none fails with a lock, on a new file and on an old schema."""
-    if before != "base":
-        await upgrade(url, before)
+    if not is_new:
+        await upgrade(url)
+        next_code()
     context = multiprocessing.get_context("fork")
     start = context.Event()
     processes = [context.Process(target=_upgrade_at, args=(url, start)) for _ in range(5)]

@@ -16,8 +16,9 @@ from diagnoser.diagnosis import original_lines
 from diagnoser.diagnosis.original_lines import LINE_BYTES, LineWindow, OriginalLines
 from diagnoser.model import AttemptKey, LineBlock, Provenance, Stream
 from diagnoser.model.errors import Unavailable
+from diagnoser.model.logs import Append, CompactionTiming, Cursor
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, ArchivedObject, CompactionTiming, Cursor
+from diagnoser.ports import ArchivedObject
 from diagnoser.worker.compaction import Compaction, CompactionConfig
 from diagnoser.worker.retention import DAY, SWEPT_AFTER, Retention, RetentionAges
 from tests.contract.records import KEY, OUT

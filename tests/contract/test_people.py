@@ -7,8 +7,7 @@ import pytest
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Conflict, Denied, NotFound, Throttled
-from diagnoser.model.people import Identity, Role, Session, User
-from diagnoser.ports import UserChange
+from diagnoser.model.people import Identity, Role, Session, User, UserChange
 from diagnoser.web.http.login_throttle import ACCOUNT_TRIES
 from diagnoser.web.http.sign_in import PasswordSignIn
 

@@ -4,11 +4,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import text
 
-from diagnoser.adapters.sql.database import create_engine
-from diagnoser.adapters.sql.migrations import upgrade
-from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
     AttemptKey,
     BreakerState,
@@ -24,7 +21,8 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.errors import Conflict, NotFound
-from diagnoser.ports import PlanFilter, PlanTransition
+from diagnoser.model.plans import PlanTransition
+from diagnoser.model.queries import PlanFilter
 from diagnoser.recovery import plan_states
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import KEY, append, claimed, effect, plan, record, the_claim
@@ -274,29 +272,3 @@ async def test_effects_are_paged_and_tried_again(store: SqlStore) -> None:
         await store.outbox.retry("c", NOW, NOW)
     with pytest.raises(NotFound):
         await store.outbox.retry("z", NOW, NOW)
-
-
-async def test_plans_of_the_first_schema_can_be_found_by_id(url: str) -> None:
-    """A plan that an older version stored gets its columns from its body."""
-    await upgrade(url, "0001")
-    engine = create_engine(url)
-    body = (
-        '{"id":"old-1","key":"k","job":"j","attempt":1,"action":"resubmit","nodes":[],"mode":"observe",'
-        '"state":"advised","reason":"r","created":5.0,"expires":9.0}'
-    )
-    values = {"b": body}
-    async with engine.begin() as connection:
-        await connection.execute(text("INSERT INTO jobs (id, body) VALUES ('j', '{\"id\":\"j\"}')"))
-        await connection.execute(
-            text(
-                "INSERT INTO attempts (job, number, opened, last_line, fatal_revision, revision, diagnosed, dirty, "
-                "deltas, token, lease, tries) VALUES ('j', 1, 0, 0, 0, 0, 0, 0, 0, '', 0, 0)"
-            )
-        )
-        insert = "INSERT INTO plans (key, job, attempt, state, body) VALUES ('k', 'j', 1, 'advised', :b)"
-        await connection.execute(text(insert), values)
-    await engine.dispose()
-    opened = await open_store(url)
-    found = await opened.plans.find("old-1")
-    assert found is not None and (found.created, found.state) == (5.0, PlanState.ADVISED)
-    await opened.close()

@@ -13,8 +13,9 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.model import AttemptKey, Diagnosis, Event, EventKind, FailedRun, Job, PlanState
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import id_of
+from diagnoser.model.logs import Cursor
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import Cursor, DiagnosisFilter
 from tests.contract.records import append, claimed, diagnosis, plan, record, the_claim
 
 EVERYTHING = DiagnosisFilter()
@@ -178,23 +179,6 @@ async def test_facets_of_many_are_those_of_the_newest(store: SqlStore, monkeypat
         await put(store, f"0{number}")
     facets = await store.diagnoses.facets(EVERYTHING)
     assert (facets.is_complete, facets.limit, dict(facets.counts["outcome"])) == (False, 2, {"failed": 2})
-
-
-async def test_diagnoses_of_an_earlier_version_are_made_findable(store: SqlStore, url: str) -> None:
-    """In small steps, each once: by text and by facets; those that were replaced stay out of both."""
-    await store.jobs.register(Job("mine", cluster="east"))
-    await put(store, "01", "mine", diagnosis("odd one"))
-    await put(store, "02")
-    engine = create_engine(url)
-    async with engine.execution_options(write=True).begin() as connection:
-        await connection.execute(text("DELETE FROM diagnosis_words"))
-        await connection.execute(
-            text("UPDATE diagnoses SET search = 'odd', cluster = '', family = '', decided_by = ''")
-        )
-    await engine.dispose()
-    assert await ids(store, DiagnosisFilter(text="odd")) == []
-    assert [await store.retention.index_earlier(1) for _ in range(3)] == [1, 1, 0]
-    assert await ids(store, DiagnosisFilter(text="odd", cluster="east", decided_by="rule:gpu-lost")) == ["01"]
 
 
 async def test_a_diagnosis_comes_back_whole(store: SqlStore) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from diagnoser.adapters.sql.retention import Dropped
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
     AttemptKey,
@@ -22,9 +23,10 @@ from diagnoser.model import (
     RuntimeFile,
     Signature,
 )
+from diagnoser.model.logs import Cursor
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Cursor, DiagnosisFilter, Dropped
 from diagnoser.worker.retention import DAY, PAUSE, Retention, RetentionAges
 from tests.contract.records import append, effect, plan, record, the_claim
 

@@ -7,8 +7,9 @@ import pytest
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import AttemptKey, Event, EventKind, Job, LearnedRule, LearnedState
 from diagnoser.model.errors import BadInput
+from diagnoser.model.queries import FoundNode
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import FoundNode, ListName, SavedView
+from diagnoser.model.views import ListName, SavedView
 from tests.serving import ECC, NOW, save
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Conflict, OffsetsMoved
-from diagnoser.ports import OffsetAdvance, Partition
+from diagnoser.model.logs import OffsetAdvance, Partition
 from tests.contract.records import KEY, append
 
 FIRST = Partition("brokers", "group", "logs", 0)

@@ -8,16 +8,20 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Conflict
 from diagnoser.model.trials import (
     BatchKind,
+    BatchRecord,
     BatchState,
     Piece,
+    PieceRecord,
     PieceState,
+    RunProgress,
     RunState,
     Runtime,
     Suite,
     Task,
+    TrialRecord,
+    TrialRun,
     TrialState,
 )
-from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRecord, TrialRun
 
 SUITE = Suite(
     "nightly", ("/ckpt/1000",), (Task("code", 10, ("infer", "{first}"), ("score",)), Task("maths", 4, (), ()))

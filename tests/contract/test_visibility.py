@@ -11,7 +11,8 @@ from diagnoser.adapters.sql.tables import metadata, revisions
 from diagnoser.adapters.sql.visibility import _CONDITIONS
 from diagnoser.model import AttemptKey, Job
 from diagnoser.model.access import EVERYTHING, Owner, Viewer
-from diagnoser.ports import DiagnosisFilter, IncidentFilter, LearnedRuleQuery, PlanFilter, Sort
+from diagnoser.model.queries import DiagnosisFilter, IncidentFilter, LearnedRuleQuery, PlanFilter
+from diagnoser.model.sorting import Sort
 from tests.canaries import CLUSTER, COMMON, SHARED_NODE, Stored, store_everything
 
 HIDDEN = {
@@ -80,9 +81,9 @@ READS: dict[str, Callable[[SqlStore, Stored], Awaitable[Any]]] = {
 async def test_each_way_of_reading_finds_only_the_tenants_own(store: SqlStore) -> None:
     """Lists, searches, counts, and what is asked for by the other one's name; without a bound all is as before."""
     red, blue = await store_everything(store, "zqred", 1), await store_everything(store, "zqblue", 2)
-    assert store.seen_by(EVERYTHING) is store
+    assert store.scoped_to(EVERYTHING) is store
     for own, other in ((red, blue), (blue, red)):
-        view = store.seen_by(Viewer(tenant=own.word))
+        view = store.scoped_to(Viewer(tenant=own.word))
         for name, read in READS.items():
             found = repr(await read(view, other))
             assert not [one for one in other.names - set(other.ids["incident"]) if one in found], name
@@ -104,7 +105,7 @@ async def test_each_table_is_described_or_hidden(store: SqlStore) -> None:
     described = {*_CONDITIONS, "jobs", "incident_groups", "unplaced_streams"}
     assert metadata.tables.keys() - described == HIDDEN - described
     await store_everything(store, "zqred", 1)
-    async with store.seen_by(Viewer(tenant="nobody")).db.reading() as connection:
+    async with store.scoped_to(Viewer(tenant="nobody")).db.reading() as connection:
         names = await connection.run_sync(lambda opened: inspect(opened).get_table_names())
         for name in {*metadata.tables, *names} - {"revisions", "alembic_version"}:
             if not name.startswith("diagnosis_words_index"):
@@ -114,14 +115,14 @@ async def test_each_table_is_described_or_hidden(store: SqlStore) -> None:
 async def test_of_one_cluster(store: SqlStore) -> None:
     """Its jobs, nodes and the logs of its nodes, whoever's they are; nothing of another cluster."""
     red = await store_everything(store, "zqred", 1)
-    here, elsewhere = store.seen_by(Viewer(cluster=CLUSTER)), store.seen_by(Viewer(cluster="west"))
+    here, elsewhere = store.scoped_to(Viewer(cluster=CLUSTER)), store.scoped_to(Viewer(cluster="west"))
     assert await here.jobs.find(red.ids["job"][0]) is not None and await elsewhere.jobs.find(red.ids["job"][0]) is None
     assert len(await here.nodes.marks("")) == 1 and await elsewhere.nodes.marks("") == []
-    both = store.seen_by(Viewer(CLUSTER, red.word))
+    both = store.scoped_to(Viewer(CLUSTER, red.word))
     assert await both.jobs.find(red.ids["job"][0]) is not None
-    assert await store.seen_by(Viewer("west", red.word)).jobs.find(red.ids["job"][0]) is None
+    assert await store.scoped_to(Viewer("west", red.word)).jobs.find(red.ids["job"][0]) is None
     await store.jobs.register(Job("of-no-cluster", created=1.0))
-    assert await store.seen_by(Viewer(cluster="default")).jobs.find("of-no-cluster") is not None
+    assert await store.scoped_to(Viewer(cluster="default")).jobs.find("of-no-cluster") is not None
     assert await here.jobs.find("of-no-cluster") is None
 
 
@@ -130,13 +131,13 @@ async def test_a_tenant_may_be_called_anything(store: SqlStore, name: str) -> No
     """Its name is a text in each query, and nothing else."""
     await store.jobs.register(Job("theirs", tenant=name, created=1.0))
     await store.jobs.register(Job("other", tenant="other", created=1.0))
-    view = store.seen_by(Viewer(tenant=name))
+    view = store.scoped_to(Viewer(tenant=name))
     assert await view.jobs.find("theirs") is not None and await view.jobs.find("other") is None
 
 
 async def test_only_queries_are_narrowed(store: SqlStore) -> None:
     """Anything else than a query is refused where a view reads; writing goes on as it always does."""
-    view = store.seen_by(Viewer(tenant="red"))
+    view = store.scoped_to(Viewer(tenant="red"))
     with pytest.raises(RuntimeError, match="only queries"):
         async with view.db.reading() as connection:
             await connection.execute(insert(revisions).values(name="x", value=1))

@@ -8,7 +8,8 @@ import pytest
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import AttemptKey, Event, EventKind
 from diagnoser.model.errors import Conflict, DiagnoserError
-from diagnoser.ports import Claim, DiagnosisFilter
+from diagnoser.model.queries import DiagnosisFilter
+from diagnoser.model.work import Claim
 from tests.contract.records import KEY, OUT, TIMING, append, claimed, diagnosis, effect, plan, record, the_claim
 
 EVERYTHING = DiagnosisFilter(current_only=False)

@@ -26,8 +26,9 @@ from diagnoser.model import (
     RootCause,
     Stream,
 )
+from diagnoser.model.queries import UNRESOLVED, IncidentFilter
 from diagnoser.model.taxonomy import Action, FailureType
-from diagnoser.ports import UNRESOLVED, DiagnosisRecord, IncidentFilter
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery import incidents as rules
 from tests.serving import ECC, HOSTILE, NOW, Web, fill, save, store_log, verdict
 from tests.unit.test_web_accuracy import REPLAY

@@ -11,7 +11,7 @@ import uvicorn
 from playwright.async_api import ConsoleMessage, Page, Route, expect
 
 from diagnoser.model import UnplacedReason, UnplacedStream
-from diagnoser.ports import IncidentFilter
+from diagnoser.model.queries import IncidentFilter
 from diagnoser.web.api import sse
 from diagnoser.web.live import diagnosis_feed
 from diagnoser.web.server import create
@@ -42,14 +42,14 @@ UNPLACED = UnplacedStream(
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[tuple[Web, str]]:
     """The pages on a port of their own, and their address. Every attempt hangs like one of 512 ranks."""
-    async with serving(folder, logs=StoredLogs(hang=large(512, 300))) as web:
+    async with serving(folder, context=StoredLogs(hang=large(512, 300))) as web:
         listening = socket.create_server(("127.0.0.1", 0))  # takes connections before the server is up
         server = uvicorn.Server(uvicorn.Config(create(web.services), log_level="warning", ws="none"))
         running = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             yield web, f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
-            web.services.stopping.set()
+            web.services.core.stopping.set()
             server.should_exit = True
             await running
 

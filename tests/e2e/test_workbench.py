@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,14 +12,14 @@ import uvicorn
 
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Author, LearnedRule, LearnedState, ValidationResult
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.server import create
 from tests.contract.conftest import BOTH
 from tests.e2e.browser import SHARES_BROWSER, browser
 from tests.e2e.test_pages import PALE, SMALL, watched
 from tests.postgresql import new_database
 from tests.rule_learning import STEPS, Site, site
-from tests.serving import HOSTILE, FakeIngest, services, workbench
+from tests.serving import HOSTILE, services, workbench
 
 pytestmark = SHARES_BROWSER
 PATTERN = r"snapshot \d+ differs from the quilt manifest"
@@ -36,16 +36,18 @@ async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def served(here: Site) -> AsyncIterator[str]:
     """The pages over a site that learns, and their address."""
     bench: RuleWorkbench = workbench(here.store, here.metrics, here.registry)
-    given = services(here.store, FakeIngest(), workbench=bench, confirmed_failures=here.confirmed_failures)
+    stack = AsyncExitStack()
+    given = await services(here.store, stack, workbench=bench, confirmed_failures=here.confirmed_failures)
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create(given), log_level="warning", ws="none"))
     running = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
-        given.stopping.set()
+        given.core.stopping.set()
         server.should_exit = True
         await running
+        await stack.aclose()
 
 
 async def learns(here: Site) -> None:

@@ -19,9 +19,8 @@ from diagnoser.adapters.alertmanager import Alertmanager
 from diagnoser.adapters.apprise import AppriseReceiver
 from diagnoser.adapters.http import create_client
 from diagnoser.adapters.slack import SlackBot
-from diagnoser.model.alerts import Alert, AlertKind, Severity
+from diagnoser.model.alerts import Alert, AlertKind, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError
-from diagnoser.ports import AlertThread
 from tests.e2e.service import free_port
 from tests.receiver import Receiver, running
 

@@ -14,7 +14,7 @@ from diagnoser.diagnosis.node_logs import PART
 from diagnoser.ingest import RecordDefaults
 from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, EventKind, Job, RootCause, Stream
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import Claim, DiagnosisRecord
+from diagnoser.model.work import Claim, DiagnosisRecord
 from tests.databases import sqlite_store
 from tests.integration.test_ingest_service import intake
 

@@ -13,8 +13,8 @@ from diagnoser.adapters.files import bundled, text
 from diagnoser.model import AttemptKey, Evidence, Feedback, FeedbackVerdict, Line, Mark, Stream
 from diagnoser.model.errors import ModelFailed
 from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.work import Claim, DiagnosisRecord, Timing
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Claim, DiagnosisRecord, Timing
 from diagnoser.recovery import policy
 from diagnoser.redaction.redact import redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures, LogLoader, SimilarFailures

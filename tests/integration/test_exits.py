@@ -29,17 +29,18 @@ from diagnoser.model import AttemptKey, Diagnosis, Job, MessageKind, OutboxMessa
 from diagnoser.model.alerts import Alert, decode
 from diagnoser.model.errors import BadInput, ModelFailed
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.notifications.slack import SILENCE
 from diagnoser.observability import logging
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.planning.planner import DecisionPlanner, verdict_alert
-from diagnoser.ports import AlertChannel, DiagnosisRecord, ModelRequest
+from diagnoser.ports import AlertChannel, ModelRequest
 from diagnoser.redaction.exits import EXITS, NO_EXIT
 from diagnoser.redaction.redact import Redactor, redact
 from diagnoser.web.api import exports, slack_actions
-from diagnoser.web.api.schemas import of_diagnosis
+from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http import problems
 from tests.contract.records import plan
 from tests.receiver import Receiver, running
@@ -139,12 +140,13 @@ async def answer_in_slack() -> str:
     def fail(*given: object) -> None:
         raise BadInput(lines())
 
-    services = SimpleNamespace(config=SimpleNamespace(slack=SimpleNamespace(operators={"U"})), redact=redact)
+    core = SimpleNamespace(config=SimpleNamespace(slack=SimpleNamespace(operators={"U"})), redact=redact)
     user = SimpleNamespace(id="U", username="u")
-    services.store = SimpleNamespace(silence_alerts=fail)
-    services.clock = lambda: NOW
+    core.store = SimpleNamespace(alerts=SimpleNamespace(save_silence=fail))
+    core.clock = lambda: NOW
     press = SimpleNamespace(action_id=SILENCE, value="i")
-    return await slack_actions._decide(services, SimpleNamespace(user=user, actions=[press]))  # type: ignore[arg-type]
+    interaction: Any = SimpleNamespace(user=user, actions=[press])
+    return await slack_actions._decide(SimpleNamespace(core=core), None, interaction)  # type: ignore[arg-type]
 
 
 async def model() -> str:
@@ -216,7 +218,7 @@ async def own_log() -> str:
 
 
 async def downloads() -> str:
-    rows = [of_diagnosis(record(secret.text), "") for secret in SECRETS]
+    rows = [DiagnosisShape.from_record(record(secret.text), "") for secret in SECRETS]
 
     async def read(cursor: str, limit: int) -> tuple[Sequence[Any], None]:
         return rows, None
@@ -235,7 +237,7 @@ async def _iterated(parts: Any) -> AsyncIterator[str]:
 
 async def errors() -> str:
     app = FastAPI()
-    app.state.services = SimpleNamespace(redact=redact)
+    app.state.services = SimpleNamespace(core=SimpleNamespace(redact=redact))
     problems.install(app, lambda request, problem: problems.as_json(problem), {})
 
     @app.get("/api/{number}")

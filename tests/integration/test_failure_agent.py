@@ -33,9 +33,9 @@ from diagnoser.model import (
 )
 from diagnoser.model.errors import ModelFailure
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
+from diagnoser.model.work import Claim
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.planning.planner import DecisionPlanner
-from diagnoser.ports import Claim
 from diagnoser.recovery import policy
 from diagnoser.recovery.plan_states import RUNNABLE
 from diagnoser.recovery.policy import PolicyCase, case_of

@@ -22,8 +22,9 @@ from diagnoser.ingest.service import IngestService
 from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.model.logs import Append, OffsetAdvance, Partition
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, Message, OffsetAdvance, Partition
+from diagnoser.ports import Message
 from diagnoser.ports.messages import StoredOffsets
 from tests.databases import sqlite_store
 from tests.in_memory import RecentUnplaced

@@ -17,8 +17,8 @@ from diagnoser.ingest import OffsetRanges, RecordDefaults
 from diagnoser.ingest.service import IngestReceipt, IngestService
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput, Conflict, Overloaded, Unavailable
+from diagnoser.model.logs import Append, OffsetAdvance
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, OffsetAdvance
 from tests.databases import sqlite_store
 
 KEY = AttemptKey("j")

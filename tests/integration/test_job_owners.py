@@ -20,8 +20,8 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.ingest.service import IngestService
 from diagnoser.model import AttemptKey, Diagnosis, EventKind, Facts, Mode, Plan, PlanState, Provenance
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
+from diagnoser.model.queries import DiagnosisFilter, PlanFilter
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisFilter, PlanFilter
 from diagnoser.worker.worker import WorkerConfig
 from tests.integration.test_credentials import Clock, Intake
 from tests.rule_files import ANALYZER

@@ -29,8 +29,8 @@ from diagnoser.ingest.service import IngestService
 from diagnoser.ingest.unplaced import UnplacedStreams
 from diagnoser.model import AttemptKey, Job, UnplacedReason
 from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.model.logs import Append, OffsetAdvance, Partition
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Append, OffsetAdvance, Partition
 from diagnoser.web.http.access import JobAccess
 from tests import kafka_broker
 from tests.databases import sqlite_store

@@ -10,8 +10,9 @@ import yaml
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.validation import ValidationCheck
 from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import DiagnosisRecord, LearnedRuleQuery
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.web.http.access import JobAccess
 from tests import accuracy_bars
 from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, site

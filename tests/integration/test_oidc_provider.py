@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 from diagnoser.config.identity import open_provider
 from diagnoser.config.settings import Settings
-from diagnoser.model.people import Role, User
-from diagnoser.ports import AuditFilter, UserChange
+from diagnoser.model.people import Role, User, UserChange
+from diagnoser.model.queries import AuditFilter
 from tests.environments import OIDC
 from tests.serving import NOW, Web, serving
 

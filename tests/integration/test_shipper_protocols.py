@@ -25,7 +25,7 @@ from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import Overloaded, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.redaction.redact import redact
-from diagnoser.web.http.dependencies import RequestLimits
+from diagnoser.web.http.services import RequestLimits
 from tests.in_memory import RecentUnplaced
 from tests.loki_messages import PushRequest
 from tests.serving import NOW, Web, serving

@@ -18,19 +18,13 @@ from fastapi.routing import iter_route_contexts
 from sqlalchemy import select
 
 from diagnoser.adapters.sql.tables import metadata
-from diagnoser.compress import Compressor
-from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.model import AttemptKey, Event, EventKind, Feedback, Job, own_job_id
 from diagnoser.model.access import Scope, Token, Viewer
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.api.incidents import IncidentQuery
-from diagnoser.web.http.authentication import identified, services_of, whole_service
-from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.pages.page_routes import FILTERS
 from diagnoser.web.server import create
 from tests.canaries import CLUSTER, COMMON, SHARED_NODE, Stored, block, filled, store_everything
-from tests.databases import sqlite_store
 from tests.serving import NOW, SCRIPT, Web, save, serving, store_log
 
 PARAMETERS = {
@@ -65,12 +59,9 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
     """Streams end at once: it is stopping."""
     stopping = asyncio.Event()
     stopping.set()
-    store = await sqlite_store(tmp_path / "web.db")
-    context = DiagnosisContext(store, AttemptLogs(store, Compressor), lambda: NOW)
     tokens = (Token("admin", "admin", Scope.ADMIN),)
-    async with serving(tmp_path, stopping=stopping, logs=context, tokens=tokens) as made:
+    async with serving(tmp_path, stopping=stopping, tokens=tokens) as made:
         yield made
-    await store.close()
 
 
 @pytest.fixture
@@ -105,8 +96,7 @@ def query_names(dependant: Dependant | None) -> set[str]:
     for parameter in dependant.query_params:
         model = getattr(parameter.field_info, "annotation", None)
         names |= set(getattr(model, "model_fields", {})) or {parameter.alias}
-    parts = (part for part in dependant.dependencies if part.call not in (services_of, identified, whole_service))
-    return names.union(*map(query_names, parts))
+    return names.union(*map(query_names, dependant.dependencies))
 
 
 def seen(text: str, other: Stored, *said: str) -> set[str]:
@@ -244,7 +234,7 @@ async def test_a_tenant_changes_its_own(
 async def test_lines_under_another_tenants_id_are_of_ones_own_job(web: Web) -> None:
     """Also under one that nobody uses, or that belongs to nobody: an id that no agent gave the tenant is its own."""
     red, blue = Viewer(tenant="red"), Viewer(tenant="blue")
-    access = web.services.job_access
+    access = web.services.intake.job_access
     sender = Token("x", "y", Scope.INGEST).credential
     ours, theirs = replace(sender, tenant="red"), replace(sender, tenant="blue")
     await web.store.jobs.register(Job("reds", tenant="red", created=NOW))
@@ -255,22 +245,22 @@ async def test_lines_under_another_tenants_id_are_of_ones_own_job(web: Web) -> N
     for caller, viewer in ((ours, red), (theirs, blue)):
         names = (await access.names(caller, ids)).values()
         assert await access.refused(caller, list(names)) == {}
-        assert {job for job in names if await web.store.seen_by(viewer).jobs.find(job)} == set(names)
-    assert await web.store.seen_by(red).jobs.find("of-nobody") is None
+        assert {job for job in names if await web.store.scoped_to(viewer).jobs.find(job)} == set(names)
+    assert await web.store.scoped_to(red).jobs.find("of-nobody") is None
 
 
 async def test_the_news_are_the_tenants_own(web: Web, tenants: tuple[Stored, Stored]) -> None:
     """Also for readers that have been there for long."""
     own, other = tenants
-    view = web.services.seen_by(Viewer(tenant=own.word))
-    assert {news.attempt.job for news in await view.store.diagnoses.news("", 100)} < secrets(own)
-    position = await view.news.position()
+    view = web.services.scopes.scoped_to(Viewer(tenant=own.word))
+    assert {news.attempt.job for news in await view.core.store.diagnoses.news("", 100)} < secrets(own)
+    position = await view.live.news.position()
     await web.store.jobs.register(Job("theirs", tenant=other.word, created=NOW))
     await web.store.jobs.register(Job("ours", tenant=own.word, created=NOW))
     await save(web.store, "theirs", SCRIPT, created=NOW + 1)
     await save(web.store, "ours", SCRIPT, created=NOW + 2)
     await asyncio.sleep(1.1)  # the feed looks once a second
-    assert [news.attempt.job for news in (await view.news.since(position))[1]] == ["ours"]
+    assert [news.attempt.job for news in (await view.live.news.since(position))[1]] == ["ours"]
 
 
 async def test_an_incident_of_both_shows_each_its_own_part(web: Web, tenants: tuple[Stored, Stored]) -> None:
@@ -279,7 +269,7 @@ async def test_an_incident_of_both_shows_each_its_own_part(web: Web, tenants: tu
     whole = await web.store.incidents.find(shared)
     assert whole is not None and (whole.failures, whole.jobs, whole.node) == (2, 2, SHARED_NODE)
     for stored in tenants:
-        view = web.store.seen_by(Viewer(tenant=stored.word))
+        view = web.store.scoped_to(Viewer(tenant=stored.word))
         part = await view.incidents.find(shared)
         assert part is not None and (part.failures, part.jobs, part.node) == (1, 1, SHARED_NODE)
         assert stored.word in part.line and part.diagnosis in stored.ids["diagnosis"]
@@ -289,7 +279,7 @@ async def test_an_incident_of_both_shows_each_its_own_part(web: Web, tenants: tu
 
 async def test_what_a_tenant_taught_is_told_to_no_other(web: Web, tenants: tuple[Stored, Stored]) -> None:
     """Neither on pages nor to the model, however alike the failures are; those of no known tenant may use all."""
-    learned = web.services.confirmed_failures
+    learned = web.services.scopes.whole.confirmed_failures
     records = {}
     for stored in tenants:
         taught, asked = [await web.store.diagnoses.find(one) for one in stored.ids["diagnosis"]]
@@ -309,35 +299,16 @@ async def test_what_a_tenant_taught_is_told_to_no_other(web: Web, tenants: tuple
     assert rules == {stored.word for stored in tenants}
 
 
-SHARED_PARTS = frozenset(
-    [
-        "ingest",
-        "plans",
-        "metrics",
-        "sessions",
-        "sign_in",
-        "cookies",
-        "mapping",
-        "shipped_rules",
-        "workbench",
-        "clock",
-        "make_id",
-        "authenticator",
-        "job_access",
-        "attempts_due",
-        "stopping",
-        "config",
-        "health",
-        "trace",
-        "redact",
-    ]
-)
-"""Parts of the service that act, hold nothing of a tenant, or are not for one (the workbench)."""
+SHARED_PARTS = frozenset({"clock", "config", "metrics", "make_id", "redact", "stopping"})
+"""Parts of a scope that hold nothing of a tenant."""
 
 
-async def test_each_part_of_the_service_is_narrowed_or_holds_nothing(web: Web) -> None:
+async def test_each_part_that_reads_is_narrowed_or_holds_nothing(web: Web) -> None:
     """Whoever adds a part has to say which."""
-    view = web.services.seen_by(Viewer(tenant="red"))
-    for field in fields(AppDependencies):
-        is_own = getattr(view, field.name) is not getattr(web.services, field.name)
-        assert is_own != (field.name in SHARED_PARTS) or getattr(web.services, field.name) is None, field.name
+    whole, scope = web.services.scopes.whole, web.services.scopes.scoped_to(Viewer(tenant="red"))
+    assert scope.confirmed_failures is not whole.confirmed_failures
+    for group in ("core", "logs", "live"):
+        wide, narrow = getattr(whole, group), getattr(scope, group)
+        for field in fields(wide):
+            is_narrowed = getattr(narrow, field.name) is not getattr(wide, field.name)
+            assert is_narrowed != (field.name in SHARED_PARTS), field.name

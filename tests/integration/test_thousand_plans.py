@@ -37,9 +37,10 @@ from diagnoser.agent.slurm.commands import CommandResult, Slurm
 from diagnoser.agent.slurm.parsing import JobRecord
 from diagnoser.agent.slurm.reconcile import SlurmState
 from diagnoser.model import AttemptKey, Job, MessageKind, Mode, Plan, PlanState
+from diagnoser.model.queries import PlanFilter
 from diagnoser.model.taxonomy import Action
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.recovery.policy import in_mode, plan_key
 from diagnoser.web.server import create
 from diagnoser.worker.outbox import Outbox, OutboxConfig

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from diagnoser.cli import cli
 from diagnoser.model.errors import BadInput, RuleFaults
-from diagnoser.model.trials import BatchKind, BatchState, Runtime
-from diagnoser.ports import BatchRecord
+from diagnoser.model.trials import BatchKind, BatchRecord, BatchState, Runtime
 from tests.databases import sqlite_store
 from tests.trial_runs import trial_run
 

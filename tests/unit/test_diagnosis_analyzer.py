@@ -10,7 +10,7 @@ from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.model import AskReason, AttemptKey, Diagnosis, Facts, LineBlock, Stream
 from diagnoser.model.taxonomy import Outcome
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures, SimilarFailures
 from tests.rule_files import ANALYZER
 

@@ -26,8 +26,9 @@ from diagnoser.model import (
     Stage,
     Stream,
 )
+from diagnoser.model.logs import Append
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import Append, Claim
+from diagnoser.model.work import Claim
 from tests.rule_files import ANALYZER
 
 NOW = 1_772_400_000.0

@@ -30,7 +30,7 @@ from diagnoser.model import (
     SuspectKind,
 )
 from diagnoser.model.taxonomy import Action, FailureType, Outcome
-from diagnoser.ports import Claim
+from diagnoser.model.work import Claim
 from diagnoser.recovery import trust
 from tests import accuracy_bars
 from tests.hang_dumps import dump, entry, written

@@ -9,7 +9,8 @@ from diagnoser.ingest.batch import Batch
 from diagnoser.ingest.mapping import DEFAULT, load
 from diagnoser.ingest.messages import MessageReader
 from diagnoser.model import Provenance, Stream, UnplacedReason
-from diagnoser.ports import Message, Partition
+from diagnoser.model.logs import Partition
+from diagnoser.ports import Message
 
 PARTITION = Partition("brokers", "group", "logs", 0)
 TEXT = MessageReader(DEFAULT, "text", RecordDefaults())

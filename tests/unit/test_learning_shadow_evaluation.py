@@ -23,7 +23,7 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.taxonomy import Action, FailureType, Outcome
-from diagnoser.ports import Claim, DiagnosisRecord
+from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.recovery import retry_history
 from tests.contract.records import diagnosis, plan
 from tests.rule_learning import NOW, STEPS, Site, site

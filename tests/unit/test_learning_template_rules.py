@@ -23,7 +23,7 @@ from diagnoser.model import (
     Symptom,
 )
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.redaction.redact import redact
 from diagnoser.rules.schema import Blame
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from diagnoser.model.blind_spots import BlindSpotKind
+from diagnoser.model.vitals import AgentSeen, Vitals, Waiting
 from diagnoser.observability.blind_spots import PATIENCE, find_blind_spots
-from diagnoser.ports import AgentSeen, Vitals, Waiting
 
 NOW = 1_790_000_000.0
 WELL = Vitals(

@@ -125,7 +125,7 @@ async def test_time_cost_and_rest_of_the_model_are_counted(tmp_path: Path) -> No
             TokenBudget(SpendingLimits(price_in=2.0, price_out=10.0)),
             LLMCircuitBreaker(1, 60.0),
             lambda: float(next(now)),
-            web.services.metrics.observe_model,
+            web.services.core.metrics.observe_model,
         )
         question = ModelRequest("s", "u", {}, 10, 0.0)
         await guarded.ask(question)

@@ -27,9 +27,9 @@ from diagnoser.model.alerts import decode
 from diagnoser.model.errors import Conflict
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.trials import Score, ScoreDrop
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import _recovery_message, alert_key, verdict_key
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
-from diagnoser.ports import DiagnosisRecord
 from diagnoser.recovery import node_check
 from diagnoser.recovery.node_query import Answer
 from tests.contract.records import plan

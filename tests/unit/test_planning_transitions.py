@@ -20,7 +20,7 @@ from diagnoser.model import (
     PlanState,
 )
 from diagnoser.model.taxonomy import Action
-from diagnoser.ports import Claim
+from diagnoser.model.work import Claim
 from diagnoser.recovery import node_check
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import plan

@@ -26,11 +26,12 @@ from diagnoser.model import (
     PlanState,
     Rollback,
 )
+from diagnoser.model.queries import PlanFilter
 from diagnoser.model.taxonomy import Action, FailureType
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.transitions import PlanReport
-from diagnoser.ports import DiagnosisRecord, PlanFilter
 from diagnoser.worker.worker import WorkerConfig
 from tests.contract.records import TIMING
 from tests.databases import sqlite_store

@@ -34,9 +34,9 @@ from diagnoser.model import (
 )
 from diagnoser.model.errors import Conflict
 from diagnoser.model.taxonomy import Action, Outcome
+from diagnoser.model.work import Claim
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Claim
 from diagnoser.recovery import guardrails, trust
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import KEY, append, claimed, diagnosis, plan, record

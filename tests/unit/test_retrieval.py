@@ -25,7 +25,7 @@ from diagnoser.model import (
     Template,
 )
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.policy import case_of, load
 from diagnoser.retrieval import confirmed_failures, hashing, search, signature
 from diagnoser.retrieval.index import Index

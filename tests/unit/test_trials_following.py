@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from diagnoser.model import Attempt, AttemptKey, CheckpointPhase, Event, EventKind
-from diagnoser.model.trials import Follow, Suite, Task
-from diagnoser.ports import TrialRun
+from diagnoser.model.trials import Follow, Suite, Task, TrialRun
 from diagnoser.trials.following import due, run_id, suite_of
 
 FOLLOW = Follow("train", 1000)

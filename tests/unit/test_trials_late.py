@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from diagnoser.model.trials import BatchKind, BatchState, Node, Piece, PieceState
-from diagnoser.ports import BatchRecord, Order, OrderState, OrderStatus, PieceRecord, RunProgress
+from diagnoser.model.trials import BatchKind, BatchRecord, BatchState, Node, Piece, PieceRecord, PieceState, RunProgress
+from diagnoser.ports import Order, OrderState, OrderStatus
 from diagnoser.trials.coordinator import Coordinator
 
 BATCH = BatchRecord("b", "r", BatchKind.INFER, "east", 0, started=1000.0, seconds=10.0)

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from diagnoser.model.trials import Suite, Task, TrialState
-from diagnoser.ports import TrialRecord, TrialRun
+from diagnoser.model.trials import Suite, Task, TrialRecord, TrialRun, TrialState
 from diagnoser.trials.scores import drops, series, step_of
 
 TASK = Task("maths", 400, (), ())

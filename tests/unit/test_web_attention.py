@@ -4,8 +4,8 @@ from pathlib import Path
 
 from diagnoser.model import BreakerState, Mode
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import Attention
-from diagnoser.web.live.nav_badges import REMEMBERED_SECONDS, AttentionCount
+from diagnoser.model.queries import Attention
+from diagnoser.web.live.nav_badges import ATTENTION_SECONDS, RememberedCount
 from tests.serving import NOW, serving
 from tests.unit.test_web_plans import Clock, planned
 
@@ -29,16 +29,17 @@ async def test_the_count_is_remembered_for_some_seconds(tmp_path: Path) -> None:
     """A page asks the database now and then only, and does without an answer."""
     clock = Clock()
     async with serving(tmp_path, clock=clock) as web:
-        count = AttentionCount(web.store.diagnoses, clock)
+        store = web.store.diagnoses
+        count = RememberedCount(lambda now: store.attention(now), Attention(), clock, ATTENTION_SECONDS)
         assert (await count()).approvals == 0
         await planned(web, mode=Mode.APPROVE)
         assert (await count()).approvals == 0
-        clock.now += REMEMBERED_SECONDS
+        clock.now += ATTENTION_SECONDS
         assert (await count()).approvals == 1
 
         async def away(now: float) -> Attention:
             raise Unavailable("away")
 
-        web.store.diagnoses.attention = away  # type: ignore[method-assign]
+        store.attention = away  # type: ignore[method-assign]
         count.forget()
         assert (await count()).approvals == 1

@@ -23,9 +23,9 @@ from diagnoser.model.access import Scope, Token
 from diagnoser.model.audit import Actor, ActorKind, AuditEntry, AuditResult
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.people import Role, User
-from diagnoser.ports import AuditFilter, IncidentFilter
+from diagnoser.model.queries import AuditFilter, IncidentFilter
 from diagnoser.web.http.auditing import ASKING, INGEST, MUTATING, is_audited
-from diagnoser.web.http.dependencies import SlackAccess
+from diagnoser.web.http.services import SlackAccess
 from diagnoser.web.server import create
 from tests.serving import ECC, HOSTILE, NOW, WEAK_PASSWORDS, Web, save, serving
 from tests.unit import test_ingest_alerts as firing

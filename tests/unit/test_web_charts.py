@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from diagnoser.compress import Delta, to_bytes
 from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Progress, Stage
-from diagnoser.ports import Append
+from diagnoser.model.logs import Append
 from diagnoser.web.pages import charts
 from tests.serving import NOW, StoredLogs, fill, serving
 
@@ -50,7 +50,7 @@ def test_what_diverged_is_marked() -> None:
 
 async def test_the_page_of_a_job_shows_the_plot_of_each_attempt(tmp_path: Path) -> None:
     """The image is an address of this server, and unknown attempts have none."""
-    async with serving(tmp_path, logs=StoredLogs(points=steps([3.0, 2.0]))) as web:
+    async with serving(tmp_path, context=StoredLogs(points=steps([3.0, 2.0]))) as web:
         job = "llm-70b-pretrain"
         await fill(web.store)
         await web.store.logs.append([Append(AttemptKey(job), to_bytes(Delta()), NOW, {}, False)])

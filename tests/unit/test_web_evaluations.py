@@ -9,15 +9,18 @@ import pytest
 from diagnoser.model import Job
 from diagnoser.model.trials import (
     BatchKind,
+    BatchRecord,
     BatchState,
     Piece,
+    PieceRecord,
     PieceState,
     RunState,
     Suite,
     Task,
+    TrialRecord,
+    TrialRun,
     TrialState,
 )
-from diagnoser.ports import BatchRecord, PieceRecord, TrialRecord, TrialRun
 from tests.serving import HOSTILE, NOW, Web, serving
 from tests.unit.test_worker_scores import scored
 

@@ -13,7 +13,7 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.hang import report
 from diagnoser.model import AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
-from diagnoser.web.http.dependencies import RequestLimits
+from diagnoser.web.http.services import RequestLimits
 from tests.hang_dumps import WORLD, debug_tables_of, dump, entry, written
 from tests.serving import NOW, Web, serving
 
@@ -140,7 +140,7 @@ async def test_tables_of_all_ranks_need_no_rank(web: Web) -> None:
 
 async def test_evidence_makes_a_silent_run_due(web: Web) -> None:
     """At once, with the last of the dumps that were taken together: with a part of them, ranks would look absent."""
-    wake = web.services.attempts_due
+    wake = web.services.intake.attempts_due
     assert isinstance(wake, CountingWake)
     (before,) = await web.store.jobs.attempts(JOB)
     await send(web, STACK, kind="stacks", rank=0, more=True)

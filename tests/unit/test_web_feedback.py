@@ -7,7 +7,8 @@ import pytest
 
 from diagnoser import compress
 from diagnoser.model import AttemptKey, LineBlock, Stream
-from diagnoser.ports import Append, DiagnosisFilter
+from diagnoser.model.logs import Append
+from diagnoser.model.queries import DiagnosisFilter
 from tests.rule_files import ANALYZER
 from tests.serving import ECC, UNSURE, Web, save, serving
 

@@ -77,7 +77,7 @@ async def test_the_page_goes_from_the_suspect_to_the_evidence(tmp_path: Path) ->
     hang = four()
     file = RuntimeFile(EvidenceKind.FLIGHT_RECORDER, b"x" * 2048, 1, "gpu-001", NOW - 60, Provenance.RUNTIME)
     asked = EvidenceRequest("01", KEY, "default", NOW - 90, RequestReason.SILENCE, NOW - 80)
-    async with serving(tmp_path, logs=StoredLogs(hang=hang)) as web:
+    async with serving(tmp_path, context=StoredLogs(hang=hang)) as web:
         await web.store.jobs.register(Job("llm-7b", rank_nodes=NODES))
         record = await save(web.store, "llm-7b", hung(hang))  # type: ignore[arg-type]
         await web.store.evidence.add_runtime_files(KEY, [file])
@@ -108,7 +108,7 @@ async def test_the_page_goes_from_the_suspect_to_the_evidence(tmp_path: Path) ->
 async def test_a_diagnosis_leads_to_the_page_and_has_no_line_0(tmp_path: Path) -> None:
     """The verdict names rank and node and its source in words; the job's page has the link as well."""
     hang = four()
-    async with serving(tmp_path, logs=StoredLogs(hang=hang)) as web:
+    async with serving(tmp_path, context=StoredLogs(hang=hang)) as web:
         record = await save(web.store, "llm-7b", hung(hang))  # type: ignore[arg-type]
         page = (await web.client.get(f"/diagnoses/{record.id}")).text
         job = (await web.client.get("/jobs/llm-7b")).text
@@ -141,7 +141,7 @@ async def test_nothing_in_a_dump_becomes_markup(tmp_path: Path) -> None:
     )
     suspect = HangSuspect(1, SuspectKind.BEHIND, HOSTILE, 0.9, HOSTILE)
     hang = HangReport((suspect,), graph, (Stack(1, (HOSTILE,)),), ((HOSTILE, HOSTILE),), (HOSTILE,))
-    async with serving(tmp_path, logs=StoredLogs(hang=hang)) as web:
+    async with serving(tmp_path, context=StoredLogs(hang=hang)) as web:
         await web.store.jobs.register(Job("llm-7b", rank_nodes={1: HOSTILE}))
         record = await save(web.store, "llm-7b", hung(hang))  # type: ignore[arg-type]
         await web.store.evidence.request(EvidenceRequest("01", KEY, "default", NOW, RequestReason.TIMEOUT, NOW))
@@ -157,7 +157,7 @@ async def test_nothing_in_a_dump_becomes_markup(tmp_path: Path) -> None:
 
 async def test_ten_thousand_ranks_make_a_small_page(tmp_path: Path) -> None:
     """Of 10,240 ranks the late one is seen in its cell and in words, and the page stays below 200 KiB."""
-    async with serving(tmp_path, logs=StoredLogs(hang=large())) as web:
+    async with serving(tmp_path, context=StoredLogs(hang=large())) as web:
         await save(web.store, "llm-7b", verdict())
         page = (await web.client.get("/jobs/llm-7b/attempts/1/hang")).text
     assert len(page) < 200 << 10

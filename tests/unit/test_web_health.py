@@ -69,7 +69,7 @@ async def test_a_lost_database_makes_it_unready(tmp_path: Path) -> None:
 async def test_a_service_that_stops_is_not_ready(tmp_path: Path) -> None:
     """A balancer learns of the stop before the connections end."""
     async with serving(tmp_path) as web:
-        web.services.stopping.set()
+        web.services.core.stopping.set()
         ready = await web.client.get("/readyz")
     assert ready.status_code == 503
 

@@ -10,8 +10,8 @@ from diagnoser.adapters.sql.tables import breakers, plans
 from diagnoser.model import AttemptKey, BreakerState, Job, LineBlock, Mode, Plan, PlanState, RootCause, Stream
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import DiagnoserError
+from diagnoser.model.queries import IncidentFilter
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import IncidentFilter
 from tests.serving import DONE, ECC, HOSTILE, NOW, OOM, UNSURE, Web, fill, save, serving, store_log, verdict
 
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from diagnoser.model import AttemptKey, CheckpointPhase, EventKind, Provenance
-from diagnoser.ports import DiagnosisFilter
+from diagnoser.model.queries import DiagnosisFilter
 from tests.serving import ECC, NOW, OOM, save, serving
 
 JOBS = "/api/v1/jobs"
@@ -196,7 +196,7 @@ async def test_the_phases_of_a_checkpoint_are_stored_and_counted_once(tmp_path: 
             await web.client.post(f"{JOBS}/j/events", json=body) for body in (staged, staged | {"blocked_ms": 1.0}, bad)
         ]
         (attempt,) = await web.store.jobs.attempts("j")
-        count = web.services.metrics.registry.get_sample_value
+        count = web.services.core.metrics.registry.get_sample_value
         shown = (await web.client.get(f"{JOBS}/j")).json()["attempts"][0]["events"]
     assert [answer.status_code for answer in answers] == [200, 200, 200]
     told = {event.phase: event for event in attempt.events}
@@ -214,7 +214,7 @@ async def test_a_checkpoint_without_a_phase_is_saved(tmp_path: Path) -> None:
     """Launchers that know no phases report as before; their checkpoints count as written out."""
     async with serving(tmp_path) as web:
         answer = await web.client.post(f"{JOBS}/j/events", json=SAVED)
-        count = web.services.metrics.registry.get_sample_value
+        count = web.services.core.metrics.registry.get_sample_value
     assert answer.json()["event"]["phase"] is None
     assert count("diagnoser_checkpoints_total", {"phase": "durable"}) == 1.0
 

@@ -7,7 +7,7 @@ import pytest
 
 from diagnoser.compress import pack
 from diagnoser.model import LineBlock, Provenance, Stream
-from diagnoser.ports import Append, Cursor
+from diagnoser.model.logs import Append, Cursor
 from tests.contract.records import KEY, OUT
 from tests.serving import NOW, Web, serving
 

@@ -198,7 +198,8 @@ async def test_readers_that_follow_are_told_of_new_lines(tmp_path: Path, monkeyp
     async with serving(tmp_path) as web:
         await fill(web)
         last = (await web.client.get(API, params={"at": "end"})).json()["rows"][-1]["id"]
-        stream = attempt_log.live(KEY, web.services, ANONYMOUS)
+        scope = web.services.scopes.whole
+        stream = attempt_log.live(KEY, scope.core, scope.logs, web.services.people, ANONYMOUS)
         assert (await anext(stream)).comment == "listening"
         waiting = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0.05)
@@ -206,7 +207,7 @@ async def test_readers_that_follow_are_told_of_new_lines(tmp_path: Path, monkeyp
         await store_log(web.store, KEY, block("2026-09-21 14:09:00 a new line"))
         event = await waiting
         fresh = (await web.client.get(API, params={"after": last})).json()
-        web.services.stopping.set()
+        web.services.core.stopping.set()
         rest = [one async for one in stream]
     assert (event.event, event.data.revision, rest) == ("log", fresh["revision"], [])
     assert [row["text"] for row in fresh["rows"]] == ["2026-09-21 14:09:00 a new line"]

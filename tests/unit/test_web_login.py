@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from diagnoser.model.access import Scope, Token
-from diagnoser.model.people import Role, SessionLimits, User
-from diagnoser.ports import UserChange
+from diagnoser.model.people import Role, SessionLimits, User, UserChange
 from diagnoser.web.http.sign_in import safe_page
 from diagnoser.web.server import create
 from tests.serving import NOW, WEAK_PASSWORDS, Web, fill, serving

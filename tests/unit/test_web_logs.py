@@ -10,7 +10,7 @@ from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model import Stream
 from diagnoser.model.errors import BadInput, Unavailable
-from diagnoser.web.http.dependencies import RequestLimits
+from diagnoser.web.http.services import RequestLimits
 from tests.serving import NOW, serving
 
 LOGS = "/api/v1/logs"

@@ -22,9 +22,10 @@ from diagnoser.model import (
     Rollback,
     TransitionResult,
 )
+from diagnoser.model.plans import ClaimTransition
 from diagnoser.model.taxonomy import Action
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.transitions import LEASE_SECONDS
-from diagnoser.ports import ClaimTransition, DiagnosisRecord
 from diagnoser.recovery.policy import in_mode, plan_key
 from tests.proofs import proven
 from tests.serving import ECC, NOW, TIMING, Web, plan_commands, serving

@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 from diagnoser.model.errors import DiagnoserError, TooLarge, Unavailable, Undecodable, Unsupported
-from diagnoser.web.http.dependencies import RequestLimits
 from diagnoser.web.http.request_bodies import Bodies, gunzip, inflate, unsnappy, unzstd
+from diagnoser.web.http.services import RequestLimits
 
 TEXT = b"".join(b"step %d loss %d\n" % (number, number * 7 % 13) for number in range(5_000))
 LIMITS = RequestLimits(wire_bytes=200_000, body_bytes=200_000)

@@ -9,12 +9,10 @@ import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from diagnoser.adapters.sql.database import Database, create_engine
-from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.access import Scope, Token
-from diagnoser.web.http.dependencies import WebConfig
+from diagnoser.web.http.services import WebConfig
 from diagnoser.web.server import create
-from tests.serving import FakeIngest, services, serving
+from tests.serving import serving
 
 DESCRIBED = {"/api/v1/logs", "/loki/api/v1/push", "/v1/logs"}
 """Plain routes, with twins behind them that are there to be described only."""
@@ -63,14 +61,11 @@ async def test_every_refusal_carries_them(tmp_path: Path, status: int) -> None:
     check_headers(answer)
 
 
-def test_no_address_is_served_twice(tmp_path: Path) -> None:
+async def test_no_address_is_served_twice(tmp_path: Path) -> None:
     """A second route at the same address would never be asked."""
-    store = SqlStore(Database(create_engine(f"sqlite:///{tmp_path}/none.db")))
-    routes = Counter(
-        (route.path, method)
-        for route in iter_route_contexts(create(services(store, FakeIngest())).routes)
-        for method in route.methods or ()
-    )
+    async with serving(tmp_path) as web:
+        found = iter_route_contexts(create(web.services).routes)
+        routes = Counter((route.path, method) for route in found for method in route.methods or ())
     twice = {address for address, count in routes.items() if count > 1}
     assert {path for path, _ in twice} <= DESCRIBED, twice
 

@@ -11,7 +11,7 @@ import pytest
 from slack_sdk.signature import SignatureVerifier
 
 from diagnoser.model import MessageKind, Mode, PlanState
-from diagnoser.web.http.dependencies import SlackAccess
+from diagnoser.web.http.services import SlackAccess
 from tests.serving import NOW, Web, save, serving, verdict
 from tests.unit.test_web_plans import planned
 

@@ -8,7 +8,7 @@ import pytest
 
 from diagnoser.model import NodeActor, NodeEvent, NodeEventKind
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import NODE_SORTS, Sort
+from diagnoser.model.sorting import NODE_SORTS, Sort
 from diagnoser.web.api.node_order import place_of, sorted_marks
 from diagnoser.web.pages import nodes
 from tests.serving import NOW, Web, fill, serving

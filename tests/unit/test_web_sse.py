@@ -19,8 +19,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis_feed, "LOOK_SECONDS", 0.005)
 
 
+def live(web: Web, **more: str) -> AsyncIterator[Any]:
+    scope = web.services.scopes.whole
+    return sse.live(scope.core, scope.live, web.services.people, ANONYMOUS, **more)
+
+
 async def events(web: Web) -> AsyncIterator[Any]:
-    stream = sse.live(web.services, ANONYMOUS)
+    stream = live(web)
     assert (await anext(stream)).comment == "listening"
     async for event in stream:
         yield event
@@ -37,7 +42,7 @@ async def test_only_what_is_new_is_told(tmp_path: Path) -> None:
         assert not waiting.done()
         record = await save(web.store, "new", ECC)
         event = await waiting
-        web.services.stopping.set()
+        web.services.core.stopping.set()
         rest = [one async for one in stream]
     assert (event.event, event.id) == ("diagnosis", record.id)
     assert (event.data.job, event.data.type) == ("new", "ecc_error")
@@ -63,7 +68,7 @@ async def test_a_reader_that_was_cut_off_goes_on_where_it_was(tmp_path: Path) ->
     async with serving(tmp_path) as web:
         first = await save(web.store, "first", ECC, created=NOW - 50)
         second = await save(web.store, "second", ECC, created=NOW - 40)
-        stream = sse.live(web.services, ANONYMOUS, first.id)
+        stream = live(web, last_event_id=first.id)
         assert (await anext(stream)).comment == "listening"
         missed = await anext(stream)
         third = asyncio.ensure_future(anext(stream))
@@ -93,7 +98,7 @@ async def test_the_stream_ends_with_the_service(tmp_path: Path) -> None:
         request = asyncio.create_task(web.client.get("/api/v1/live"))
         await looks.two()
         assert not request.done()
-        web.services.stopping.set()
+        web.services.core.stopping.set()
         answer = await request
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.text.startswith(": listening")
@@ -104,6 +109,6 @@ async def test_a_page_that_was_just_drawn_gets_what_came_since(tmp_path: Path) -
     async with serving(tmp_path) as web:
         first = await save(web.store, "first", ECC, created=NOW - 50)
         second = await save(web.store, "second", ECC, created=NOW - 40)
-        stream = sse.live(web.services, ANONYMOUS, since=first.id)
+        stream = live(web, since=first.id)
         assert (await anext(stream)).comment == "listening"
         assert (await anext(stream)).id == second.id

@@ -103,7 +103,7 @@ async def test_the_counts_are_at_hand_before_anybody_looks(tmp_path: Path) -> No
             return await count(times)
 
         web.store.diagnoses.failures_between = counted  # type: ignore[method-assign]
-        running = asyncio.create_task(web.services.trends.run())
+        running = asyncio.create_task(web.services.scopes.whole.live.trends.run())
         await begun.wait()
         assert '<svg class="bars"' in (await web.client.get("/")).text
         running.cancel()

@@ -174,7 +174,7 @@ async def test_commands_in_the_advice_read_as_commands(tmp_path: Path) -> None:
 async def test_kept_lines_stand_around_the_evidence(tmp_path: Path) -> None:
     """Where the kept lines of the attempt can be read, they are shown as context."""
     lines = [Line(Stream(), 18_232, "iteration 900 | lm loss: 2.31", "")]
-    async with serving(tmp_path, logs=StoredLogs(lines)) as web:
+    async with serving(tmp_path, context=StoredLogs(lines)) as web:
         record = await save(web.store, "llm-7b", ECC)
         page = (await web.client.get(f"/diagnoses/{record.id}")).text
     assert "iteration 900 | lm loss: 2.31" in page

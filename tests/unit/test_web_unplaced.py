@@ -11,7 +11,7 @@ from diagnoser.ingest.batch import Place
 from diagnoser.ingest.mapping import load
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.model.errors import Unavailable
-from diagnoser.web.live.unplaced_count import REMEMBERED_SECONDS, UnplacedCount
+from diagnoser.web.live.nav_badges import UNPLACED_SECONDS, RememberedCount
 from tests.serving import HOSTILE, NOW, Web, serving
 
 WEB = UnplacedStream(
@@ -85,15 +85,14 @@ async def test_the_count_is_asked_for_now_and_then() -> None:
     """Not for each page, and a store that does not answer costs no page."""
     now, counts = [1000.0], [3, 4]
 
-    class Store:
-        async def count(self, now: float) -> int:
-            if not counts:
-                raise Unavailable("away")
-            return counts.pop(0)
+    async def stored(now: float) -> int:
+        if not counts:
+            raise Unavailable("away")
+        return counts.pop(0)
 
-    count = UnplacedCount(Store(), lambda: now[0])  # type: ignore[arg-type]
+    count = RememberedCount(stored, 0, lambda: now[0], UNPLACED_SECONDS)
     assert [await count(), await count()] == [3, 3]
-    now[0] += REMEMBERED_SECONDS
+    now[0] += UNPLACED_SECONDS
     assert await count() == 4
-    now[0] += REMEMBERED_SECONDS
+    now[0] += UNPLACED_SECONDS
     assert await count() == 4

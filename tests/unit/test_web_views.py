@@ -9,8 +9,9 @@ import pytest
 
 from diagnoser.model import RootCause
 from diagnoser.model.errors import BadInput
+from diagnoser.model.queries import UNRESOLVED, IncidentFilter
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import UNRESOLVED, IncidentFilter, ListName
+from diagnoser.model.views import ListName
 from diagnoser.web.api import exports
 from diagnoser.web.api.exports import csv_cell
 from diagnoser.web.api.views import checked_query

@@ -26,10 +26,12 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.errors import Unavailable
+from diagnoser.model.logs import Cursor
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
-from diagnoser.ports import Claim, Cursor, DiagnosisFilter, DiagnosisRecord
 from diagnoser.worker.worker import EvidenceCollector, ModelStage, WorkerConfig, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
 from tests.databases import sqlite_store

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import MessageKind, OutboxMessage
-from diagnoser.model.alerts import Alert, AlertKind, Severity, encode
+from diagnoser.model.alerts import Alert, AlertKind, AlertSilence, AlertThread, Severity, encode
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import AlertChannel, AlertSilence, AlertThread
+from diagnoser.ports import AlertChannel
 from diagnoser.worker.alerts import AlertSender
 from diagnoser.worker.outbox import Outbox
 from tests.databases import sqlite_store

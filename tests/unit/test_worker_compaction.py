@@ -12,8 +12,8 @@ from diagnoser import compress
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import Compressor
 from diagnoser.model import LineBlock
+from diagnoser.model.logs import CompactionTiming
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import CompactionTiming
 from diagnoser.worker.compaction import Compaction, CompactionConfig
 from tests.contract.records import KEY, OUT, append
 from tests.databases import sqlite_store

@@ -11,8 +11,8 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.localize.hang_detection import Patience
 from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, EventKind, Facts, TransitionResult
+from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.tracing import TraceStep
-from diagnoser.ports import Claim, DiagnosisRecord
 from diagnoser.worker.worker import first_sign, is_sound
 from tests.contract.records import KEY, diagnosis, the_claim
 from tests.databases import sqlite_store

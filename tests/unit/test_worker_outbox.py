@@ -19,8 +19,9 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.model import MessageKind, OutboxMessage
 from diagnoser.model.errors import DeliveryError, Unavailable
+from diagnoser.model.outbox import DueMessage, OutboxRecord
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Clock, DueMessage, OutboxRecord, Sender
+from diagnoser.ports import Clock, Sender
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from tests.contract.records import append, effect, record, the_claim
 from tests.databases import sqlite_store

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from diagnoser.model import AttemptKey, MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
+from diagnoser.model.outbox import DueMessage
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import DueMessage
 from diagnoser.worker import blind_spots, scores
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig, Spacing, subject

@@ -11,10 +11,9 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
-from diagnoser.model.trials import BatchKind, BatchState, RunState
+from diagnoser.model.trials import BatchKind, BatchRecord, BatchState, RunState
 from diagnoser.notifications import alertmanager, slack, text
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.ports import BatchRecord
 from diagnoser.worker.scores import FRESH_SECONDS, ScoreWatch
 from tests.databases import sqlite_store
 from tests.serving import NOW, plan_commands

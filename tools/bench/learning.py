@@ -16,7 +16,7 @@ from diagnoser.learning import rule_context, template_rules, validation
 from diagnoser.learning.rule_context import LabelledCase
 from diagnoser.model import AttemptKey, Evidence, Facts, Feedback, FeedbackVerdict
 from diagnoser.model.taxonomy import Category, FailureType, category_of
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.redaction.redact import redact
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import Rule, RuleSet

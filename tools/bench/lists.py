@@ -26,8 +26,9 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.sql.tables import diagnoses, incidents
 from diagnoser.model import AttemptKey, Diagnosis, EvidenceLine, Job, RootCause, Suspect
 from diagnoser.model.ids import first_id, id_of
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.incidents import new_incident
 from tests.contract import postgres
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from diagnoser.compress import Compressor, to_bytes
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
+from diagnoser.model.logs import Append
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import Append
 from tests.serving import NOW, save, serving, store_log, verdict
 from tools.bench import logs
 from tools.bench.measure import knowledge

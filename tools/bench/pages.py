@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import httpx
@@ -23,7 +23,7 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.sql.tables import diagnoses
 from diagnoser.web.server import create
 from tests.contract import postgres
-from tests.serving import FakeIngest, services
+from tests.serving import services
 from tools.bench.lists import LINES, NODES, SECONDS, SHAPES, START, WORDS, execute_slowly, fill, shape, spent_cpu
 
 Address = Callable[[random.Random], str]
@@ -79,7 +79,7 @@ async def addresses(store: SqlStore, count: int) -> dict[str, Address]:
 
 async def measure(store: SqlStore, count: int, only: str, rounds: int) -> None:
     last = START + count * SECONDS
-    given = services(store, FakeIngest(), clock=lambda: last)
+    given = await services(store, AsyncExitStack(), clock=lambda: last)
     transport = httpx.ASGITransport(app=create(given))
     sys.stdout.write("| page | first | p50 | p95 | CPU, p50 | CPU, p95 |\n| --- | --- | --- | --- | --- | --- |\n")
     async with httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test") as client:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, func, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from diagnoser.adapters.sql.database import create_engine, our_errors, parsed_url
-from diagnoser.adapters.sql.migrations import current, head
+from diagnoser.adapters.sql.migrations import current, head, why_too_old
 from diagnoser.adapters.sql.tables import metadata
 from diagnoser.model.errors import BadInput, Unavailable
 
@@ -154,7 +154,11 @@ def check_file(url: str, file: Path) -> None:
         raise BadInput(f"{file} is the database itself")
     with file.open("rb") as opened:
         head = opened.read(15)
-    kind = "SQLite" if head == b"SQLite format 3" else "PostgreSQL" if head.startswith(b"PGDMP") else ""
+    kind = ""
+    if head == b"SQLite format 3":
+        kind = "SQLite"
+    elif head.startswith(b"PGDMP"):
+        kind = "PostgreSQL"
     ours = "SQLite" if target else "PostgreSQL"
     if not kind:
         raise BadInput(f"{file} is no backup: it must be a file of `diagnoser db backup`, and not be packed")
@@ -211,6 +215,8 @@ def _check_backup(file: Path) -> None:
         raise BadInput(f"{file} is no backup of a diagnoser database: {error}") from None
     if fault != "ok":
         raise BadInput(f"{file} is damaged: {fault}")
+    if why := why_too_old(revision):
+        raise BadInput(f"{file} {why}")
     if revision > head():
         raise BadInput(f"{file} has schema {revision}, and this diagnoser knows {head()}: use a newer one")
 
@@ -219,8 +225,12 @@ def _run(program: str, url: str, arguments: list[str]) -> None:
     """PostgreSQL's own program; the password goes by the environment, which other users cannot read."""
     path = _postgresql_program(program)
     target = parsed_url(url)
-    environment = os.environ | ({"PGPASSWORD": str(target.password)} if target.password else {})
-    command = [path, *arguments] if program == "pg_restore" else [path, *arguments, _without_password(url)]
+    environment = dict(os.environ)
+    if target.password:
+        environment["PGPASSWORD"] = str(target.password)
+    command = [path, *arguments]
+    if program != "pg_restore":  # which is told by an option
+        command.append(_without_password(url))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[0]
@@ -247,17 +257,21 @@ def _sqlite_file(url: str) -> Path | None:
 
 
 def _report(connection: Connection) -> DatabaseReport:
-    is_sqlite = connection.dialect.name == "sqlite"
-    faults = _sqlite_faults(connection) if is_sqlite else []
+    faults = []
+    size = "SELECT pg_database_size(current_database())"
+    if connection.dialect.name == "sqlite":
+        faults = _sqlite_faults(connection)
+        size = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
     revision, tables = current(connection) or "", set(inspect(connection).get_table_names())
     if missing := set(metadata.tables) - tables:
         faults.append(f"tables are missing: {', '.join(sorted(missing))}")
     if revision != head():
         faults.append(f"the database has schema {revision or 'none'}, this diagnoser needs {head()}")
-    counts = {name: select(func.count()).select_from(metadata.tables[name]) for name in _COUNTED if name in tables}
-    rows = {name: int(connection.execute(count).scalar_one()) for name, count in counts.items()}
-    size = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-    size = size if is_sqlite else "SELECT pg_database_size(current_database())"
+    rows = {}
+    for name in _COUNTED:
+        if name in tables:
+            count = select(func.count()).select_from(metadata.tables[name])
+            rows[name] = int(connection.execute(count).scalar_one())
     bytes_used = int(connection.execute(text(size)).scalar_one())
     return DatabaseReport(connection.dialect.name, revision, head(), bytes_used, rows, faults)
 

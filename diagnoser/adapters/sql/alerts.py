@@ -7,7 +7,7 @@ from sqlalchemy import select
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import alert_silences, alert_threads
-from diagnoser.ports.alerts import AlertSilence, AlertThread
+from diagnoser.model.alerts import AlertSilence, AlertThread
 
 
 class AlertRepository(Repository):

@@ -1,15 +1,15 @@
 """Which object of the archive holds which lines."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, select
+from sqlalchemy import Connection, RowMapping, and_, delete, func, select
 
 from diagnoser.adapters.sql.database import Repository
+from diagnoser.adapters.sql.statements import of_attempt
 from diagnoser.adapters.sql.tables import archive_segments
 from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import AttemptKey, Provenance, Stream
-from diagnoser.ports import ArchivedSegment
+from diagnoser.model.logs import ArchivedSegment
 
 
 class ArchiveRepository(Repository):
@@ -28,11 +28,9 @@ class ArchiveRepository(Repository):
         """The streams of an attempt that are called so, in order; None stands for any."""
         row = stream_rows.c
         named = {row.source: source, row.node: node, row.rank: rank, row.provenance: provenance}
-        query = select(*named).where(row.job == attempt.job, row.attempt == attempt.number)
+        query = select(*named).where(of_attempt(stream_rows, attempt))
         query = query.where(*(column == value for column, value in named.items() if value is not None))
-        async with self._db.reading() as connection:
-            rows = await connection.execute(query.order_by(*named).limit(limit))
-            return [Stream(source, node, rank, Provenance(provenance)) for source, node, rank, provenance in rows]
+        return await self._db.rows(query.order_by(*named).limit(limit), _stream)
 
     async def archived_segments(
         self, attempt: AttemptKey, stream: bytes, first: int, last: int
@@ -42,23 +40,16 @@ class ArchiveRepository(Repository):
         holds = and_(
             row.first_stream <= stream, row.last_stream >= stream, row.first_line <= last, row.last_line >= first
         )
-        query = select(archive_segments).where(_is(attempt), holds).order_by(row.first_line, row.key, row.start)
-        async with self._db.reading() as connection:
-            return [
-                ArchivedSegment(
-                    found.key,
-                    found.start,
-                    found.size,
-                    (bytes(found.first_stream), bytes(found.last_stream)),
-                    (found.first_line, found.last_line),
-                )
-                for found in await connection.execute(query)
-            ]
+        query = (
+            select(archive_segments)
+            .where(of_attempt(archive_segments, attempt), holds)
+            .order_by(row.first_line, row.key, row.start)
+        )
+        return await self._db.rows(query, _segment)
 
     async def archived_bytes(self) -> int:
         """Of all segments that are not dropped."""
-        async with self._db.reading() as connection:
-            return int((await connection.execute(select(func.sum(archive_segments.c.size)))).scalar() or 0)
+        return int(await self._db.value(select(func.sum(archive_segments.c.size))) or 0)
 
     async def drop_archived(self, before: float, limit: int) -> tuple[int, int]:
         """Forget the oldest objects that were archived before; (how many, their bytes). They are swept later."""
@@ -75,16 +66,16 @@ class ArchiveRepository(Repository):
     async def archived_keys(self, keys: Sequence[str]) -> set[str]:
         """Those of the keys whose lines somebody can still ask for."""
         query = select(archive_segments.c.key).where(archive_segments.c.key.in_(keys)).distinct()
-        async with self._db.reading() as connection:
-            return set((await connection.execute(query)).scalars())
+        return set(await self._db.values(query, str))
 
 
 def add_segments(
     connection: Connection, attempt: AttemptKey, segments: Sequence[ArchivedSegment], stored: float
 ) -> None:
     """Within the transaction that replaces the raw pieces which hold the same lines."""
-    rows: list[dict[str, Any]] = [
-        {
+    rows = []
+    for segment in segments:
+        row = {
             "job": attempt.job,
             "attempt": attempt.number,
             "key": segment.key,
@@ -96,11 +87,17 @@ def add_segments(
             "last_line": segment.lines[1],
             "stored": stored,
         }
-        for segment in segments
-    ]
+        rows.append(row)
     if rows:
         connection.execute(archive_segments.insert(), rows)
 
 
-def _is(attempt: AttemptKey) -> ColumnElement[bool]:
-    return and_(archive_segments.c.job == attempt.job, archive_segments.c.attempt == attempt.number)
+def _stream(row: RowMapping) -> Stream:
+    return Stream(row["source"], row["node"], row["rank"], Provenance(row["provenance"]))
+
+
+def _segment(row: RowMapping) -> ArchivedSegment:
+    lines = row["first_line"], row["last_line"]
+    return ArchivedSegment(
+        row["key"], row["start"], row["size"], (bytes(row["first_stream"]), bytes(row["last_stream"])), lines
+    )

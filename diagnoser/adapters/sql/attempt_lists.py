@@ -1,16 +1,17 @@
 """The list of attempts: running, silent, ended, failed. Each page is one range of an index, however many are stored."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, and_, func, literal, not_, select, tuple_, union_all
+from sqlalchemy import RowMapping, Select, and_, func, not_, select, union_all
 
 from diagnoser.adapters.sql.database import Repository
+from diagnoser.adapters.sql.statements import is_behind, ordered
 from diagnoser.adapters.sql.tables import HAS_ENDED, IS_JOB, IS_UNENDED, attempts, diagnoses
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
+from diagnoser.model.queries import FAILURES, AttemptState, AttemptSummary
+from diagnoser.model.sorting import NEWEST, Sort
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import FAILURES, NEWEST, AttemptState, AttemptSummary, Sort
 
 _ORDER = (AttemptState.RUNNING, AttemptState.SILENT, AttemptState.ENDED)
 """Each attempt is in exactly one of these."""
@@ -18,7 +19,7 @@ _TIMES = {AttemptState.RUNNING: "opened", AttemptState.SILENT: "last_line", Atte
 """The column that orders a state. The last line does not order the running ones: while they are paged through, each
 would come to the top again."""
 _ATTEMPT = ("job", "number", "opened", "last_line", "ended", "revision")
-_VERDICT = (diagnoses.c.id.label("diagnosis"), *(diagnoses.c[name] for name in ("outcome", "category", "type")))
+_VERDICT = (diagnoses.c.id.label("diagnosis"), *diagnoses.c["outcome", "category", "type"])
 
 
 class AttemptRepository(Repository):
@@ -72,8 +73,7 @@ class AttemptRepository(Repository):
         return await self._count_of(_in(AttemptState.SILENT, silent_since).where(attempts.c.last_line > since))
 
     async def _count_of(self, rows: Select[Any]) -> int:
-        async with self._db.reading() as connection:
-            return int((await connection.execute(select(func.count()).select_from(rows.subquery()))).scalar_one())
+        return int(await self._db.value(select(func.count()).select_from(rows.subquery())))
 
 
 def _start(state: AttemptState | None, after: str) -> tuple[tuple[AttemptState, ...], str]:
@@ -113,7 +113,7 @@ def _in(state: AttemptState | None, silent_since: float) -> Any:
     """The rows of a state, or of all. The running ones are collected first, by their last line: they are few, and an
     order by their begin would lead through all that ever began."""
     row = attempts.c
-    query = select(*(row[name] for name in _ATTEMPT))
+    query = select(*row[_ATTEMPT])
     if state is None:
         return query.where(IS_JOB)
     if state is AttemptState.ENDED:
@@ -132,49 +132,43 @@ def _listed(rows: Any, time: str, after: tuple[Any, ...] | None, limit: int, sor
     names = [time, "job", "number"] if time else ["job", "number"]
     order = [rows.selected_columns[name] for name in names]
     if after:
-        rows = rows.where(_is_behind(order, after, sort))
-    page = rows.order_by(*_ordered(order, sort)).limit(limit).subquery("page")
+        rows = rows.where(is_behind(order, after, sort))
+    page = rows.order_by(*ordered(order, sort)).limit(limit).subquery("page")
     of_attempt = and_(diagnoses.c.job == page.c.job, diagnoses.c.attempt == page.c.number, diagnoses.c.current)
     with_verdict = select(*page.c, *_VERDICT).select_from(page.outerjoin(diagnoses, of_attempt))
-    return with_verdict.order_by(*_ordered([page.c[name] for name in names], sort))
-
-
-def _ordered(columns: Sequence[ColumnElement[Any]], sort: Sort) -> list[ColumnElement[Any]]:
-    return [column.desc() if sort.is_descending else column for column in columns]
-
-
-def _is_behind(columns: Sequence[ColumnElement[Any]], after: tuple[Any, ...], sort: Sort) -> ColumnElement[bool]:
-    here, seen = tuple_(*columns), tuple_(*map(literal, after))
-    return here < seen if sort.is_descending else here > seen
+    return with_verdict.order_by(*ordered([page.c[name] for name in names], sort))
 
 
 def _failed(after: str, limit: int, sort: Sort) -> Select[Any]:
     """Of each outcome the newest by its index, then the newest of these. after: the id of a diagnosis."""
-    ids, order = [], _ordered([diagnoses.c.id], sort)
+    ids, order = [], ordered([diagnoses.c.id], sort)
     for outcome in FAILURES:
         first = select(diagnoses.c.id).where(diagnoses.c.outcome == outcome.value, diagnoses.c.current)
-        first = first.where(_is_behind([diagnoses.c.id], (after,), sort)) if after else first
+        if after:
+            first = first.where(is_behind([diagnoses.c.id], (after,), sort))
         ids.append(select(first.order_by(*order).limit(limit).subquery()))
     return _of_verdicts().where(diagnoses.c.id.in_(union_all(*ids))).order_by(*order).limit(limit)
 
 
 def _failed_by_job(after: tuple[str, int] | None, limit: int, sort: Sort) -> Select[Any]:
     order = [diagnoses.c.job, diagnoses.c.attempt]
-    failures = [outcome.value for outcome in FAILURES]
-    query = _of_verdicts().where(diagnoses.c.current, diagnoses.c.outcome.in_(failures))
+    query = _of_verdicts().where(diagnoses.c.current, diagnoses.c.outcome.in_(FAILURES))
     if after:
-        query = query.where(_is_behind(order, after, sort))
-    return query.order_by(*_ordered(order, sort)).limit(limit)
+        query = query.where(is_behind(order, after, sort))
+    return query.order_by(*ordered(order, sort)).limit(limit)
 
 
 def _of_verdicts() -> Select[Any]:
     of_attempt = and_(attempts.c.job == diagnoses.c.job, attempts.c.number == diagnoses.c.attempt)
-    return select(*(attempts.c[name] for name in _ATTEMPT), *_VERDICT).join(diagnoses, of_attempt)
+    return select(*attempts.c[_ATTEMPT], *_VERDICT).join(diagnoses, of_attempt)
 
 
 def _summary(state: AttemptState | None, row: RowMapping) -> AttemptSummary:
     """Failed ones stand where their diagnosis does, the others where the columns say that order them. state: None in a
     list by job."""
+    outcome = category = failure = None
+    if row["diagnosis"]:
+        outcome, category, failure = Outcome(row["outcome"]), Category(row["category"]), FailureType(row["type"])
     key = f"{row['number']}:{row['job']}"
     place = f"{row[_TIMES[state]]!r}:{key}" if state in _TIMES else key
     return AttemptSummary(
@@ -184,8 +178,8 @@ def _summary(state: AttemptState | None, row: RowMapping) -> AttemptSummary:
         ended=row["ended"],
         revision=row["revision"],
         diagnosis=row["diagnosis"] or "",
-        outcome=Outcome(row["outcome"]) if row["diagnosis"] else None,
-        category=Category(row["category"]) if row["diagnosis"] else None,
-        type=FailureType(row["type"]) if row["diagnosis"] else None,
+        outcome=outcome,
+        category=category,
+        type=failure,
         position=f"{state or 'job'}:{row['diagnosis'] if state is AttemptState.FAILED else place}",
     )

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import audit_log
 from diagnoser.model.audit import Actor, ActorKind, AuditEntry, AuditResult, changed_fields
-from diagnoser.ports.audit import AuditFilter, current_call
+from diagnoser.model.queries import AuditFilter
+from diagnoser.ports.audit import current_call
 
 UNKNOWN = Actor("", ActorKind.ANONYMOUS)
 
@@ -29,8 +30,7 @@ class AuditRepository(Repository):
         query = _matching(where).order_by(audit_log.c.id.desc()).limit(limit)
         if before:
             query = query.where(audit_log.c.id < before)
-        async with self._db.reading() as connection:
-            return [_entry(row) for row in (await connection.execute(query)).mappings()]
+        return await self._db.rows(query, _entry)
 
     async def drop(self, before: float, limit: int) -> int:
         """Drop entries that were written before."""

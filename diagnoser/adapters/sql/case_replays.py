@@ -1,6 +1,6 @@
 """Cases that people judged, and how their replays came out."""
 
-from sqlalchemy import ColumnElement, distinct, exists, func, select
+from sqlalchemy import ColumnElement, RowMapping, distinct, exists, func, select
 
 from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.tables import case_replays, confirmed_failures, diagnoses, feedback
@@ -28,9 +28,7 @@ class CaseRepository(Repository):
     async def judged(self, after: str, limit: int) -> list[str]:
         """Diagnoses that a person confirmed or corrected, oldest first; ``after``: the last one of the page before."""
         query = select(confirmed_failures.c.diagnosis).where(_judged(), confirmed_failures.c.diagnosis > after)
-        async with self._db.reading() as connection:
-            rows = await connection.execute(query.order_by(confirmed_failures.c.diagnosis).limit(limit))
-            return [str(diagnosis) for diagnosis in rows.scalars()]
+        return await self._db.values(query.order_by(confirmed_failures.c.diagnosis).limit(limit), str)
 
     async def number(self, diagnosis: str) -> int | None:
         """How many diagnoses people had judged when they first judged this one, with it; None where nobody did.
@@ -56,18 +54,7 @@ class CaseRepository(Repository):
             .order_by(confirmed.changed.desc(), confirmed.diagnosis)
             .limit(limit)
         )
-        async with self._db.reading() as connection:
-            rows = (await connection.execute(query)).mappings()
-            return [
-                Judgement(
-                    row["diagnosis"],
-                    row["created"],
-                    FailureType(row["type"]),
-                    FailureType(row["known"]),
-                    row["decided_by"],
-                )
-                for row in rows
-            ]
+        return await self._db.rows(query, _judgement)
 
     async def add_replay(self, replay: CaseReplay) -> bool:
         """False, and nothing is stored, when the same rules were replayed on the same cases already."""
@@ -79,8 +66,12 @@ class CaseRepository(Repository):
     async def replays(self, limit: int) -> list[CaseReplay]:
         """The newest first."""
         query = select(case_replays.c.body).order_by(case_replays.c.time.desc(), case_replays.c.key).limit(limit)
-        async with self._db.reading() as connection:
-            return [_REPLAY.load(body) for body in (await connection.execute(query)).scalars()]
+        return await self._db.values(query, _REPLAY.load)
+
+
+def _judgement(row: RowMapping) -> Judgement:
+    made, known = FailureType(row["type"]), FailureType(row["known"])
+    return Judgement(row["diagnosis"], row["created"], made, known, row["decided_by"])
 
 
 def _judged() -> ColumnElement[bool]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
+from diagnoser.adapters.sql.statements import fields_of
 from diagnoser.adapters.sql.words import words_of
 from diagnoser.model import (
     Attempt,
@@ -25,8 +26,10 @@ from diagnoser.model import (
     Provenance,
     Stream,
 )
+from diagnoser.model.logs import Cursor
+from diagnoser.model.outbox import OutboxRecord
 from diagnoser.model.record_json import RecordJson
-from diagnoser.ports import Cursor, DiagnosisRecord, OutboxRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.retry_history import family
 
@@ -122,7 +125,7 @@ def diagnosis_row(record: DiagnosisRecord, plan: Plan | None, job: Job | None) -
 
 
 def facets_of(diagnosis: Diagnosis, job: Job | None) -> dict[str, str]:
-    """The columns that people narrow the list by, and that versions before 0013 did not store."""
+    """The columns that people narrow the list by."""
     return {
         "decided_by": _stored(diagnosis.decided_by),
         "cluster": cluster_of(job),
@@ -253,7 +256,7 @@ def confirmed_failure_of(row: RowMapping) -> ConfirmedFailure:
 
 def incident_row(incident: Incident) -> dict[str, Any]:
     """All but the counts, which the database keeps."""
-    row = {name: getattr(incident, name) for name in ("id", "node", "assignee", "last_seen")}
+    row = fields_of(incident, ("id", "node", "assignee", "last_seen"))
     body = _INCIDENT.dump(replace(incident, failures=0, jobs=0))
     return row | {"state": incident.state.value, "body": body}
 

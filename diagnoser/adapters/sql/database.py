@@ -11,7 +11,22 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import sqlalchemy
-from sqlalchemy import URL, ColumnElement, Engine, Select, Table, Text, cast, delete, event, func, make_url, tuple_
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Engine,
+    Executable,
+    RowMapping,
+    Select,
+    Table,
+    Text,
+    cast,
+    delete,
+    event,
+    func,
+    make_url,
+    tuple_,
+)
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
@@ -140,11 +155,17 @@ async def our_errors() -> AsyncIterator[None]:
     try:
         yield
     except (SQLAlchemyError, OSError, OverflowError, UnicodeEncodeError) as error:
-        kind = _BadValue if _is_bad_value(error) else type(error)
-        ours = next((ours for foreign, ours in _ERRORS if issubclass(kind, foreign)), None)
+        ours = _our_error(_BadValue if _is_bad_value(error) else type(error))
         if ours is None:
             raise
         raise ours(_reason(error)) from error
+
+
+def _our_error(kind: type[BaseException]) -> type[DiagnoserError] | None:
+    for foreign, ours in _ERRORS:
+        if issubclass(kind, foreign):
+            return ours
+    return None
 
 
 def _is_bad_value(error: BaseException) -> bool:
@@ -201,7 +222,7 @@ class Database:
             self._blocking = sqlalchemy.create_engine(engine.url.set(drivername="sqlite"))
             _configure_engine(self._blocking)
 
-    def seen_by(self, viewer: Viewer) -> Self:
+    def scoped_to(self, viewer: Viewer) -> Self:
         """The same database, of which queries find only what the viewer may see. What is written is not narrowed: who
         changes something has looked for it first. Close the database that this comes from."""
         if viewer.sees_all:
@@ -228,6 +249,25 @@ class Database:
         """Commits at the end of the block; any exception rolls all of it back."""
         async with our_errors(), self._turns, self._writer.begin() as connection:
             yield connection
+
+    async def rows(self, query: Executable, make: Callable[[RowMapping], T]) -> list[T]:
+        """The rows of a query, each as ``make`` reads it."""
+        async with self.reading() as connection:
+            return list(map(make, (await connection.execute(query)).mappings()))
+
+    async def records(self, query: Executable, kind: Callable[..., T]) -> list[T]:
+        """The rows of a query as records whose fields are called like its columns."""
+        return await self.rows(query, lambda row: kind(**row))
+
+    async def values(self, query: Executable, make: Callable[[Any], T]) -> list[T]:
+        """The first column of a query, each value as ``make`` reads it."""
+        async with self.reading() as connection:
+            return list(map(make, (await connection.execute(query)).scalars()))
+
+    async def value(self, query: Executable) -> Any:
+        """The first column of the first row; None where there is none."""
+        async with self.reading() as connection:
+            return (await connection.execute(query)).scalar()
 
     async def any(self, query: Select[Any]) -> bool:
         """Whether there is a row, for work that is looked for far more often than it is there: no lock is taken."""
@@ -300,16 +340,17 @@ class Database:
 
     async def upsert(self, table: Table, row: dict[str, Any]) -> None:
         """Write a row as a whole, whether its key exists or not."""
-        keys = [column.name for column in table.primary_key]
+        keys = list(table.primary_key.columns.keys())
         statement = self.insert(table).values(row)
-        changes = {name: statement.excluded[name] for name in row if name not in keys}
-        upsert = statement.on_conflict_do_update(index_elements=keys, set_=changes)
+        upsert = statement.on_conflict_do_update(
+            index_elements=keys, set_={name: statement.excluded[name] for name in row if name not in keys}
+        )
         await self.write(lambda connection: connection.execute(upsert))
 
     async def drop_rows(self, query: Select[Any], limit: int, *key: Any) -> int:
         """Delete at most ``limit`` rows that the query finds by their key, in one short commit; how many."""
         async with self.reading() as connection:
-            rows = [tuple(row) for row in await connection.execute(query.limit(limit))]
+            rows = list(map(tuple, await connection.execute(query.limit(limit))))
         if not rows:
             return 0
         async with self.writing() as connection:

@@ -17,7 +17,6 @@ from sqlalchemy import (
     func,
     literal,
     select,
-    tuple_,
     union_all,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -26,6 +25,7 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.feedback import find_feedback
 from diagnoser.adapters.sql.jobs import job_names
+from diagnoser.adapters.sql.statements import is_behind, ordered
 from diagnoser.adapters.sql.tables import (
     CONFIDENCE,
     FACETS,
@@ -44,11 +44,12 @@ from diagnoser.model import AttemptKey, FailedRun, IncidentState, PlanState
 from diagnoser.model.access import Viewer
 from diagnoser.model.errors import BadInput
 from diagnoser.model.ids import first_id
+from diagnoser.model.queries import FAILURES, Attention, DiagnosisFilter, Facets, News
+from diagnoser.model.sorting import NEWEST, Sort
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import FAILURES, NEWEST, Attention, DiagnosisFilter, DiagnosisRecord, Facets, News, Sort
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.downtime import failed_at
 
-_EQUAL = ("job", *FACETS)
 _NARROWEST = ("job", "node", "family", "decided_by", "type", "cluster", "outcome", "category")
 """Filters, the one first that usually leaves the fewest."""
 _RECENT = 2_000
@@ -89,27 +90,28 @@ class DiagnosisRepository(Repository):
     async def _sorted(self, where: DiagnosisFilter, after: str, limit: int, sort: Sort) -> list[DiagnosisRecord]:
         """The ids of a page first: rows are long, and what is sorted should not carry them. The values that order a
         diagnosis never change, so its id still says where a page ended."""
-        by = [] if sort.by == "time" else [CONFIDENCE if sort.by == "confidence" else diagnoses.c[sort.by]]
-        order: list[ColumnElement[Any]] = [*by, diagnoses.c.id]
+        order: list[ColumnElement[Any]] = [diagnoses.c.id]
+        if sort.by == "confidence":
+            order.insert(0, CONFIDENCE)
+        elif sort.by != "time":
+            order.insert(0, diagnoses.c[sort.by])
         query = select(diagnoses.c.id).where(*_conditions(where, self._db.viewer))
         if where.node:
             query = query.where(diagnoses.c.id.in_(_on_node(where.node)))
-        ordered = [column.desc() if sort.is_descending else column for column in order]
         async with self._db.reading() as connection:
             if after:
                 place = (await connection.execute(select(*order).where(diagnoses.c.id == after))).first()
                 if place is None:
                     raise BadInput(f"cursor: there is no diagnosis {after!r} any more")
-                here, seen = tuple_(*order), tuple_(*map(literal, place))
-                query = query.where(here < seen if sort.is_descending else here > seen)
-            page = query.order_by(*ordered).limit(limit).subquery()
+                query = query.where(is_behind(order, place, sort))
+            page = query.order_by(*ordered(order, sort)).limit(limit).subquery()
             rows = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id.in_(select(page.c.id)))
-            rows = rows.outerjoin(plans, plans.c.key == diagnoses.c.plan).order_by(*ordered)
+            rows = rows.outerjoin(plans, plans.c.key == diagnoses.c.plan).order_by(*ordered(order, sort))
             return await _with_feedback(connection, (await connection.execute(rows)).mappings())
 
     async def news(self, after: str, limit: int) -> list[News]:
         """Current diagnoses with ids above ``after``, oldest first; of more than ``limit`` the newest."""
-        columns = [diagnoses.c[name] for name in ("id", "job", "attempt", "outcome", "category", "type")]
+        columns = diagnoses.c["id", "job", "attempt", "outcome", "category", "type"]
         query = select(*columns).where(diagnoses.c.id > after, diagnoses.c.current)
         query = query.order_by(diagnoses.c.id.desc()).limit(limit)
         async with self._db.reading() as connection:
@@ -133,7 +135,7 @@ class DiagnosisRepository(Repository):
         """
         narrowest = next((name for name in _NARROWEST if getattr(where, name)), "")
         only = _only(where, narrowest)
-        columns = [diagnoses.c[name] for name in ("id", "job", "created", "current", *FACETS)]
+        columns = diagnoses.c["id", "job", "created", "current", *FACETS]
         most = _COUNTED_WITH if where.text else _COUNTED
         async with self._db.reading() as connection:
             if where.text:
@@ -143,17 +145,17 @@ class DiagnosisRepository(Repository):
                 conditions = _conditions(replace(only, since=where.since), self._db.viewer)
                 query = _newest(only, select(*columns)).where(*conditions)
             newest = query.limit(most).cte("newest")
-            rest = [newest.c[name] == getattr(where, name) for name in FACETS if getattr(where, name)]
+            rest = _equal(newest, where, FACETS)
             if where.node and narrowest != "node":
                 rest.append(newest.c.id.in_(_on_node(where.node)))
             counts: dict[str, list[tuple[str, int]]] = defaultdict(list)
             for facet, value, count in await connection.execute(_counts(newest, rest)):
                 counts[facet].append((value, count))
         read = counts.pop("", [("", 0)])[0][1]
-        ordered = {
-            name: tuple(sorted(values, key=lambda entry: (-entry[1], entry[0]))) for name, values in counts.items()
-        }
-        return Facets(ordered, read < most, most)
+        most_first: dict[str, Sequence[tuple[str, int]]] = {}
+        for facet, values in counts.items():
+            most_first[facet] = tuple(sorted(values, key=lambda entry: (-entry[1], entry[0])))
+        return Facets(most_first, read < most, most)
 
     async def failures_between(self, times: Sequence[float]) -> list[dict[Category, int]]:
         """How many attempts failed by category, from each of the times to the next one: one fewer than there are
@@ -203,7 +205,7 @@ class DiagnosisRepository(Repository):
         next_run, number = attempts.alias("next_run"), follows.correlate(attempts).scalar_subquery()
         query = (
             select(
-                *(row[name] for name in ("job", "number", "fatal", "ended", "last_line")),
+                *row["job", "number", "fatal", "ended", "last_line"],
                 diagnoses.c.outcome,
                 diagnoses.c.created,
                 self._db.json_text(jobs.c.body, "labels", "gpus").label("gpus"),
@@ -224,8 +226,7 @@ class DiagnosisRepository(Repository):
             .order_by(diagnoses.c.id.desc())
             .limit(limit)
         )
-        async with self._db.reading() as connection:
-            return [_failed_run(found) for found in (await connection.execute(query)).mappings()]
+        return await self._db.rows(query, _failed_run)
 
     async def attention(self, now: float) -> Attention:
         """What waits for a person, by three short ranges of indexes."""
@@ -320,15 +321,23 @@ def _counts(newest: Any, rest: list[ColumnElement[bool]]) -> Any:
 
 
 async def _with_feedback(connection: AsyncConnection, rows: Iterable[RowMapping]) -> list[DiagnosisRecord]:
-    records = [codec.record_of(row) for row in rows]
+    records = list(map(codec.record_of, rows))
     feedback = await find_feedback(connection, records)
     return [replace(record, feedback=feedback[record.id]) for record in records]
 
 
+def _equal(table: Any, where: DiagnosisFilter, names: Iterable[str]) -> list[ColumnElement[bool]]:
+    """Of these fields of the filter, those that are set."""
+    conditions = []
+    for name in names:
+        if value := getattr(where, name):
+            conditions.append(table.c[name] == value)
+    return conditions
+
+
 def _conditions(where: DiagnosisFilter, viewer: Viewer) -> list[ColumnElement[bool]]:
     """All but the node and the text."""
-    equal = [name for name in _EQUAL if name != "job" and getattr(where, name)]
-    conditions: list[ColumnElement[bool]] = [diagnoses.c[name] == getattr(where, name) for name in equal]
+    conditions = _equal(diagnoses, where, FACETS)
     if where.job:
         conditions.append(diagnoses.c.job.in_(job_names(where.job, viewer)))
     if where.current_only:

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import zstandard
-from sqlalchemy import ColumnElement, RowMapping, and_, case, func, select, update
+from sqlalchemy import RowMapping, and_, case, func, select, update
 
+from diagnoser.adapters.sql.agent_requests import claim_requests
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.statements import excluded, of_attempt, pick
 from diagnoser.adapters.sql.tables import attempts, evidence_requests, runtime_files
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
+from diagnoser.model.hangs import LIMITS, EvidenceLimits, StoredFile
 from diagnoser.model.record_json import RecordJson
-from diagnoser.ports import EvidenceLimits, StoredFile
-from diagnoser.ports.evidence import LIMITS
 
 _REQUEST = RecordJson(EvidenceRequest)
 _KEY = ("job", "attempt", "kind", "rank", "node", "provenance")
@@ -32,7 +33,7 @@ class EvidenceRepository(Repository):
         """
         rows = [_file_row(attempt, file) for file in files]
         newest = max((file.received for file in files), default=0.0)
-        mine = and_(attempts.c.job == attempt.job, attempts.c.number == attempt.number)
+        mine = of_attempt(attempts, attempt)
         news = {
             "revision": attempts.c.revision + 1,
             "dirty": case((attempts.c.revision == attempts.c.diagnosed, newest), else_=attempts.c.dirty),
@@ -40,13 +41,12 @@ class EvidenceRepository(Repository):
         }
         locked = update(attempts).where(mine).values(news if due else {"revision": attempts.c.revision})
         statement = self._db.insert(runtime_files)
-        new = statement.excluded
-        changes = {name: getattr(new, name) for name in ("received", "size", "stored", "data")}
+        changes = excluded(statement, ("received", "size", "stored", "data"))
         async with self._db.writing() as connection:
             if not (await connection.execute(locked)).rowcount:
                 raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
             await connection.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changes), rows)
-            held = select(func.count(), func.sum(runtime_files.c.stored)).where(_of(runtime_files, attempt))
+            held = select(func.count(), func.sum(runtime_files.c.stored)).where(of_attempt(runtime_files, attempt))
             count, size = (await connection.execute(held)).one()
             if count > limits.files or size > limits.bytes:
                 raise TooLarge(
@@ -54,26 +54,20 @@ class EvidenceRepository(Repository):
                     f"at most {limits.files} of {limits.bytes} are kept"
                 )
             for row in rows:
-                told = {name: row[name] for name in ("kind", "rank", "node", "provenance", "size")}
+                told = pick(row, ("kind", "rank", "node", "provenance", "size"))
                 await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, {"dump": told})
 
     async def runtime_files(self, attempt: AttemptKey) -> list[RuntimeFile]:
         """By kind, rank, node."""
         row = runtime_files.c
-        query = select(runtime_files).where(_of(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
-        async with self._db.reading() as connection:
-            return [_file_of(stored) for stored in (await connection.execute(query)).mappings()]
+        query = select(runtime_files).where(of_attempt(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
+        return await self._db.rows(query, _file_of)
 
     async def list_runtime_files(self, attempt: AttemptKey) -> list[StoredFile]:
         row = runtime_files.c
         columns = (row.kind, row.rank, row.node, row.received, row.provenance, row.size)
-        query = select(*columns).where(_of(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
-        async with self._db.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        return [
-            StoredFile(EvidenceKind(kind), rank, node, received, Provenance(provenance), size)
-            for kind, rank, node, received, provenance, size in rows
-        ]
+        query = select(*columns).where(of_attempt(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
+        return await self._db.rows(query, _stored_file)
 
     async def request(self, request: EvidenceRequest) -> bool:
         """False when the same was asked for already: of one silence evidence is collected once."""
@@ -97,17 +91,7 @@ class EvidenceRepository(Repository):
         before ``oldest`` are over."""
         row = evidence_requests.c
         waiting = and_(row.cluster == cluster, row.result.is_(None), row.created >= oldest, row.lease <= now)
-        query = select(row.id, row.body).where(waiting).order_by(row.created, row.id).limit(limit)
-        async with self._db.reading() as connection:  # agents poll, and mostly there is nothing
-            if not (await connection.execute(query)).first():
-                return []
-        async with self._db.writing() as connection:
-            rows = (await connection.execute(query.with_for_update(skip_locked=True))).all()
-            mine = update(evidence_requests).where(row.id.in_([claimed.id for claimed in rows]))
-            await connection.execute(mine.values(lease=now + lease))
-            for claimed in rows:
-                await note_change(connection, "evidence request", claimed.id, None, {"lease": now + lease})
-            return [_REQUEST.load(claimed.body) for claimed in rows]
+        return await claim_requests(self._db, evidence_requests, waiting, now + lease, limit, _REQUEST.load)
 
     async def finish_request(self, id: str, cluster: str, now: float, result: str) -> bool:
         """False when it is not known, or of another cluster. Idempotent."""
@@ -122,14 +106,12 @@ class EvidenceRepository(Repository):
     async def requests(self, attempt: AttemptKey) -> list[tuple[EvidenceRequest, str]]:
         """The newest first, each with what came of it, "" while it is open."""
         row = evidence_requests.c
-        query = select(row.body, row.result).where(_of(evidence_requests, attempt)).order_by(row.created.desc())
-        async with self._db.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        return [(_REQUEST.load(body), result or "") for body, result in rows]
+        query = select(row.body, row.result).where(of_attempt(evidence_requests, attempt)).order_by(row.created.desc())
+        return await self._db.rows(query, _request_of)
 
 
-def _of(table: Any, attempt: AttemptKey) -> ColumnElement[bool]:
-    return and_(table.c.job == attempt.job, table.c.attempt == attempt.number)
+def _request_of(row: RowMapping) -> tuple[EvidenceRequest, str]:
+    return _REQUEST.load(row["body"]), row["result"] or ""
 
 
 def _file_row(attempt: AttemptKey, file: RuntimeFile) -> dict[str, Any]:
@@ -146,6 +128,17 @@ def _file_row(attempt: AttemptKey, file: RuntimeFile) -> dict[str, Any]:
         "stored": len(data),
         "data": data,
     }
+
+
+def _stored_file(row: RowMapping) -> StoredFile:
+    return StoredFile(
+        EvidenceKind(row["kind"]),
+        row["rank"],
+        row["node"],
+        row["received"],
+        Provenance(row["provenance"]),
+        row["size"],
+    )
 
 
 def _file_of(row: RowMapping) -> RuntimeFile:

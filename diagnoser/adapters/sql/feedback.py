@@ -10,11 +10,12 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.learned import add_proposal, judge_rule_hits, withdraw_rules
+from diagnoser.adapters.sql.statements import excluded
 from diagnoser.adapters.sql.tables import confirmed_failures, diagnoses, feedback, jobs
 from diagnoser.model import ConfirmedFailure, Feedback, FeedbackVerdict, LearnedRule
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 
 
 class FeedbackRepository(Repository):
@@ -30,7 +31,9 @@ class FeedbackRepository(Repository):
         about = select(diagnoses.c.id).where(diagnoses.c.id == given.diagnosis)
         row = codec.confirmed_failure_row(confirmed)
         new = self._db.insert(confirmed_failures).values(row)
-        changed = {name: new.excluded[name] for name in row if name != "diagnosis"}
+        names = list(row)
+        names.remove("diagnosis")
+        changed = excluded(new, names)
         async with self._db.writing() as connection:
             if (await connection.execute(about)).first() is None:
                 raise NotFound(f"there is no diagnosis {given.diagnosis!r}")
@@ -55,13 +58,11 @@ class FeedbackRepository(Repository):
             .order_by(confirmed_failures.c.changed.desc(), confirmed_failures.c.diagnosis)
             .limit(limit)
         )
-        async with self._db.reading() as connection:
-            return [str(key) for key in (await connection.execute(newest)).scalars()]
+        return await self._db.values(newest, str)
 
     async def tenant_of(self, job: str) -> str:
         """Whose job it is, "" where that is not known."""
-        async with self._db.reading() as connection:
-            return (await connection.execute(select(jobs.c.tenant).where(jobs.c.id == job))).scalar() or ""
+        return await self._db.value(select(jobs.c.tenant).where(jobs.c.id == job)) or ""
 
     async def confirmed_failures(self, since: float, after: str, limit: int) -> list[ConfirmedFailure]:
         """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""
@@ -70,9 +71,8 @@ class FeedbackRepository(Repository):
         query = select(confirmed_failures, tenant).where(
             confirmed_failures.c.changed >= since, confirmed_failures.c.diagnosis > after
         )
-        async with self._db.reading() as connection:
-            rows = await connection.execute(query.order_by(confirmed_failures.c.diagnosis).limit(limit))
-            return [codec.confirmed_failure_of(row) for row in rows.mappings()]
+        page = query.order_by(confirmed_failures.c.diagnosis).limit(limit)
+        return await self._db.rows(page, codec.confirmed_failure_of)
 
 
 async def _learn_from(connection: AsyncConnection, confirmed: ConfirmedFailure, proposal: LearnedRule | None) -> None:
@@ -87,19 +87,23 @@ async def find_feedback(
     connection: AsyncConnection, records: Sequence[DiagnosisRecord]
 ) -> dict[str, tuple[Feedback, ...]]:
     """Diagnosis id -> feedback on it and on earlier diagnoses of the same attempt, newest first."""
-    keys = {(record.attempt.job, record.attempt.number) for record in records}
+    by_attempt: dict[tuple[str, int], list[tuple[str, FailureType, Feedback]]] = {}
+    for record in records:
+        by_attempt[record.attempt.job, record.attempt.number] = []
     about = (diagnoses.c.id, diagnoses.c.job, diagnoses.c.attempt, diagnoses.c.type)
     query = select(feedback.c.body, *about).join(diagnoses, feedback.c.diagnosis == diagnoses.c.id)
-    mine = query.where(tuple_(diagnoses.c.job, diagnoses.c.attempt).in_(keys)).order_by(feedback.c.id.desc())
-    rows = (await connection.execute(mine)).mappings().all()
-    return {
-        record.id: tuple(
-            _for_attempt(codec.feedback_of(row["body"]), FailureType(row["type"]), record)
-            for row in rows
-            if (row["job"], row["attempt"]) == (record.attempt.job, record.attempt.number) and row["id"] <= record.id
-        )
-        for record in records
-    }
+    mine = query.where(tuple_(diagnoses.c.job, diagnoses.c.attempt).in_(by_attempt)).order_by(feedback.c.id.desc())
+    for row in (await connection.execute(mine)).mappings():
+        about_type = FailureType(row["type"])
+        by_attempt[row["job"], row["attempt"]].append((row["id"], about_type, codec.feedback_of(row["body"])))
+    by_record = {}
+    for record in records:
+        given: list[Feedback] = []
+        for diagnosis, about_type, entry in by_attempt[record.attempt.job, record.attempt.number]:
+            if diagnosis <= record.id:  # later ones are of a later diagnosis
+                given.append(_for_attempt(entry, about_type, record))
+        by_record[record.id] = tuple(given)
+    return by_record
 
 
 def _for_attempt(entry: Feedback, about: FailureType, record: DiagnosisRecord) -> Feedback:

@@ -12,9 +12,7 @@ from sqlalchemy import (
     exists,
     func,
     literal,
-    null,
     select,
-    tuple_,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,18 +20,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.jobs import find_job
-from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans, revisions
+from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered, pick
+from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job
 from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.model.ids import first_id
-from diagnoser.ports import LAST_SEEN, UNRESOLVED, DiagnosisRecord, IncidentFilter, IncidentTransition, Sort
-from diagnoser.recovery.incidents import SERVICE, joined, new_incident, resolved
-
-UNGROUPED = "~ungrouped-before"
-"""Mark of the migration that came after incidents: failures from before this time, in milliseconds, may be in none."""
-EARLIER_DAYS, DAY = 7, 86_400.0
-"""Failures of so many days before are still somebody's work."""
+from diagnoser.model.incidents import IncidentTransition
+from diagnoser.model.queries import UNRESOLVED, IncidentFilter
+from diagnoser.model.sorting import LAST_SEEN, Sort
+from diagnoser.model.work import DiagnosisRecord
+from diagnoser.recovery.incidents import joined, new_incident
 
 
 class IncidentRepository(Repository):
@@ -44,7 +39,7 @@ class IncidentRepository(Repository):
         Raises BadInput for any other text."""
         row = incidents.c
         order = row[sort.by], row.id
-        query = select(incidents).order_by(*(column.desc() if sort.is_descending else column for column in order))
+        query = select(incidents).order_by(*ordered(order, sort))
         query = query.limit(limit)
         if where.states == UNRESOLVED.states:
             query = query.where(IS_UNRESOLVED)
@@ -54,8 +49,7 @@ class IncidentRepository(Repository):
             if getattr(where, name):
                 query = query.where(row[name] == getattr(where, name))
         if after:
-            here, seen = tuple_(*order), tuple_(*map(literal, _place(after, sort)))
-            query = query.where(here < seen if sort.is_descending else here > seen)
+            query = query.where(is_behind(order, _place(after, sort), sort))
         return await self._shown(query)
 
     async def find(self, id: str) -> Incident | None:
@@ -77,8 +71,7 @@ class IncidentRepository(Repository):
         newest = newest.where(row.diagnosis < after) if after else newest
         query = select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
         query = query.where(diagnoses.c.id.in_(newest)).order_by(diagnoses.c.id.desc())
-        async with self._db.reading() as connection:
-            return [codec.record_of(found) for found in (await connection.execute(query)).mappings()]
+        return await self._db.rows(query, codec.record_of)
 
     async def worst_nodes(self, since: float, limit: int) -> list[Incident]:
         """Incidents of nodes that failed more than once, with a failure after ``since``; most failures first."""
@@ -104,30 +97,6 @@ class IncidentRepository(Repository):
             await note_change(connection, "incident", id, incident, changed)
         return changed
 
-    async def group_earlier(self, now: float, limit: int) -> int:
-        """Put failures that were diagnosed before there were incidents into them, the newest first; how many were
-        looked at. Incidents whose last failure is more than a week old begin as resolved."""
-        mark = select(revisions.c.value).where(revisions.c.name == UNGROUPED)
-        async with self._db.reading() as connection:
-            if (await connection.execute(mark)).first() is None:
-                return 0
-        async with self._db.writing() as connection:
-            before = (await connection.execute(mark.with_for_update())).scalar()
-            if before is None:
-                return 0
-            columns = (diagnoses, null().label("plan_body"))
-            earlier = select(*columns).where(diagnoses.c.current, diagnoses.c.id < first_id(before / 1000))
-            rows = (await connection.execute(earlier.order_by(diagnoses.c.id.desc()).limit(limit))).mappings().all()
-            for record in map(codec.record_of, rows):
-                await _group(connection, record, now)
-            mine = revisions.c.name == UNGROUPED
-            if len(rows) < limit:
-                await connection.execute(delete(revisions).where(mine))
-            else:  # another diagnosis may be of the same millisecond: it is looked at twice rather than never
-                rest = min(before - 1, int(rows[-1]["created"] * 1000) + 1)
-                await connection.execute(update(revisions).where(mine).values(value=rest))
-        return len(rows)
-
     async def _shown(self, query: Select[Any]) -> list[Incident]:
         """As the viewer may see them: each as its own failures tell it (see ``visibility``)."""
         async with self._db.reading() as connection:
@@ -140,28 +109,11 @@ class IncidentRepository(Repository):
         return [_own_part(row, by_id[row["body"]]) for row in rows]
 
 
-async def _group(connection: AsyncConnection, record: DiagnosisRecord, now: float) -> None:
-    """What failed long ago, and not since, is nobody's work any more."""
-    if (await connection.execute(select(exists().where(_is_attempt(record.attempt))))).scalar_one():
-        return
-    job = await find_job(connection, record.attempt.job)
-    facets = codec.facets_of(record.diagnosis, job)
-    failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
-    if failure is None:
-        return
-    is_first = await _find(connection, incidents.c.id == failure.id) is None
-    await join_incident(connection, record, job)
-    if is_first and record.created < now - EARLIER_DAYS * DAY:
-        closed = resolved(failure, SERVICE, "its failures were before incidents were kept", now)
-        values = codec.incident_row(closed)
-        await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
-
-
 async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, job: Job | None) -> None:
     """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
     facets = codec.facets_of(record.diagnosis, job)
     failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
-    is_mine = _is_attempt(record.attempt)
+    is_mine = of_attempt(incident_attempts, record.attempt)
     before = (await connection.execute(select(incident_attempts.c.incident).where(is_mine))).scalar()
     after = failure.id if failure else None
     if failure:
@@ -194,7 +146,7 @@ def _own_part(row: RowMapping, newest: RowMapping) -> Incident:
     part = new_incident(record.id, record.created, record.diagnosis, newest["cluster"], newest["family"])
     if part is None:
         raise ValueError(f"diagnosis {record.id} is of an incident without a fault")
-    counts = {name: row[name] for name in ("failures", "jobs", "first_seen", "last_seen")}
+    counts = pick(row, ("failures", "jobs", "first_seen", "last_seen"))
     return replace(part, id=row["id"], node=row["node"], state=IncidentState(row["state"]), **counts)
 
 
@@ -234,10 +186,6 @@ async def _count(connection: AsyncConnection, id: str) -> None:
         return
     values = codec.incident_row(replace(incident, diagnosis=newest or incident.diagnosis))
     await connection.execute(update(incidents).where(mine).values(values | {"failures": failures, "jobs": jobs}))
-
-
-def _is_attempt(key: AttemptKey) -> ColumnElement[bool]:
-    return and_(incident_attempts.c.job == key.job, incident_attempts.c.attempt == key.number)
 
 
 def _place(after: str, sort: Sort) -> tuple[float | str, str]:

@@ -1,6 +1,6 @@
 """Jobs, and what the cluster says about their attempts."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert, insert_new
 from diagnoser.adapters.sql.logs import check_owners, create_jobs, touch_attempts
+from diagnoser.adapters.sql.statements import of_attempt
 from diagnoser.adapters.sql.tables import (
     agents,
     allocations,
@@ -85,13 +86,17 @@ class JobRepository(Repository):
         async with self._db.reading() as connection:
             owners = await _owners(connection, _OWNED, ids)
         if missing := [job for job in ids if _is_incomplete(owners.get(job), owner)]:
-            made = [Job(job, owner.cluster, created=now, tenant=owner.tenant) for job in sorted(missing)]
-            new = [{"id": job.id, "body": codec.job_text(job)} for job in made]
+            new = []
+            for job in sorted(missing):
+                made = Job(job, owner.cluster, created=now, tenant=owner.tenant)
+                new.append({"id": job, "body": codec.job_text(made)})
             async with self._db.writing() as connection:
                 await connection.execute(self._db.insert(jobs).on_conflict_do_nothing(), new)
                 locked = _OWNED.order_by(jobs.c.id).with_for_update(key_share=True)
                 owners |= await _owners(connection, locked, missing)  # another may have been faster
-                for job in (job for job in missing if _is_incomplete(owners[job], owner)):
+                for job in missing:
+                    if not _is_incomplete(owners[job], owner):
+                        continue
                     mine = jobs.c.id == job
                     known = codec.job_of((await connection.execute(select(jobs.c.body).where(mine))).scalar_one())
                     text = codec.job_text(replace(known, cluster=owner.cluster))
@@ -139,7 +144,7 @@ class JobRepository(Repository):
     async def diagnose_again(self, attempt: AttemptKey, now: float) -> None:
         """Make an attempt due again whose diagnosis rests on what does not hold any more."""
         row = attempts.c
-        mine = and_(row.job == attempt.job, row.number == attempt.number)
+        mine = of_attempt(attempts, attempt)
         values = {"revision": row.revision + 1, "dirty": case((row.revision == row.diagnosed, now), else_=row.dirty)}
         async with self._db.writing() as connection:
             await connection.execute(update(attempts).where(mine).values(values))
@@ -154,8 +159,10 @@ class JobRepository(Repository):
             rows = (await connection.execute(query)).mappings().all()
             keys = [AttemptKey(job, row["number"]) for row in rows]
             by_attempt = await find_events(connection, keys)
-            allocated = {key: await find_allocation(connection, key) for key in keys}
-        return [codec.attempt_of(row, by_attempt[key], allocated[key]) for key, row in zip(keys, rows, strict=True)]
+            found = []
+            for key, row in zip(keys, rows, strict=True):
+                found.append(codec.attempt_of(row, by_attempt[key], await find_allocation(connection, key)))
+        return found
 
 
 async def _look_again(connection: AsyncConnection, attempt: AttemptKey, event: Event) -> None:
@@ -222,7 +229,7 @@ def is_hint(event: Event) -> bool:
 def _looked_at_soon(attempt: AttemptKey) -> Update:
     """After the shortest silence, whatever was put off."""
     row = attempts.c
-    mine = and_(row.job == attempt.job, row.number == attempt.number)
+    mine = of_attempt(attempts, attempt)
     return update(attempts).where(mine).values(patience=0.0, lease=case((row.token == "", 0.0), else_=row.lease))
 
 
@@ -235,9 +242,10 @@ async def _take_over(connection: AsyncConnection, job: Job) -> None:
     opened = select(attempts.c.number).where(attempts.c.job == job.id).limit(1)
     if body is None or (await connection.execute(opened)).first():
         return
-    rest = [column for column in attempts.c if column.name != "job"]
-    copied = select(literal(job.id), *rest).where(attempts.c.job == own)
-    await connection.execute(attempts.insert().from_select(["job", *(column.name for column in rest)], copied))
+    names = attempts.c.keys()
+    names.remove("job")
+    copied = select(literal(job.id), *attempts.c[tuple(names)]).where(attempts.c.job == own)
+    await connection.execute(attempts.insert().from_select(["job", *names], copied))
     await connection.execute(delete(plans).where(plans.c.job == own))  # they name a job that does not exist
     for table in metadata.sorted_tables:
         if "job" in table.c and table not in (attempts, plans):
@@ -251,14 +259,18 @@ async def _withdraw_ends(connection: AsyncConnection, job: str) -> None:
     ended = select(row.number).where(row.job == job, row.ended.is_not(None))
     keys = [AttemptKey(job, number) for number in (await connection.execute(ended)).scalars()]
     for key, known in (await find_events(connection, keys)).items():
-        if not any(event.kind in ENDS and not is_hint(event) for event in known):
+        if not _has_told_end(known):
             mine = and_(row.job == job, row.number == key.number)
             await connection.execute(update(attempts).where(mine).values(ended=None))
 
 
+def _has_told_end(known: Iterable[Event]) -> bool:
+    return any(event.kind in ENDS and not is_hint(event) for event in known)
+
+
 async def _withdraw_plans(connection: AsyncConnection, job: Job) -> None:
     """Those that nobody carries out yet: they were made before its scheduler said anything. The webhook is not told."""
-    states = [state.value for state in (*OPEN, PlanState.SENT, PlanState.HELD)]
+    states = (*OPEN, PlanState.SENT, PlanState.HELD)
     made = select(plans.c.body).where(plans.c.job == job.id, plans.c.state.in_(states), plans.c.lease == 0.0)
     for body in (await connection.execute(made.with_for_update())).scalars().all():
         why, reason = "it was made before the scheduler told of the job", PlanReason.LATER_DIAGNOSIS
@@ -271,7 +283,7 @@ async def _withdraw_plans(connection: AsyncConnection, job: Job) -> None:
 async def find_allocation(connection: AsyncConnection, key: AttemptKey) -> tuple[str, ...]:
     """The nodes that the scheduler gave an attempt, sorted; empty when nobody told."""
     row = allocations.c
-    query = select(row.nodes).where(row.job == key.job, row.attempt == key.number)
+    query = select(row.nodes).where(of_attempt(allocations, key))
     return tuple(((await connection.execute(query)).scalar() or "").split())
 
 
@@ -317,18 +329,21 @@ async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -
 
 async def _drop_surplus(connection: AsyncConnection, key: AttemptKey) -> None:
     """Bounds the checkpoint events of an attempt."""
-    mine = and_(events.c.job == key.job, events.c.attempt == key.number, _OF_CHECKPOINT)
+    mine = and_(of_attempt(events, key), _OF_CHECKPOINT)
     count = (await connection.execute(select(func.count()).select_from(events).where(mine))).scalar_one()
     if count <= EVENTS_MAX:
         return
-    bodies = (await connection.execute(select(events.c.body).where(mine))).scalars()
-    digests = [codec.event_row(key, event)["digest"] for event in surplus([codec.event_of(body) for body in bodies])]
+    stored = list(map(codec.event_of, (await connection.execute(select(events.c.body).where(mine))).scalars()))
+    digests = [codec.event_row(key, event)["digest"] for event in surplus(stored)]
     await connection.execute(delete(events).where(mine, events.c.digest.in_(digests)))
 
 
 def completed(stored: Job, new: Job) -> Job:
     """Non-empty fields of ``new`` replace stored ones; the creation time stays."""
-    changes = {field.name: getattr(new, field.name) for field in fields(Job) if getattr(new, field.name)}
+    changes = {}
+    for field in fields(Job):
+        if value := getattr(new, field.name):
+            changes[field.name] = value
     if stored.created:
         changes["created"] = stored.created
     return replace(stored, **changes)

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert, insert_new
+from diagnoser.adapters.sql.statements import excluded, fields_of, of_attempt
 from diagnoser.adapters.sql.tables import diagnoses, jobs, learned_rules, revisions, rule_hits
 from diagnoser.model import (
     LOADED,
@@ -22,12 +23,12 @@ from diagnoser.model import (
     RuleHit,
 )
 from diagnoser.model.errors import Conflict, NotFound
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.record_json import RecordJson
-from diagnoser.ports import LearnedRuleQuery
 
 _RULE = RecordJson(LearnedRule)
 _NAME = "learned_rules"
-_READ = [learned_rules.c[name] for name in ("id", "body", "version", "source", "created")]
+_READ = learned_rules.c["id", "body", "version", "source", "created"]
 """Each by its name: PostgreSQL derives them from the key only where it reads the table itself, and a narrowed query
 does not."""
 _COLUMNS = ("id", "state", "source", "created", "version")
@@ -49,8 +50,7 @@ class LearnedRuleRepository(Repository):
         if after:
             boundary = select(row.created).where(row.id == after).scalar_subquery()
             query = query.where(or_(row.created < boundary, and_(row.created == boundary, row.id < after)))
-        async with self._db.reading() as connection:
-            return [_rule_of(record) for record in (await connection.execute(query)).mappings()]
+        return await self._db.rows(query, _rule_of)
 
     async def find(self, id: str) -> LearnedRule | None:
         async with self._db.reading() as connection:
@@ -86,19 +86,22 @@ class LearnedRuleRepository(Repository):
         row = learned_rules.c
         free = and_(row.state == LearnedState.PROPOSED, row.lease <= now)
         query = select(row.id, row.version).where(free).order_by(row.created, row.id).limit(limit)
+        claimed = []
         async with self._db.writing() as connection:
             due = (await connection.execute(query.with_for_update(skip_locked=True))).all()
             for key, version in due:
                 mine = update(learned_rules).where(row.id == key)
                 await connection.execute(mine.values(lease=now + lease, version=version + 1))
-            return [rule for key, _ in due if (rule := await _find(connection, key))]
+                if rule := await _find(connection, key):
+                    claimed.append(rule)
+        return claimed
 
     async def record_hits(self, hits: Sequence[RuleHit]) -> None:
         """One row per rule and attempt: a later hit replaces it, but a verdict other than open stays."""
         async with self._db.writing() as connection:
             for hit in sorted(hits, key=lambda hit: (hit.rule, hit.attempt)):
                 new = self._db.insert(rule_hits).values(_hit_row(hit))
-                changed: dict[str, Any] = {name: new.excluded[name] for name in ("time", "diagnosis", "active")}
+                changed: dict[str, Any] = excluded(new, ("time", "diagnosis", "active"))
                 changed["verdict"] = case(
                     (rule_hits.c.verdict == HitVerdict.OPEN, new.excluded["verdict"]), else_=rule_hits.c.verdict
                 )
@@ -116,8 +119,7 @@ class LearnedRuleRepository(Repository):
         """The newest first."""
         query = select(rule_hits).where(rule_hits.c.rule == rule)
         order = (rule_hits.c.time.desc(), rule_hits.c.job, rule_hits.c.attempt)
-        async with self._db.reading() as connection:
-            return [_hit_of(row) for row in (await connection.execute(query.order_by(*order).limit(limit))).mappings()]
+        return await self._db.rows(query.order_by(*order).limit(limit), _hit_of)
 
 
 async def add_proposal(connection: AsyncConnection, rule: LearnedRule) -> bool:
@@ -130,21 +132,25 @@ async def add_proposal(connection: AsyncConnection, rule: LearnedRule) -> bool:
 
 async def judge_rule_hits(connection: AsyncConnection, attempt: AttemptKey, type: str) -> list[str]:
     """As ``judge_hits``, within the transaction that stores the confirmed cause."""
-    of_attempt = and_(rule_hits.c.job == attempt.job, rule_hits.c.attempt == attempt.number)
-    query = select(learned_rules).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(of_attempt)))
-    rules = [_RULE.load(row["body"]) for row in (await connection.execute(query)).mappings()]
+    in_attempt = of_attempt(rule_hits, attempt)
+    query = select(learned_rules.c.body).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(in_attempt)))
+    rules = list(map(_RULE.load, (await connection.execute(query)).scalars()))
+    right = []
     for rule in rules:
-        verdict = HitVerdict.CONFIRMED if rule.type == type else HitVerdict.WRONG
+        verdict = HitVerdict.WRONG
+        if rule.type == type:
+            verdict = HitVerdict.CONFIRMED
+            right.append(rule.id)
         await connection.execute(
-            update(rule_hits).where(of_attempt, rule_hits.c.rule == rule.id).values(verdict=verdict.value)
+            update(rule_hits).where(in_attempt, rule_hits.c.rule == rule.id).values(verdict=verdict.value)
         )
-    return [rule.id for rule in rules if rule.type == type]
+    return right
 
 
 async def withdraw_rules(connection: AsyncConnection, confirmed: ConfirmedFailure) -> None:
     """Retire rules learned from this diagnosis for another cause: its feedback was corrected."""
     row = learned_rules.c
-    live = [str(state) for state in (LearnedState.PROPOSED, *LOADED)]
+    live = (LearnedState.PROPOSED, *LOADED)
     mine = and_(row.source == confirmed.diagnosis, row.state.in_(live))
     rows = (await connection.execute(select(row.body, row.version).where(mine))).mappings().all()
     for stored in rows:
@@ -165,7 +171,7 @@ async def _count_up(connection: AsyncConnection) -> None:
 
 def _conditions(where: LearnedRuleQuery) -> Iterable[ColumnElement[bool]]:
     if where.states:
-        yield learned_rules.c.state.in_([state.value for state in where.states])
+        yield learned_rules.c.state.in_(where.states)
     if where.source:
         yield learned_rules.c.source == where.source
 
@@ -188,7 +194,7 @@ async def _find(connection: AsyncConnection, id: str) -> LearnedRule | None:
 
 def _row(rule: LearnedRule) -> dict[str, Any]:
     body = _RULE.plain(replace(rule, counts=Counts())) | {"kind": "diagnosis"}  # as older code reads
-    return {name: getattr(rule, name) for name in _COLUMNS} | {"body": json.dumps(body)}
+    return fields_of(rule, _COLUMNS) | {"body": json.dumps(body)}
 
 
 def _rule_of(row: RowMapping) -> LearnedRule:
@@ -198,7 +204,7 @@ def _rule_of(row: RowMapping) -> LearnedRule:
 
 
 def _hit_row(hit: RuleHit) -> dict[str, Any]:
-    values = {name: getattr(hit, name) for name in ("rule", "time", "diagnosis", "active")}
+    values = fields_of(hit, ("rule", "time", "diagnosis", "active"))
     return values | {"job": hit.attempt.job, "attempt": hit.attempt.number, "verdict": hit.verdict.value}
 
 

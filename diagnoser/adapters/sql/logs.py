@@ -25,13 +25,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.archive import add_segments
 from diagnoser.adapters.sql.database import Repository, dialect_insert, insert
+from diagnoser.adapters.sql.statements import matches, of_attempt
 from diagnoser.adapters.sql.tables import HAS_RAW, allocations, attempts, deltas, source_offsets
 from diagnoser.adapters.sql.tables import jobs as job_rows
 from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import NODE_LOG, AttemptKey, Job, Stream, spoken_job_id
 from diagnoser.model.access import Viewer
 from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OwnerMoved
-from diagnoser.ports import (
+from diagnoser.model.logs import (
     Append,
     ArchivedSegment,
     CompactionClaim,
@@ -72,7 +73,7 @@ class LogRepository(Repository):
         cursors: _CursorRows = {key: {} for key in streams}
         async with self._db.reading() as connection:
             for start in range(0, len(places), _CHUNK):
-                mine = tuple_(*(stream_rows.c[name] for name in _PLACE)).in_(places[start : start + _CHUNK])
+                mine = tuple_(*stream_rows.c[_PLACE]).in_(places[start : start + _CHUNK])
                 await _add_cursors(connection, select(stream_rows).where(mine), cursors)
         return cursors
 
@@ -112,7 +113,7 @@ class LogRepository(Repository):
     async def source_offsets(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """The offset of the first message that is not stored, of those partitions that anything is stored of."""
         row = source_offsets.c
-        mine = tuple_(row.cluster, row.consumer_group, row.topic, row.partition).in_([tuple(p) for p in partitions])
+        mine = tuple_(row.cluster, row.consumer_group, row.topic, row.partition).in_(list(map(tuple, partitions)))
         query = select(source_offsets).where(mine)
         async with self._db.reading() as connection:
             rows = await connection.execute(query) if partitions else ()
@@ -121,13 +122,12 @@ class LogRepository(Repository):
     async def pieces(self, attempt: AttemptKey) -> list[StoredPiece]:
         """The whole log, oldest first."""
         async with self._db.reading() as connection:
-            return await _pieces(connection, _is(attempt))
+            return await _pieces(connection, of_attempt(deltas, attempt))
 
     async def stored_size(self, attempt: AttemptKey) -> int:
         """Bytes of all pieces of the log as they are stored."""
-        query = select(func.coalesce(func.sum(func.length(deltas.c.data)), 0)).where(_is(attempt))
-        async with self._db.reading() as connection:
-            return int((await connection.execute(query)).scalar_one())
+        query = select(func.coalesce(func.sum(func.length(deltas.c.data)), 0)).where(of_attempt(deltas, attempt))
+        return int(await self._db.value(query))
 
     async def newest_pieces(
         self, attempts: Collection[AttemptKey], count: int, size: int
@@ -143,7 +143,7 @@ class LogRepository(Repository):
             for start in range(0, len(keys), _ENDS):
                 ends = []
                 for key in keys[start : start + _ENDS]:
-                    query = select(row.job, row.attempt, row.id, row.data, row.raw).where(_is(key))
+                    query = select(row.job, row.attempt, row.id, row.data, row.raw).where(of_attempt(deltas, key))
                     last = query.order_by(row.id.desc()).limit(count).subquery()
                     ends.append(select(*last.c).where(func.length(last.c.data) <= size))
                 for piece in await connection.execute(union_all(*ends)):
@@ -154,7 +154,7 @@ class LogRepository(Repository):
     async def raw_pieces(self, attempt: AttemptKey, size: int, after: int = 0) -> list[StoredPiece]:
         """The oldest raw pieces behind the one with the id ``after``, up to ``size`` bytes of log text (at least one
         piece, if there is any)."""
-        is_raw = and_(_is(attempt), deltas.c.raw > 0, deltas.c.id > after)
+        is_raw = and_(of_attempt(deltas, attempt), deltas.c.raw > 0, deltas.c.id > after)
         sizes = select(deltas.c.id, deltas.c.raw).where(is_raw).order_by(deltas.c.id)
         async with self._db.reading() as connection:
             newest, total = 0, 0
@@ -167,8 +167,7 @@ class LogRepository(Repository):
     async def jobs_with_raw(self, size: int) -> list[str]:
         """Jobs with an attempt that has more than ``size`` bytes of log text in raw pieces."""
         crowded = select(attempts.c.job).distinct().where(HAS_RAW, attempts.c.raw_bytes > size)
-        async with self._db.reading() as connection:
-            return list((await connection.execute(crowded)).scalars())
+        return await self._db.values(crowded, str)
 
     async def claim_compaction(self, now: float, timing: CompactionTiming, until: float) -> CompactionClaim | None:
         """An attempt whose pieces shall become fewer, for the caller alone until then. None when there is none."""
@@ -185,14 +184,14 @@ class LogRepository(Repository):
                 locked = query.with_for_update(skip_locked=True, key_share=True)
                 if due := (await connection.execute(locked)).first():
                     key = AttemptKey(due.job, due.number)
-                    await connection.execute(update(attempts).where(_of(key)).values(compacting=until))
+                    await connection.execute(update(attempts).where(of_attempt(attempts, key)).values(compacting=until))
                     return CompactionClaim(key, merges_deltas=due.deltas > timing.crowd)
         return None
 
     async def put_off_compaction(self, attempt: AttemptKey, until: float) -> None:
         """Leave an attempt that cannot be compacted alone until then."""
         async with self._db.writing() as connection:
-            await connection.execute(update(attempts).where(_of(attempt)).values(compacting=until))
+            await connection.execute(update(attempts).where(of_attempt(attempts, attempt)).values(compacting=until))
 
     async def compact(
         self,
@@ -215,11 +214,11 @@ class LogRepository(Repository):
                 "raw_bytes": attempts.c.raw_bytes - sum(pieces.values()),
                 "compacting": 0.0,
             }
-            connection.execute(update(attempts).where(_of(attempt)).values(changes))
+            connection.execute(update(attempts).where(of_attempt(attempts, attempt)).values(changes))
             ids = sorted(pieces)
             for start in range(0, len(ids), _CHUNK):
                 chunk = ids[start : start + _CHUNK]
-                deleted = connection.execute(delete(deltas).where(_is(attempt), deltas.c.id.in_(chunk)))
+                deleted = connection.execute(delete(deltas).where(of_attempt(deltas, attempt), deltas.c.id.in_(chunk)))
                 if deleted.rowcount != len(chunk):
                     raise _Gone
             connection.execute(_NEW_PIECES, _piece_row(attempt, merged))
@@ -298,7 +297,7 @@ def _advance(connection: Connection, advance: OffsetAdvance) -> None:
         row = {**key, "next": advance.next}
         done = connection.execute(insert(connection, source_offsets).values(row).on_conflict_do_nothing())
     else:
-        same = and_(*(source_offsets.c[name] == value for name, value in key.items()))
+        same = matches(source_offsets, key)
         unmoved = source_offsets.c.next == advance.read
         done = connection.execute(update(source_offsets).where(same, unmoved).values(next=advance.next))
     if done.rowcount != 1:
@@ -450,11 +449,3 @@ def _attempt_row(append: Append) -> dict[str, Any]:
 
 def _piece_row(attempt: AttemptKey, data: bytes, raw: int = 0) -> dict[str, Any]:
     return {"job": attempt.job, "attempt": attempt.number, "data": data, "raw": raw}
-
-
-def _of(attempt: AttemptKey) -> ColumnElement[bool]:
-    return and_(attempts.c.job == attempt.job, attempts.c.number == attempt.number)
-
-
-def _is(attempt: AttemptKey) -> ColumnElement[bool]:
-    return and_(deltas.c.job == attempt.job, deltas.c.attempt == attempt.number)

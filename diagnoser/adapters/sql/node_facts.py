@@ -9,8 +9,10 @@ from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, t
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql.agent_requests import claim_requests
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.statements import fields_of, matches
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
     IS_UNENDED,
@@ -43,7 +45,7 @@ _REQUEST = RecordJson(UncordonRequest)
 
 async def _end_alert(connection: AsyncConnection, alert: NodeAlert) -> int:
     """Store when the alert ended. The answer is 0 where that is known already."""
-    mine = and_(*(node_alerts.c[name] == value for name, value in _key(alert).items()))
+    mine = matches(node_alerts, _key(alert))
     is_other = node_alerts.c.ended.is_distinct_from(alert.ended)
     end = update(node_alerts).where(mine, is_other).values(ended=alert.ended, body=_alert_row(alert)["body"])
     return (await connection.execute(end)).rowcount
@@ -62,7 +64,7 @@ class NodeFactRepository(Repository):
     """What people and monitors say of nodes, requests to give them back, and what runs there."""
 
     async def add_note(self, note: NodeNote) -> None:
-        row = {name: getattr(note, name) for name in ("id", "cluster", "node", "time", "by", "text")}
+        row = fields_of(note, ("id", "cluster", "node", "time", "by", "text"))
         async with self._db.writing() as connection:
             await insert_new(connection, node_notes, [row])
             await note_change(connection, "node", f"{note.cluster}/{note.node}", None, {"note": note.text})
@@ -70,19 +72,18 @@ class NodeFactRepository(Repository):
     async def notes(self, cluster: str, node: str, limit: int) -> list[NodeNote]:
         """The newest first."""
         query = select(node_notes).where(_of(node_notes, cluster, node)).order_by(node_notes.c.id.desc()).limit(limit)
-        async with self._db.reading() as connection:
-            return [NodeNote(**row) for row in (await connection.execute(query)).mappings()]
+        return await self._db.records(query, NodeNote)
 
     async def unknown_alerts(self, alerts: Sequence[NodeAlert]) -> list[NodeAlert]:
         """Those that were not recorded before, by node, fingerprint and start."""
         row = node_alerts.c
         keys = (row.cluster, row.node, row.fingerprint, row.started)
-        wanted = [_identity(alert) for alert in alerts]
+        wanted = list(map(_identity, alerts))
         known: set[tuple[Any, ...]] = set()
         async with self._db.reading() as connection:
             for start in range(0, len(wanted), _CHUNK):
                 query = select(*keys).where(tuple_(*keys).in_(wanted[start : start + _CHUNK]))
-                known.update(tuple(found) for found in await connection.execute(query))
+                known.update(map(tuple, await connection.execute(query)))
         by_identity = {_identity(alert): alert for alert in alerts}
         return [alert for identity, alert in by_identity.items() if identity not in known]
 
@@ -91,7 +92,7 @@ class NodeFactRepository(Repository):
 
         In one order, so that replicas never wait for each other's rows. What is known already costs no write.
         """
-        new = {_identity(alert) for alert in await self.unknown_alerts(alerts)}
+        new = set(map(_identity, await self.unknown_alerts(alerts)))
         changing = {_identity(alert): alert for alert in alerts if alert.ended is not None or _identity(alert) in new}
         if not changing:
             return
@@ -116,8 +117,7 @@ class NodeFactRepository(Repository):
         """The newest first."""
         row = node_alerts.c
         query = select(row.body).where(_of(node_alerts, cluster, node)).order_by(row.started.desc(), row.fingerprint)
-        async with self._db.reading() as connection:
-            return [_ALERT.load(body) for body in (await connection.execute(query.limit(limit))).scalars()]
+        return await self._db.values(query.limit(limit), _ALERT.load)
 
     async def request_uncordon(self, request: UncordonRequest, oldest: float) -> bool:
         """False when one for this node is open that was made after ``oldest``."""
@@ -146,17 +146,7 @@ class NodeFactRepository(Repository):
             row.created >= oldest,
             row.lease <= now,
         )
-        query = select(row.id, row.body).where(waiting).order_by(row.created, row.id).limit(limit)
-        async with self._db.reading() as connection:  # agents poll, and mostly there is nothing
-            if not (await connection.execute(query)).first():
-                return []
-        async with self._db.writing() as connection:
-            rows = (await connection.execute(query.with_for_update(skip_locked=True))).all()
-            mine = update(node_requests).where(row.id.in_([claimed.id for claimed in rows]))
-            await connection.execute(mine.values(lease=now + lease))
-            for claimed in rows:
-                await note_change(connection, "uncordon request", claimed.id, None, {"lease": now + lease})
-            return [_REQUEST.load(claimed.body) for claimed in rows]
+        return await claim_requests(self._db, node_requests, waiting, now + lease, limit, _REQUEST.load)
 
     async def finish_uncordon(self, id: str, cluster: str, now: float, state: UncordonState, result: str) -> bool:
         """False when it is not known, or of another cluster. What ended once stays as it is."""
@@ -177,8 +167,7 @@ class NodeFactRepository(Repository):
         """The newest first."""
         row = node_requests.c
         query = select(row.body).where(_of(node_requests, cluster, node)).order_by(row.id.desc()).limit(limit)
-        async with self._db.reading() as connection:
-            return [_REQUEST.load(body) for body in (await connection.execute(query)).scalars()]
+        return await self._db.values(query, _REQUEST.load)
 
     async def running_on(self, cluster: str, names: Collection[str], since: float) -> list[NodeRun]:
         """Launches that the scheduler gave one of the nodes, that have not ended and were heard of after ``since``; the
@@ -262,6 +251,5 @@ def _alert_row(alert: NodeAlert) -> dict[str, Any]:
 
 
 def _request_row(request: UncordonRequest) -> dict[str, Any]:
-    names = ("id", "cluster", "node", "created")
-    row = {name: getattr(request, name) for name in names}
+    row = fields_of(request, ("id", "cluster", "node", "created"))
     return row | {"state": request.state.value, "lease": 0.0, "body": _REQUEST.dump(request)}

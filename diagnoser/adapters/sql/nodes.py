@@ -33,8 +33,7 @@ class NodeRepository(Repository):
         """What happened to one node, the newest first."""
         row = node_events.c
         query = select(row.body).where(row.cluster == cluster, row.node == node).order_by(row.time.desc(), row.digest)
-        async with self._db.reading() as connection:
-            return [codec.mark_of(body) for body in (await connection.execute(query.limit(limit))).scalars()]
+        return await self._db.values(query.limit(limit), codec.mark_of)
 
     async def events(self, cluster: str, nodes: Collection[str], since: float) -> list[NodeEvent]:
         """What happened to these nodes from a time on, the oldest first."""
@@ -48,8 +47,7 @@ class NodeRepository(Repository):
 
     async def breakers(self) -> list[BreakerState]:
         query = select(breakers.c.body).order_by(breakers.c.scope)
-        async with self._db.reading() as connection:
-            return [codec.breaker_of(body) for body in (await connection.execute(query)).scalars()]
+        return await self._db.values(query, codec.breaker_of)
 
     async def trip_breaker(self, state: BreakerState) -> BreakerState:
         """Trip one by hand, whether it tripped before or not."""

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.statements import pick
 from diagnoser.adapters.sql.tables import effects
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Conflict, NotFound
-from diagnoser.ports import DueMessage, OutboxRecord
+from diagnoser.model.outbox import DueMessage, OutboxRecord
 
 GIVEN_UP = frozenset({"dead", "expired"})
 
@@ -62,16 +64,14 @@ class OutboxRepository(Repository):
         query = select(effects).order_by(effects.c.created, effects.c.key)
         if keys is not None:
             query = query.where(effects.c.key.in_(keys))
-        async with self._db.reading() as connection:
-            return [codec.effect_record_of(row) for row in (await connection.execute(query)).mappings()]
+        return await self._db.rows(query, codec.effect_record_of)
 
     async def page(self, state: str, after: str, limit: int) -> list[OutboxRecord]:
         """By key; ``after`` is the last key of the page before, "" for the first page. state: "" for all."""
         query = select(effects).where(effects.c.key > after).order_by(effects.c.key).limit(limit)
         if state:
             query = query.where(effects.c.state == state)
-        async with self._db.reading() as connection:
-            return [codec.effect_record_of(row) for row in (await connection.execute(query)).mappings()]
+        return await self._db.rows(query, codec.effect_record_of)
 
     async def retry(self, key: str, now: float, expires: float) -> OutboxRecord:
         """Make a dead or expired message due again, until ``expires`` at least. Raises NotFound, Conflict."""
@@ -84,6 +84,11 @@ class OutboxRepository(Repository):
                 raise Conflict(f"effect {key} is {row['state']}: only a dead or expired one can be retried")
             values = {"state": "pending", "due": now, "expires": max(row["expires"], expires), "error": ""}
             await connection.execute(update(effects).where(effects.c.key == key).values(values))
-            was = {name: row[name] for name in values}
+            was = pick(row, values)
             await note_change(connection, "message", key, was, was | values)
             return codec.effect_record_of((await connection.execute(mine)).mappings().one())
+
+
+async def add_messages(connection: AsyncConnection, messages: Sequence[OutboxMessage]) -> None:
+    """Within the transaction that decides what they tell. One whose key is there stays as it is."""
+    await insert_new(connection, effects, list(map(codec.effect_row, messages)))

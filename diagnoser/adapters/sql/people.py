@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.statements import pick
 from diagnoser.adapters.sql.tables import sessions, users
 from diagnoser.model.errors import Conflict, Denied, NotFound
-from diagnoser.model.people import MOST_FIRST, Identity, Role, Session, User
-from diagnoser.ports.people import UserChange
+from diagnoser.model.people import MOST_FIRST, Identity, Role, Session, User, UserChange
 
 _USER = tuple(field.name for field in fields(User))
 _SESSION = tuple(field.name for field in fields(Session))
@@ -38,8 +38,7 @@ class UserRepository(Repository):
 
     async def list_all(self) -> list[User]:
         """All of them, by name."""
-        async with self._db.reading() as connection:
-            return [_user(row) for row in (await connection.execute(select(users).order_by(users.c.name))).mappings()]
+        return await self._db.rows(select(users).order_by(users.c.name), _user)
 
     async def has_users(self) -> bool:
         """Whether there is any account, disabled ones included."""
@@ -123,8 +122,7 @@ class UserRepository(Repository):
         """Those that nobody has ended, the newest first."""
         row = sessions.c
         query = select(sessions).where(row.user == name, row.ended.is_(None)).order_by(row.created.desc(), row.hash)
-        async with self._db.reading() as connection:
-            return [Session(**found) for found in (await connection.execute(query)).mappings()]
+        return await self._db.records(query, Session)
 
     async def record_session_use(self, hash: str, now: float) -> None:
         async with self._db.writing() as connection:
@@ -167,7 +165,7 @@ def _row(user: User, password: str) -> dict[str, Any]:
 
 
 def _user(row: Mapping[str, Any] | RowMapping) -> User:
-    return User(**{name: row[name] for name in _USER} | {"role": Role(row["role"])})
+    return User(**pick(row, _USER) | {"role": Role(row["role"])})
 
 
 def _told(session: Session) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert, insert_new
 from diagnoser.adapters.sql.jobs import find_allocation, find_completed, job_names
 from diagnoser.adapters.sql.nodes import add_mark, find_marks
-from diagnoser.adapters.sql.tables import breakers, effects, nodes, plans
-from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, OutboxMessage, Plan, PlanState, TransitionResult
+from diagnoser.adapters.sql.outbox import add_messages
+from diagnoser.adapters.sql.tables import breakers, nodes, plans
+from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, Plan, PlanState, TransitionResult
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import ClaimTransition, PlanFilter, PlanTransition
+from diagnoser.model.plans import ClaimTransition, PlanTransition
+from diagnoser.model.queries import PlanFilter
 from diagnoser.recovery.plan_states import ACTING, RUNNABLE, claimable
 
 DAY = 86_400.0
@@ -35,8 +37,7 @@ class PlanRepository(Repository):
             query = query.where(plans.c.job.in_(job_names(where.job, self._db.viewer)))
         if after:
             query = query.where(plans.c.id < after)
-        async with self._db.reading() as connection:
-            return [codec.plan_of(body) for body in (await connection.execute(query)).scalars()]
+        return await self._db.values(query, codec.plan_of)
 
     async def find(self, id: str) -> Plan | None:
         async with self._db.reading() as connection:
@@ -93,8 +94,7 @@ class PlanRepository(Repository):
             and_(plans.c.state == PlanState.SENT.value, plans.c.action.in_(sorted(RUNNABLE))),
         )
         expired = and_(waits, plans.c.expires <= now, plans.c.lease <= now)
-        async with self._db.reading() as connection:
-            return list((await connection.execute(select(plans.c.id).where(expired).limit(limit))).scalars())
+        return await self._db.values(select(plans.c.id).where(expired).limit(limit), str)
 
 
 async def decide(connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition) -> TransitionResult:
@@ -117,10 +117,6 @@ async def _apply(
         await add_mark(connection, event)
     await add_messages(connection, result.messages)
     return replace(result, before=plan)
-
-
-async def add_messages(connection: AsyncConnection, outgoing: Sequence[OutboxMessage]) -> None:
-    await insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
 
 
 async def _lock(connection: AsyncConnection, cluster: str) -> None:

@@ -1,6 +1,7 @@
-"""Drops what is old, and fills in what versions before 0013 did not store: a few rows a commit."""
+"""Drops what is old: a few rows a commit."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -12,28 +13,22 @@ from sqlalchemy import (
     exists,
     func,
     not_,
-    null,
     or_,
     select,
     tuple_,
-    update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from diagnoser.adapters.sql import codec
-from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.jobs import find_job
+from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.outbox import GIVEN_UP
 from diagnoser.adapters.sql.tables import (
     IS_OPEN,
-    IS_UNINDEXED,
     alert_silences,
     alert_threads,
     attempts,
     confirmed_failures,
     deltas,
     diagnoses,
-    diagnosis_words,
     effects,
     feedback,
     incident_attempts,
@@ -46,9 +41,18 @@ from diagnoser.adapters.sql.tables import (
     runtime_files,
 )
 from diagnoser.model import PlanState
-from diagnoser.ports import Dropped
 
 _UNDER_WAY = (PlanState.WAITING.value, PlanState.SENT.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What went with some attempts. stored: bytes of their logs and dumps."""
+
+    attempts: int = 0
+    diagnoses: int = 0
+    plans: int = 0
+    stored: int = 0
 
 
 class RetentionRepository(Repository):
@@ -56,28 +60,6 @@ class RetentionRepository(Repository):
 
     before: seconds since the epoch.
     """
-
-    async def index_earlier(self, limit: int) -> int:
-        """Make diagnoses of earlier versions findable by text and facets, at most ``limit``; how many.
-
-        The newest first: people look at those. Rows that another replica works on are skipped.
-        """
-        columns = (diagnoses, null().label("plan_body"))
-        query = select(*columns).where(IS_UNINDEXED).order_by(diagnoses.c.id.desc()).limit(limit)
-        async with self._db.reading() as connection:
-            if (await connection.execute(query.limit(1))).first() is None:
-                return 0
-        async with self._db.writing() as connection:
-            rows = (await connection.execute(query.with_for_update(skip_locked=True, of=diagnoses))).mappings().all()
-            words = []
-            for row in rows:
-                record = codec.record_of(row)
-                values = codec.facets_of(record.diagnosis, await find_job(connection, record.attempt.job))
-                mine = update(diagnoses).where(diagnoses.c.id == record.id)
-                await connection.execute(mine.values(search="", **values))
-                words += [codec.words_row(record)] if record.current else []
-            await insert_new(connection, diagnosis_words, words)
-        return len(rows)
 
     async def drop_attempts(self, before: float, limit: int) -> Dropped:
         """Drop attempts to which nothing came since ``before``, the oldest first, each with all that is stored of it;

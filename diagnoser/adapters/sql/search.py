@@ -17,8 +17,8 @@ from diagnoser.adapters.sql.tables import (
 )
 from diagnoser.adapters.sql.words import asked_words
 from diagnoser.model import Incident, LearnedRule
+from diagnoser.model.queries import FoundNode
 from diagnoser.model.record_json import RecordJson
-from diagnoser.ports.search import FoundNode
 
 _LOOKED_AT = 2_000
 """Newest rows that are read where no index finds a part of a text."""
@@ -55,12 +55,12 @@ class SearchRepository(Repository):
         """
         known = select(nodes.c.node, nodes.c.cluster).where(_has(nodes.c.node, text))
         named = select(diagnosis_nodes.c.node).where(diagnosis_nodes.c.node == text).limit(1)
-        async with self._db.reading() as connection:
-            rows = await connection.execute(known.order_by(nodes.c.node, nodes.c.cluster).limit(limit))
-            found = [FoundNode(row.node, row.cluster) for row in rows]
-            if not any(one.node == text for one in found):
-                found[:0] = [FoundNode(node) for node in (await connection.execute(named)).scalars()]
-        return found[:limit]
+        ordered = known.order_by(nodes.c.node, nodes.c.cluster).limit(limit)
+        found = await self._db.records(ordered, FoundNode)
+        for node in found:
+            if node.node == text:
+                return found
+        return (await self._db.values(named, FoundNode) + found)[:limit]
 
     async def incidents_like(self, text: str, limit: int) -> list[Incident]:
         """Those with all the words in their node, type, line, cluster or assignee, among the newest ones."""
@@ -70,10 +70,8 @@ class SearchRepository(Repository):
         order = incidents.c.last_seen.desc(), incidents.c.id.desc()
         newest = select(incidents).order_by(*order).limit(_LOOKED_AT).cte("newest")
         query = select(newest).where(_has_all(newest.c.body, asked)).order_by(newest.c.last_seen.desc())
-        async with self._db.reading() as connection:
-            rows = (await connection.execute(query.limit(_SPARE * limit))).mappings()
-            found = [codec.incident_of(row) for row in rows]
-        return [one for one in found if all(word in _words_of(one) for word in asked)][:limit]
+        found = await self._db.rows(query.limit(_SPARE * limit), codec.incident_of)
+        return [incident for incident in found if _holds_all(_words_of(incident), asked)][:limit]
 
     async def learned_rules_like(self, text: str, limit: int) -> list[LearnedRule]:
         """Those with all the words in their id, type or text, among the newest ones; without their counts."""
@@ -83,11 +81,8 @@ class SearchRepository(Repository):
         order = learned_rules.c.created.desc(), learned_rules.c.id.desc()
         newest = select(learned_rules.c.body, learned_rules.c.created).order_by(*order).limit(_LOOKED_AT).cte("newest")
         query = select(newest.c.body).where(_has_all(newest.c.body, asked)).order_by(newest.c.created.desc())
-        async with self._db.reading() as connection:
-            bodies = (await connection.execute(query.limit(_SPARE * limit))).scalars()
-            found = [_RULE.load(body) for body in bodies]
-        texts = {rule.id: f"{rule.id}\n{rule.type}\n{rule.text}".lower() for rule in found}
-        return [rule for rule in found if all(word in texts[rule.id] for word in asked)][:limit]
+        found = await self._db.values(query.limit(_SPARE * limit), _RULE.load)
+        return [rule for rule in found if _holds_all(f"{rule.id}\n{rule.type}\n{rule.text}".lower(), asked)][:limit]
 
     def _begins_with(self, column: Column[str], prefix: str) -> tuple[ColumnElement[bool], ...]:
         """A range of an index. PostgreSQL needs the operators that its index is made for: in most languages names that
@@ -99,6 +94,10 @@ class SearchRepository(Repository):
     def _in_bytes(self, column: Column[str]) -> ColumnElement[str]:
         """The order of the same index: else all that begin so would be sorted."""
         return column if self._db.dialect == "sqlite" else text(f"{column} USING ~<~")  # type: ignore[return-value]
+
+
+def _holds_all(text: str, asked: Sequence[str]) -> bool:
+    return all(word in text for word in asked)
 
 
 def _has(column: ColumnElement[str], part: str) -> ColumnElement[bool]:

@@ -67,28 +67,30 @@ class SqlStore:
         self.unplaced = UnplacedRepository(db)
         self.retention = RetentionRepository(db)
         self.trials = TrialRepository(db)
+        self._needed_schema = ""
         self._newer_schema = ""
 
-    def seen_by(self, viewer: Viewer) -> "SqlStore":
+    def scoped_to(self, viewer: Viewer) -> "SqlStore":
         """The same store, of which reading finds only what the viewer may see; itself for who may see all. What is
         written is not narrowed: who changes something has looked for it first. Close the store that this comes from."""
-        return self if viewer.sees_all else SqlStore(self.db.seen_by(viewer))
+        return self if viewer.sees_all else SqlStore(self.db.scoped_to(viewer))
 
     async def ping(self) -> None:
         """Raise Unavailable when the database does not answer or its schema is not one that this code can work with.
 
         A newer schema is as good as long as it only added to this one; the log tells once that it came.
         """
+        self._needed_schema = self._needed_schema or head()
         async with self.db.reading() as connection:
             query = text("SELECT version_num FROM alembic_version")
             version: str = (await connection.execute(query)).scalar() or ""
-            if version > head():
+            if version > self._needed_schema:
                 await connection.run_sync(check_known)
                 if version != self._newer_schema:
                     self._newer_schema = version
                     log_newer_schema(version)
-        if version < head():
-            raise Unavailable(f"the database has schema {version}, this code needs {head()}")
+        if version < self._needed_schema:
+            raise Unavailable(f"the database has schema {version}, this code needs {self._needed_schema}")
 
     async def close(self) -> None:
         await self.db.close()

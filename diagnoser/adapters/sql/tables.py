@@ -287,10 +287,9 @@ _LISTED = (diagnoses.c.id, *(diagnoses.c[name] for name in FACETS))
 Index("diagnoses_listed", *_LISTED, postgresql_where=diagnoses.c.current, sqlite_where=diagnoses.c.current)
 """Counting the facets of the newest diagnoses reads this index only."""
 
-IS_UNINDEXED = diagnoses.c.search != ""
-"""Stored by a version before ``diagnosis_words``."""
-
-Index("diagnoses_unindexed", diagnoses.c.id, postgresql_where=IS_UNINDEXED, sqlite_where=IS_UNINDEXED)
+_UNINDEXED = diagnoses.c.search != ""
+Index("diagnoses_unindexed", diagnoses.c.id, postgresql_where=_UNINDEXED, sqlite_where=_UNINDEXED)
+"""Always empty: no version that can share this schema writes ``search``."""
 
 diagnosis_words = Table(
     "diagnosis_words",

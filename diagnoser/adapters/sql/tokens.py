@@ -1,13 +1,13 @@
 """Tokens, by the hash of their secrets."""
 
 from dataclasses import fields
-from typing import Any
 
 from sqlalchemy import RowMapping, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.statements import fields_of, pick
 from diagnoser.adapters.sql.tables import tokens
 from diagnoser.model.access import Credential, Scope, StoredToken
 from diagnoser.model.errors import Conflict, NotFound
@@ -21,7 +21,7 @@ class TokenRepository(Repository):
     async def add(self, token: StoredToken) -> None:
         """Raises Conflict when the name was given before, also to a token that is revoked: history names it."""
         credential = token.credential
-        row: dict[str, Any] = {name: getattr(credential, name) for name in _FIELDS}
+        row = fields_of(credential, _FIELDS)
         row |= {"scope": credential.scope.value, "hash": token.hash}
         async with self._db.writing() as connection:
             if not await insert_new(connection, tokens, [row]):
@@ -30,9 +30,7 @@ class TokenRepository(Repository):
 
     async def list_all(self) -> list[StoredToken]:
         """All of them, by name, with those that expired or were revoked."""
-        async with self._db.reading() as connection:
-            rows = (await connection.execute(select(tokens).order_by(tokens.c.name))).mappings()
-            return [_token_of(row) for row in rows]
+        return await self._db.rows(select(tokens).order_by(tokens.c.name), _token_of)
 
     async def rotate(self, name: str, hash: str, expires: float | None, now: float, overlap: float) -> Credential:
         """Give the token a new secret. The one before stays valid for ``overlap`` seconds, at most until it expires;
@@ -83,5 +81,5 @@ async def _find(connection: AsyncConnection, name: str) -> StoredToken:
 
 
 def _token_of(row: RowMapping) -> StoredToken:
-    credential = Credential(**{name: row[name] for name in _FIELDS} | {"scope": Scope(row["scope"])})
+    credential = Credential(**pick(row, _FIELDS) | {"scope": Scope(row["scope"])})
     return StoredToken(credential, row["hash"], row["old_hash"] or "", row["old_until"] or 0.0, row["old_used"])

@@ -1,30 +1,40 @@
-"""Evaluation runs. The first statement of each change is its compare-and-set: who comes second changes nothing."""
+"""Evaluation runs. The first statement of each change is its compare-and-set: who comes second changes nothing.
 
-from collections.abc import Collection, Mapping, Sequence
+Nobody owns a run: the ledger is its whole state, and the id of a batch is the fence. A coordinator that was killed is
+followed by another, and two at once do the work of one.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, RowMapping, and_, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, RowMapping, Table, and_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.database import Repository, insert, insert_new
+from diagnoser.adapters.sql.statements import pick
 from diagnoser.adapters.sql.tables import trial_batches, trial_pieces, trial_runs, trial_runtimes
 from diagnoser.adapters.sql.tables import trials as trial_table
 from diagnoser.model.errors import Conflict
 from diagnoser.model.record_json import RecordJson
 from diagnoser.model.trials import (
     BatchKind,
+    BatchRecord,
     BatchState,
     Piece,
+    PieceRecord,
     PieceState,
+    RunProgress,
     RunState,
     Runtime,
     Suite,
+    TrialRecord,
+    TrialRun,
     TrialState,
 )
-from diagnoser.ports import BatchRecord, PieceRecord, RunProgress, TrialRecord, TrialRun
 
 _SUITE = RecordJson(Suite)
 _AT_ONCE = 500
@@ -49,16 +59,17 @@ class TrialRepository(Repository):
         async with self._db.writing() as connection:
             if not await insert_new(connection, trial_runs, [row]):
                 raise Conflict(f"there is a run {run.id}")
-            records = [TrialRecord(path, task.name) for path in run.suite.checkpoints for task in run.suite.tasks]
-            await insert_new(connection, trial_table, [_trial_row(run.id, record) for record in records])
+            rows = []
+            for checkpoint, task in product(run.suite.checkpoints, run.suite.tasks):
+                rows.append(_trial_row(run.id, TrialRecord(checkpoint, task.name)))
+            await insert_new(connection, trial_table, rows)
 
     async def runs(self, limit: int, ended_since: float | None = None) -> list[TrialRun]:
         """The newest first. ended_since: only those that have not ended before."""
         query = select(trial_runs).order_by(trial_runs.c.created.desc(), trial_runs.c.id).limit(limit)
         if ended_since is not None:
             query = query.where(or_(trial_runs.c.ended.is_(None), trial_runs.c.ended >= ended_since))
-        async with self._db.reading() as connection:
-            return [_run(row) for row in (await connection.execute(query)).mappings()]
+        return await self._db.rows(query, _run)
 
     async def progress(self, run: str) -> RunProgress | None:
         async with self._db.reading() as connection:
@@ -66,18 +77,14 @@ class TrialRepository(Repository):
             if found is None:
                 return None
             record = _run(found)
-            rows = {
-                table.name: (await connection.execute(select(table).where(table.c.run == run))).mappings().all()
-                for table in (trial_table, trial_pieces, trial_batches)
-            }
-        tasks = {task.name: place for place, task in enumerate(record.suite.tasks)}
-        places = {path: place for place, path in enumerate(record.suite.checkpoints)}
-        of_trials = [_trial(row) for row in rows["trials"]]
+            trials = map(_trial, await _rows_of(connection, trial_table, run))
+            pieces = map(_piece, await _rows_of(connection, trial_pieces, run))
+            batches = map(_batch, await _rows_of(connection, trial_batches, run))
         return RunProgress(
             record,
-            tuple(sorted(of_trials, key=lambda trial: (places[trial.checkpoint], tasks[trial.task]))),
-            tuple(sorted(map(_piece, rows["trial_pieces"]), key=lambda piece: piece.piece)),
-            tuple(sorted(map(_batch, rows["trial_batches"]), key=lambda batch: (batch.started, batch.id))),
+            tuple(sorted(trials, key=_place_in(record.suite))),
+            tuple(sorted(pieces, key=lambda piece: piece.piece)),
+            tuple(sorted(batches, key=lambda batch: (batch.started, batch.id))),
         )
 
     async def trials_of(self, runs: Collection[str]) -> dict[str, list[TrialRecord]]:
@@ -98,8 +105,8 @@ class TrialRepository(Repository):
                 if not (await connection.execute(update(trial_runs).where(mine).values(cuts=cuts + 1))).rowcount:
                     raise _Lost
                 gone = await _taken(connection, run, set(old) - set(new), {"state": PieceState.SPLIT.value})
-                made = [PieceRecord(piece, failures=_failures(piece, gone)) for piece in sorted(set(new) - set(old))]
-                await _revive(connection, run, made)
+                for piece in sorted(set(new) - set(old)):
+                    await _revive(connection, run, PieceRecord(piece, failures=_failures(piece, gone)))
         except _Lost:
             return False
         return True
@@ -182,8 +189,7 @@ class TrialRepository(Repository):
         row = trial_runtimes.c
         columns = (row.task, row.size, row.hardware, row.samples, row.seconds, row.load, row.score)
         query = select(*columns).where(row.task.in_(tasks)).order_by(row.time.desc(), row.name).limit(limit)
-        async with self._db.reading() as connection:
-            return [Runtime(**found) for found in (await connection.execute(query)).mappings()]
+        return await self._db.records(query, Runtime)
 
     async def drop(self, before: float, limit: int) -> int:
         """Drop runs that ended before, and runtimes from before."""
@@ -194,15 +200,13 @@ class TrialRepository(Repository):
         return runs + await self._db.drop_rows(times, limit, trial_runtimes.c.name)
 
 
-async def _revive(connection: AsyncConnection, run: str, new: Sequence[PieceRecord]) -> None:
-    """A cut may come back after another cut: its row is there."""
-    for record in new:
-        statement = insert(connection, trial_pieces).values(_piece_row(run, record))
-        keys = [column.name for column in trial_pieces.primary_key]
-        values = {"state": PieceState.WAITING.value, "failures": record.failures, "batch": ""}
-        is_split = trial_pieces.c.state == PieceState.SPLIT.value
-        upsert = statement.on_conflict_do_update(index_elements=keys, set_=values, where=is_split)
-        await connection.execute(upsert)
+async def _revive(connection: AsyncConnection, run: str, record: PieceRecord) -> None:
+    """Store a new piece. A cut may come back after another cut: its row is there."""
+    values = {"state": PieceState.WAITING.value, "failures": record.failures, "batch": ""}
+    is_split = trial_pieces.c.state == PieceState.SPLIT.value
+    keys = list(trial_pieces.primary_key.columns.keys())
+    statement = insert(connection, trial_pieces).values(_piece_row(run, record))
+    await connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=values, where=is_split))
 
 
 async def _start(connection: AsyncConnection, batch: BatchRecord, pieces: Sequence[Piece]) -> None:
@@ -223,6 +227,17 @@ async def _start(connection: AsyncConnection, batch: BatchRecord, pieces: Sequen
         raise _Lost
 
 
+async def _rows_of(connection: AsyncConnection, table: Table, run: str) -> Sequence[RowMapping]:
+    return (await connection.execute(select(table).where(table.c.run == run))).mappings().all()
+
+
+def _place_in(suite: Suite) -> Callable[[TrialRecord], tuple[int, int]]:
+    """Checkpoints in the order of the suite, and of each its tasks."""
+    tasks = {task.name: place for place, task in enumerate(suite.tasks)}
+    places = {path: place for place, path in enumerate(suite.checkpoints)}
+    return lambda trial: (places[trial.checkpoint], tasks[trial.task])
+
+
 async def _taken(
     connection: AsyncConnection, run: str, pieces: Collection[Piece], values: dict[str, Any]
 ) -> list[PieceRecord]:
@@ -234,7 +249,7 @@ async def _taken(
         of_keys = tuple_(row.checkpoint, row.task, row.first, row.last).in_(keys)
         are_waiting = and_(row.run == run, of_keys, row.state == PieceState.WAITING.value)
         changed = update(trial_pieces).where(are_waiting).values(values).returning(*row)
-        taken += [_piece(found) for found in (await connection.execute(changed)).mappings()]
+        taken += map(_piece, (await connection.execute(changed)).mappings())
     if len(taken) != len(ordered):
         raise _Lost
     return taken
@@ -242,7 +257,11 @@ async def _taken(
 
 def _failures(piece: Piece, replaced: Sequence[PieceRecord]) -> int:
     """A piece that takes samples over has failed as often as those that it takes them from."""
-    return max((record.failures for record in replaced if _overlap(piece, record.piece)), default=0)
+    most = 0
+    for record in replaced:
+        if _overlap(piece, record.piece):
+            most = max(most, record.failures)
+    return most
 
 
 def _overlap(one: Piece, other: Piece) -> bool:
@@ -255,7 +274,7 @@ async def _settle_piece(connection: AsyncConnection, batch: BatchRecord, record:
     same = and_(row.checkpoint == piece.checkpoint, row.task == piece.task, row.first == piece.first)
     mine = and_(same, row.last == piece.last, row.run == batch.run, row.batch == batch.id)
     runs = and_(mine, row.state == PieceState.RUNNING.value)
-    values = {name: value for name, value in _piece_row(batch.run, record).items() if name in _SETTLED}
+    values = pick(_piece_row(batch.run, record), _SETTLED)
     await connection.execute(update(trial_pieces).where(runs).values(values))
 
 

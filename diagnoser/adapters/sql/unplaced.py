@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, case, delete, func, select
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import unplaced_streams
 from diagnoser.model import UnplacedReason, UnplacedStream
-from diagnoser.ports import UnplacedRecord
+from diagnoser.model.unplaced import UnplacedRecord
 
 KEPT_SECONDS = 7 * 86_400.0
 """After its last line a stream is shown, and kept, for so long."""

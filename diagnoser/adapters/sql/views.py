@@ -2,13 +2,14 @@
 
 from dataclasses import asdict
 
-from sqlalchemy import and_, delete, func, select
+from sqlalchemy import RowMapping, and_, delete, func, select
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository
+from diagnoser.adapters.sql.statements import excluded
 from diagnoser.adapters.sql.tables import saved_views
 from diagnoser.model.errors import BadInput
-from diagnoser.ports.views import ListName, SavedView
+from diagnoser.model.views import ListName, SavedView
 
 
 class ViewRepository(Repository):
@@ -18,9 +19,7 @@ class ViewRepository(Repository):
         """By name."""
         row = saved_views.c
         query = select(saved_views).where(row.listed == listed.value).order_by(row.name)
-        async with self._db.reading() as connection:
-            rows = (await connection.execute(query)).mappings()
-            return [SavedView(**(dict(found) | {"listed": ListName(found["listed"])})) for found in rows]
+        return await self._db.rows(query, _view)
 
     async def save(self, view: SavedView, limit: int) -> None:
         """In place of one of the same name. Raises BadInput where the list has ``limit`` others already."""
@@ -28,7 +27,7 @@ class ViewRepository(Repository):
         others = select(func.count()).where(row.listed == view.listed.value, row.name != view.name)
         values = asdict(view) | {"listed": view.listed.value}
         new = self._db.insert(saved_views).values(values)
-        changes = {name: new.excluded[name] for name in ("query", "by", "created")}
+        changes = excluded(new, ("query", "by", "created"))
         async with self._db.writing() as connection:
             if (await connection.execute(others)).scalar_one() >= limit:
                 raise BadInput(f"there are {limit} saved views of this list already: delete one first")
@@ -43,3 +42,7 @@ class ViewRepository(Repository):
             if is_gone:
                 await note_change(connection, "view", f"{listed}/{name}", {"name": name}, None)
             return is_gone
+
+
+def _view(row: RowMapping) -> SavedView:
+    return SavedView(ListName(row["listed"]), row["name"], row["query"], row["by"], row["created"])

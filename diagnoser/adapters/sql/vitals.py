@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, delete, ex
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.pool import QueuePool
 
-from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
     HAS_RAW,
@@ -27,7 +27,7 @@ from diagnoser.adapters.sql.tables import (
 )
 from diagnoser.model import NODE_LOG, OutboxMessage, node_log_id
 from diagnoser.model.blind_spots import BlindSpot, BlindSpotKind
-from diagnoser.ports import HEARD_SECONDS, AgentSeen, PoolUse, Vitals, Waiting
+from diagnoser.model.vitals import HEARD_SECONDS, AgentSeen, PoolUse, Vitals, Waiting
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 NAMES = 20
@@ -105,15 +105,14 @@ class VitalRepository(Repository):
     async def blind_spots(self) -> list[BlindSpot]:
         """Those that were told, and whose end was not."""
         query = select(blind_spots).order_by(blind_spots.c.since, blind_spots.c.kind, blind_spots.c.subject)
-        async with self._db.reading() as connection:
-            return [_spot(row) for row in (await connection.execute(query)).mappings()]
+        return await self._db.rows(query, _spot)
 
     async def begin_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
         """Store it with what tells of it, in one transaction. False, and nothing is stored, where it is there."""
         async with self._db.writing() as connection:
             if not await insert_new(connection, blind_spots, [asdict(spot) | {"kind": spot.kind.value}]):
                 return False
-            await insert_new(connection, effects, [codec.effect_row(message) for message in messages])
+            await add_messages(connection, messages)
             return True
 
     async def end_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
@@ -122,7 +121,7 @@ class VitalRepository(Repository):
         async with self._db.writing() as connection:
             if not (await connection.execute(delete(blind_spots).where(mine))).rowcount:
                 return False
-            await insert_new(connection, effects, [codec.effect_row(message) for message in messages])
+            await add_messages(connection, messages)
             return True
 
 
@@ -169,7 +168,8 @@ async def _newest_line(connection: AsyncConnection, now: float) -> float:
 
 async def _agents(connection: AsyncConnection, now: float) -> tuple[AgentSeen, ...]:
     query = select(agents).where(agents.c.last_seen > now - AGENTS_KEPT_SECONDS).order_by(agents.c.cluster)
-    return tuple(AgentSeen(**row) for row in (await connection.execute(query)).mappings())
+    rows = (await connection.execute(query)).mappings()
+    return tuple(AgentSeen(**row) for row in rows)
 
 
 async def _node_logs(connection: AsyncConnection, now: float) -> dict[str, dict[str, float]]:

@@ -6,6 +6,7 @@ any order; a word of three characters or more also stands for longer ones that b
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from sqlalchemy import ColumnElement, ScalarSelect, and_, literal, text
 
@@ -22,6 +23,9 @@ _FULL_TEXT = {
     "postgresql": "array_to_tsvector(string_to_array(words, ' ')) @@ CAST(:query AS tsquery)",
 }
 
+_SYNTAX = {"sqlite": ('"', " *", " AND "), "postgresql": ("'", ":*", " & ")}
+"""How a query of the full-text index quotes a word, marks a beginning, and asks for several."""
+
 
 def words_of(text: str) -> str:
     """Each word once, in order. A name such as ``ModuleNotFoundError`` is found by its later parts as well."""
@@ -35,16 +39,21 @@ def asked_words(search: str) -> list[str]:
 def has_words(words: ColumnElement[str] | ScalarSelect[str], asked: Sequence[str]) -> ColumnElement[bool]:
     """Looks at the words of each row: for few rows. A database that plans this as a join may begin with all words."""
     padded = literal(" ") + words + " "
-    return and_(*(padded.like(f"% {word}%" if _is_prefix(word) else f"% {word} %") for word in asked))
+    conditions = []
+    for word in asked:
+        end = "" if _is_prefix(word) else " "
+        conditions.append(padded.like(f"% {word}{end}%"))
+    return and_(*conditions)
 
 
 def found_by_index(asked: Sequence[str], dialect: str) -> ColumnElement[bool]:
     """The same, from the full-text index. The words hold nothing that the syntax of a query knows."""
-    if dialect == "sqlite":
-        query = " AND ".join(f'"{word}"' + (" *" if _is_prefix(word) else "") for word in asked)
-    else:
-        query = " & ".join(f"'{word}'" + (":*" if _is_prefix(word) else "") for word in asked)
-    return text(_FULL_TEXT[dialect]).bindparams(query=query)  # type: ignore[return-value]
+    quote, star, also = _SYNTAX[dialect]
+    terms = []
+    for word in asked:
+        term = f"{quote}{word}{quote}"
+        terms.append(term + star if _is_prefix(word) else term)
+    return text(_FULL_TEXT[dialect]).bindparams(query=also.join(terms))  # type: ignore[return-value]
 
 
 def _is_prefix(word: str) -> bool:
@@ -54,5 +63,5 @@ def _is_prefix(word: str) -> bool:
 def _with_parts(text: str) -> Iterator[str]:
     for word in _WORD.findall(text):
         yield word.casefold()[:WORD_LENGTH]
-        for hump in [found.start() for found in _HUMP.finditer(word[:WORD_LENGTH])][:_HUMPS]:
-            yield word[hump:].casefold()[:WORD_LENGTH]
+        for hump in islice(_HUMP.finditer(word[:WORD_LENGTH]), _HUMPS):
+            yield word[hump.start() :].casefold()[:WORD_LENGTH]

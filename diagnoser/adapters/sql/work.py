@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from itertools import filterfalse
 from typing import Any
 
 from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, delete, func, not_, or_, select, update
@@ -11,7 +12,9 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.incidents import join_incident
 from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job, has_scheduler, is_hint
+from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.plans import decide
+from diagnoser.adapters.sql.statements import of_attempt
 from diagnoser.adapters.sql.tables import (
     IS_OPEN,
     IS_RUNNING,
@@ -19,12 +22,12 @@ from diagnoser.adapters.sql.tables import (
     diagnoses,
     diagnosis_nodes,
     diagnosis_words,
-    effects,
     plans,
 )
 from diagnoser.model import AttemptKey, OutboxMessage, Plan, TransitionResult
 from diagnoser.model.errors import Conflict
-from diagnoser.ports import Claim, DiagnosisRecord, PlanTransition, Timing
+from diagnoser.model.plans import PlanTransition
+from diagnoser.model.work import Claim, DiagnosisRecord, Timing
 
 _FORGOTTEN = 86_400.0
 """Seconds without lines after which a run counts as abandoned."""
@@ -160,7 +163,7 @@ async def _store(
     await connection.execute(diagnosis_words.insert(), codec.words_row(record))
     nodes = [{"node": node, "diagnosis": record.id} for node in codec.diagnosis_nodes(record.diagnosis)]
     await insert_new(connection, diagnosis_nodes, nodes)
-    await insert_new(connection, effects, [codec.effect_row(effect) for effect in outgoing])
+    await add_messages(connection, outgoing)
     await join_incident(connection, record, job)
     return result
 
@@ -192,24 +195,24 @@ def _awaits_verdict() -> ColumnElement[bool]:
 
 async def _claim(connection: AsyncConnection, row: RowMapping, until: float) -> Claim:
     key, token = AttemptKey(row["job"], row["number"]), secrets.token_hex(16)
-    mine = update(attempts).where(attempts.c.job == key.job, attempts.c.number == key.number)
+    mine = update(attempts).where(of_attempt(attempts, key))
     await connection.execute(mine.values(token=token, lease=until, tries=attempts.c.tries + 1))
     job, events = await find_job(connection, key.job), await find_events(connection, [key])
     if job is None:
         raise Conflict(f"job {key.job} no longer exists")
     known, hinted, scheduler = events[key], 0.0, await has_scheduler(connection, job)
     if scheduler:  # only it says how the attempt ended
-        hinted = max((event.time for event in known if is_hint(event)), default=0.0)
-        known = tuple(event for event in known if not is_hint(event))
+        hints = list(filter(is_hint, known))
+        known = tuple(filterfalse(is_hint, known))
+        if hints:
+            hinted = hints[-1].time  # they are in order of time
     attempt = codec.attempt_of(row, known, await find_allocation(connection, key))
     return Claim(attempt, job, token, row["tries"] + 1, row["patience"], scheduler, hinted)
 
 
 def _update_claimed(claim: Claim) -> Update:
     key = claim.attempt.key
-    return update(attempts).where(
-        attempts.c.job == key.job, attempts.c.number == key.number, attempts.c.token == claim.token
-    )
+    return update(attempts).where(of_attempt(attempts, key), attempts.c.token == claim.token)
 
 
 async def _change_claimed(connection: AsyncConnection, claim: Claim, values: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.trust import as_allocated
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import own_cluster
-from diagnoser.web.http.authentication import ALERTS, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import ALERTS, Caller
+from diagnoser.web.http.dependencies import Core, Intake
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
@@ -38,7 +38,8 @@ class Receipt(Schema):
 )
 async def receive(
     body: WebhookMessage,
-    services: Provided,
+    core: Core,
+    intake: Intake,
     caller: Caller,
     cluster: Annotated[
         ClusterField, Query(description="Cluster of the nodes; else that of the token, else that of the label")
@@ -48,32 +49,32 @@ async def receive(
     of the node's log, which diagnoses of jobs on that node in that time read. It proves nothing about the node by
     itself. Repeats change nothing. Errors other than 5xx and 429 make Alertmanager drop the message: alerts about other
     things are therefore counted, not refused."""
-    now, bound = services.clock(), own_cluster(caller, cluster)
-    told, left_out = node_alerts(body, services.mapping, cluster=bound, by=caller.name, received=now)
-    alerts = await _as_known(services, told)
-    new = await services.store.node_facts.unknown_alerts(alerts)
+    now, bound = core.clock(), own_cluster(caller, cluster)
+    told, left_out = node_alerts(body, intake.mapping, cluster=bound, by=caller.name, received=now)
+    alerts = await _as_known(core, told)
+    new = await core.store.node_facts.unknown_alerts(alerts)
     if new:
-        await _take(services, new, now, caller.name)  # first: what is not durable is told again
-    await services.store.node_facts.record_alerts(alerts)
+        await _take(intake, new, now, caller.name)  # first: what is not durable is told again
+    await core.store.node_facts.record_alerts(alerts)
     return Receipt(alerts=len(alerts), new=len(new), left_out=left_out)
 
 
-async def _take(services: AppDependencies, alerts: list[NodeAlert], now: float, sender: str) -> None:
+async def _take(intake: Intake, alerts: list[NodeAlert], now: float, sender: str) -> None:
     """Lines in the logs of the nodes. Jobs of a cluster without a name have their node logs under none. What the token
     may say was decided by its scope and cluster."""
     named = [replace(alert, cluster="" if alert.cluster == DEFAULT_CLUSTER else alert.cluster) for alert in alerts]
     defaults = RecordDefaults(vouched=True, sender=sender)
-    await services.ingest.take(node_lines(named), "alertmanager", defaults, now)
+    await intake.ingest.take(node_lines(named), "alertmanager", defaults, now)
 
 
-async def _as_known(services: AppDependencies, alerts: list[NodeAlert]) -> list[NodeAlert]:
+async def _as_known(core: Core, alerts: list[NodeAlert]) -> list[NodeAlert]:
     """The alerts under the names that the scheduler gives their nodes: monitoring may say ``gpu-017.cluster.local``."""
     by_cluster: dict[str, set[str]] = defaultdict(set)
     for alert in alerts:
         by_cluster[alert.cluster or DEFAULT_CLUSTER].add(alert.node)
     names: dict[tuple[str, str], str] = {}
     for cluster, nodes in by_cluster.items():
-        allocated = await services.store.node_facts.nodes_like(cluster, nodes)
+        allocated = await core.store.node_facts.nodes_like(cluster, nodes)
         names |= {(cluster, node): as_allocated((node,), allocated)[0] for node in nodes}
     clusters = [alert.cluster or DEFAULT_CLUSTER for alert in alerts]
     return [

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import Depends, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from diagnoser.client.service import API
 from diagnoser.diagnosis.log_indexes import IndexedLog
@@ -16,11 +16,12 @@ from diagnoser.logview.log_index import Direction, LogCursor, LogFacets, LogFilt
 from diagnoser.model import AttemptKey, Provenance
 from diagnoser.model.errors import BadInput
 from diagnoser.web.api.evidence import AttemptPath
-from diagnoser.web.api.params import JobPath, Search
+from diagnoser.web.api.params import JobPath, KnownRank, Search, TextIfAny
 from diagnoser.web.api.sse import RETRY_MILLISECONDS, pause
-from diagnoser.web.http.authentication import READ, Caller, Provided
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.authentication import READ, Caller, People
+from diagnoser.web.http.dependencies import Core, Logs
+from diagnoser.web.http.problems import READ_ERRORS
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 ROWS, ROWS_LIMIT = 200, 1_000
 FACET_VALUES = 200
@@ -82,24 +83,24 @@ class LogQuery(LogChoice):
     limit: int = Field(ROWS, ge=1, le=ROWS_LIMIT)
 
 
-class TemplateShape(Schema):
+class TemplateShape(Answer):
     """The lines that look like the row, which is the first of them. samples: a few, as they came."""
 
     text: str
     count: int
-    last: int
-    ranks: list[int]
+    last: int = Field(validation_alias=AliasPath("last", 1))
+    ranks: Annotated[list[int], BeforeValidator(sorted)]
     samples: list[str]
 
 
-class LogRowShape(Schema):
+class LogRowShape(Answer):
     """id: names the line for good. gap: lines of its stream just before it that are not shown. hits: where ``q``
     matches, as [start, end) in the text. A ``routine`` row is a template; its lines are only counted."""
 
     id: str
     source: str
-    node: str | None
-    rank: int | None
+    node: TextIfAny
+    rank: KnownRank
     line: int
     time: float | None
     level: LogLevel
@@ -109,6 +110,11 @@ class LogRowShape(Schema):
     template: TemplateShape | None
     hits: list[list[int]]
 
+    @classmethod
+    def from_row(cls, row: LogRow) -> Self:
+        stream, time = row.stream, row.time or None
+        return cls.filled_from(row, source=stream.source, line=row.number, time=time, provenance=stream.provenance)
+
 
 class FacetCount(Schema):
     """A value, and the rows that it would show. value: null for rows of no rank."""
@@ -117,7 +123,7 @@ class FacetCount(Schema):
     count: int
 
 
-class LogPage(Schema):
+class LogPage(Answer):
     """A window. lines: that came; rows that fit the filter: total, and before and after the window.
 
     target: id of the row that ``at`` led to; is_exact: whether it is the line that was asked for, and not the nearest
@@ -131,13 +137,13 @@ class LogPage(Schema):
     before: int
     after: int
     rows: list[LogRowShape]
-    target: str | None
+    target: TextIfAny
     is_exact: bool
     matches: int
     previous: str | None
     next: str | None
-    previous_match: str | None
-    next_match: str | None
+    previous_match: TextIfAny
+    next_match: TextIfAny
     facets: dict[str, list[FacetCount]]
     revision: int
 
@@ -148,42 +154,40 @@ class LogNews(Schema):
     revision: int
 
 
-@router.get(
-    "/jobs/{id}/attempts/{attempt}/log", responses=answers(400, 401, 404, 503), summary="Read the log of an attempt"
-)
-async def show(id: JobPath, attempt: AttemptPath, query: Annotated[LogQuery, Query()], services: Provided) -> LogPage:
+@router.get("/jobs/{id}/attempts/{attempt}/log", responses=READ_ERRORS, summary="Read the log of an attempt")
+async def show(id: JobPath, attempt: AttemptPath, query: Annotated[LogQuery, Query()], logs: Logs) -> LogPage:
     """The lines that are stored, in order of time, and templates of those that are only counted."""
-    log = await services.log_indexes.load(AttemptKey(id, attempt))
+    log = await logs.indexes.load(AttemptKey(id, attempt))
     window, facets = await asyncio.to_thread(read, log, query, query.limit)
     return _page(log, window, facets)
 
 
-async def known_attempt(id: JobPath, attempt: AttemptPath, services: Provided) -> AttemptKey:
+async def known_attempt(id: JobPath, attempt: AttemptPath, logs: Logs) -> AttemptKey:
     """Raises NotFound, which a stream that has begun could not answer with."""
     key = AttemptKey(id, attempt)
-    await services.log_indexes.revision(key)
+    await logs.indexes.revision(key)
     return key
 
 
 @router.get(
     "/jobs/{id}/attempts/{attempt}/log/live",
     response_class=EventSourceResponse,
-    responses=answers(400, 401, 404, 503),
+    responses=READ_ERRORS,
     summary="Follow the log of an attempt",
 )
 async def live(
-    key: Annotated[AttemptKey, Depends(known_attempt)], services: Provided, caller: Caller
+    key: Annotated[AttemptKey, Depends(known_attempt)], core: Core, logs: Logs, people: People, caller: Caller
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events, one `log` each time when lines have come, until the token ends. The lines are read with
     `after`."""
-    told = await services.log_indexes.revision(key)
+    told = await logs.indexes.revision(key)
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
-    while not services.stopping.is_set() and await services.authenticator.is_valid(caller):
-        revision = await services.log_indexes.revision(key)
+    while not core.stopping.is_set() and await people.authenticator.is_valid(caller):
+        revision = await logs.indexes.revision(key)
         if revision != told:
             told = revision
             yield ServerSentEvent(event="log", id=str(revision), data=LogNews(revision=revision))
-        await pause(services.stopping)
+        await pause(core.stopping)
 
 
 def read(log: IndexedLog, choice: LogChoice, rows: int) -> tuple[LogWindow, LogFacets]:
@@ -207,20 +211,18 @@ def ranks_of(text: str) -> frozenset[int]:
 
 
 def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:
-    rows = [_row(row) for row in window.rows]
-    return LogPage(
+    rows = [LogRowShape.from_row(row) for row in window.rows]
+    previous = following = None
+    if rows and window.before:
+        previous = rows[0].id
+    if rows and window.after:
+        following = rows[-1].id
+    return LogPage.filled_from(
+        window,
         lines=log.index.lines,
-        total=window.total,
-        before=window.before,
-        after=window.after,
         rows=rows,
-        target=window.target or None,
-        is_exact=window.is_exact,
-        matches=window.matches,
-        previous=rows[0].id if window.before and rows else None,
-        next=rows[-1].id if window.after and rows else None,
-        previous_match=window.previous_match or None,
-        next_match=window.next_match or None,
+        previous=previous,
+        next=following,
         facets={
             "ranks": _counts((_known_rank(rank), count) for rank, count in facets.ranks),
             "node": _counts(facets.nodes),
@@ -228,30 +230,6 @@ def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:
             "level": _counts(facets.levels),
         },
         revision=log.revision,
-    )
-
-
-def _row(row: LogRow) -> LogRowShape:
-    template = row.template and TemplateShape(
-        text=row.template.text,
-        count=row.template.count,
-        last=row.template.last[1],
-        ranks=sorted(row.template.ranks),
-        samples=list(row.template.samples),
-    )
-    return LogRowShape(
-        id=row.id,
-        source=row.stream.source,
-        node=row.node or None,
-        rank=row.rank if row.rank >= 0 else None,
-        line=row.number,
-        time=row.time or None,
-        level=row.level,
-        provenance=row.stream.provenance,
-        text=row.text,
-        gap=row.gap,
-        template=template,
-        hits=[list(hit) for hit in row.hits],
     )
 
 

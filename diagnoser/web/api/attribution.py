@@ -13,8 +13,9 @@ from diagnoser.integrations.ft_launcher import AnalysisProgress, LogAttribution,
 from diagnoser.model import Diagnosis, cited_place
 from diagnoser.model.errors import LogRefusal, LogRefused, NotFound
 from diagnoser.web.api.params import IS_NUMBER
-from diagnoser.web.http.authentication import READ, Provided
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Attribution
+from diagnoser.web.http.problems import CHANGE_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 SOURCE = "diagnoser"
@@ -45,7 +46,7 @@ class Refusal(Schema):
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
     status: {**about, "model": Refusal} if status in _STATUS.values() else about
-    for status, about in answers(400, 401, 403, 404, 503).items()
+    for status, about in CHANGE_ERRORS.items()
 }
 
 LogPath = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -96,10 +97,10 @@ class Result(Schema):
 @router.post(
     "/logs", dependencies=READ, response_model=Submitted, responses=ANSWERS, summary="ft_launcher: submit a log file"
 )
-async def submit(body: Submission, services: Provided) -> Submitted | JSONResponse:
+async def submit(body: Submission, attribution: Attribution) -> Submitted | JSONResponse:
     """With `analysis_intent: terminal` the job has failed, and its log is analysed now."""
     try:
-        _of(services.attribution).submit(body.log_path, terminal=body.analysis_intent == "terminal")
+        _of(attribution).submit(body.log_path, terminal=body.analysis_intent == "terminal")
     except LogRefused as refused:
         return _refusal(refused)
     return Submitted(normalized_path=body.log_path)
@@ -112,11 +113,13 @@ async def submit(body: Submission, services: Provided) -> Submitted | JSONRespon
     responses=ANSWERS,
     summary="ft_launcher: whether to restart the job",
 )
-async def result(services: Provided, log_path: Annotated[LogPath, Query()], wait: bool = True) -> Result | JSONResponse:
+async def result(
+    attribution: Attribution, log_path: Annotated[LogPath, Query()], wait: bool = True
+) -> Result | JSONResponse:
     """`recommendation.action`: STOP, RESTART, CONTINUE or UNKNOWN. `wait=false` answers at once; ask again until
     `status` is `completed`."""
     try:
-        progress, diagnosis = await _of(services.attribution).result(log_path, wait=wait)
+        progress, diagnosis = await _of(attribution).result(log_path, wait=wait)
     except LogRefused as refused:
         return _refusal(refused)
     if diagnosis is None:
@@ -163,11 +166,9 @@ def _result(diagnosis: Diagnosis) -> Result:
 
 def _why(diagnosis: Diagnosis) -> str:
     root = diagnosis.root_cause
-    return (
-        f"{diagnosis.type}: {cited_place(root.source, root.line)}: {root.text[:500]}"
-        if root
-        else f"the run {diagnosis.outcome}"
-    )
+    if root is None:
+        return f"the run {diagnosis.outcome}"
+    return f"{diagnosis.type}: {cited_place(root.source, root.line)}: {root.text[:500]}"
 
 
 def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -179,9 +180,9 @@ def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
         "type": diagnosis.type,
         "confidence": diagnosis.confidence,
         "decided_by": diagnosis.decided_by,
-        "line": root.line if root else None,
-        "rank": root.rank if root else None,
-        "node": root.node if root else None,
+        "line": getattr(root, "line", None),
+        "rank": getattr(root, "rank", None),
+        "node": getattr(root, "node", None),
         "action": diagnosis.recovery.action,
         "notes": list(diagnosis.notes),
     }

@@ -1,20 +1,21 @@
 """The route of the audit log: who did what, from where, and what was before and after."""
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import ConfigDict, Field
+from pydantic import AliasPath, ConfigDict, Field
 
 from diagnoser.adapters.sql.audit import AuditRepository
 from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
-from diagnoser.ports import AuditFilter
-from diagnoser.web.api.params import LARGEST, Name, Search, TimeField, seconds_of, utc
-from diagnoser.web.http.authentication import AUDIT, Provided
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.model.queries import AuditFilter
+from diagnoser.web.api.params import LARGEST, Moment, Name, Search, TimeField, first_page, optional_seconds
+from diagnoser.web.http.authentication import AUDIT
+from diagnoser.web.http.dependencies import Core
+from diagnoser.web.http.problems import CLAIM_ERRORS
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 100, 500
 
@@ -38,22 +39,21 @@ class AuditQuery(Schema):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
     def where(self) -> AuditFilter:
-        since = None if self.since is None else seconds_of(self.since)
-        until = None if self.until is None else seconds_of(self.until)
+        since, until = optional_seconds(self.since), optional_seconds(self.until)
         return AuditFilter(
             self.actor, self.kind, self.action, self.object_kind, self.object_id, self.result, since, until
         )
 
 
-class AuditShape(Schema):
+class AuditShape(Answer):
     """actor_kind: whether a person, an agent's or another token, a command of the service, or a button in Slack.
     action: method and route, or the command. before, after: the fields that differ."""
 
     id: int
-    time: datetime
-    actor: str
-    actor_kind: ActorKind
-    address: str
+    time: Moment
+    actor: str = Field(validation_alias=AliasPath("actor", "name"))
+    actor_kind: ActorKind = Field(validation_alias=AliasPath("actor", "kind"))
+    address: str = Field(validation_alias=AliasPath("actor", "address"))
     action: str
     object_kind: str
     object_id: str
@@ -70,28 +70,14 @@ class AuditPage(Schema):
     next: int | None
 
 
-@router.get(
-    "/audit", dependencies=AUDIT, responses=answers(400, 401, 403, 503), summary="List what people and tokens did"
-)
-async def index(query: Annotated[AuditQuery, Query()], services: Provided) -> AuditPage:
+@router.get("/audit", dependencies=AUDIT, responses=CLAIM_ERRORS, summary="List what people and tokens did")
+async def index(query: Annotated[AuditQuery, Query()], core: Core) -> AuditPage:
     """Every call that may change something, refused ones included. Lines of logs are not in it."""
-    entries, after = await list_entries(services.store.audit, query)
-    return AuditPage(items=list(map(of_entry, entries)), next=after)
+    entries, after = await list_entries(core.store.audit, query)
+    return AuditPage(items=[AuditShape.model_validate(entry) for entry in entries], next=after)
 
 
-async def list_entries(store: AuditRepository, query: AuditQuery) -> tuple[list[AuditEntry], int | None]:
+async def list_entries(store: AuditRepository, query: AuditQuery) -> tuple[Sequence[AuditEntry], int | None]:
     """One page, and where the next one begins, None on the last one."""
     entries = await store.page(query.where(), query.before, query.limit + 1)
-    shown = entries[: query.limit]
-    return shown, shown[-1].id if len(entries) > query.limit else None
-
-
-def of_entry(entry: AuditEntry) -> AuditShape:
-    names = ("id", "action", "object_kind", "object_id", "result", "detail", "before", "after")
-    return AuditShape(
-        time=utc(entry.time),
-        actor=entry.actor.name,
-        actor_kind=entry.actor.kind,
-        address=entry.actor.address,
-        **{name: getattr(entry, name) for name in names},
-    )
+    return first_page(entries, query.limit, attrgetter("id"))

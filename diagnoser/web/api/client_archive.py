@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from diagnoser import client
-from diagnoser.web.http.authentication import Whole
+from diagnoser.web.http.dependencies import UnscopedCore
 from diagnoser.web.http.routing import Router
 
 router = Router(tags=["client"])
@@ -38,9 +38,9 @@ class ClientArchive:
 
 @router.head("/client.pyz", include_in_schema=False)
 @router.get("/client.pyz", response_class=Response, summary="The client, a file that Python runs")
-async def download(request: Request, services: Whole) -> Response:
+async def download(request: Request, core: UnscopedCore) -> Response:
     """The copy knows the address that it was fetched from, so that nobody has to name it again."""
-    origin = services.config.base_url or str(request.base_url).rstrip("/")
+    origin = core.config.base_url or str(request.base_url).rstrip("/")
     archive = built(origin if ADDRESS.fullmatch(origin) else "")
     headers = {"ETag": archive.etag, "Cache-Control": "no-cache", "Vary": "Host"}
     if archive.etag in request.headers.get("if-none-match", ""):

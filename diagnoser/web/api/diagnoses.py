@@ -1,5 +1,7 @@
 """Routes that list and show diagnoses."""
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -9,13 +11,16 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model import Advice
 from diagnoser.model.errors import NotFound
+from diagnoser.model.queries import DiagnosisFilter
+from diagnoser.model.sorting import DIAGNOSIS_SORTS, NEWEST, Sort
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.ports import DIAGNOSIS_SORTS, NEWEST, DiagnosisFilter, DiagnosisRecord, Sort
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.policy import case_of
-from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, seconds_of, sort_field
-from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape, of_diagnosis, of_plan
-from diagnoser.web.http.authentication import READ, Provided
-from diagnoser.web.http.problems import answers
+from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, first_page, seconds_of, sort_field
+from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core, Plans
+from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 PAGE = 50
@@ -61,26 +66,20 @@ class DiagnosisQuery(Schema):
         return Sort.parse(self.sort)
 
     def where(self, now: float) -> DiagnosisFilter:
-        return DiagnosisFilter(
-            job=self.job or "",
-            category=self.category or "",
-            type=self.type or "",
-            outcome=self.outcome or "",
-            node=self.node or "",
-            cluster=self.cluster,
-            family=self.family,
-            decided_by=self.decided_by,
-            newer=self.since_id,
-            since=0.0 if self.since is None else seconds_of(self.since),
-            text=self.q,
-        )
+        same = {"category", "type", "outcome", "job", "node", "cluster", "family", "decided_by"}
+        given = self.model_dump(include=same, exclude_none=True)
+        if self.since is not None:
+            given["since"] = seconds_of(self.since)
+        return DiagnosisFilter(newer=self.since_id, text=self.q, **given)
 
 
-@router.get("/diagnoses", responses=answers(400, 401, 503), summary="List diagnoses")
-async def index(query: Annotated[DiagnosisQuery, Query()], services: Provided) -> DiagnosisPage:
+@router.get("/diagnoses", responses=LIST_ERRORS, summary="List diagnoses")
+async def index(query: Annotated[DiagnosisQuery, Query()], core: Core) -> DiagnosisPage:
     """The newest first, unless `sort` says otherwise; only the current diagnosis of each attempt."""
-    records, after = await page(services.store, query, services.clock())
-    return DiagnosisPage(items=[of_diagnosis(record, services.config.base_url) for record in records], next=after)
+    records, after = await page(core.store, query, core.clock())
+    return DiagnosisPage(
+        items=[DiagnosisShape.from_record(record, core.config.base_url) for record in records], next=after
+    )
 
 
 class FacetValue(Schema):
@@ -99,11 +98,11 @@ class FacetsShape(Schema):
     limit: int
 
 
-@router.get("/diagnoses/facets", responses=answers(400, 401, 503), summary="Count diagnoses by their facets")
-async def facets(query: Annotated[DiagnosisQuery, Query()], services: Provided) -> FacetsShape:
+@router.get("/diagnoses/facets", responses=LIST_ERRORS, summary="Count diagnoses by their facets")
+async def facets(query: Annotated[DiagnosisQuery, Query()], core: Core) -> FacetsShape:
     """What the diagnoses that match are: outcome, category, type, cluster, family, node, and who decided. `cursor` and
     `limit` mean nothing here."""
-    counted = await services.store.diagnoses.facets(query.where(services.clock()))
+    counted = await core.store.diagnoses.facets(query.where(core.clock()))
     values = {
         name: [FacetValue(value=value, count=count) for value, count in counts]
         for name, counts in sorted(counted.counts.items())
@@ -111,10 +110,10 @@ async def facets(query: Annotated[DiagnosisQuery, Query()], services: Provided) 
     return FacetsShape(facets=values, is_complete=counted.is_complete, limit=counted.limit)
 
 
-@router.get("/diagnoses/{id}", responses=answers(400, 401, 404, 503), summary="One diagnosis")
-async def show(id: DiagnosisId, services: Provided) -> DiagnosisShape:
+@router.get("/diagnoses/{id}", responses=READ_ERRORS, summary="One diagnosis")
+async def show(id: DiagnosisId, core: Core) -> DiagnosisShape:
     """One diagnosis, even if a later one replaced it."""
-    return of_diagnosis(await find(services.store, id), services.config.base_url)
+    return DiagnosisShape.from_record(await find(core.store, id), core.config.base_url)
 
 
 class RowVerdict(Schema):
@@ -133,27 +132,24 @@ class PolicyShape(Schema):
     plan: PlanShape | None
 
 
-@router.get(
-    "/diagnoses/{id}/policy", responses=answers(400, 401, 404, 503), summary="Explain the action of a diagnosis"
-)
-async def explain(id: DiagnosisId, services: Provided) -> PolicyShape:
+@router.get("/diagnoses/{id}/policy", responses=READ_ERRORS, summary="Explain the action of a diagnosis")
+async def explain(id: DiagnosisId, core: Core, plans: Plans) -> PolicyShape:
     """Which row of the policy table applies to the diagnosis, and why the rows before it do not."""
-    record = await find(services.store, id)
-    job = await services.store.jobs.find(record.attempt.job)
-    case, policy = case_of(record.diagnosis, job.labels if job else {}), services.plans.commands.policy
+    record = await find(core.store, id)
+    job = await core.store.jobs.find(record.attempt.job)
+    case, policy = case_of(record.diagnosis, job.labels if job else {}), plans.commands.policy
     return PolicyShape(
         rows=[RowVerdict(row=row, why_not=why) for row, why in policy.explain(case)],
         action=policy.advise(case).action,
         advice=record.diagnosis.recovery,
-        plan=of_plan(record.plan) if record.plan else None,
+        plan=PlanShape.from_plan(record.plan) if record.plan else None,
     )
 
 
-async def page(store: SqlStore, query: DiagnosisQuery, now: float) -> tuple[list[DiagnosisRecord], str | None]:
+async def page(store: SqlStore, query: DiagnosisQuery, now: float) -> tuple[Sequence[DiagnosisRecord], str | None]:
     """One page and the cursor of the next one, None on the last page."""
     records = await store.diagnoses.page(query.where(now), query.cursor, query.limit + 1, query.order)
-    items = records[: query.limit]
-    return items, items[-1].id if len(records) > query.limit else None
+    return first_page(records, query.limit, attrgetter("id"))
 
 
 async def find(store: SqlStore, id: str) -> DiagnosisRecord:

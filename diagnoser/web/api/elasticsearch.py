@@ -15,9 +15,9 @@ from starlette.routing import Route
 from diagnoser.model.errors import BadInput, OutOfScope, Overloaded, Unavailable, Unsupported
 from diagnoser.web.api.shipping import ShipperQuery, declared_length, read_query
 from diagnoser.web.http.authentication import identified, may_push
-from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.http.problems import retry_after
 from diagnoser.web.http.request_bodies import Bodies
+from diagnoser.web.http.services import WebServices
 
 PREFIX = "/elasticsearch"
 INDEX_LENGTH = 255
@@ -60,8 +60,8 @@ async def licence(request: Request) -> Response:
 
 
 async def _said(request: Request, content: dict[str, Any]) -> Response:
-    services: AppDependencies = request.app.state.services
-    await may_push(request, await identified(request, services))
+    services: WebServices = request.app.state.services
+    await may_push(request, await identified(request, services.people))
     return JSONResponse(content, headers=PRODUCT)
 
 
@@ -74,15 +74,15 @@ async def send_bulk(request: Request) -> Response:
     index = request.path_params.get("index", "")
     if len(index) > INDEX_LENGTH:  # every item of the answer repeats it
         raise BadInput(f"the name of an index has at most {INDEX_LENGTH} characters")
-    services: AppDependencies = request.app.state.services
-    caller = await identified(request, services)
+    services: WebServices = request.app.state.services
+    caller = await identified(request, services.people)
     await may_push(request, caller)
     defaults = read_query(request, BulkQuery).defaults(caller)
-    sender = services.job_access.sender(caller)
+    sender = services.intake.job_access.sender(caller)
     bodies: Bodies = request.app.state.bodies
     encoding = request.headers.get("content-encoding", "identity")
     async with bodies.read(request.stream(), encoding, declared_length(request)) as body:
-        received, ingest = services.clock(), services.ingest
+        received, ingest = services.core.clock(), services.intake.ingest
         batch = await ingest.parse_bulk(body, index, defaults, received)
         try:
             await ingest.take(batch, "bulk", defaults, received, sender)

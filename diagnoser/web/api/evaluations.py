@@ -1,8 +1,7 @@
 """Evaluation runs: what they scored, and what they used."""
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field
@@ -10,13 +9,13 @@ from pydantic import ConfigDict, Field
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model.errors import NotFound
-from diagnoser.model.trials import RunState, TrialState
-from diagnoser.ports import RunProgress, TrialRun
+from diagnoser.model.trials import RunProgress, RunState, TrialRun, TrialState
 from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, samples, samples_stored, trial_fields
-from diagnoser.web.api.params import utc
-from diagnoser.web.http.authentication import READ, Provided
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.api.params import Moment, MomentIfSet
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core
+from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 router = Router(prefix=API, tags=["evaluations"])
 
@@ -29,7 +28,7 @@ class EvaluationsQuery(Schema):
     limit: int = Field(50, ge=1, le=200)
 
 
-class EvaluationShape(Schema):
+class EvaluationShape(Answer):
     """One evaluation of a suite: its checkpoints on its tasks."""
 
     id: str
@@ -38,8 +37,13 @@ class EvaluationShape(Schema):
     backend: str = Field(description="What carries it out: `local@HOST`, `slurm` or `kubernetes`")
     checkpoints: list[str]
     tasks: int
-    created: datetime
-    ended: datetime | None
+    created: Moment
+    ended: MomentIfSet
+
+    @classmethod
+    def from_run(cls, run: TrialRun, **values: object) -> Self:
+        suite = run.suite
+        return cls.filled_from(run, suite=suite.name, checkpoints=suite.checkpoints, tasks=len(suite.tasks), **values)
 
 
 class TrialShape(Schema):
@@ -65,29 +69,25 @@ class EvaluationDetail(EvaluationShape):
     trials: list[TrialShape]
 
 
-@router.get("/evaluations", dependencies=READ, responses=answers(400, 401, 503), summary="List evaluation runs")
-async def list_evaluations(query: Annotated[EvaluationsQuery, Query()], services: Provided) -> list[EvaluationShape]:
+@router.get("/evaluations", dependencies=READ, responses=LIST_ERRORS, summary="List evaluation runs")
+async def list_evaluations(query: Annotated[EvaluationsQuery, Query()], core: Core) -> list[EvaluationShape]:
     """The newest first."""
-    return [EvaluationShape.model_validate(_of_run(run)) for run in await services.store.trials.runs(query.limit)]
+    return [EvaluationShape.from_run(run) for run in await core.store.trials.runs(query.limit)]
 
 
-@router.get("/evaluations/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One evaluation run")
-async def show_evaluation(id: EvaluationId, services: Provided) -> EvaluationDetail:
+@router.get("/evaluations/{id}", dependencies=READ, responses=READ_ERRORS, summary="One evaluation run")
+async def show_evaluation(id: EvaluationId, core: Core) -> EvaluationDetail:
     """With the scores of all its trials."""
-    progress = await find(services.store, id)
-    return EvaluationDetail.model_validate(
-        _of_run(progress.run)
-        | {
-            "folder": progress.run.folder,
-            "samples": samples(progress),
-            "samples_inferred": samples_stored(progress),
-            "gpu_seconds": gpu_seconds(progress, services.clock()),
-            "gpu_seconds_in_line": gpu_seconds_in_line(progress),
-            "trials": [
-                trial_fields(trial) | {"job": job_of(progress.run, trial.checkpoint, trial.task)}
-                for trial in progress.trials
-            ],
-        }
+    progress = await find(core.store, id)
+    run = progress.run
+    trials = [trial_fields(trial) | {"job": job_of(run, trial.checkpoint, trial.task)} for trial in progress.trials]
+    return EvaluationDetail.from_run(
+        run,
+        samples=samples(progress),
+        samples_inferred=samples_stored(progress),
+        gpu_seconds=gpu_seconds(progress, core.clock()),
+        gpu_seconds_in_line=gpu_seconds_in_line(progress),
+        trials=trials,
     )
 
 
@@ -97,16 +97,3 @@ async def find(store: SqlStore, id: str) -> RunProgress:
     if progress is None:
         raise NotFound(f"no evaluation {id!r}")
     return progress
-
-
-def _of_run(run: TrialRun) -> dict[str, object]:
-    return {
-        "id": run.id,
-        "suite": run.suite.name,
-        "state": run.state,
-        "backend": run.backend,
-        "checkpoints": list(run.suite.checkpoints),
-        "tasks": len(run.suite.tasks),
-        "created": utc(run.created),
-        "ended": None if run.ended is None else utc(run.ended),
-    }

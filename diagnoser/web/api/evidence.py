@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
-from pydantic import ConfigDict, Field
+from pydantic import AliasPath, ConfigDict, Field
 
 from diagnoser.client.service import API
 from diagnoser.hang import report
@@ -12,14 +12,15 @@ from diagnoser.hang.contract import contract
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.api.params import IS_NUMBER, JobPath, Node
+from diagnoser.web.api.params import IS_NUMBER, JobPath, KnownRank, Node, TextIfAny
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import own_cluster
-from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller, Provided
+from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
+from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, READ_ERRORS, answers
 from diagnoser.web.http.request_bodies import Bodies
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 LEASE_SECONDS = 120.0
 """How long an agent may work on a request before another one gets it."""
@@ -52,12 +53,12 @@ class EvidenceQuery(Schema):
     )
 
 
-class EvidenceShape(Schema):
+class EvidenceShape(Answer):
     """A dump that is stored. bytes: as it was sent."""
 
     kind: EvidenceKind
-    rank: int | None
-    node: str | None
+    rank: KnownRank
+    node: TextIfAny
     received: float
     provenance: Provenance
     bytes: int
@@ -75,15 +76,15 @@ class EvidenceClaimBody(Schema):
     )
 
 
-class EvidenceRequestShape(Schema):
+class EvidenceRequestShape(Answer):
     """What an agent is asked to collect. since: files that are older are of an earlier silence or launch.
 
     nodes: of the attempt; ranks: rank -> node, as far as known: hints, beside what the scheduler itself shows.
     """
 
     id: str
-    job: str
-    attempt: int
+    job: str = Field(validation_alias=AliasPath("attempt", "job"))
+    attempt: int = Field(validation_alias=AliasPath("attempt", "number"))
     reason: RequestReason
     since: float
     nodes: list[str]
@@ -111,55 +112,46 @@ async def send(
     id: JobPath,
     attempt: AttemptPath,
     query: Annotated[EvidenceQuery, Query()],
-    services: Provided,
+    core: Core,
+    intake: Intake,
     caller: Caller,
 ) -> None:
     """A flight recorder of PyTorch, an answer of NCCL RAS, or stacks. A later one of the same rank and node replaces
     it. Nothing in it is executed. A silent run is judged anew at once, unless ``more`` of them follow: with dumps of
     only a part of its ranks, the others would look absent."""
-    job = await services.job_access.check(caller, id)
+    job = await intake.job_access.check(caller, id)
     bodies: Bodies = request.app.state.bodies
     length = request.headers.get("content-length", "")
     encoding = request.headers.get("content-encoding", "identity")
     async with bodies.read(request.stream(), encoding, int(length) if length.isdecimal() else None) as body:
         provenance = Provenance.RUNTIME if caller.vouches else Provenance.JOB
-        file = RuntimeFile(query.kind, body, query.rank, query.node or "", services.clock(), provenance)
+        file = RuntimeFile(query.kind, body, query.rank, query.node or "", core.clock(), provenance)
         await asyncio.to_thread(report.check, file)
-        await services.store.evidence.add_runtime_files(AttemptKey(job, attempt), [file], due=not query.more)
+        await core.store.evidence.add_runtime_files(AttemptKey(job, attempt), [file], due=not query.more)
     if not query.more:
-        services.attempts_due.notify()
+        intake.attempts_due.notify()
 
 
 @router.get(
     "/jobs/{id}/attempts/{attempt}/evidence",
     dependencies=READ,
-    responses=answers(400, 401, 503),
+    responses=LIST_ERRORS,
     summary="List the dumps of an attempt",
 )
-async def index(id: JobPath, attempt: AttemptPath, services: Provided) -> list[EvidenceShape]:
-    files = await services.store.evidence.list_runtime_files(AttemptKey(id, attempt))
-    return [
-        EvidenceShape(
-            kind=file.kind,
-            rank=None if file.rank < 0 else file.rank,
-            node=file.node or None,
-            received=file.received,
-            provenance=file.provenance,
-            bytes=file.bytes,
-        )
-        for file in files
-    ]
+async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceShape]:
+    files = await core.store.evidence.list_runtime_files(AttemptKey(id, attempt))
+    return [EvidenceShape.model_validate(file) for file in files]
 
 
 @router.get(
     "/jobs/{id}/attempts/{attempt}/hang",
     dependencies=READ,
-    responses=answers(400, 401, 404, 503),
+    responses=READ_ERRORS,
     summary="Who waits for whom",
 )
-async def hang(id: JobPath, attempt: AttemptPath, services: Provided) -> dict[str, Any]:
+async def hang(id: JobPath, attempt: AttemptPath, logs: Logs) -> dict[str, Any]:
     """What the dumps of an attempt show, as `diagnoser hang --json` prints it. 404 while there are none."""
-    shown = await services.logs.hang_report(AttemptKey(id, attempt))
+    shown = await logs.context.hang_report(AttemptKey(id, attempt))
     if shown is None:
         raise NotFound(f"attempt {attempt} of {id!r} has sent no dumps")
     return contract(shown)
@@ -168,49 +160,35 @@ async def hang(id: JobPath, attempt: AttemptPath, services: Provided) -> dict[st
 @router.post(
     "/evidence-requests/claim",
     dependencies=AGENT,
-    responses=answers(400, 401, 403, 503),
+    responses=CLAIM_ERRORS,
     summary="Claim requests for evidence",
 )
-async def claim(
-    body: EvidenceClaimBody, request: Request, services: Provided, caller: Caller
-) -> list[EvidenceRequestShape]:
+async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: Caller) -> list[EvidenceRequestShape]:
     """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
     async def look() -> list[EvidenceRequest] | None:
-        now, claim = services.clock(), services.store.evidence.claim_requests
+        now, claim = core.clock(), core.store.evidence.claim_requests
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit) or None
 
     claimed = await long_poll(look, body.wait, request, caller)
-    return [_of_request(asked) for asked in claimed or ()]
+    return [EvidenceRequestShape.model_validate(asked) for asked in claimed or ()]
 
 
 @router.post(
     "/evidence-requests/{request_id}/result",
     status_code=204,
     dependencies=AGENT,
-    responses={204: {"description": "Noted"}, **answers(400, 401, 403, 404, 503)},
+    responses={204: {"description": "Noted"}, **CHANGE_ERRORS},
     summary="Report what was collected",
 )
 async def finish(
     request_id: Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$")],
     body: EvidenceResultBody,
-    services: Provided,
+    core: Core,
     caller: Caller,
 ) -> None:
     """Ends a request. May be repeated."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
-    if not await services.store.evidence.finish_request(request_id, cluster, services.clock(), body.result):
+    if not await core.store.evidence.finish_request(request_id, cluster, core.clock(), body.result):
         raise NotFound(f"no request for evidence of this cluster is called {request_id!r}")
-
-
-def _of_request(asked: EvidenceRequest) -> EvidenceRequestShape:
-    return EvidenceRequestShape(
-        id=asked.id,
-        job=asked.attempt.job,
-        attempt=asked.attempt.number,
-        reason=asked.reason,
-        since=asked.since,
-        nodes=list(asked.nodes),
-        ranks=dict(asked.ranks),
-    )

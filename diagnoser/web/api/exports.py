@@ -19,9 +19,10 @@ from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.diagnoses import page as diagnosis_page
 from diagnoser.web.api.incidents import IncidentQuery, list_incidents
 from diagnoser.web.api.jobs import RunQuery, list_runs
-from diagnoser.web.api.schemas import of_diagnosis, of_incident, of_run
-from diagnoser.web.http.authentication import READ, Provided
-from diagnoser.web.http.problems import answers
+from diagnoser.web.api.schemas import DiagnosisShape, IncidentShape, RunShape
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core, Logs
+from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import Router
 
 ROWS_LIMIT = 10_000
@@ -58,15 +59,31 @@ def _fields(*names: str) -> Columns:
     return {name: attrgetter(name) for name in names}
 
 
+def _within(part: str, name: str) -> Callable[[Any], object]:
+    """A column of a part of the row; empty in rows without it."""
+
+    def value(row: Any) -> object:
+        return getattr(getattr(row, part), name, None)
+
+    return value
+
+
+def _said(row: Any) -> object:
+    """The verdict of the newest feedback."""
+    if not row.feedback:
+        return None
+    return row.feedback[0].verdict
+
+
 _DIAGNOSES: Columns = {
     **_fields("created", "id", "job", "attempt", "outcome", "category", "type", "confidence", "decided_by"),
-    "node": lambda row: row.root_cause.node if row.root_cause else "",
-    "rank": lambda row: row.root_cause.rank if row.root_cause else None,
-    "line": lambda row: row.root_cause.text if row.root_cause else "",
+    "node": _within("root_cause", "node"),
+    "rank": _within("root_cause", "rank"),
+    "line": _within("root_cause", "text"),
     "suspects": lambda row: " ".join(suspect.node for suspect in row.nodes),
-    "action": lambda row: row.recovery.action,
-    "said": lambda row: row.feedback[0].verdict if row.feedback else "",
-    "url": lambda row: row.url,
+    "action": _within("recovery", "action"),
+    "said": _said,
+    **_fields("url"),
 }
 _INCIDENTS = _fields(
     *("last_seen", "first_seen", "id", "state", "assignee", "cluster", "node", "category", "type"),
@@ -74,9 +91,9 @@ _INCIDENTS = _fields(
 )
 _RUNS: Columns = {
     **_fields("job", "attempt", "state", "opened", "heard", "ended", "stage", "step", "total_steps", "loss"),
-    "verdict": lambda row: row.verdict.type if row.verdict else "",
-    "category": lambda row: row.verdict.category if row.verdict else "",
-    "url": lambda row: row.url,
+    "verdict": _within("verdict", "type"),
+    "category": _within("verdict", "category"),
+    **_fields("url"),
 }
 
 
@@ -84,7 +101,7 @@ def _answers(page: str) -> dict[int | str, dict[str, Any]]:
     """page: the schema of a page of the list, which the JSON file is one of."""
     json_file = {"schema": {"$ref": f"#/components/schemas/{page}"}}
     content = {"text/csv": {"schema": {"type": "string"}}, "application/json": json_file}
-    return {200: {"description": "The file", "content": content}, **answers(400, 401, 503)}
+    return {200: {"description": "The file", "content": content}, **LIST_ERRORS}
 
 
 @router.get(
@@ -93,18 +110,16 @@ def _answers(page: str) -> dict[int | str, dict[str, Any]]:
     responses=_answers("DiagnosisPage"),
     summary="Download diagnoses",
 )
-async def diagnoses(
-    format: ExportFormat, query: Annotated[DiagnosisExport, Query()], services: Provided
-) -> StreamingResponse:
+async def diagnoses(format: ExportFormat, query: Annotated[DiagnosisExport, Query()], core: Core) -> StreamingResponse:
     """What the list of diagnoses shows with the same filters, in the same order."""
-    now, base_url = services.clock(), services.config.base_url
+    now, base_url = core.clock(), core.config.base_url
 
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
         narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
-        records, after = await diagnosis_page(services.store, narrowed, now)
-        return [of_diagnosis(record, base_url) for record in records], after
+        records, after = await diagnosis_page(core.store, narrowed, now)
+        return [DiagnosisShape.from_record(record, base_url) for record in records], after
 
-    return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit, services.redact)
+    return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit, core.redact)
 
 
 @router.get(
@@ -113,17 +128,15 @@ async def diagnoses(
     responses=_answers("IncidentPage"),
     summary="Download incidents",
 )
-async def incidents(
-    format: ExportFormat, query: Annotated[IncidentExport, Query()], services: Provided
-) -> StreamingResponse:
+async def incidents(format: ExportFormat, query: Annotated[IncidentExport, Query()], core: Core) -> StreamingResponse:
     """What the list of incidents shows with the same filters, in the same order."""
 
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
         narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
-        found, after = await list_incidents(services.store, narrowed)
-        return [of_incident(incident, services.config.base_url) for incident in found], after
+        found, after = await list_incidents(core.store, narrowed)
+        return [IncidentShape.from_incident(incident, core.config.base_url) for incident in found], after
 
-    return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit, services.redact)
+    return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit, core.redact)
 
 
 @router.get(
@@ -132,15 +145,17 @@ async def incidents(
     responses=_answers("RunPage"),
     summary="Download jobs, attempt by attempt",
 )
-async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], services: Provided) -> StreamingResponse:
+async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], core: Core, logs: Logs) -> StreamingResponse:
     """What the list of jobs shows with the same state."""
 
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
-        runs = await list_runs(services, query.model_copy(update={"cursor": cursor, "limit": rows}))
-        base_url = services.config.base_url
-        return [of_run(attempt, status, runs.silent_since, base_url) for attempt, status in runs.attempts], runs.next
+        runs = await list_runs(core, logs, query.model_copy(update={"cursor": cursor, "limit": rows}))
+        base_url = core.config.base_url
+        return [
+            RunShape.from_attempt(attempt, status, runs.silent_since, base_url) for attempt, status in runs.attempts
+        ], runs.next
 
-    return await _file("jobs", format, _RUNS, read, query.cursor, query.limit, services.redact)
+    return await _file("jobs", format, _RUNS, read, query.cursor, query.limit, core.redact)
 
 
 async def _file(
@@ -148,10 +163,12 @@ async def _file(
 ) -> StreamingResponse:
     """The first page is read before the answer begins, so that an error is told as one."""
     pages = _pages(await read(cursor, min(limit, _PAGE)), read, limit)
-    is_csv = format is ExportFormat.CSV
+    content, media_type = _json(pages, redact), "application/json"
+    if format is ExportFormat.CSV:
+        content, media_type = _csv(columns, pages, redact), "text/csv; charset=utf-8"
     return StreamingResponse(
-        _csv(columns, pages, redact) if is_csv else _json(pages, redact),
-        media_type="text/csv; charset=utf-8" if is_csv else "application/json",
+        content,
+        media_type=media_type,
         headers={"Content-Disposition": f'attachment; filename="{name}.{format}"', "Cache-Control": "no-store"},
     )
 

@@ -1,9 +1,9 @@
 """Routes for feedback on a diagnosis, similar confirmed failures, and search in the log of an attempt."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, Field
+from pydantic import AliasPath, ConfigDict, Field
 
 from diagnoser.client.service import API
 from diagnoser.logview.log_index import LogIndex
@@ -11,17 +11,17 @@ from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, RootCause, Si
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.taxonomy import Category, FailureType, category_of
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval.search import SearchResult
 from diagnoser.web.api.attempt_log import LineName
 from diagnoser.web.api.diagnoses import DiagnosisId, find
-from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobPath, Node
+from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobPath, KnownRank, Node
 from diagnoser.web.api.plans import Comment, Ignored
-from diagnoser.web.api.schemas import DiagnosisShape, of_diagnosis
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.api.schemas import DiagnosisShape
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Logs, Scoped
+from diagnoser.web.http.problems import READ_ERRORS, answers
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 SHOWN, SHOWN_LIMIT = 5, 50
 FOUND, FOUND_LIMIT = 20, 200
@@ -46,7 +46,7 @@ class NewFeedback(Schema):
     by: Ignored = None
 
 
-class SimilarShape(Schema):
+class SimilarShape(Answer):
     """A confirmed failure. score: 1 is the same. done: what was done about it, as far as the service knows."""
 
     id: str
@@ -62,6 +62,19 @@ class SimilarShape(Schema):
     done: str
     comment: str
 
+    @classmethod
+    def from_match(cls, match: Similar, base_url: str) -> Self:
+        confirmed = match.confirmed
+        return cls.filled_from(
+            confirmed,
+            id=confirmed.diagnosis,
+            url=f"{base_url}/diagnoses/{confirmed.diagnosis}",
+            job=confirmed.attempt.job,
+            attempt=confirmed.attempt.number,
+            score=match.score,
+            category=category_of(confirmed.type),
+        )
+
 
 class SimilarList(Schema):
     """The most similar first."""
@@ -69,12 +82,12 @@ class SimilarList(Schema):
     items: list[SimilarShape]
 
 
-class FoundShape(Schema):
+class FoundShape(Answer):
     """A kept line, or (count > 1) a template of routine lines with its first occurrence. score: 0 to 1."""
 
-    source: str
-    node: str
-    rank: int | None
+    source: str = Field(validation_alias=AliasPath("stream", "source"))
+    node: str = Field(validation_alias=AliasPath("stream", "node"))
+    rank: KnownRank
     line: int
     text: str
     count: int
@@ -98,49 +111,48 @@ Words = Annotated[str, Query(min_length=1, max_length=200, description="Words to
     responses=answers(400, 401, 403, 404, 413, 503),
     summary="Confirm or correct a diagnosis",
 )
-async def say(id: DiagnosisId, body: NewFeedback, services: Provided, caller: Caller) -> DiagnosisShape:
+async def say(id: DiagnosisId, body: NewFeedback, scope: Scoped, caller: Caller) -> DiagnosisShape:
     """The newest feedback counts; earlier feedback is kept. The original verdict does not change."""
-    return of_diagnosis(await store_feedback(services, caller, id, body), services.config.base_url)
+    return DiagnosisShape.from_record(await store_feedback(scope, caller, id, body), scope.core.config.base_url)
 
 
-@router.get(
-    "/diagnoses/{id}/similar",
-    dependencies=READ,
-    responses=answers(400, 401, 404, 503),
-    summary="Similar confirmed failures",
-)
+@router.get("/diagnoses/{id}/similar", dependencies=READ, responses=READ_ERRORS, summary="Similar confirmed failures")
 async def similar(
-    id: DiagnosisId, services: Provided, limit: Annotated[int, Query(ge=1, le=SHOWN_LIMIT)] = SHOWN
+    id: DiagnosisId,
+    scope: Scoped,
+    limit: Annotated[int, Query(ge=1, le=SHOWN_LIMIT)] = SHOWN,
 ) -> SimilarList:
     """The most similar failures of other attempts whose cause is confirmed."""
-    confirmed_failures = await services.confirmed_failures.similar(await find(services.store, id), limit)
-    return SimilarList(items=[of_similar(confirmed, services.config.base_url) for confirmed in confirmed_failures])
+    matches = await scope.confirmed_failures.similar(await find(scope.core.store, id), limit)
+    return SimilarList(items=[SimilarShape.from_match(match, scope.core.config.base_url) for match in matches])
 
 
 @router.get(
     "/jobs/{id}/attempts/{number}/search",
     dependencies=READ,
-    responses=answers(400, 401, 404, 503),
+    responses=READ_ERRORS,
     summary="Search the log of an attempt",
 )
 async def search(
     id: JobPath,
     number: AttemptPath,
     q: Words,
-    services: Provided,
+    scope: Scoped,
     limit: Annotated[int, Query(ge=1, le=FOUND_LIMIT)] = FOUND,
 ) -> FoundList:
     """Kept lines and templates of routine lines that match the words of ``q``."""
-    return FoundList(items=[of_found(match) for match in await find_lines(services, AttemptKey(id, number), q, limit)])
+    return FoundList(
+        items=[FoundShape.model_validate(match) for match in await find_lines(scope, AttemptKey(id, number), q, limit)]
+    )
 
 
-async def store_feedback(services: AppDependencies, caller: Credential, id: str, body: NewFeedback) -> DiagnosisRecord:
+async def store_feedback(scope: Scoped, caller: Credential, id: str, body: NewFeedback) -> DiagnosisRecord:
     """The diagnosis with the new feedback. Raises NotFound, BadInput."""
-    record, now = await find(services.store, id), services.clock()
+    record, now = await find(scope.core.store, id), scope.core.clock()
     _check(body, record)
-    number, stream = await _root_of(services, record, body)
+    number, stream = await _root_of(scope.logs, record, body)
     feedback = Feedback(
-        id=services.make_id(now),
+        id=scope.core.make_id(now),
         diagnosis=id,
         created=now,
         by=caller.name,
@@ -149,18 +161,16 @@ async def store_feedback(services: AppDependencies, caller: Credential, id: str,
         root_stream=stream,
         **body.model_dump(include={"verdict", "type", "node", "rank"}),
     )
-    await services.confirmed_failures.learn(record, feedback)
-    return await find(services.store, id)
+    await scope.confirmed_failures.learn(record, feedback)
+    return await find(scope.core.store, id)
 
 
-async def _root_of(
-    services: AppDependencies, record: DiagnosisRecord, body: NewFeedback
-) -> tuple[int | None, Stream | None]:
+async def _root_of(logs: Logs, record: DiagnosisRecord, body: NewFeedback) -> tuple[int | None, Stream | None]:
     """The chosen line: its number, and the stream where that is known. Raises BadInput."""
     if not body.root_line and not body.root_id:
         return None, None
     try:
-        index = (await services.log_indexes.load(record.attempt)).index
+        index = (await logs.indexes.load(record.attempt)).index
     except NotFound:  # the log is not stored any more
         return body.root_line, None
     if body.root_id:
@@ -179,40 +189,21 @@ def likely_stream(index: LogIndex, root: RootCause | None, number: int) -> Strea
     streams = index.streams_with(number)
     if len(streams) == 1:
         return streams[0]
-    position = index.position(root.source, root.line, root.text) if root else -1
-    of_root = index.row(position).stream if position >= 0 else None
+    if root is None:
+        return None
+    position = index.position(root.source, root.line, root.text)
+    if position < 0:
+        return None
+    of_root = index.row(position).stream
     return of_root if of_root in streams else None
 
 
-async def find_lines(services: AppDependencies, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
+async def find_lines(scope: Scoped, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
     """Raises NotFound."""
-    attempts = await services.store.jobs.attempts(attempt.job)
+    attempts = await scope.core.store.jobs.attempts(attempt.job)
     if attempt not in {stored.key for stored in attempts}:
         raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
-    return await services.confirmed_failures.search(attempt, words, limit)
-
-
-def of_similar(match: Similar, base_url: str) -> SimilarShape:
-    confirmed = match.confirmed
-    return SimilarShape(
-        id=confirmed.diagnosis,
-        url=f"{base_url}/diagnoses/{confirmed.diagnosis}",
-        job=confirmed.attempt.job,
-        attempt=confirmed.attempt.number,
-        score=match.score,
-        category=category_of(confirmed.type),
-        **{name: getattr(confirmed, name) for name in ("type", "verdict", "by", "line", "done", "comment")},
-    )
-
-
-def of_found(match: SearchResult) -> FoundShape:
-    names = ("line", "text", "count", "is_template", "score")
-    return FoundShape(
-        source=match.stream.source,
-        node=match.stream.node,
-        rank=match.rank if match.rank >= 0 else None,
-        **{name: getattr(match, name) for name in names},
-    )
+    return await scope.confirmed_failures.search(attempt, words, limit)
 
 
 def _check(body: NewFeedback, record: DiagnosisRecord) -> None:

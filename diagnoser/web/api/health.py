@@ -9,10 +9,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from diagnoser.model.errors import DiagnoserError, Unavailable
 from diagnoser.observability.vitals_metrics import VitalsCollector
 from diagnoser.web.http.access import check_every_tenant
-from diagnoser.web.http.authentication import READ, Caller, Whole
-from diagnoser.web.http.dependencies import AppDependencies, HealthCheck
+from diagnoser.web.http.authentication import READ, Caller
+from diagnoser.web.http.dependencies import Core, Health, UnscopedCore
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.services import HealthCheck
 
 CHECK_SECONDS = 3.0
 
@@ -41,9 +42,9 @@ async def livez() -> Alive:
 @router.get(
     "/readyz", summary="Do all parts work", responses={503: {"model": Readiness, "description": "A part does not work"}}
 )
-async def readyz(services: Whole, response: Response) -> Readiness:
+async def readyz(core: UnscopedCore, health: Health, response: Response) -> Readiness:
     """Checks the database and all other parts. 503 when a required part fails, or during shutdown."""
-    readiness = await check_health(services)
+    readiness = await check_health(core, health)
     response.status_code = 200 if readiness.ready else 503
     return readiness
 
@@ -55,37 +56,37 @@ async def readyz(services: Whole, response: Response) -> Readiness:
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}, **answers(401, 403)},
 )
-async def metrics(request: Request, services: Whole, caller: Caller) -> Response:
+async def metrics(request: Request, core: UnscopedCore, caller: Caller) -> Response:
     """What was counted is of all processes of this service; what waits is that of the database, for all replicas."""
     check_every_tenant(caller)
     try:
         vitals = await request.app.state.vitals.vitals()
     except Unavailable:
         vitals = None
-    collector = VitalsCollector(vitals, services.store.vitals.pool_use(), request.app.version)
-    return Response(services.metrics.exposition(collector), media_type=CONTENT_TYPE_LATEST)
+    collector = VitalsCollector(vitals, core.store.vitals.pool_use(), request.app.version)
+    return Response(core.metrics.exposition(collector), media_type=CONTENT_TYPE_LATEST)
 
 
-async def check_health(services: AppDependencies) -> Readiness:
+async def check_health(core: Core, health: Health) -> Readiness:
     """Asks all parts at once."""
-    required = _checks(services)
-    names, checks = zip(*{**services.health.optional, **required}.items(), strict=True)
+    required = _checks(core, health)
+    names, checks = zip(*{**health.optional, **required}.items(), strict=True)
     parts = dict(zip(names, await asyncio.gather(*map(_ask, checks)), strict=True))
     ready = all(parts[name].ready for name in required)
     return Readiness(ready=ready, parts=parts)
 
 
-def _checks(services: AppDependencies) -> Mapping[str, HealthCheck]:
+def _checks(core: Core, health: Health) -> Mapping[str, HealthCheck]:
     async def database() -> str:
-        await services.store.ping()
+        await core.store.ping()
         return "answers"
 
     async def process() -> str:
-        if services.stopping.is_set():
+        if core.stopping.is_set():
             raise DiagnoserError("stopping")
         return "serving"
 
-    return {"process": process, "database": database, **services.health.required}
+    return {"process": process, "database": database, **health.required}
 
 
 async def _ask(check: HealthCheck) -> PartHealth:

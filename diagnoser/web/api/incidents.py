@@ -1,6 +1,6 @@
 """Incidents: list them, acknowledge, assign, resolve and reopen them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -12,15 +12,16 @@ from diagnoser.client.service import API
 from diagnoser.model import Incident, IncidentState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import INCIDENT_SORTS, LAST_SEEN, UNRESOLVED, IncidentFilter, Sort, position_of
+from diagnoser.model.queries import UNRESOLVED, IncidentFilter, position_of
+from diagnoser.model.sorting import INCIDENT_SORTS, LAST_SEEN, Sort
 from diagnoser.recovery import incidents as rules
-from diagnoser.web.api.params import Name, Node, sort_field
+from diagnoser.web.api.params import Name, Node, first_page, sort_field
 from diagnoser.web.api.plans import Comment
-from diagnoser.web.api.schemas import IncidentPage, IncidentShape, of_incident
+from diagnoser.web.api.schemas import IncidentPage, IncidentShape
 from diagnoser.web.http.access import check_every_tenant
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core
+from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, READ_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
@@ -68,70 +69,54 @@ class AssignBody(ActBody):
     )
 
 
-@router.get("/incidents", dependencies=READ, responses=answers(400, 401, 503), summary="List incidents")
-async def index(query: Annotated[IncidentQuery, Query()], services: Provided) -> IncidentPage:
+@router.get("/incidents", dependencies=READ, responses=LIST_ERRORS, summary="List incidents")
+async def index(query: Annotated[IncidentQuery, Query()], core: Core) -> IncidentPage:
     """Failures of the same fingerprint, or of the same node, grouped across jobs."""
-    shown, after = await list_incidents(services.store, query)
-    return IncidentPage(items=[of_incident(incident, services.config.base_url) for incident in shown], next=after)
+    shown, after = await list_incidents(core.store, query)
+    return IncidentPage(
+        items=[IncidentShape.from_incident(incident, core.config.base_url) for incident in shown], next=after
+    )
 
 
-@router.get("/incidents/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One incident")
-async def show(id: IncidentId, services: Provided) -> IncidentShape:
+@router.get("/incidents/{id}", dependencies=READ, responses=READ_ERRORS, summary="One incident")
+async def show(id: IncidentId, core: Core) -> IncidentShape:
     """Its failures are the diagnoses of its attempts; the newest one is `diagnosis`."""
-    return of_incident(await find(services.store, id), services.config.base_url)
+    return IncidentShape.from_incident(await find(core.store, id), core.config.base_url)
 
 
 @router.post(
     "/incidents/{id}/acknowledge",
     dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
+    responses=CHANGE_ERRORS,
     summary="Acknowledge an incident",
 )
-async def acknowledge(id: IncidentId, body: ActBody, services: Provided, caller: Caller) -> IncidentShape:
+async def acknowledge(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
     """Say that somebody has seen it. It becomes the caller's unless it is assigned already."""
-    return _shape(await change(services, caller, id, rules.acknowledged, body.comment), services)
+    return _shape(await change(core, caller, id, rules.acknowledged, body.comment), core)
 
 
-@router.post(
-    "/incidents/{id}/assign",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
-    summary="Assign an incident",
-)
-async def assign(id: IncidentId, body: AssignBody, services: Provided, caller: Caller) -> IncidentShape:
+@router.post("/incidents/{id}/assign", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Assign an incident")
+async def assign(id: IncidentId, body: AssignBody, core: Core, caller: Caller) -> IncidentShape:
     """To a login, by default the caller's own."""
     assignee = caller.name if body.assignee is None else body.assignee
-    return _shape(
-        await change(services, caller, id, partial(rules.assigned, assignee=assignee), body.comment), services
-    )
+    return _shape(await change(core, caller, id, partial(rules.assigned, assignee=assignee), body.comment), core)
 
 
-@router.post(
-    "/incidents/{id}/resolve",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
-    summary="Resolve an incident",
-)
-async def resolve(id: IncidentId, body: ActBody, services: Provided, caller: Caller) -> IncidentShape:
+@router.post("/incidents/{id}/resolve", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Resolve an incident")
+async def resolve(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
     """It leaves the list. The next failure of the same kind opens it again."""
-    return _shape(await change(services, caller, id, rules.resolved, body.comment), services)
+    return _shape(await change(core, caller, id, rules.resolved, body.comment), core)
 
 
-@router.post(
-    "/incidents/{id}/reopen",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
-    summary="Reopen an incident",
-)
-async def reopen(id: IncidentId, body: ActBody, services: Provided, caller: Caller) -> IncidentShape:
-    return _shape(await change(services, caller, id, rules.reopened, body.comment), services)
+@router.post("/incidents/{id}/reopen", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Reopen an incident")
+async def reopen(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
+    return _shape(await change(core, caller, id, rules.reopened, body.comment), core)
 
 
-async def list_incidents(store: SqlStore, query: IncidentQuery) -> tuple[list[Incident], str | None]:
+async def list_incidents(store: SqlStore, query: IncidentQuery) -> tuple[Sequence[Incident], str | None]:
     """One page and the cursor of the next one, None on the last page."""
     incidents = await store.incidents.page(query.where(), query.cursor, query.limit + 1, query.order)
-    shown = incidents[: query.limit]
-    return shown, position_of(shown[-1], query.order) if len(incidents) > query.limit else None
+    return first_page(incidents, query.limit, partial(position_of, sort=query.order))
 
 
 async def find(store: SqlStore, id: str) -> Incident:
@@ -142,14 +127,14 @@ async def find(store: SqlStore, id: str) -> Incident:
     return incident
 
 
-async def change(services: AppDependencies, caller: Credential, id: str, act: Act, comment: str) -> Incident:
+async def change(core: Core, caller: Credential, id: str, act: Act, comment: str) -> Incident:
     """Raises NotFound, BadInput, and OutOfScope for a credential of one tenant: an incident may be of several."""
-    await find(services.store, id)
+    await find(core.store, id)
     check_every_tenant(caller)
-    now = services.clock()
+    now = core.clock()
     said = comment.replace("\0", "").strip()
-    return await services.store.incidents.change(id, lambda stored: act(stored, caller.name, said, now))
+    return await core.store.incidents.change(id, lambda stored: act(stored, caller.name, said, now))
 
 
-def _shape(incident: Incident, services: AppDependencies) -> IncidentShape:
-    return of_incident(incident, services.config.base_url)
+def _shape(incident: Incident, core: Core) -> IncidentShape:
+    return IncidentShape.from_incident(incident, core.config.base_url)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import Query
@@ -22,23 +23,16 @@ from diagnoser.model import (
 )
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound, OwnerMoved
+from diagnoser.model.queries import AttemptState, AttemptSummary, DiagnosisFilter
+from diagnoser.model.sorting import ATTEMPT_SORTS, NEWEST, Sort
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.tracing import TraceStep
-from diagnoser.ports import ATTEMPT_SORTS, NEWEST, AttemptState, AttemptSummary, DiagnosisFilter, DiagnosisRecord, Sort
-from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, moment, sort_field
-from diagnoser.web.api.schemas import (
-    EventShape,
-    JobPage,
-    JobShape,
-    RunPage,
-    of_event,
-    of_job,
-    of_job_page,
-    of_run,
-)
+from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, first_page, moment, sort_field
+from diagnoser.web.api.schemas import EventShape, JobPage, JobShape, RunPage, RunShape
 from diagnoser.web.http.access import own_cluster
-from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
+from diagnoser.web.http.dependencies import Core, Intake, Logs, Plans
+from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
 from diagnoser.web.http.routing import Router, Schema
 
 NODES_LIMIT = 100_000
@@ -132,8 +126,9 @@ class NewEvent(Schema):
         checkpoint is the job's word, whoever sends it: it proves nothing about a node."""
         fields = self.model_dump(exclude={"attempt", "time", "node", "why", "just_in_time"})
         fields |= {"reason": self.why or self.reason, "just_in_time": bool(self.just_in_time)}
-        whose = Provenance.JOB if self.kind is EventKind.CHECKPOINT else provenance
-        return Event(time=moment(self.time, now), node=self.node or "", provenance=whose, **fields)
+        if self.kind is EventKind.CHECKPOINT:
+            provenance = Provenance.JOB
+        return Event(time=moment(self.time, now), node=self.node or "", provenance=provenance, **fields)
 
 
 class RunQuery(Schema):
@@ -161,19 +156,14 @@ class Noted(Schema):
     event: EventShape
 
 
-@router.post(
-    "/jobs",
-    dependencies=AGENT,
-    responses=answers(400, 401, 403, 413, 503),
-    summary="Register a job",
-)
-async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape:
+@router.post("/jobs", dependencies=AGENT, responses=answers(400, 401, 403, 413, 503), summary="Register a job")
+async def register(body: NewJob, core: Core, intake: Intake, caller: Caller) -> JobShape:
     """Optional: a job also appears with its first log line. May be repeated; given fields replace stored ones."""
     fields = body.model_dump(exclude={"attempt"}) | {"cluster": own_cluster(caller, body.cluster)}
     fields["rank_nodes"] = {int(rank): node for rank, node in body.rank_nodes.items()}
-    await services.job_access.check(caller, body.id)
-    job = await services.store.jobs.register(Job(created=services.clock(), registered=True, **fields), body.attempt)
-    return of_job(job, services.config.base_url)
+    await intake.job_access.check(caller, body.id)
+    job = await core.store.jobs.register(Job(created=core.clock(), registered=True, **fields), body.attempt)
+    return JobShape.from_job(job, core.config.base_url)
 
 
 @router.post(
@@ -182,58 +172,61 @@ async def register(body: NewJob, services: Provided, caller: Caller) -> JobShape
     responses=answers(400, 401, 403, 413, 503),
     summary="Report an event of a job",
 )
-async def report(id: JobPath, body: NewEvent, services: Provided, caller: Caller) -> Noted:
+async def report(id: JobPath, body: NewEvent, core: Core, intake: Intake, plans: Plans, caller: Caller) -> Noted:
     """Exit, cancelled and preempted end the attempt; its diagnosis follows shortly after. Of a job whose scheduler has
     an agent, only the agent's do: any other makes the service look at it after a shorter silence."""
-    now = services.clock()
+    now = core.clock()
     event = body.event(now, Provenance.SCHEDULER if caller.vouches else Provenance.JOB)
     try:
-        key, is_new = await _add_event(services, caller, id, body.attempt, event)
+        key, is_new = await _add_event(core, intake, caller, id, body.attempt, event)
     except OwnerMoved:  # an agent registered it a moment ago
-        services.job_access.forget([id])
-        key, is_new = await _add_event(services, caller, id, body.attempt, event)
+        intake.job_access.forget([id])
+        key, is_new = await _add_event(core, intake, caller, id, body.attempt, event)
     if is_new:
-        services.metrics.observe_event(event)
+        core.metrics.observe_event(event)
     if (
         event.phase is CheckpointPhase.BAD or event.finite is False
     ):  # also where it is not new: the first may be cut off
-        await services.plans.check_rollbacks(key.job, now)
-    services.attempts_due.notify()
+        await plans.check_rollbacks(key.job, now)
+    intake.attempts_due.notify()
     if event.kind in ENDS:
-        services.trace(TraceStep.EVENT, key, now, kind=event.kind.value)
-    return Noted(job=key.job, attempt=key.number, event=of_event(event))
+        intake.trace(TraceStep.EVENT, key, now, kind=event.kind.value)
+    return Noted(job=key.job, attempt=key.number, event=EventShape.model_validate(event))
 
 
 async def _add_event(
-    services: AppDependencies, caller: Credential, id: str, attempt: int | None, event: Event
+    core: Core, intake: Intake, caller: Credential, id: str, attempt: int | None, event: Event
 ) -> tuple[AttemptKey, bool]:
     """Where it is counted, and whether it is new. Raises BadInput for a launch that no agent has told of, of a job that
     one registered; OwnerMoved."""
-    job = await services.job_access.check(caller, id)
-    number = await services.store.logs.current_attempt(job) if attempt is None else attempt
-    newest = {} if caller.vouches or number == 1 else await services.store.logs.newest_of_registered([job])
+    job = await intake.job_access.check(caller, id)
+    number = await core.store.logs.current_attempt(job) if attempt is None else attempt
+    newest = {} if caller.vouches or number == 1 else await core.store.logs.newest_of_registered([job])
     if number > newest.get(job, number) + 1:
         raise BadInput(f"the job {spoken_job_id(job)!r} has no launch {number} yet")
     key = AttemptKey(job, number)
-    return key, await services.store.jobs.add_event(key, event, caller.viewer)
+    return key, await core.store.jobs.add_event(key, event, caller.viewer)
 
 
-@router.get("/jobs", dependencies=READ, responses=answers(400, 401, 503), summary="List jobs, attempt by attempt")
-async def index(query: Annotated[RunQuery, Query()], services: Provided) -> RunPage:
+@router.get("/jobs", dependencies=READ, responses=LIST_ERRORS, summary="List jobs, attempt by attempt")
+async def index(query: Annotated[RunQuery, Query()], core: Core, logs: Logs) -> RunPage:
     """Where each attempt stands: its stage, step, speed and loss, how long it has been silent, and its verdict."""
-    runs = await list_runs(services, query)
-    items = [of_run(attempt, status, runs.silent_since, services.config.base_url) for attempt, status in runs.attempts]
+    runs = await list_runs(core, logs, query)
+    items = [
+        RunShape.from_attempt(attempt, status, runs.silent_since, core.config.base_url)
+        for attempt, status in runs.attempts
+    ]
     return RunPage(items=items, next=runs.next)
 
 
-@router.get("/jobs/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One job")
-async def show(id: JobPath, services: Provided) -> JobPage:
+@router.get("/jobs/{id}", dependencies=READ, responses=READ_ERRORS, summary="One job")
+async def show(id: JobPath, core: Core) -> JobPage:
     """The job with its attempts and the current diagnosis of each."""
-    job = await services.store.jobs.find(id)
+    job = await core.store.jobs.find(id)
     if job is None:
         raise NotFound(f"no job is called {id!r}")
-    attempts = await services.store.jobs.attempts(id)
-    return of_job_page(job, attempts, await latest(services.store, id), services.config.base_url)
+    attempts = await core.store.jobs.attempts(id)
+    return JobPage.from_attempts(job, attempts, await latest(core.store, id), core.config.base_url)
 
 
 async def latest(store: SqlStore, job: str) -> dict[int, DiagnosisRecord]:
@@ -252,12 +245,11 @@ class Runs:
     next: str | None
 
 
-async def list_runs(services: AppDependencies, query: RunQuery) -> Runs:
-    silent_since = services.clock() - services.config.silent_seconds
-    summaries = services.store.attempts.page
+async def list_runs(core: Core, logs: Logs, query: RunQuery) -> Runs:
+    silent_since = core.clock() - core.config.silent_seconds
+    summaries = core.store.attempts.page
     listed = await summaries(query.state, silent_since, query.cursor, query.limit + 1, query.order)
-    shown = listed[: query.limit]
+    shown, after = first_page(listed, query.limit, attrgetter("position"))
     going = {attempt.key: attempt.revision for attempt in shown if attempt.ended is None}
-    statuses = await services.run_statuses.of(going)
-    after = shown[-1].position if len(listed) > query.limit else None
+    statuses = await logs.run_statuses.of(going)
     return Runs([(attempt, statuses.get(attempt.key)) for attempt in shown], silent_since, after)

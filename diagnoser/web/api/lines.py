@@ -1,21 +1,20 @@
 """The route that shows lines as they came."""
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import Query
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from diagnoser.client.service import API
 from diagnoser.diagnosis.original_lines import WINDOW_LINES, LineWindow
 from diagnoser.model import AttemptKey, Provenance, Stream
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.web.api.evidence import AttemptPath
-from diagnoser.web.api.params import JobPath, Node, Source
-from diagnoser.web.http.authentication import READ, Provided
-from diagnoser.web.http.dependencies import AppDependencies
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.api.params import JobPath, KnownRank, Node, Source, TextIfAny
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core, Logs
+from diagnoser.web.http.problems import LIST_ERRORS, answers
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 WINDOW = 500
 STREAMS_LIMIT = 1_000
@@ -46,12 +45,12 @@ class LineQuery(StreamQuery):
     limit: int = Field(WINDOW, ge=1, le=WINDOW_LINES, description="Lines at most; fewer come where they are long")
 
 
-class StreamShape(Schema):
+class StreamShape(Answer):
     """node, rank: as the shipper named them; the lines' own prefixes may say more."""
 
     source: str
-    node: str | None
-    rank: int | None
+    node: TextIfAny
+    rank: KnownRank
     provenance: Provenance
 
 
@@ -62,7 +61,7 @@ class StreamList(Schema):
     is_complete: bool
 
 
-class OriginalLineShape(Schema):
+class OriginalLineShape(Answer):
     """time: when it was printed, null where the log does not say; received: when it arrived (seconds since the epoch).
 
     cut: bytes behind the text that are left out.
@@ -82,7 +81,15 @@ class LineRange(Schema):
     last: int
 
 
-class LinesShape(Schema):
+def _range(ends: tuple[int, int]) -> LineRange:
+    return LineRange(first=ends[0], last=ends[1])
+
+
+ClosedRange = Annotated[LineRange, BeforeValidator(_range)]
+"""A range of lines, filled with its first and its last one."""
+
+
+class LinesShape(Answer):
     """Lines ``first`` to ``last`` of a stream, as far as they are left. end: its last line so far.
 
     compressed: lines that came, and of which only the compressed log is left. never_sent: numbers that never arrived.
@@ -96,22 +103,21 @@ class LinesShape(Schema):
     last: int
     end: int
     lines: list[OriginalLineShape]
-    compressed: list[LineRange]
-    never_sent: list[LineRange]
+    compressed: list[ClosedRange]
+    never_sent: list[ClosedRange]
     next: int | None
 
+    @classmethod
+    def from_window(cls, key: AttemptKey, window: LineWindow) -> Self:
+        following = window.last + 1 if window.last < window.end else None
+        return cls.filled_from(window, job=key.job, attempt=key.number, next=following)
 
-@router.get(
-    "/jobs/{id}/attempts/{attempt}/streams",
-    responses=answers(400, 401, 503),
-    summary="List the streams of an attempt",
-)
-async def streams(
-    id: JobPath, attempt: AttemptPath, query: Annotated[StreamQuery, Query()], services: Provided
-) -> StreamList:
+
+@router.get("/jobs/{id}/attempts/{attempt}/streams", responses=LIST_ERRORS, summary="List the streams of an attempt")
+async def streams(id: JobPath, attempt: AttemptPath, query: Annotated[StreamQuery, Query()], core: Core) -> StreamList:
     """By source, node and rank; a thousand at most."""
-    named = await services.store.archive.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))
-    return StreamList(items=[_of_stream(s) for s in named[:STREAMS_LIMIT]], is_complete=len(named) <= STREAMS_LIMIT)
+    named = await core.store.archive.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))
+    return StreamList.model_validate({"items": named[:STREAMS_LIMIT], "is_complete": len(named) <= STREAMS_LIMIT})
 
 
 @router.get(
@@ -120,20 +126,20 @@ async def streams(
     summary="Show lines as they came",
 )
 async def show(
-    id: JobPath, attempt: AttemptPath, query: Annotated[LineQuery, Query()], services: Provided
+    id: JobPath, attempt: AttemptPath, query: Annotated[LineQuery, Query()], core: Core, logs: Logs
 ) -> LinesShape:
     """The original lines of one stream; 409 where several are called so. They last until they are compressed; where an
     archive is set up (`DIAGNOSER_ARCHIVE`), as long as it keeps them. Lines that are gone are listed as such."""
     key = AttemptKey(id, attempt)
-    stream = await _one_stream(services, key, query)
+    stream = await _one_stream(core, key, query)
     last = query.from_ + query.limit - 1
-    window = await services.lines.window(key, stream, query.from_, last if query.to is None else min(last, query.to))
-    return _of_window(key, window)
+    window = await logs.lines.window(key, stream, query.from_, last if query.to is None else min(last, query.to))
+    return LinesShape.from_window(key, window)
 
 
-async def _one_stream(services: AppDependencies, key: AttemptKey, query: LineQuery) -> Stream:
+async def _one_stream(core: Core, key: AttemptKey, query: LineQuery) -> Stream:
     """Raises NotFound when none is called so, Conflict when several are."""
-    named = await services.store.archive.streams(key, STREAMS_TOLD + 1, **_named(query))
+    named = await core.store.archive.streams(key, STREAMS_TOLD + 1, **_named(query))
     if not named:
         raise NotFound(f"attempt {key.number} of {key.job!r} has no such stream: see {key.number}/streams")
     if len(named) > 1:
@@ -146,27 +152,3 @@ async def _one_stream(services: AppDependencies, key: AttemptKey, query: LineQue
 
 def _named(query: StreamQuery) -> dict[str, Any]:
     return query.model_dump(include={"source", "node", "rank", "provenance"})
-
-
-def _of_stream(stream: Stream) -> StreamShape:
-    return StreamShape(
-        source=stream.source,
-        node=stream.node or None,
-        rank=None if stream.rank < 0 else stream.rank,
-        provenance=stream.provenance,
-    )
-
-
-def _of_window(key: AttemptKey, window: LineWindow) -> LinesShape:
-    return LinesShape(
-        job=key.job,
-        attempt=key.number,
-        stream=_of_stream(window.stream),
-        first=window.first,
-        last=window.last,
-        end=window.end,
-        lines=[OriginalLineShape(**asdict(line)) for line in window.lines],
-        compressed=[LineRange(first=first, last=last) for first, last in window.compressed],
-        never_sent=[LineRange(first=first, last=last) for first, last in window.never_sent],
-        next=window.last + 1 if window.last < window.end else None,
-    )

@@ -13,10 +13,10 @@ from diagnoser.ingest.service import IngestReceipt
 from diagnoser.model.errors import BadInput, Unsupported
 from diagnoser.web.api.shipping import ShipperQuery, declared_length, query_parameters, read_query
 from diagnoser.web.http.authentication import identified, may_ingest
-from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.http.problems import answers
 from diagnoser.web.http.request_bodies import Bodies
 from diagnoser.web.http.routing import Router
+from diagnoser.web.http.services import WebServices
 
 router = Router(prefix=API, tags=["logs"])
 
@@ -84,21 +84,21 @@ async def send_logs(request: Request) -> Response:
     rest of the body is accepted. 403 when nothing is left of it.
     """
     # The framework's own reading of parameters costs more than taking in ten lines: this route does it by itself.
-    services: AppDependencies = request.app.state.services
-    caller = await identified(request, services)
+    services: WebServices = request.app.state.services
+    caller = await identified(request, services.people)
     await may_ingest(request, caller)
     query = read_query(request, LogQuery)
     defaults = query.defaults(caller, None if query.offset is None else query.offset + 1)
     kind = _format(request.headers.get("content-type", ""))
     if kind == "text" and not defaults.target.job:
         raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
-    sender = services.job_access.sender(caller)
+    sender = services.intake.job_access.sender(caller)
     bodies: Bodies = request.app.state.bodies
     encoding = request.headers.get("content-encoding", "identity")
     async with bodies.read(request.stream(), encoding, declared_length(request)) as body:
         if not body:
             raise BadInput("the body is empty: send the lines of the log in it")
-        receipt = await services.ingest.accept(body, kind, defaults, services.clock(), sender)
+        receipt = await services.intake.ingest.accept(body, kind, defaults, services.core.clock(), sender)
     if receipt.rejected or receipt.duplicates or receipt.cut or receipt.errors:
         return JSONResponse(asdict(receipt))
     return Response(status_code=204)

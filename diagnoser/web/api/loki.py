@@ -59,7 +59,7 @@ async def push(request: Request) -> Response:
     elif encoding in ("", "snappy"):
         receipt = await take_in(request, "loki", "snappy")
     else:
-        limit = request.app.state.services.config.limits.body_bytes
+        limit = request.app.state.services.core.config.limits.body_bytes
         receipt = await take_in(request, "loki", encoding, lambda body: _unwrapped(body, limit))
     if receipt.rejected:
         told = "\n".join(receipt.errors) or "entries cannot be used"

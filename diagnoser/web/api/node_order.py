@@ -6,7 +6,7 @@ from typing import Any
 
 from diagnoser.model import NodeActor, NodeEvent, NodeEventKind
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import Sort
+from diagnoser.model.sorting import Sort
 
 OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 _KEYS: Mapping[str, Callable[[NodeEvent], tuple[Any, ...]]] = {

@@ -10,16 +10,17 @@ from diagnoser.client.service import API
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import BY_CLUSTER, NODE_SORTS, PlanFilter, Sort
+from diagnoser.model.queries import PlanFilter
+from diagnoser.model.sorting import BY_CLUSTER, NODE_SORTS, Sort
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_order import sorted_marks
 from diagnoser.web.api.params import Node, TimeField, moment, sort_field
 from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
-from diagnoser.web.api.schemas import BreakerShape, NodeShape, of_breaker, of_node
+from diagnoser.web.api.schemas import BreakerShape, NodeShape
 from diagnoser.web.http.access import check_breaker, own_cluster
-from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core, Plans
+from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 HISTORY = 100
@@ -59,15 +60,10 @@ class ResetBody(DecisionBody):
     comment: Annotated[str, Field(max_length=2000, pattern=r"\S")]
 
 
-@router.post(
-    "/nodes/{node}/events",
-    dependencies=AGENT,
-    responses=answers(400, 401, 403, 503),
-    summary="Report an event of a node",
-)
-async def report(node: NodePath, body: NewNodeEvent, services: Provided, caller: Caller) -> NodeShape:
+@router.post("/nodes/{node}/events", dependencies=AGENT, responses=CLAIM_ERRORS, summary="Report an event of a node")
+async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, caller: Caller) -> NodeShape:
     """Acts of people are respected: plans leave such a node alone. They also count as feedback on earlier plans."""
-    now = services.clock()
+    now = core.clock()
     mark = NodeEvent(
         own_cluster(caller, body.cluster) or DEFAULT_CLUSTER,
         node,
@@ -76,79 +72,67 @@ async def report(node: NodePath, body: NewNodeEvent, services: Provided, caller:
         moment(body.time, now),
         body.reason.replace("\0", ""),
     )
-    stored = await services.store.nodes.add_event(mark)
+    stored = await core.store.nodes.add_event(mark)
     if mark.by is NodeActor.PERSON and mark.kind is not NodeEventKind.DOWN:
-        await _hold_plans(services, mark, now)
-    return of_node(stored)
+        await _hold_plans(core, plans, mark, now)
+    return NodeShape.model_validate(stored)
 
 
-@router.get("/nodes", dependencies=READ, responses=answers(400, 401, 503), summary="List nodes with their last event")
-async def index(query: Annotated[NodeQuery, Query()], services: Provided) -> list[NodeShape]:
-    marks = await services.store.nodes.marks(query.cluster)
-    return [of_node(mark) for mark in sorted_marks(marks, Sort.parse(query.sort))]
+@router.get("/nodes", dependencies=READ, responses=LIST_ERRORS, summary="List nodes with their last event")
+async def index(query: Annotated[NodeQuery, Query()], core: Core) -> list[NodeShape]:
+    marks = await core.store.nodes.marks(query.cluster)
+    return [NodeShape.model_validate(mark) for mark in sorted_marks(marks, Sort.parse(query.sort))]
 
 
-@router.get(
-    "/nodes/{node}/events", dependencies=READ, responses=answers(400, 401, 503), summary="What happened to a node"
-)
-async def history(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[NodeShape]:
+@router.get("/nodes/{node}/events", dependencies=READ, responses=LIST_ERRORS, summary="What happened to a node")
+async def history(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NodeShape]:
     """The newest first, as far as events are kept."""
-    events = await services.store.nodes.history(cluster or DEFAULT_CLUSTER, node, HISTORY)
-    return [of_node(event) for event in events]
+    events = await core.store.nodes.history(cluster or DEFAULT_CLUSTER, node, HISTORY)
+    return [NodeShape.model_validate(event) for event in events]
 
 
-@router.get("/breakers", dependencies=READ, responses=answers(400, 401, 503), summary="List breakers")
-async def breakers(services: Provided) -> list[BreakerShape]:
+@router.get("/breakers", dependencies=READ, responses=LIST_ERRORS, summary="List breakers")
+async def breakers(core: Core) -> list[BreakerShape]:
     """While a breaker is tripped, plans that cordon nodes need approval."""
-    return [of_breaker(state) for state in await services.store.nodes.breakers()]
+    return [BreakerShape.model_validate(state) for state in await core.store.nodes.breakers()]
 
 
-@router.post(
-    "/breakers/{cluster}/reset",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 503),
-    summary="Reset a breaker",
-)
-async def reset(cluster: ClusterPath, body: ResetBody, services: Provided, caller: Caller) -> BreakerShape:
+@router.post("/breakers/{cluster}/reset", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Reset a breaker")
+async def reset(cluster: ClusterPath, body: ResetBody, core: Core, caller: Caller) -> BreakerShape:
     """Let plans that cordon nodes act without approval again. Needs a comment."""
-    return of_breaker(await reset_breaker(services, caller, cluster, body.comment))
+    return BreakerShape.model_validate(await reset_breaker(core, caller, cluster, body.comment))
 
 
-@router.post(
-    "/breakers/{cluster}/trip",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 503),
-    summary="Trip a breaker",
-)
-async def trip(cluster: ClusterPath, body: ResetBody, services: Provided, caller: Caller) -> BreakerShape:
+@router.post("/breakers/{cluster}/trip", dependencies=OPERATE, responses=CLAIM_ERRORS, summary="Trip a breaker")
+async def trip(cluster: ClusterPath, body: ResetBody, core: Core, caller: Caller) -> BreakerShape:
     """From now on plans that cordon nodes of this cluster or partition need approval, until it is reset. Needs a
     comment."""
-    return of_breaker(await trip_breaker(services, caller, cluster, body.comment))
+    return BreakerShape.model_validate(await trip_breaker(core, caller, cluster, body.comment))
 
 
-async def _hold_plans(services: AppDependencies, mark: NodeEvent, now: float) -> None:
+async def _hold_plans(core: Core, plans: Plans, mark: NodeEvent, now: float) -> None:
     """Plans that were decided before the person acted, and have not begun."""
     for state in (PlanState.SENT, PlanState.WAITING):
-        for plan in await services.store.plans.page(PlanFilter(state.value), "", OPEN_PLANS):
+        for plan in await core.store.plans.page(PlanFilter(state.value), "", OPEN_PLANS):
             if plan.cluster == mark.cluster and mark.node in plan.nodes:
-                await services.plans.change(plan.id, now, services.plans.commands.hold_for_operator(mark, now))
-    services.plans.outbox.notify()
+                await plans.change(plan.id, now, plans.commands.hold_for_operator(mark, now))
+    plans.outbox.notify()
 
 
-async def reset_breaker(services: AppDependencies, caller: Credential, scope: str, comment: str) -> BreakerState:
+async def reset_breaker(core: Core, caller: Credential, scope: str, comment: str) -> BreakerState:
     """Raises NotFound, OutOfScope, and BadInput without a comment: whoever looks next must see why it is safe again."""
     check_breaker(caller, scope)
     if not comment.strip():
         raise BadInput("resetting a breaker needs a comment that says why it is safe")
-    state = BreakerState(scope, False, services.clock(), comment, caller.name)
-    return await services.store.nodes.reset_breaker(state)
+    state = BreakerState(scope, False, core.clock(), comment, caller.name)
+    return await core.store.nodes.reset_breaker(state)
 
 
-async def trip_breaker(services: AppDependencies, caller: Credential, scope: str, comment: str) -> BreakerState:
+async def trip_breaker(core: Core, caller: Credential, scope: str, comment: str) -> BreakerState:
     """Raises OutOfScope, and BadInput without a comment or for what cannot be a scope."""
     if not re.fullmatch(SCOPE, scope):
         raise BadInput("a breaker is that of a cluster, or of `cluster:partition`")
     check_breaker(caller, scope)
     if not comment.strip():
         raise BadInput("tripping a breaker needs a comment that says why")
-    return await services.store.nodes.trip_breaker(BreakerState(scope, True, services.clock(), comment, caller.name))
+    return await core.store.nodes.trip_breaker(BreakerState(scope, True, core.clock(), comment, caller.name))

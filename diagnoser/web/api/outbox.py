@@ -1,7 +1,7 @@
 """Routes of the outbox: what was sent, and what could not be."""
 
-from datetime import datetime
-from typing import Annotated, Literal
+from operator import attrgetter
+from typing import Annotated, Literal, Self
 
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field
@@ -9,13 +9,13 @@ from pydantic import ConfigDict, Field
 from diagnoser.client.service import API
 from diagnoser.model import MessageKind
 from diagnoser.model.access import Credential
-from diagnoser.ports import OutboxRecord
-from diagnoser.web.api.params import utc
+from diagnoser.model.outbox import OutboxRecord
+from diagnoser.web.api.params import Moment, first_page
 from diagnoser.web.http.access import check_whole_service
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core, Plans
+from diagnoser.web.http.problems import DECISION_ERRORS, LIST_ERRORS
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
 RETRY_LIFE = 3600.0
@@ -34,7 +34,7 @@ class MessageQuery(Schema):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
-class MessageSchema(Schema):
+class MessageSchema(Answer):
     """state: pending, sent, dead (given up: the receiver refused it), expired, withheld (an alert that is not sent, on
     purpose: `error` says why). due: the next try."""
 
@@ -43,10 +43,15 @@ class MessageSchema(Schema):
     target: str
     state: str
     tries: int
-    due: datetime
-    created: datetime
-    expires: datetime
+    due: Moment
+    created: Moment
+    expires: Moment
     error: str
+
+    @classmethod
+    def from_record(cls, record: OutboxRecord) -> Self:
+        fields = {name: getattr(record, name) for name in ("state", "tries", "due", "error")}
+        return cls.filled_from(record.message, **fields)
 
 
 class MessagePage(Schema):
@@ -54,45 +59,29 @@ class MessagePage(Schema):
     next: str | None
 
 
-@router.get("/effects", dependencies=READ, responses=answers(400, 401, 503), summary="List outgoing plans and alerts")
-async def index(query: Annotated[MessageQuery, Query()], services: Provided) -> MessagePage:
+@router.get("/effects", dependencies=READ, responses=LIST_ERRORS, summary="List outgoing plans and alerts")
+async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessagePage:
     """Ordered by key. `state=dead` lists the dead letters."""
-    records = await services.store.outbox.page(query.state or "", query.after, query.limit + 1)
-    items = records[: query.limit]
-    after = items[-1].message.key if len(records) > query.limit else None
-    return MessagePage(items=[of_message(record) for record in items], next=after)
+    records = await core.store.outbox.page(query.state or "", query.after, query.limit + 1)
+    shown, after = first_page(records, query.limit, attrgetter("message.key"))
+    return MessagePage(items=[MessageSchema.from_record(record) for record in shown], next=after)
 
 
 @router.post(
     "/effects/{key}/retry",
     dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 503),
+    responses=DECISION_ERRORS,
     summary="Send a dead or expired message again",
 )
-async def retry(key: MessageKey, services: Provided, caller: Caller) -> MessageSchema:
+async def retry(key: MessageKey, core: Core, plans: Plans, caller: Caller) -> MessageSchema:
     """Try a dead or expired effect again. 409 for one that is pending or sent."""
-    return of_message(await retry_message(services, caller, key))
+    return MessageSchema.from_record(await retry_message(core, plans, caller, key))
 
 
-async def retry_message(services: AppDependencies, caller: Credential, key: str) -> OutboxRecord:
+async def retry_message(core: Core, plans: Plans, caller: Credential, key: str) -> OutboxRecord:
     """Raises NotFound, Conflict, OutOfScope."""
     check_whole_service(caller)
-    now = services.clock()
-    record = await services.store.outbox.retry(key, now, now + RETRY_LIFE)
-    services.plans.outbox.notify()
+    now = core.clock()
+    record = await core.store.outbox.retry(key, now, now + RETRY_LIFE)
+    plans.outbox.notify()
     return record
-
-
-def of_message(record: OutboxRecord) -> MessageSchema:
-    effect = record.message
-    return MessageSchema(
-        key=effect.key,
-        kind=effect.kind,
-        target=effect.target,
-        state=record.state,
-        tries=record.tries,
-        due=utc(record.due),
-        created=utc(effect.created),
-        expires=utc(effect.expires),
-        error=record.error,
-    )

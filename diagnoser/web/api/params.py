@@ -1,17 +1,18 @@
 """Types of request fields, with their bounds."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from diagnoser.model import JOB_ID, own_job_id, spoken_job_id
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import Sort
-from diagnoser.web.http.authentication import Caller, Provided
+from diagnoser.model.sorting import Sort
+from diagnoser.web.http.authentication import Caller
+from diagnoser.web.http.dependencies import Core
 
 JobId = Annotated[str, StringConstraints(pattern=JOB_ID)]
 Node = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]{1,253}$")]
@@ -25,11 +26,11 @@ STORED_JOB_ID = JOB_ID.removesuffix("$") + r"(~of~[^/\x00-\x1f\x7f]{1,200})?$"
 async def stored_job(
     id: Annotated[str, StringConstraints(pattern=STORED_JOB_ID), Path(description="Id of the job")],
     caller: Caller,
-    services: Provided,
+    core: Core,
 ) -> str:
     """What the store calls the job of the path: to a tenant, an id is that of its own job, whoever else uses it."""
     spoken = spoken_job_id(id)
-    if not caller.tenant or await services.store.jobs.owners([spoken]):
+    if not caller.tenant or await core.store.jobs.owners([spoken]):
         return id
     return own_job_id(spoken, caller.tenant)
 
@@ -62,6 +63,9 @@ def _iso(value: object) -> object:
     return value
 
 
+T = TypeVar("T")
+P = TypeVar("P")
+
 TimeField = (
     Annotated[float, Field(ge=EARLIEST, le=LATEST)]
     | Annotated[datetime, BeforeValidator(_iso), Field(json_schema_extra={"pattern": "^2[0-9]{3}-"})]
@@ -93,5 +97,38 @@ def moment(given: TimeField | None, now: float) -> float:
     return min(seconds, now)
 
 
+def optional_seconds(time: TimeField | None) -> float | None:
+    return None if time is None else seconds_of(time)
+
+
+def first_page(rows: Sequence[T], limit: int, position: Callable[[T], P]) -> tuple[Sequence[T], P | None]:
+    """The first rows, and the position of the last one of them; None where no rows follow.
+
+    rows: one more than the limit where there are more.
+    """
+    if len(rows) <= limit:
+        return rows, None
+    shown = rows[:limit]
+    return shown, position(shown[-1])
+
+
 def utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def _utc_if_set(seconds: float | None) -> datetime | None:
+    return utc(seconds) if seconds else None
+
+
+def _known_rank(rank: int) -> int | None:
+    return None if rank < 0 else rank
+
+
+Moment = Annotated[datetime, BeforeValidator(utc)]
+"""A field of an answer, filled with seconds since the epoch."""
+MomentIfSet = Annotated[datetime | None, BeforeValidator(_utc_if_set)]
+"""The same; null for None and for 0, which stand for never."""
+KnownRank = Annotated[int | None, BeforeValidator(_known_rank)]
+"""A rank of an answer; null for -1, which stands for none."""
+TextIfAny = Annotated[str | None, BeforeValidator(lambda text: text or None)]
+"""A text of an answer; null for an empty one."""

@@ -1,5 +1,6 @@
 """Recovery plans: people read, approve and refuse them; executors claim them, report, and run node checks."""
 
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
@@ -9,18 +10,18 @@ from diagnoser.client.service import API
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.model.queries import PlanFilter
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
-from diagnoser.ports import PlanFilter
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
-from diagnoser.web.api.params import IS_NUMBER, JobId, Node
-from diagnoser.web.api.schemas import PlanShape, of_plan
+from diagnoser.web.api.params import IS_NUMBER, JobId, Node, first_page
+from diagnoser.web.api.schemas import PlanShape
 from diagnoser.web.http.access import own_cluster
-from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.problems import CLAIM_ERRORS, DECISION_ERRORS, LIST_ERRORS, READ_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 200
@@ -186,161 +187,145 @@ class CheckRound(Schema):
     verdict: CheckVerdictSchema | None = None
 
 
-@router.get("/plans", dependencies=READ, responses=answers(400, 401, 503), summary="List plans")
-async def index(query: Annotated[PlanQuery, Query()], services: Provided) -> PlanPage:
+@router.get("/plans", dependencies=READ, responses=LIST_ERRORS, summary="List plans")
+async def index(query: Annotated[PlanQuery, Query()], core: Core) -> PlanPage:
     where = PlanFilter(query.state.value if query.state else "", query.job or "")
-    plans = await services.store.plans.page(where, query.after, query.limit + 1)
-    items = plans[: query.limit]
-    after = items[-1].id if len(plans) > query.limit else None
-    return PlanPage(items=[of_plan(plan) for plan in items], next=after)
+    plans = await core.store.plans.page(where, query.after, query.limit + 1)
+    shown, after = first_page(plans, query.limit, attrgetter("id"))
+    return PlanPage(items=[PlanShape.from_plan(plan) for plan in shown], next=after)
 
 
-@router.get("/plans/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One plan")
-async def show(id: PlanId, services: Provided) -> PlanShape:
-    return of_plan(await find(services, id))
+@router.get("/plans/{id}", dependencies=READ, responses=READ_ERRORS, summary="One plan")
+async def show(id: PlanId, core: Core) -> PlanShape:
+    return PlanShape.from_plan(await find(core, id))
 
 
-@router.post(
-    "/plans/{id}/approve",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 503),
-    summary="Approve a plan",
-)
-async def approve(id: PlanId, body: DecisionBody, services: Provided, caller: Caller) -> PlanShape:
+@router.post("/plans/{id}/approve", dependencies=OPERATE, responses=DECISION_ERRORS, summary="Approve a plan")
+async def approve(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Lets a waiting plan act. 409 when the plan is not waiting."""
-    return of_plan(await approve_plan(services, caller, id, body.comment))
+    return PlanShape.from_plan(await approve_plan(core, plans, caller, id, body.comment))
 
 
-@router.post(
-    "/plans/{id}/refuse",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 503),
-    summary="Refuse a plan",
-)
-async def refuse(id: PlanId, body: DecisionBody, services: Provided, caller: Caller) -> PlanShape:
+@router.post("/plans/{id}/refuse", dependencies=OPERATE, responses=DECISION_ERRORS, summary="Refuse a plan")
+async def refuse(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Ends a waiting plan without acting. 409 when the plan is not waiting."""
-    return of_plan(await refuse_plan(services, caller, id, body.comment))
+    return PlanShape.from_plan(await refuse_plan(core, plans, caller, id, body.comment))
 
 
-@router.post(
-    "/plans/{id}/take-back",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 503),
-    summary="Take a decision back",
-)
-async def take_back(id: PlanId, body: DecisionBody, services: Provided, caller: Caller) -> PlanShape:
+@router.post("/plans/{id}/take-back", dependencies=OPERATE, responses=DECISION_ERRORS, summary="Take a decision back")
+async def take_back(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Lets an approved plan that nobody has claimed yet, or a refused one, wait for a decision again. 409 when it is
     too late, and for an approved plan also where the webhook tells of plans."""
-    return of_plan(await take_plan_back(services, caller, id, body.comment))
+    return PlanShape.from_plan(await take_plan_back(core, plans, caller, id, body.comment))
 
 
 @router.post(
     "/plans/claim",
     dependencies=AGENT,
     response_model=Claimed,
-    responses={204: {"description": "There is no plan to carry out"}, **answers(400, 401, 403, 503)},
+    responses={204: {"description": "There is no plan to carry out"}, **CLAIM_ERRORS},
     summary="Claim the oldest open plan",
 )
-async def claim(body: ClaimRequest, request: Request, services: Provided, caller: Caller) -> Claimed | Response:
+async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, caller: Caller) -> Claimed | Response:
     """One executor at a time holds a plan. When its lease expires it is handed out again, with its steps so far."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
-    lease = services.plans.commands.lease
-    await request.app.state.agents_seen.note(cluster, body.executor)
+    lease = plans.commands.lease
+    await request.app.state.agents_seen.record(cluster, body.executor)
 
     async def look() -> Plan | None:
-        return await services.plans.claim(body.executor, cluster, services.clock())
+        return await plans.claim(body.executor, cluster, core.clock())
 
     plan = await long_poll(look, body.wait, request, caller)
     if plan is None or plan.lease is None:
         return Response(status_code=204)
-    return Claimed(plan=of_plan(plan), token=plan.lease.token, lease_seconds=lease)
+    return Claimed(plan=PlanShape.from_plan(plan), token=plan.lease.token, lease_seconds=lease)
 
 
 @router.post(
     "/plans/{id}/report",
     dependencies=AGENT,
-    responses=answers(400, 401, 403, 404, 409, 503),
+    responses=DECISION_ERRORS,
     summary="Report progress or the end of a plan",
 )
-async def report(id: PlanId, body: ReportBody, services: Provided, caller: Caller) -> PlanShape:
+async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Progress renews the lease; `reached` and `not_reached` end the plan. A repeated report changes nothing."""
-    await find(services, id)
-    now = services.clock()
-    return of_plan(await services.plans.change(id, now, services.plans.commands.report(body.report(), now)))
+    await find(core, id)
+    now = core.clock()
+    return PlanShape.from_plan(await plans.change(id, now, plans.commands.report(body.report(), now)))
 
 
 @router.post(
     "/plans/{id}/check/next",
     dependencies=AGENT,
     response_model_exclude_none=True,
-    responses=answers(400, 401, 403, 404, 409, 503),
+    responses=DECISION_ERRORS,
     summary="Get the next round of the node check",
 )
-async def check_next(id: PlanId, body: CheckBody, services: Provided, caller: Caller) -> CheckRound:
+async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans, caller: Caller) -> CheckRound:
     """Starts the check if needed. Repeating the request returns the same answer. 409 when the plan waits for a person
     (again)."""
-    plan, now = await find(services, id), services.clock()
-    record, job = await services.store.diagnoses.find(plan.diagnosis), await services.store.jobs.find(plan.job)
+    plan, now = await find(core, id), core.clock()
+    record, job = await core.store.diagnoses.find(plan.diagnosis), await core.store.jobs.find(plan.job)
     outside = set(body.nodes).difference(plan.allocation) if plan.allocation else ()
     if outside:
         raise BadInput(f"not nodes of attempt {plan.attempt}: {', '.join(sorted(outside)[:5])}")
     request = CheckRequest(
         nodes=body.nodes or plan.allocation or _nodes_of(job),
         types=(record.diagnosis.type,) if record else (),
-        since=await _since(plan, services),
+        since=await _since(plan, core),
         queries=body.queries,
         site_check=body.site_check,
         pairs=body.pairs,
     )
-    rule = services.plans.commands.check_next(body.token, request, now)
-    return _round(await services.plans.change(id, now, rule, alone=False), services)
+    rule = plans.commands.check_next(body.token, request, now)
+    return _round(await plans.change(id, now, rule, alone=False), plans)
 
 
 @router.post(
     "/plans/{id}/check/results",
     dependencies=AGENT,
     response_model_exclude_none=True,
-    responses=answers(400, 401, 403, 404, 409, 503),
+    responses=DECISION_ERRORS,
     summary="Send results of a round of the node check",
 )
-async def check_results(id: PlanId, body: ResultsBody, services: Provided, caller: Caller) -> CheckRound:
+async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans, caller: Caller) -> CheckRound:
     """Returns what is next, as `check/next` does. The first result of a group counts, and the first answer to a query.
     If the verdict names more nodes than the breaker allows, or nothing proves that the suspected node is at fault, or
     only results speak against it that are not `vouched`, the plan waits for approval: 409, and the token becomes
     invalid."""
-    await find(services, id)
-    now, results = services.clock(), [result.result() for result in body.results]
+    await find(core, id)
+    now, results = core.clock(), [result.result() for result in body.results]
     node_answers = [answer.answer() for answer in body.answers]
-    commands = services.plans.commands
+    commands = plans.commands
     rule = commands.check_results(body.token, body.round, results, now, node_answers, vouched=body.vouched)
-    return _round(await services.plans.change(id, now, rule, alone=False), services)
+    return _round(await plans.change(id, now, rule, alone=False), plans)
 
 
-async def approve_plan(services: AppDependencies, caller: Credential, id: str, comment: str) -> Plan:
+async def approve_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
-    now = services.clock()
-    plan = await services.plans.check_rollback(await find(services, id), now)
-    record = await services.store.diagnoses.find(plan.diagnosis)
-    return await services.plans.change(id, now, services.plans.commands.approve(record, caller.name, comment, now))
+    now = core.clock()
+    plan = await plans.check_rollback(await find(core, id), now)
+    record = await core.store.diagnoses.find(plan.diagnosis)
+    return await plans.change(id, now, plans.commands.approve(record, caller.name, comment, now))
 
 
-async def refuse_plan(services: AppDependencies, caller: Credential, id: str, comment: str) -> Plan:
+async def refuse_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
-    await find(services, id)
-    now = services.clock()
-    return await services.plans.change(id, now, services.plans.commands.refuse(caller.name, comment, now))
+    await find(core, id)
+    now = core.clock()
+    return await plans.change(id, now, plans.commands.refuse(caller.name, comment, now))
 
 
-async def take_plan_back(services: AppDependencies, caller: Credential, id: str, comment: str) -> Plan:
+async def take_plan_back(core: Core, plans: Plans, caller: Credential, id: str, comment: str) -> Plan:
     """Raises NotFound, Conflict."""
-    await find(services, id)
-    now = services.clock()
-    return await services.plans.change(id, now, services.plans.commands.take_back(caller.name, comment, now))
+    await find(core, id)
+    now = core.clock()
+    return await plans.change(id, now, plans.commands.take_back(caller.name, comment, now))
 
 
-async def find(services: AppDependencies, id: str) -> Plan:
+async def find(core: Core, id: str) -> Plan:
     """Raises NotFound."""
-    plan = await services.store.plans.find(id)
+    plan = await core.store.plans.find(id)
     if plan is None:
         raise NotFound(f"there is no plan {id!r}")
     return plan
@@ -350,10 +335,10 @@ def _nodes_of(job: Job | None) -> tuple[str, ...]:
     return (job.nodes or tuple(job.rank_nodes.values())) if job else ()
 
 
-async def _since(plan: Plan, services: AppDependencies) -> float:
+async def _since(plan: Plan, core: Core) -> float:
     """What is older in the log of a node has nothing to do with this failure: it begins some minutes before the failure
     was seen, and never before the attempt."""
-    attempts = await services.store.jobs.attempts(plan.job)
+    attempts = await core.store.jobs.attempts(plan.job)
     attempt = next((attempt for attempt in attempts if attempt.key.number == plan.attempt), None)
     if attempt is None:
         return plan.created - LOOKBACK_SECONDS
@@ -362,9 +347,9 @@ async def _since(plan: Plan, services: AppDependencies) -> float:
     return max(started, seen - LOOKBACK_SECONDS)
 
 
-def _round(plan: Plan, services: AppDependencies) -> CheckRound:
+def _round(plan: Plan, plans: Plans) -> CheckRound:
     """Raises NotFound before the check has begun, Conflict for a plan that waits for a person."""
-    check, limit = plan.check, services.plans.commands.policy.table.check.timeout_seconds
+    check, limit = plan.check, plans.commands.policy.table.check.timeout_seconds
     if check is None:
         raise NotFound(f"plan {plan.id} has no node check")
     if plan.state is PlanState.WAITING:
@@ -373,17 +358,17 @@ def _round(plan: Plan, services: AppDependencies) -> CheckRound:
     verdict = outcome and CheckVerdictSchema(
         faulty=plan.nodes, stragglers=outcome.stragglers, shared_cause=outcome.shared_cause, reason=outcome.reason
     )
-    queries = _queries(check, services)
+    queries = _queries(check, plans)
     return CheckRound(
         round=check.round, queries=queries, pairs=node_check.todo(check), timeout_seconds=limit, verdict=verdict
     )
 
 
-def _queries(check: NodeCheck, services: AppDependencies) -> tuple[QueryShape, ...] | None:
+def _queries(check: NodeCheck, plans: Plans) -> tuple[QueryShape, ...] | None:
     """None where there is nothing to ask (any more): agents of before know no such field."""
     shapes = []
     for asked in node_check.unanswered(check):
-        query = services.plans.commands.queries.query(asked.query)
+        query = plans.commands.queries.query(asked.query)
         argv, seconds = (query.argv, query.timeout_seconds) if query else ((), SITE_CHECK_SECONDS)
         shapes.append(QueryShape(node=asked.node, id=asked.query, argv=argv, timeout_seconds=seconds))
     return tuple(shapes) or None

@@ -1,25 +1,25 @@
 """Routes of learned rules: people read, promote, retire and restore them."""
 
 from collections.abc import Callable
-from datetime import datetime
-from typing import Annotated
+from operator import attrgetter
+from typing import Annotated, Self
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasPath, ConfigDict, Field
 
 from diagnoser.client.service import API
 from diagnoser.learning import rule_lifecycle
-from diagnoser.model import HitVerdict, LearnedRule, LearnedState, RuleHit
+from diagnoser.model import HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import LearnedRuleQuery
-from diagnoser.web.api.params import utc
+from diagnoser.model.queries import LearnedRuleQuery
+from diagnoser.web.api.params import Moment, first_page
 from diagnoser.web.api.plans import DecisionBody
 from diagnoser.web.http.access import check_whole_service
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core
+from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 50, 500
 HITS = 50
@@ -37,7 +37,7 @@ class RuleQuery(Schema):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
-class GateShape(Schema):
+class GateShape(Answer):
     """One test of a proposed rule with its result."""
 
     name: str
@@ -45,7 +45,7 @@ class GateShape(Schema):
     reason: str
 
 
-class AuthorShape(Schema):
+class AuthorShape(Answer):
     """name: `template` (made from the shape of the line), `llm:<model>` or `person`. failure: why not the model."""
 
     name: str
@@ -59,16 +59,16 @@ class AuthorShape(Schema):
     failure: str
 
 
-class TurnShape(Schema):
+class TurnShape(Answer):
     """An entry of the rule's history."""
 
-    time: datetime
+    time: Moment
     state: LearnedState
     by: str
     why: str
 
 
-class CountsShape(Schema):
+class CountsShape(Answer):
     """Attempts in which the rule hit, or would have; what became known of them."""
 
     hits: int
@@ -76,18 +76,18 @@ class CountsShape(Schema):
     wrong: int
 
 
-class HitShape(Schema):
+class HitShape(Answer):
     """An attempt in which the rule hit, or (active is false) would have decided."""
 
-    job: str
-    attempt: int
+    job: str = Field(validation_alias=AliasPath("attempt", "job"))
+    attempt: int = Field(validation_alias=AliasPath("attempt", "number"))
     diagnosis: str
-    time: datetime
+    time: Moment
     verdict: HitVerdict
     active: bool
 
 
-class LearnedShape(Schema):
+class LearnedShape(Answer):
     """A learned rule. path, text: the file that `diagnoser rules export` writes; text is empty until it is written.
 
     source: the diagnosis that it is learned from. replaces: the rule that a person made it from, empty for none.
@@ -99,14 +99,19 @@ class LearnedShape(Schema):
     source: str
     by: str
     replaces: str
-    created: datetime
-    changed: datetime
+    created: Moment
+    changed: Moment
     path: str
     text: str
     author: AuthorShape
     gates: list[GateShape]
     history: list[TurnShape]
     counts: CountsShape
+
+    @classmethod
+    def from_rule(cls, rule: LearnedRule, **values: object) -> Self:
+        path = rule_lifecycle.file_of(rule)
+        return cls.filled_from(rule, changed=rule.changed or rule.created, path=path, **values)
 
 
 class LearnedDetail(LearnedShape):
@@ -120,85 +125,55 @@ class LearnedPage(Schema):
     next: str | None
 
 
-@router.get("/rules", dependencies=READ, responses=answers(400, 401, 503), summary="List learned rules")
-async def index(query: Annotated[RuleQuery, Query()], services: Provided) -> LearnedPage:
+@router.get("/rules", dependencies=READ, responses=LIST_ERRORS, summary="List learned rules")
+async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage:
     where = LearnedRuleQuery((query.state,) if query.state else ())
-    rules = await services.store.rules.page(where, query.after, query.limit + 1)
-    items = rules[: query.limit]
-    after = items[-1].id if len(rules) > query.limit else None
-    return LearnedPage(items=[of_learned(rule) for rule in items], next=after)
+    rules = await core.store.rules.page(where, query.after, query.limit + 1)
+    shown, after = first_page(rules, query.limit, attrgetter("id"))
+    return LearnedPage(items=[LearnedShape.from_rule(rule) for rule in shown], next=after)
 
 
-@router.get("/rules/{id}", dependencies=READ, responses=answers(400, 401, 404, 503), summary="One learned rule")
-async def one(id: RuleId, services: Provided) -> LearnedDetail:
+@router.get("/rules/{id}", dependencies=READ, responses=READ_ERRORS, summary="One learned rule")
+async def one(id: RuleId, core: Core) -> LearnedDetail:
     """The rule with the newest attempts in which it hit."""
-    rule = await find(services, id)
-    hits = [_of_hit(hit) for hit in await services.store.rules.hits(id, HITS)]
-    return LearnedDetail(**of_learned(rule).model_dump(), hits=hits)
+    rule = await find(core, id)
+    return LearnedDetail.from_rule(rule, hits=await core.store.rules.hits(id, HITS))
 
 
 _CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
 
 
 @router.post("/rules/{id}/promote", dependencies=OPERATE, responses=_CHANGE, summary="Promote a rule from shadow")
-async def promote(id: RuleId, body: DecisionBody, services: Provided, caller: Caller) -> LearnedShape:
+async def promote(id: RuleId, body: DecisionBody, core: Core, caller: Caller) -> LearnedShape:
     """It stays in `sandbox`: it names causes for a person and leads to no action."""
-    return of_learned(await changed(services, caller, id, rule_lifecycle.promoted, body.comment))
+    return LearnedShape.from_rule(await changed(core, caller, id, rule_lifecycle.promoted, body.comment))
 
 
 @router.post("/rules/{id}/retire", dependencies=OPERATE, responses=_CHANGE, summary="Retire a rule")
-async def retire(id: RuleId, body: DecisionBody, services: Provided, caller: Caller) -> LearnedShape:
+async def retire(id: RuleId, body: DecisionBody, core: Core, caller: Caller) -> LearnedShape:
     """From shadow or from active use. Every replica drops the rule before its next diagnosis."""
-    return of_learned(await changed(services, caller, id, rule_lifecycle.retired, body.comment))
+    return LearnedShape.from_rule(await changed(core, caller, id, rule_lifecycle.retired, body.comment))
 
 
 @router.post("/rules/{id}/restore", dependencies=OPERATE, responses=_CHANGE, summary="Restore a retired rule")
-async def restore(id: RuleId, body: DecisionBody, services: Provided, caller: Caller) -> LearnedShape:
+async def restore(id: RuleId, body: DecisionBody, core: Core, caller: Caller) -> LearnedShape:
     """The rule has to pass the tests again and then runs in shadow."""
-    return of_learned(await changed(services, caller, id, rule_lifecycle.restored, body.comment))
+    return LearnedShape.from_rule(await changed(core, caller, id, rule_lifecycle.restored, body.comment))
 
 
 Move = Callable[[LearnedRule, str, str, float], LearnedRule]
 """Rule, who, why, when -> the rule in its new state. Raises Conflict."""
 
 
-async def changed(services: AppDependencies, caller: Credential, id: str, move: Move, comment: str) -> LearnedRule:
+async def changed(core: Core, caller: Credential, id: str, move: Move, comment: str) -> LearnedRule:
     """Raises NotFound, Conflict, OutOfScope."""
     check_whole_service(caller)
-    rule = await find(services, id)
-    return await services.store.rules.change(rule, move(rule, caller.name, comment.replace("\0", ""), services.clock()))
+    rule = await find(core, id)
+    return await core.store.rules.change(rule, move(rule, caller.name, comment.replace("\0", ""), core.clock()))
 
 
-async def find(services: AppDependencies, id: str) -> LearnedRule:
-    rule = await services.store.rules.find(id)
+async def find(core: Core, id: str) -> LearnedRule:
+    rule = await core.store.rules.find(id)
     if rule is None:
         raise NotFound(f"there is no learned rule {id!r}")
     return rule
-
-
-def of_learned(rule: LearnedRule) -> LearnedShape:
-    names = ("id", "state", "type", "source", "by", "replaces", "text")
-    return LearnedShape(
-        created=utc(rule.created),
-        changed=utc(rule.changed or rule.created),
-        path=rule_lifecycle.file_of(rule),
-        author=AuthorShape(**_fields(rule.author, AuthorShape)),
-        gates=[GateShape(**_fields(gate, GateShape)) for gate in rule.gates],
-        history=[TurnShape(time=utc(turn.time), state=turn.state, by=turn.by, why=turn.why) for turn in rule.history],
-        counts=CountsShape(**_fields(rule.counts, CountsShape)),
-        **{name: getattr(rule, name) for name in names},
-    )
-
-
-def _of_hit(hit: RuleHit) -> HitShape:
-    names = ("diagnosis", "verdict", "active")
-    return HitShape(
-        job=hit.attempt.job,
-        attempt=hit.attempt.number,
-        time=utc(hit.time),
-        **{name: getattr(hit, name) for name in names},
-    )
-
-
-def _fields(source: object, shape: type[BaseModel]) -> dict[str, object]:
-    return {name: getattr(source, name) for name in shape.model_fields}

@@ -1,20 +1,19 @@
 """Bodies of the API's answers. The model's classes are shown as they are; times become ISO 8601."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from typing import Self
+
+from pydantic import Field
 
 from diagnoser.model import (
     Advice,
     AskReason,
     Attempt,
-    BreakerState,
     CheckpointPhase,
     Compression,
     DecisionBasis,
-    Event,
     EventKind,
     EvidenceLine,
-    Feedback,
     FeedbackVerdict,
     HangFindings,
     Incident,
@@ -24,16 +23,13 @@ from diagnoser.model import (
     Mode,
     ModelUse,
     NodeActor,
-    NodeEvent,
     NodeEventKind,
-    NodeProof,
     Plan,
     PlanState,
     ProofKind,
     QueryResult,
     QueryState,
     Rejected,
-    Rollback,
     RootCause,
     RunStatus,
     Stage,
@@ -41,22 +37,23 @@ from diagnoser.model import (
     Suspect,
     Symptom,
 )
+from diagnoser.model.queries import AttemptState, AttemptSummary
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.ports import AttemptState, AttemptSummary, DiagnosisRecord
-from diagnoser.web.api.params import utc
-from diagnoser.web.http.routing import Schema
+from diagnoser.model.work import DiagnosisRecord
+from diagnoser.web.api.params import Moment, MomentIfSet
+from diagnoser.web.http.routing import Answer
 
 
-class ChangeShape(Schema):
+class ChangeShape(Answer):
     """One entry of a plan's history."""
 
-    time: datetime
+    time: Moment
     state: PlanState
     by: str
     why: str
 
 
-class StepShape(Schema):
+class StepShape(Answer):
     """One command that an executor ran; exit_code is null when it could not be started."""
 
     command: str
@@ -64,7 +61,7 @@ class StepShape(Schema):
     output: str
 
 
-class RollbackShape(Schema):
+class RollbackShape(Answer):
     """Checkpoint to continue from, and the steps whose data batches to skip (both ends included). ``verified``: whether
     the job reported that it read the checkpoint back and its checksums held."""
 
@@ -75,7 +72,7 @@ class RollbackShape(Schema):
     verified: bool
 
 
-class ProofShape(Schema):
+class ProofShape(Answer):
     """Why a node may be taken out. ``source``: of the line, or the query that was asked; ``by``: the person, if any."""
 
     node: str
@@ -83,11 +80,11 @@ class ProofShape(Schema):
     source: str
     text: str
     line: int
-    time: datetime | None
+    time: MomentIfSet
     by: str
 
 
-class QueryResultShape(Schema):
+class QueryResultShape(Answer):
     """What the node check asked a suspected node. ``text``: the line that proves a fault, else part of the answer."""
 
     node: str
@@ -97,7 +94,7 @@ class QueryResultShape(Schema):
     text: str
 
 
-class PlanShape(Schema):
+class PlanShape(Answer):
     """A recovery plan and its progress. ``reason``: why it is in its state, from a closed list; ``row``: the row of
     the policy table; ``proofs``: what says that its nodes are at fault; ``queries``: what suspects were asked."""
 
@@ -113,8 +110,8 @@ class PlanShape(Schema):
     state: PlanState
     reason: str
     row: str
-    created: datetime
-    expires: datetime
+    created: Moment
+    expires: Moment
     diagnosis: str
     rollback: RollbackShape | None
     drained: tuple[str, ...]
@@ -125,35 +122,45 @@ class PlanShape(Schema):
     proofs: list[ProofShape]
     queries: list[QueryResultShape]
 
+    @classmethod
+    def from_plan(cls, plan: Plan) -> Self:
+        executor = ""
+        queries: tuple[QueryResult, ...] = ()
+        if plan.lease:
+            executor = plan.lease.executor
+        if plan.check:
+            queries = plan.check.queries
+        return cls.filled_from(plan, executor=executor, queries=queries)
 
-class NodeShape(Schema):
+
+class NodeShape(Answer):
     """The last event of a node. feedback: what a person's act says about an earlier plan."""
 
     cluster: str
     node: str
     kind: NodeEventKind
     by: NodeActor
-    time: datetime
+    time: Moment
     reason: str
     feedback: str
 
 
-class BreakerShape(Schema):
+class BreakerShape(Answer):
     """A breaker; ``scope`` is a cluster or ``cluster:partition``."""
 
     scope: str
     tripped: bool
-    time: datetime | None
+    time: MomentIfSet
     reason: str
     by: str
 
 
-class FeedbackShape(Schema):
+class FeedbackShape(Answer):
     """Feedback of a person on a diagnosis; null: the original value stands. ``root_stream``: the stream that the line
     is of, null where only its number was given and several streams have it."""
 
     id: str
-    time: datetime
+    time: Moment = Field(validation_alias="created")
     by: str
     verdict: FeedbackVerdict
     type: FailureType | None
@@ -164,7 +171,7 @@ class FeedbackShape(Schema):
     comment: str
 
 
-class DiagnosisShape(Schema):
+class DiagnosisShape(Answer):
     """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it.
 
     ``correction``: what a person says is right; the verdict itself stays as it was. ``feedback``: everything that
@@ -174,7 +181,7 @@ class DiagnosisShape(Schema):
     id: str
     job: str
     attempt: int
-    created: datetime
+    created: Moment
     current: bool
     url: str
     correction: FeedbackShape | None
@@ -208,25 +215,46 @@ class DiagnosisShape(Schema):
     needs_review: str
     hang: HangFindings | None
 
+    @classmethod
+    def from_record(cls, record: DiagnosisRecord, base_url: str) -> Self:
+        feedback = record.feedback
+        correction = plan = None
+        if feedback and feedback[0].verdict is FeedbackVerdict.CORRECTED:
+            correction = feedback[0]
+        if record.plan:
+            plan = PlanShape.from_plan(record.plan)
+        return cls.filled_from(
+            record.diagnosis,
+            id=record.id,
+            job=record.attempt.job,
+            attempt=record.attempt.number,
+            created=record.created,
+            current=record.current,
+            url=f"{base_url}/diagnoses/{record.id}",
+            correction=correction,
+            feedback=feedback,
+            plan=plan,
+        )
 
-class DiagnosisPage(Schema):
+
+class DiagnosisPage(Answer):
     """Newest first. ``next`` is the cursor of the following page, null on the last one."""
 
     items: list[DiagnosisShape]
     next: str | None
 
 
-class IncidentChangeShape(Schema):
+class IncidentChangeShape(Answer):
     """One entry of an incident's history: the state and the assignee since then, who changed them, and why."""
 
-    time: datetime
+    time: Moment
     state: IncidentState
     by: str
     assignee: str
     comment: str
 
 
-class IncidentShape(Schema):
+class IncidentShape(Answer):
     """Failures that one cause explains, or that one node caused. ``node`` is empty where what they printed groups them.
 
     category, type, line, diagnosis: of the newest failure. failures: attempts; jobs: how many jobs these are of.
@@ -239,8 +267,8 @@ class IncidentShape(Schema):
     type: FailureType
     line: str
     diagnosis: str
-    first_seen: datetime
-    last_seen: datetime
+    first_seen: Moment
+    last_seen: Moment
     failures: int
     jobs: int
     state: IncidentState
@@ -248,20 +276,24 @@ class IncidentShape(Schema):
     history: list[IncidentChangeShape]
     url: str
 
+    @classmethod
+    def from_incident(cls, incident: Incident, base_url: str) -> Self:
+        return cls.filled_from(incident, url=f"{base_url}/incidents/{incident.id}")
 
-class IncidentPage(Schema):
+
+class IncidentPage(Answer):
     """The one with the newest failure first. ``next`` is the cursor of the following page, null on the last one."""
 
     items: list[IncidentShape]
     next: str | None
 
 
-class EventShape(Schema):
+class EventShape(Answer):
     """An event that the launcher, the scheduler or the job reported. ``phase`` and what follows it: of a checkpoint;
     ``reason`` then says why it is bad."""
 
     kind: EventKind
-    time: datetime
+    time: Moment
     code: int | None
     signal: int | None
     step: int | None
@@ -276,19 +308,24 @@ class EventShape(Schema):
     just_in_time: bool
 
 
-class AttemptShape(Schema):
+class AttemptShape(Answer):
     """One launch of a job. ``fatal``: time of the first line that looked fatal."""
 
     number: int
-    opened: datetime
-    last_line: datetime | None
-    fatal: datetime | None
-    ended: datetime | None
+    opened: Moment
+    last_line: MomentIfSet
+    fatal: MomentIfSet
+    ended: MomentIfSet
     events: list[EventShape]
     diagnosis: DiagnosisShape | None
 
+    @classmethod
+    def from_attempt(cls, attempt: Attempt, record: DiagnosisRecord | None, base_url: str) -> Self:
+        diagnosis = DiagnosisShape.from_record(record, base_url) if record else None
+        return cls.filled_from(attempt, number=attempt.key.number, diagnosis=diagnosis)
 
-class VerdictShape(Schema):
+
+class VerdictShape(Answer):
     """The current diagnosis of an attempt in short."""
 
     id: str
@@ -297,8 +334,15 @@ class VerdictShape(Schema):
     type: FailureType
     url: str
 
+    @classmethod
+    def from_attempt(cls, attempt: AttemptSummary, base_url: str) -> Self | None:
+        """None where the attempt has no diagnosis yet."""
+        if attempt.outcome is None or attempt.category is None or attempt.type is None:
+            return None
+        return cls.filled_from(attempt, id=attempt.diagnosis, url=f"{base_url}/diagnoses/{attempt.diagnosis}")
 
-class RunShape(Schema):
+
+class RunShape(Answer):
     """One launch of a job, and where it stands. What its newest lines do not say is null; so is all of it once the
     launch has ended.
 
@@ -309,29 +353,48 @@ class RunShape(Schema):
     job: str
     attempt: int
     state: AttemptState
-    opened: datetime
-    heard: datetime
-    ended: datetime | None
+    opened: Moment
+    heard: Moment
+    ended: MomentIfSet
     stage: Stage | None
     step: int | None
     total_steps: int | None
     loss: float | None
     step_seconds: float | None
     tokens_per_second: float | None
-    ends: datetime | None
+    ends: MomentIfSet
     last_text: str | None
     verdict: VerdictShape | None
     url: str
 
+    @classmethod
+    def from_attempt(
+        cls, attempt: AttemptSummary, status: RunStatus | None, silent_since: float, base_url: str
+    ) -> Self:
+        known = status or RunStatus()
+        return cls.filled_from(
+            known,
+            job=attempt.key.job,
+            attempt=attempt.key.number,
+            state=attempt.state(silent_since),
+            opened=attempt.opened,
+            heard=attempt.heard,
+            ended=attempt.ended,
+            total_steps=known.total,
+            last_text=known.last_line or None,
+            verdict=VerdictShape.from_attempt(attempt, base_url),
+            url=f"{base_url}/jobs/{attempt.key.job}",
+        )
 
-class RunPage(Schema):
+
+class RunPage(Answer):
     """``next`` is the cursor of the following page, null on the last one."""
 
     items: list[RunShape]
     next: str | None
 
 
-class JobShape(Schema):
+class JobShape(Answer):
     id: str
     cluster: str
     name: str
@@ -341,8 +404,12 @@ class JobShape(Schema):
     checkpoint_dir: str
     tenant: str
     labels: Mapping[str, str]
-    created: datetime | None
+    created: MomentIfSet
     url: str
+
+    @classmethod
+    def from_job(cls, job: Job, base_url: str, **values: object) -> Self:
+        return cls.filled_from(job, url=f"{base_url}/jobs/{job.id}", **values)
 
 
 class JobPage(JobShape):
@@ -350,148 +417,9 @@ class JobPage(JobShape):
 
     attempts: list[AttemptShape]
 
-
-def of_diagnosis(record: DiagnosisRecord, base_url: str) -> DiagnosisShape:
-    verdict, feedback = record.diagnosis, [of_feedback(entry) for entry in record.feedback]
-    return DiagnosisShape(
-        id=record.id,
-        job=record.attempt.job,
-        attempt=record.attempt.number,
-        created=utc(record.created),
-        current=record.current,
-        url=f"{base_url}/diagnoses/{record.id}",
-        correction=feedback[0] if feedback and feedback[0].verdict is FeedbackVerdict.CORRECTED else None,
-        feedback=feedback,
-        plan=of_plan(record.plan) if record.plan else None,
-        rollback=_rollback(verdict.rollback),
-        proofs=[of_proof(proof) for proof in verdict.proofs],
-        **{name: getattr(verdict, name) for name in verdict.__slots__ if name not in ("rollback", "proofs")},
-    )
-
-
-def of_feedback(feedback: Feedback) -> FeedbackShape:
-    names = ("id", "by", "verdict", "type", "root_line", "root_stream", "node", "rank", "comment")
-    return FeedbackShape(time=utc(feedback.created), **{name: getattr(feedback, name) for name in names})
-
-
-def of_incident(incident: Incident, base_url: str) -> IncidentShape:
-    changes = [
-        IncidentChangeShape(
-            time=utc(change.time), state=change.state, by=change.by, assignee=change.assignee, comment=change.comment
-        )
-        for change in incident.history
-    ]
-    names = ("id", "cluster", "node", "category", "type", "line", "diagnosis", "failures", "jobs", "state", "assignee")
-    return IncidentShape(
-        first_seen=utc(incident.first_seen),
-        last_seen=utc(incident.last_seen),
-        history=changes,
-        url=f"{base_url}/incidents/{incident.id}",
-        **{name: getattr(incident, name) for name in names},
-    )
-
-
-def of_event(event: Event) -> EventShape:
-    return EventShape(
-        time=utc(event.time), **{name: getattr(event, name) for name in EventShape.model_fields if name != "time"}
-    )
-
-
-def of_run(attempt: AttemptSummary, status: RunStatus | None, silent_since: float, base_url: str) -> RunShape:
-    known = status or RunStatus()
-    verdict = None
-    if attempt.outcome is not None and attempt.category is not None and attempt.type is not None:
-        link = f"{base_url}/diagnoses/{attempt.diagnosis}"
-        verdict = VerdictShape(
-            id=attempt.diagnosis, outcome=attempt.outcome, category=attempt.category, type=attempt.type, url=link
-        )
-    return RunShape(
-        job=attempt.key.job,
-        attempt=attempt.key.number,
-        state=attempt.state(silent_since),
-        opened=utc(attempt.opened),
-        heard=utc(attempt.heard),
-        ended=_maybe(attempt.ended),
-        stage=known.stage,
-        step=known.step,
-        total_steps=known.total,
-        loss=known.loss,
-        step_seconds=known.step_seconds,
-        tokens_per_second=known.tokens_per_second,
-        ends=_maybe(known.ends),
-        last_text=known.last_line or None,
-        verdict=verdict,
-        url=f"{base_url}/jobs/{attempt.key.job}",
-    )
-
-
-def of_job(job: Job, base_url: str) -> JobShape:
-    return JobShape(**_job_fields(job, base_url))
-
-
-def of_job_page(job: Job, attempts: list[Attempt], diagnoses: Mapping[int, DiagnosisRecord], base_url: str) -> JobPage:
-    shapes = [_attempt(attempt, diagnoses.get(attempt.key.number), base_url) for attempt in attempts]
-    return JobPage(attempts=shapes, **_job_fields(job, base_url))
-
-
-def _job_fields(job: Job, base_url: str) -> dict[str, object]:
-    fields = {name: getattr(job, name) for name in job.__slots__}
-    return fields | {"created": _maybe(job.created), "url": f"{base_url}/jobs/{job.id}"}
-
-
-def _attempt(attempt: Attempt, record: DiagnosisRecord | None, base_url: str) -> AttemptShape:
-    return AttemptShape(
-        number=attempt.key.number,
-        opened=utc(attempt.opened),
-        last_line=_maybe(attempt.last_line),
-        fatal=_maybe(attempt.fatal),
-        ended=_maybe(attempt.ended),
-        events=[of_event(event) for event in attempt.events],
-        diagnosis=of_diagnosis(record, base_url) if record else None,
-    )
-
-
-def of_plan(plan: Plan) -> PlanShape:
-    names = ("id", "key", "job", "attempt", "cluster", "action", "nodes", "mode", "state", "reason", "row", "diagnosis")
-    fields = {name: getattr(plan, name) for name in (*names, "tenant", "drained", "requeued")}
-    return PlanShape(
-        created=utc(plan.created),
-        expires=utc(plan.expires),
-        rollback=_rollback(plan.rollback),
-        executor=plan.lease.executor if plan.lease else "",
-        history=[
-            ChangeShape(time=utc(change.time), state=change.state, by=change.by, why=change.why)
-            for change in plan.history
-        ],
-        steps=[StepShape(command=step.command, exit_code=step.exit_code, output=step.output) for step in plan.steps],
-        proofs=[of_proof(proof) for proof in plan.proofs],
-        queries=[_query(query) for query in plan.check.queries] if plan.check else [],
-        **fields,
-    )
-
-
-def _query(query: QueryResult) -> QueryResultShape:
-    return QueryResultShape(**{name: getattr(query, name) for name in query.__slots__})
-
-
-def of_node(mark: NodeEvent) -> NodeShape:
-    fields = {name: getattr(mark, name) for name in mark.__slots__ if name != "time"}
-    return NodeShape(time=utc(mark.time), **fields)
-
-
-def of_breaker(state: BreakerState) -> BreakerShape:
-    fields = {name: getattr(state, name) for name in state.__slots__ if name != "time"}
-    return BreakerShape(time=_maybe(state.time), **fields)
-
-
-def of_proof(proof: NodeProof) -> ProofShape:
-    fields = {name: getattr(proof, name) for name in proof.__slots__ if name != "time"}
-    return ProofShape(time=_maybe(proof.time), **fields)
-
-
-def _rollback(rollback: Rollback | None) -> RollbackShape | None:
-    return RollbackShape(**{name: getattr(rollback, name) for name in rollback.__slots__}) if rollback else None
-
-
-def _maybe(seconds: float | None) -> datetime | None:
-    return utc(seconds) if seconds else None
+    @classmethod
+    def from_attempts(
+        cls, job: Job, attempts: list[Attempt], diagnoses: Mapping[int, DiagnosisRecord], base_url: str
+    ) -> Self:
+        shapes = [AttemptShape.from_attempt(entry, diagnoses.get(entry.key.number), base_url) for entry in attempts]
+        return cls.from_job(job, base_url, attempts=shapes)

@@ -13,13 +13,14 @@ from pydantic import ConfigDict, Field
 from diagnoser.client.service import API
 from diagnoser.model import Incident, LearnedRule
 from diagnoser.model.access import Viewer
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord, FoundNode
+from diagnoser.model.queries import DiagnosisFilter, FoundNode
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.params import Search, utc
 from diagnoser.web.formatting.template_filters import cause, name, visible
-from diagnoser.web.http.authentication import READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.authentication import READ, Caller
+from diagnoser.web.http.dependencies import Core, ShippedRules
+from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 
 SHOWN, MOST = 5, 20
@@ -71,19 +72,21 @@ class SearchResult(Schema):
     groups: list[HitGroup]
 
 
-@router.get("/search", responses=answers(400, 401, 503), summary="Search everything")
-async def index(query: Annotated[SearchQuery, Query()], services: Provided, caller: Caller) -> SearchResult:
+@router.get("/search", responses=LIST_ERRORS, summary="Search everything")
+async def index(
+    query: Annotated[SearchQuery, Query()], core: Core, shipped_rules: ShippedRules, caller: Caller
+) -> SearchResult:
     """Jobs by their id, nodes by their name, incidents by their node, cause, line and assignee, lines of current
     diagnoses by their words, rules by their id and title. The newest come first; each kind is bounded."""
-    return await search(services, caller.viewer, query.q, query.limit)
+    return await search(core, shipped_rules, caller.viewer, query.q, query.limit)
 
 
-async def search(services: AppDependencies, viewer: Viewer, q: str, limit: int) -> SearchResult:
+async def search(core: Core, shipped_rules: ShippedRules, viewer: Viewer, q: str, limit: int) -> SearchResult:
     """Nothing for blanks."""
-    asked, base = q.strip(), services.config.base_url
+    asked, base = q.strip(), core.config.base_url
     if not asked:
         return SearchResult(q=q, groups=[])
-    store = services.store
+    store = core.store
     jobs, nodes, incidents, records, learned = await asyncio.gather(
         store.search.jobs_like(asked, limit),
         store.search.nodes_containing(asked, limit),
@@ -94,7 +97,7 @@ async def search(services: AppDependencies, viewer: Viewer, q: str, limit: int) 
     words = asked.casefold().split()
     diagnosed = [record.attempt.job for record in records if _has_all(record.attempt.job, words)]
     all_jobs = list(dict.fromkeys([*jobs, *diagnosed]))
-    shipped = [rule for rule in services.shipped_rules() if _has_all(f"{rule.id} {rule.title} {rule.type}", words)]
+    shipped = [rule for rule in shipped_rules() if _has_all(f"{rule.id} {rule.title} {rule.type}", words)]
     hits = {
         HitKind.JOB: [_of_job(job, base) for job in all_jobs[:limit]],
         HitKind.NODE: [_of_node(node, base) for node in nodes],
@@ -124,7 +127,9 @@ def _of_node(found: FoundNode, base: str) -> SearchHit:
 
 
 def _of_incident(incident: Incident, base: str) -> SearchHit:
-    title = f"{incident.node}: {cause(incident.type)}" if incident.node else cause(incident.type)
+    title = cause(incident.type)
+    if incident.node:
+        title = f"{incident.node}: {title}"
     count = f"{incident.failures} {'failure' if incident.failures == 1 else 'failures'}"
     return SearchHit(
         title=visible(title),
@@ -163,8 +168,9 @@ def _of_rules(learned: Iterable[LearnedRule], shipped: Iterable[Rule], base: str
     ]
 
     def page(rule: Rule) -> str:
-        query = {"rule": rule.id} if sees_all else {"decided_by": f"rule:{rule.id}"}
-        return f"{base}{'/rules/workbench' if sees_all else '/diagnoses'}?{urlencode(query)}"
+        if sees_all:
+            return f"{base}/rules/workbench?{urlencode({'rule': rule.id})}"
+        return f"{base}/diagnoses?{urlencode({'decided_by': f'rule:{rule.id}'})}"
 
     return own + [
         SearchHit(title=rule.id, detail=f"{rule.title}; {name(rule.type)}", url=page(rule)) for rule in shipped

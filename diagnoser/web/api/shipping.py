@@ -17,9 +17,9 @@ from diagnoser.model.errors import Unsupported
 from diagnoser.web.api.params import JobId, Node, Source
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import identified, may_push
-from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.http.request_bodies import Bodies
 from diagnoser.web.http.routing import Schema
+from diagnoser.web.http.services import WebServices
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 
@@ -90,11 +90,11 @@ async def take_in(
     """Commit what a shipper sends by a protocol of others. encoding: of the body; decode: undoes what the protocol
     itself wraps it in. Raises DiagnoserError."""
     # The framework's own reading of parameters costs more than taking in ten lines: these routes do it by themselves.
-    services: AppDependencies = request.app.state.services
-    caller = await identified(request, services)
+    services: WebServices = request.app.state.services
+    caller = await identified(request, services.people)
     await may_push(request, caller)
     defaults = read_query(request, ShipperQuery).defaults(caller)
-    sender = services.job_access.sender(caller)
+    sender = services.intake.job_access.sender(caller)
     bodies: Bodies = request.app.state.bodies
     async with bodies.read(request.stream(), encoding, declared_length(request)) as body:
-        return await services.ingest.accept(decode(body), format, defaults, services.clock(), sender)
+        return await services.intake.ingest.accept(decode(body), format, defaults, services.core.clock(), sender)

@@ -14,15 +14,16 @@ from pydantic import Field, StringConstraints
 
 from diagnoser.model import FeedbackVerdict, MessageKind, OutboxMessage
 from diagnoser.model.access import Credential, Scope
+from diagnoser.model.alerts import AlertSilence
 from diagnoser.model.audit import actor_of
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound
 from diagnoser.notifications.slack import APPROVE, CONFIRM, REFUSE, SILENCE, escape
-from diagnoser.ports import AlertSilence, current_call
+from diagnoser.ports import current_call
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.plans import approve_plan, refuse_plan
-from diagnoser.web.http.authentication import Whole
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.dependencies import Plans, Unscoped
 from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.services import CoreServices, ScopedServices
 
 SILENCE_SECONDS = 24 * 3600.0
 ANSWER_SECONDS = 25 * 60.0
@@ -52,60 +53,62 @@ class _Interaction(Schema):
 
 
 @router.post("/slack/actions")
-async def press(request: Request, services: Whole) -> Response:
+async def press(request: Request, scope: Unscoped, plans: Plans) -> Response:
     """Does what the button says. Slack shows no answer of ours: the person is told through the outbox.
 
     Raises Denied for what Slack did not sign, BadInput.
     """
     body = await request.body()
-    _check_signature(request, body, services)
+    _check_signature(request, body, scope.core)
     interaction = _interaction(body)
-    await services.store.outbox.add(_answer(interaction, await _decide(services, interaction), services.clock()))
-    services.plans.outbox.notify()
+    await scope.core.store.outbox.add(
+        _answer(interaction, await _decide(scope, plans, interaction), scope.core.clock())
+    )
+    plans.outbox.notify()
     return Response()
 
 
-async def _decide(services: AppDependencies, interaction: _Interaction) -> str:
+async def _decide(scope: ScopedServices, plans: Plans, interaction: _Interaction) -> str:
     """What the person is told."""
     user = interaction.user
-    if user.id not in services.config.slack.operators:
+    if user.id not in scope.core.config.slack.operators:
         return f"You may not decide here. Whoever runs diagnoser can add {user.id} to DIAGNOSER_SLACK_OPERATORS."
     by = Credential(f"slack:{user.username or user.id}", Scope.OPERATE)
     if call := current_call():
         call.actor = actor_of(by, call.address)
     try:
-        return " ".join([await _act(services, by, press) for press in interaction.actions])
+        return " ".join([await _act(scope, plans, by, press) for press in interaction.actions])
     except DiagnoserError as error:
-        return services.redact(str(error))
+        return scope.core.redact(str(error))
 
 
-async def _act(services: AppDependencies, by: Credential, press: _Press) -> str:
+async def _act(scope: ScopedServices, plans: Plans, by: Credential, press: _Press) -> str:
     """Raises DiagnoserError."""
     if press.action_id == APPROVE:
-        plan = await approve_plan(services, by, press.value, "approved in Slack")
+        plan = await approve_plan(scope.core, plans, by, press.value, "approved in Slack")
         return f"Approved: the plan for {plan.job} goes to the cluster."
     if press.action_id == REFUSE:
-        plan = await refuse_plan(services, by, press.value, "refused in Slack")
+        plan = await refuse_plan(scope.core, plans, by, press.value, "refused in Slack")
         return f"Refused: nothing is done for {plan.job}."
     if press.action_id == CONFIRM:
-        await store_feedback(services, by, press.value, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))
+        await store_feedback(scope, by, press.value, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))
         return "Thank you: the verdict counts as confirmed, and similar failures are recognised by it."
     if press.action_id == SILENCE:
-        until = services.clock() + SILENCE_SECONDS
-        await services.store.alerts.save_silence(AlertSilence(press.value, until, by.name))
+        until = scope.core.clock() + SILENCE_SECONDS
+        await scope.core.store.alerts.save_silence(AlertSilence(press.value, until, by.name))
         return "Nobody is told of this incident for a day."
     raise NotFound(f"there is no button {press.action_id!r}")
 
 
-def _check_signature(request: Request, body: bytes, services: AppDependencies) -> None:
+def _check_signature(request: Request, body: bytes, core: CoreServices) -> None:
     """Raises NotFound where no Slack app is configured, Denied."""
-    if not services.config.slack.secret:
+    if not core.config.slack.secret:
         raise NotFound("no Slack app is configured: set DIAGNOSER_SLACK_SIGNING_SECRET")
     from slack_sdk.signature import Clock, SignatureVerifier  # loads for a while, and most sites have no Slack app
 
     clock = Clock()
-    clock.now = services.clock  # type: ignore[method-assign]
-    verifier = SignatureVerifier(services.config.slack.secret, clock)
+    clock.now = core.clock  # type: ignore[method-assign]
+    verifier = SignatureVerifier(core.config.slack.secret, clock)
     try:
         is_signed = verifier.is_valid_request(body, dict(request.headers))
     except ValueError:  # a time that is no number, a body that is no text

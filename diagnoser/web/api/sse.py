@@ -8,10 +8,11 @@ from fastapi import Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from diagnoser.client.service import API
+from diagnoser.model.queries import News
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import News
-from diagnoser.web.http.authentication import READ, Caller, Provided
-from diagnoser.web.http.problems import answers
+from diagnoser.web.http.authentication import READ, Caller, People
+from diagnoser.web.http.dependencies import Core, Live
+from diagnoser.web.http.problems import CLAIM_ERRORS
 from diagnoser.web.http.routing import Router, Schema
 from diagnoser.web.live.diagnosis_feed import NEWS_LIMIT
 
@@ -34,14 +35,11 @@ class NewDiagnosis(Schema):
     url: str
 
 
-@router.get(
-    "/live",
-    response_class=EventSourceResponse,
-    responses=answers(400, 401, 403, 503),
-    summary="Stream new diagnoses",
-)
+@router.get("/live", response_class=EventSourceResponse, responses=CLAIM_ERRORS, summary="Stream new diagnoses")
 async def live(
-    services: Provided,
+    core: Core,
+    live: Live,
+    people: People,
     caller: Caller,
     last_event_id: Annotated[str, Header(pattern=_ID)] = "",
     since: Annotated[str, Query(pattern=_ID, description="Id: begin with the diagnoses made after that one")] = "",
@@ -50,19 +48,19 @@ async def live(
     reader that was cut off sends the id of its last event as `Last-Event-ID` and gets what came since; `since` does the
     same for a reader that begins."""
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
-    feed, base_url = services.news, services.config.base_url
+    feed, base_url = live.news, core.config.base_url
     position = await feed.position()
     told = last_event_id or since
-    missed = await services.store.diagnoses.news(told, NEWS_LIMIT) if told else []
+    missed = await core.store.diagnoses.news(told, NEWS_LIMIT) if told else []
     for news in missed:
         yield _event(news, base_url)
     sent = {news.id for news in missed}
-    while not services.stopping.is_set() and await services.authenticator.is_valid(caller):
+    while not core.stopping.is_set() and await people.authenticator.is_valid(caller):
         position, fresh = await feed.since(position)
         for news in fresh:
             if news.id not in sent:
                 yield _event(news, base_url)
-        await pause(services.stopping)
+        await pause(core.stopping)
 
 
 async def pause(stopping: asyncio.Event) -> None:

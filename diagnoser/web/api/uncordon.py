@@ -14,11 +14,11 @@ from diagnoser.web.api.nodes import NodePath
 from diagnoser.web.api.params import IS_NUMBER
 from diagnoser.web.api.plans import ClusterField, Comment
 from diagnoser.web.http.access import check_whole_service, own_cluster
-from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, answers
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 LEASE_SECONDS = 60.0
 OPEN_SECONDS = 600.0
@@ -38,7 +38,7 @@ class UncordonBody(Schema):
     comment: Comment = ""
 
 
-class UncordonShape(Schema):
+class UncordonShape(Answer):
     """result: what the agent said; empty while the request is open. Times are seconds since the epoch."""
 
     id: str
@@ -75,75 +75,69 @@ class UncordonResultBody(Schema):
     responses=answers(400, 401, 403, 409, 503),
     summary="Ask for a node to be given back",
 )
-async def ask(node: NodePath, body: UncordonBody, services: Provided, caller: Caller) -> UncordonShape:
+async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) -> UncordonShape:
     """Only for a node that a plan took out. The agent of its cluster looks again, and leaves what somebody else
     cordoned since. 409 for any other node, and while such a request is open."""
-    return _shape(await request_uncordon(services, caller, body.cluster, node, body.comment))
+    return UncordonShape.model_validate(await request_uncordon(core, caller, body.cluster, node, body.comment))
 
 
-@router.get(
-    "/nodes/{node}/uncordons",
-    dependencies=READ,
-    responses=answers(400, 401, 503),
-    summary="Requests to give a node back",
-)
-async def index(node: NodePath, services: Provided, cluster: ClusterField = "") -> list[UncordonShape]:
+@router.get("/nodes/{node}/uncordons", dependencies=READ, responses=LIST_ERRORS, summary="Requests to give a node back")
+async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[UncordonShape]:
     """The newest first."""
     return [
-        _shape(asked) for asked in await services.store.node_facts.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)
+        UncordonShape.model_validate(asked)
+        for asked in await core.store.node_facts.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)
     ]
 
 
 @router.post(
     "/uncordons/claim",
     dependencies=AGENT,
-    responses=answers(400, 401, 403, 503),
+    responses=CLAIM_ERRORS,
     summary="Claim requests to give nodes back",
 )
-async def claim(body: UncordonClaimBody, request: Request, services: Provided, caller: Caller) -> list[UncordonShape]:
+async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: Caller) -> list[UncordonShape]:
     """Each is handed to one agent at a time, again when its lease of a minute ends."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
     async def look() -> list[UncordonRequest] | None:
-        now, claim = services.clock(), services.store.node_facts.claim_uncordons
+        now, claim = core.clock(), core.store.node_facts.claim_uncordons
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE) or None
 
-    return [_shape(asked) for asked in await long_poll(look, body.wait, request, caller) or ()]
+    return [UncordonShape.model_validate(asked) for asked in await long_poll(look, body.wait, request, caller) or ()]
 
 
 @router.post(
     "/uncordons/{request_id}/result",
     status_code=204,
     dependencies=AGENT,
-    responses={204: {"description": "Noted"}, **answers(400, 401, 403, 404, 503)},
+    responses={204: {"description": "Noted"}, **CHANGE_ERRORS},
     summary="Report how giving a node back went",
 )
 async def finish(
     request_id: Annotated[str, Path(pattern=r"^[0-9A-Z]{26}$")],
     body: UncordonResultBody,
-    services: Provided,
+    core: Core,
     caller: Caller,
 ) -> None:
     """May be repeated: the first result stands. The change of the node itself is reported as any other."""
     cluster, state = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER, UncordonState(body.state)
     result = body.result.replace("\0", "")
-    if not await services.store.node_facts.finish_uncordon(request_id, cluster, services.clock(), state, result):
+    if not await core.store.node_facts.finish_uncordon(request_id, cluster, core.clock(), state, result):
         raise NotFound(f"no request of this cluster is called {request_id!r}")
 
 
-async def request_uncordon(
-    services: AppDependencies, caller: Credential, cluster: str, node: str, comment: str
-) -> UncordonRequest:
+async def request_uncordon(core: Core, caller: Credential, cluster: str, node: str, comment: str) -> UncordonRequest:
     """Raises OutOfScope, and Conflict for a node that is not out because of a plan. A node serves all tenants."""
     if caller.tenant:
         check_whole_service(caller)
-    cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, services.clock()
-    last = await services.store.nodes.history(cluster, node, 1)
+    cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, core.clock()
+    last = await core.store.nodes.history(cluster, node, 1)
     if refusal := not_ours(node, last[0] if last else None):
         raise Conflict(refusal)
     said = comment.replace("\0", "").strip()
-    request = UncordonRequest(services.make_id(now), cluster, node, caller.name, now, said)
-    if not await services.store.node_facts.request_uncordon(request, now - OPEN_SECONDS):
+    request = UncordonRequest(core.make_id(now), cluster, node, caller.name, now, said)
+    if not await core.store.node_facts.request_uncordon(request, now - OPEN_SECONDS):
         raise Conflict(f"somebody has asked already for {node} to be given back")
     return request
 
@@ -155,7 +149,3 @@ def not_ours(node: str, last: NodeEvent | None) -> str:
     if last.by is not NodeActor.DIAGNOSER:
         return f"a person took {node} out of service, and gives it back"
     return ""
-
-
-def _shape(asked: UncordonRequest) -> UncordonShape:
-    return UncordonShape.model_validate(asked, from_attributes=True)

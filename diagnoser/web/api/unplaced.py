@@ -1,7 +1,6 @@
 """The route of what came in and belongs to no job."""
 
-from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import Query
 from pydantic import ConfigDict, Field
@@ -9,11 +8,12 @@ from pydantic import ConfigDict, Field
 from diagnoser.client.service import API
 from diagnoser.ingest.remedies import remedy
 from diagnoser.model import UnplacedReason
-from diagnoser.ports import UnplacedRecord
-from diagnoser.web.api.params import utc
-from diagnoser.web.http.authentication import READ, Provided
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.model.unplaced import UnplacedRecord
+from diagnoser.web.api.params import Moment
+from diagnoser.web.http.authentication import READ
+from diagnoser.web.http.dependencies import Core
+from diagnoser.web.http.problems import LIST_ERRORS
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 PAGE, PAGE_LIMIT = 100, 500
 
@@ -26,15 +26,15 @@ class UnplacedQuery(Schema):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
-class RemedySchema(Schema):
+class RemedySchema(Answer):
     """mapping: lines for the mapping file with which these labels have a place; empty where none helps. setting: what
     to change at the shipper instead."""
 
-    mapping: str
+    mapping: str = Field(validation_alias="mapping_lines")
     setting: str
 
 
-class UnplacedSchema(Schema):
+class UnplacedSchema(Answer):
     """Lines with the same labels. detail: the reason in words. sample: the newest known line or record, redacted.
     sender: name of the token."""
 
@@ -45,10 +45,21 @@ class UnplacedSchema(Schema):
     sender: str
     cluster: str
     lines: int
-    first_seen: datetime
-    last_seen: datetime
+    first_seen: Moment
+    last_seen: Moment
     sample: str
     remedy: RemedySchema
+
+    @classmethod
+    def from_record(cls, record: UnplacedRecord) -> Self:
+        stream = record.stream
+        return cls.filled_from(
+            stream,
+            labels=dict(stream.labels),
+            first_seen=record.first_seen,
+            last_seen=stream.received,
+            remedy=remedy(stream.labels, stream.reason, stream.protocol),
+        )
 
 
 class UnplacedPage(Schema):
@@ -58,32 +69,10 @@ class UnplacedPage(Schema):
     total: int
 
 
-@router.get(
-    "/unplaced",
-    dependencies=READ,
-    responses=answers(400, 401, 503),
-    summary="List what came in and belongs to no job",
-)
-async def index(query: Annotated[UnplacedQuery, Query()], services: Provided) -> UnplacedPage:
+@router.get("/unplaced", dependencies=READ, responses=LIST_ERRORS, summary="List what came in and belongs to no job")
+async def index(query: Annotated[UnplacedQuery, Query()], core: Core) -> UnplacedPage:
     """The newest first. A stream goes a week after its last line, and the oldest of a sender beyond 200."""
-    now = services.clock()
-    records = await services.store.unplaced.page(now, query.limit)
-    return UnplacedPage(items=list(map(_schema, records)), total=await services.store.unplaced.count(now))
-
-
-def _schema(record: UnplacedRecord) -> UnplacedSchema:
-    stream = record.stream
-    proposed = remedy(stream.labels, stream.reason, stream.protocol)
-    return UnplacedSchema(
-        labels=dict(stream.labels),
-        reason=stream.reason,
-        detail=stream.detail,
-        protocol=stream.protocol,
-        sender=stream.sender,
-        cluster=stream.cluster,
-        lines=stream.lines,
-        first_seen=utc(record.first_seen),
-        last_seen=utc(stream.received),
-        sample=stream.sample,
-        remedy=RemedySchema(mapping=proposed.mapping_lines, setting=proposed.setting),
-    )
+    now = core.clock()
+    records = await core.store.unplaced.page(now, query.limit)
+    items = [UnplacedSchema.from_record(record) for record in records]
+    return UnplacedPage(items=items, total=await core.store.unplaced.count(now))

@@ -1,8 +1,7 @@
 """Saved views: the filters of a list under a name, shared by everybody."""
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Query, Response
@@ -11,16 +10,16 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from diagnoser.client.service import API
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.ports import ListName, SavedView
+from diagnoser.model.views import ListName, SavedView
 from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.incidents import IncidentQuery
 from diagnoser.web.api.jobs import RunQuery
-from diagnoser.web.api.params import utc
+from diagnoser.web.api.params import Moment
 from diagnoser.web.http.access import check_every_tenant
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
-from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Core
+from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, answers
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 VIEWS_LIMIT = 100
 """Of one list: they stand on its page."""
@@ -53,15 +52,19 @@ class NewView(Schema):
     query: Annotated[str, StringConstraints(max_length=QUERY_LENGTH)]
 
 
-class ViewShape(Schema):
+class ViewShape(Answer):
     """by: whoever saved it last. url: the page that shows it."""
 
     list: ListName
     name: str
     query: str
     by: str
-    created: datetime
+    created: Moment
     url: str
+
+    @classmethod
+    def from_view(cls, view: SavedView, base_url: str) -> Self:
+        return cls.filled_from(view, list=view.listed, url=base_url + view_url(view))
 
 
 class ViewList(Schema):
@@ -70,42 +73,36 @@ class ViewList(Schema):
     items: list[ViewShape]
 
 
-@router.get("/views", dependencies=READ, responses=answers(400, 401, 503), summary="List saved views")
-async def index(listed: Listed, services: Provided) -> ViewList:
-    views = await services.store.views.of_list(listed)
-    return ViewList(items=[of_view(view, services.config.base_url) for view in views])
+@router.get("/views", dependencies=READ, responses=LIST_ERRORS, summary="List saved views")
+async def index(listed: Listed, core: Core) -> ViewList:
+    views = await core.store.views.of_list(listed)
+    return ViewList(items=[ViewShape.from_view(view, core.config.base_url) for view in views])
 
 
 @router.post("/views", dependencies=OPERATE, responses=answers(400, 401, 403, 413, 503), summary="Save a view")
-async def create(body: NewView, services: Provided, caller: Caller) -> ViewShape:
+async def create(body: NewView, core: Core, caller: Caller) -> ViewShape:
     """One of the same name is replaced. Views are everybody's, so no credential of one tenant makes them."""
-    return of_view(await save_view(services, caller, body), services.config.base_url)
+    return ViewShape.from_view(await save_view(core, caller, body), core.config.base_url)
 
 
-@router.delete(
-    "/views",
-    dependencies=OPERATE,
-    status_code=204,
-    responses=answers(400, 401, 403, 404, 503),
-    summary="Delete a saved view",
-)
-async def delete(listed: Listed, name: Annotated[ViewName, Query()], services: Provided, caller: Caller) -> Response:
-    await delete_view(services, caller, listed, name)
+@router.delete("/views", dependencies=OPERATE, status_code=204, responses=CHANGE_ERRORS, summary="Delete a saved view")
+async def delete(listed: Listed, name: Annotated[ViewName, Query()], core: Core, caller: Caller) -> Response:
+    await delete_view(core, caller, listed, name)
     return Response(status_code=204)
 
 
-async def save_view(services: AppDependencies, caller: Credential, new: NewView) -> SavedView:
+async def save_view(core: Core, caller: Credential, new: NewView) -> SavedView:
     """Raises BadInput, OutOfScope."""
     check_every_tenant(caller)
-    view = SavedView(new.list, new.name, checked_query(new.list, new.query), caller.name, services.clock())
-    await services.store.views.save(view, VIEWS_LIMIT)
+    view = SavedView(new.list, new.name, checked_query(new.list, new.query), caller.name, core.clock())
+    await core.store.views.save(view, VIEWS_LIMIT)
     return view
 
 
-async def delete_view(services: AppDependencies, caller: Credential, listed: ListName, name: str) -> None:
+async def delete_view(core: Core, caller: Credential, listed: ListName, name: str) -> None:
     """Raises NotFound, OutOfScope."""
     check_every_tenant(caller)
-    if not await services.store.views.delete(listed, name):
+    if not await core.store.views.delete(listed, name):
         raise NotFound(f"there is no view {name!r} of the list of {listed}")
 
 
@@ -132,14 +129,3 @@ def checked_query(listed: ListName, query: str) -> str:
 
 def view_url(view: SavedView) -> str:
     return f"{PATHS[view.listed]}?{view.query}"
-
-
-def of_view(view: SavedView, base_url: str) -> ViewShape:
-    return ViewShape(
-        list=view.listed,
-        name=view.name,
-        query=view.query,
-        by=view.by,
-        created=utc(view.created),
-        url=base_url + view_url(view),
-    )

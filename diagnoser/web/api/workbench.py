@@ -1,23 +1,23 @@
 """Routes of the rule workbench: try a pattern, and propose the rule that becomes of it."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 
 from diagnoser.client.service import API
 from diagnoser.learning.template_rules import RuleDraft
-from diagnoser.learning.workbench import AttemptHit, ExampleHit, LineHit, RuleProposal, Trial
+from diagnoser.learning.workbench import RuleProposal, Trial
 from diagnoser.model import LearnedRule, ValidationResult
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.line_match import PATTERN_LENGTH, PATTERNS_MAX, LineConditions
-from diagnoser.web.api.rules import LearnedShape, of_learned
+from diagnoser.web.api.rules import LearnedShape
 from diagnoser.web.http.access import check_whole_service
-from diagnoser.web.http.authentication import OPERATE, READ, Caller, Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import OPERATE, READ, Caller
+from diagnoser.web.http.dependencies import Workbench
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema
 
 router = Router(prefix=API, tags=["learned rules"])
 
@@ -52,19 +52,19 @@ class ProposalBody(TrialBody):
     )
 
 
-class MatchedLine(Schema):
+class MatchedLine(Answer):
     """spans: what matches, as offsets of characters: from, to."""
 
     text: str
     spans: list[tuple[int, int]]
 
 
-class MatchedAttempt(Schema):
+class MatchedAttempt(Answer):
     """The root line of an attempt where it matches, else the first line that does. lines: how many different ones,
     10 for so many or more."""
 
-    job: str
-    attempt: int
+    job: str = Field(validation_alias=AliasPath("attempt", "job"))
+    attempt: int = Field(validation_alias=AliasPath("attempt", "number"))
     diagnosis: str
     type: FailureType
     is_root: bool
@@ -72,7 +72,7 @@ class MatchedAttempt(Schema):
     line: MatchedLine
 
 
-class MatchedExample(Schema):
+class MatchedExample(Answer):
     """owner: a rule, or ``<family>/<id>`` of a filter of routine lines. is_counter: must not match."""
 
     owner: str
@@ -96,7 +96,7 @@ class ExampleMatches(Schema):
     items: list[MatchedExample]
 
 
-class TrialShape(Schema):
+class TrialShape(Answer):
     """cases: failures whose cause is confirmed. types: those that match, by cause. healthy: completed runs.
 
     is_complete is false where logs are still being read or the time was over: the same request searches more.
@@ -108,88 +108,48 @@ class TrialShape(Schema):
     healthy: AttemptMatches
     is_complete: bool
 
+    @classmethod
+    def from_trial(cls, trial: Trial) -> Self:
+        cases = {"matched": trial.cases_matched, "searched": trial.cases_searched, "known": trial.cases_known}
+        examples = {"matched": trial.examples_matched, "searched": trial.examples_searched}
+        healthy = {"matched": trial.healthy_matched, "searched": trial.healthy_searched, "known": trial.healthy_known}
+        return cls.filled_from(
+            trial,
+            types=dict(trial.types),
+            cases=cases | {"items": trial.cases},
+            examples=examples | {"items": trial.examples},
+            healthy=healthy | {"items": trial.healthy},
+        )
 
-@router.post(
-    "/rules/try",
-    dependencies=READ,
-    responses=answers(400, 401, 403, 413, 429, 503),
-    summary="Try a pattern",
-)
-async def try_pattern(body: TrialBody, services: Provided, caller: Caller) -> TrialShape:
+
+@router.post("/rules/try", dependencies=READ, responses=answers(400, 401, 403, 413, 429, 503), summary="Try a pattern")
+async def try_pattern(body: TrialBody, bench: Workbench, caller: Caller) -> TrialShape:
     """What it matches in confirmed failures, in the examples of rules and filters, and in completed runs: those of all
     tenants, so it is for none of them."""
     conditions = LineConditions(tuple(body.patterns), tuple(body.anchors), tuple(body.unless))
     check_whole_service(caller)
-    return of_trial(await services.workbench.trial(conditions))
+    return TrialShape.from_trial(await bench.trial(conditions))
 
 
-@router.post(
-    "/rules",
-    dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 413, 503),
-    summary="Propose a rule",
-)
-async def propose(body: ProposalBody, services: Provided, caller: Caller) -> LearnedShape:
+@router.post("/rules", dependencies=OPERATE, responses=answers(400, 401, 403, 404, 413, 503), summary="Propose a rule")
+async def propose(body: ProposalBody, bench: Workbench, caller: Caller) -> LearnedShape:
     """It is held against stored attempts and then runs in shadow: it is counted, and decides nothing until somebody
     promotes it. The same rule again is the rule that is there."""
     draft = RuleDraft(body.title, tuple(body.anchors), tuple(body.patterns), tuple(body.unless), body.mitigation)
-    rule, checks = await proposed(services, caller, RuleProposal(body.source, draft, body.replaces))
+    rule, checks = await proposed(bench, caller, RuleProposal(body.source, draft, body.replaces))
     if wrong := faults(checks):
         raise BadInput("; ".join(wrong))
-    return of_learned(rule)
+    return LearnedShape.from_rule(rule)
 
 
 async def proposed(
-    services: AppDependencies, caller: Credential, proposal: RuleProposal
+    bench: Workbench, caller: Credential, proposal: RuleProposal
 ) -> tuple[LearnedRule, tuple[ValidationResult, ...]]:
     """As ``RuleWorkbench.propose``. Raises OutOfScope for a credential of one cluster or tenant."""
     check_whole_service(caller)
-    return await services.workbench.propose(proposal, caller.name)
+    return await bench.propose(proposal, caller.name)
 
 
 def faults(checks: tuple[ValidationResult, ...]) -> list[str]:
     """What the checks that failed say."""
     return [f"{check.name.replace('_', ' ')}: {check.reason}" for check in checks if not check.passed]
-
-
-def of_trial(trial: Trial) -> TrialShape:
-    return TrialShape(
-        cases=AttemptMatches(
-            matched=trial.cases_matched,
-            searched=trial.cases_searched,
-            known=trial.cases_known,
-            items=[_attempt(hit) for hit in trial.cases],
-        ),
-        types=dict(trial.types),
-        examples=ExampleMatches(
-            matched=trial.examples_matched,
-            searched=trial.examples_searched,
-            items=[_example(hit) for hit in trial.examples],
-        ),
-        healthy=AttemptMatches(
-            matched=trial.healthy_matched,
-            searched=trial.healthy_searched,
-            known=trial.healthy_known,
-            items=[_attempt(hit) for hit in trial.healthy],
-        ),
-        is_complete=trial.is_complete,
-    )
-
-
-def _line(hit: LineHit) -> MatchedLine:
-    return MatchedLine(text=hit.text, spans=list(hit.spans))
-
-
-def _attempt(hit: AttemptHit) -> MatchedAttempt:
-    return MatchedAttempt(
-        job=hit.attempt.job,
-        attempt=hit.attempt.number,
-        line=_line(hit.line),
-        **{name: getattr(hit, name) for name in ("diagnosis", "type", "is_root", "lines")},
-    )
-
-
-def _example(hit: ExampleHit) -> MatchedExample:
-    return MatchedExample(
-        line=_line(hit.line), **{name: getattr(hit, name) for name in ("owner", "type", "is_counter")}
-    )

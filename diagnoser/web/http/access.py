@@ -48,8 +48,9 @@ class JobAccess:
         owners = await self._known_owners(set(spoken.values()))
         names = {job: job for job in jobs}
         for job, said in spoken.items():
-            is_own = owners[said].tenant == caller.tenant
-            names[job] = said if is_own else own_job_id(said, caller.tenant)
+            names[job] = said
+            if owners[said].tenant != caller.tenant:
+                names[job] = own_job_id(said, caller.tenant)
         return names
 
     def forget(self, jobs: Iterable[str]) -> None:
@@ -60,19 +61,24 @@ class JobAccess:
 
     async def refused(self, caller: Credential, jobs: Collection[str]) -> dict[str, str]:
         """Those of the jobs, or names of node logs, that the caller may send nothing of, each with the reason."""
-        if caller.vouches and caller.viewer.sees_all:
+        sees_all = caller.viewer.sees_all
+        if sees_all and caller.vouches:
             return {}
-        nodes = [job for job in jobs if job.startswith(NODE_LOG)]
-        reasons = {node: _node_reason(caller, node) for node in nodes}
-        if not caller.viewer.sees_all:
-            own = Owner(caller.cluster, caller.tenant)
-            owners = await self._owners_of([job for job in jobs if job not in reasons], own)
-            reasons |= {job: _foreign_job(caller, job, owner) for job, owner in owners.items()}
+        reasons, others = dict[str, str](), list[str]()
+        for job in jobs:
+            if job.startswith(NODE_LOG):
+                reasons[job] = _node_reason(caller, job)
+            else:
+                others.append(job)
+        if not sees_all:
+            owners = await self._owners_of(others, Owner(caller.cluster, caller.tenant))
+            for job, owner in owners.items():
+                reasons[job] = _foreign_job(caller, job, owner)
         return {job: reason for job, reason in reasons.items() if reason}
 
     async def _owners_of(self, jobs: Collection[str], own: Owner) -> dict[str, Owner]:
         known = self._remembered(jobs)
-        if asked := [job for job in jobs if job not in known or known[job] == NOBODY]:
+        if asked := [job for job in jobs if known.get(job, NOBODY) == NOBODY]:
             answer = await self._store.assign_owner(asked, own, self._clock())
             self._remember(answer)
             known |= answer
@@ -88,7 +94,12 @@ class JobAccess:
 
     def _remembered(self, jobs: Collection[str]) -> dict[str, Owner]:
         now = self._clock()
-        return {job: entry[0] for job in jobs if (entry := self._owners.get(job)) and entry[1] > now}
+        known = {}
+        for job in jobs:
+            owner, until = self._owners.get(job, (NOBODY, 0.0))
+            if until > now:
+                known[job] = owner
+        return known
 
     def _remember(self, owners: Mapping[str, Owner]) -> None:
         until = self._clock() + REMEMBERED_SECONDS
@@ -129,9 +140,11 @@ def own_cluster(caller: Credential, named: str) -> str:
 
     Raises OutOfScope when the request names another cluster than the caller's.
     """
-    if caller.cluster and named and named != caller.cluster:
+    if not named:
+        return caller.cluster
+    if caller.cluster not in ("", named):
         raise OutOfScope(f"the token {caller.name!r} is of the cluster {caller.cluster!r}, not of {named!r}")
-    return named or caller.cluster
+    return named
 
 
 def check_breaker(caller: Credential, scope: str) -> None:
@@ -149,24 +162,25 @@ def check_every_tenant(caller: Credential) -> None:
 
 def check_whole_service(caller: Credential) -> None:
     """Raises OutOfScope for a credential of one cluster or tenant: what it asks for concerns all of them."""
-    if caller.cluster or caller.tenant:
-        bound = f"cluster {caller.cluster!r}" if caller.cluster else f"tenant {caller.tenant!r}"
-        raise OutOfScope(f"this concerns all clusters and tenants, and the token {caller.name!r} is of the {bound}")
+    for kind, name in (("cluster", caller.cluster), ("tenant", caller.tenant)):
+        if name:
+            whose = f"the token {caller.name!r} is of the {kind} {name!r}"
+            raise OutOfScope(f"this concerns all clusters and tenants, and {whose}")
 
 
-def foreign(caller: Credential, what: str, cluster: str) -> str:
-    """Why the caller may not touch ``what``, which belongs to ``cluster``; "" when it may."""
-    if cluster == caller.cluster:
+def _foreign(caller: Credential, what: str, cluster: str) -> str:
+    """Why the caller may not touch ``what``, which belongs to ``cluster``; "" when it may, or is of no cluster."""
+    if caller.cluster in ("", cluster):
         return ""
     return f"{what} belongs to the cluster {cluster!r}, and the token {caller.name!r} to {caller.cluster!r}"
 
 
 def _foreign_job(caller: Credential, job: str, owner: Owner) -> str:
-    return foreign(caller, f"the job {spoken_job_id(job)!r}", owner.cluster) if caller.cluster else ""
+    return _foreign(caller, f"the job {spoken_job_id(job)!r}", owner.cluster)
 
 
 def _node_reason(caller: Credential, log: str) -> str:
     if not caller.vouches:
         return f"a node's log needs a token with the scope 'agent'; {caller.name!r} has '{caller.scope}'"
     cluster, _, node = log.removeprefix(NODE_LOG).partition("/")
-    return foreign(caller, f"the node {node!r}", cluster) if caller.cluster else ""
+    return _foreign(caller, f"the node {node!r}", cluster)

@@ -17,7 +17,7 @@ class AgentsSeen:
         self._clock = clock
         self._noted: dict[str, float] = {}
 
-    async def note(self, cluster: str, executor: str) -> None:
+    async def record(self, cluster: str, executor: str) -> None:
         """No claim fails for it."""
         now = self._clock()
         if now - self._noted.get(cluster, 0.0) < NOTED_SECONDS:

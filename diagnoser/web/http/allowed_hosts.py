@@ -25,23 +25,31 @@ class AllowedHosts:
         self.suffixes = tuple(name[1:] for name in names if name.startswith("*"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        given = Headers(scope=scope).getlist("host")
-        if (len(given) == 1 and self._is_allowed(given[0])) or (not given and scope["http_version"] == "1.0"):
-            await self.app(scope, receive, send)
-            return
-        await as_json(_refusal(given))(scope, receive, send)
+        app: ASGIApp = self.app
+        if problem := self._objection(scope):
+            app = as_json(problem)
+        await app(scope, receive, send)
 
-    def _is_allowed(self, host: str) -> bool:
-        name = _without_port(host)
-        return name in self.names or name.endswith(self.suffixes) or _is_address(name)
+    def _objection(self, scope: Scope) -> Problem | None:
+        if scope["type"] != "http":
+            return None
+        given = Headers(scope=scope).getlist("host")
+        if not given and scope["http_version"] == "1.0":
+            return None
+        if len(given) != 1:
+            return Problem(title="Bad input", status=400, detail="A request must have one Host header.")
+        name = _without_port(given[0])
+        if name in self.names or name.endswith(self.suffixes) or _is_address(name):
+            return None
+        detail = f"This service is not called {given[0][:SHOWN]!r}: add the name to DIAGNOSER_ALLOWED_HOSTS if it is."
+        return Problem(title="Misdirected Request", status=421, detail=detail)
 
 
 def _without_port(host: str) -> str:
     """The name in lower case; an IPv6 address without its brackets."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    name = host.partition(":")[0]
+    if host.startswith("["):
+        name = host[1:].partition("]")[0]
     return name.lower().removesuffix(".")
 
 
@@ -51,13 +59,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _refusal(given: list[str]) -> Problem:
-    if len(given) != 1:
-        return Problem(title="Bad input", status=400, detail="A request must have one Host header.")
-    return Problem(
-        title="Misdirected Request",
-        status=421,
-        detail=f"This service is not called {given[0][:SHOWN]!r}: add the name to DIAGNOSER_ALLOWED_HOSTS if it is.",
-    )

@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.model.audit import AuditEntry, AuditResult
 from diagnoser.ports import AuditedCall, auditing
-from diagnoser.web.http.dependencies import AppDependencies
 from diagnoser.web.http.request_actor import client_address
+from diagnoser.web.http.services import CoreServices
 
 MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 INGEST = (
@@ -44,9 +44,9 @@ class AuditedCalls:
     """Plain ASGI: the handler runs in the context that is set here. A success reaches the caller after its entry is
     durable, never before."""
 
-    def __init__(self, app: ASGIApp, services: AppDependencies) -> None:
+    def __init__(self, app: ASGIApp, core: CoreServices) -> None:
         self.app = app
-        self._services = services
+        self._core = core
         self._refused: OrderedDict[tuple[str, ...], float] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,7 +54,7 @@ class AuditedCalls:
             await self.app(scope, receive, send)
             return
         address = client_address(Request(scope))
-        with auditing(AuditedCall(f"{scope['method']} {scope['path']}", self._services.clock(), address)) as call:
+        with auditing(AuditedCall(f"{scope['method']} {scope['path']}", self._core.clock(), address)) as call:
 
             async def noted(message: Message) -> None:
                 if message["type"] == "http.response.start":
@@ -72,7 +72,8 @@ class AuditedCalls:
             if not call.entries and scope["path"] not in POLLING:
                 await self._add(call, scope, AuditResult.DONE, "")
         elif self._is_news(call, status):
-            await self._add(call, scope, AuditResult.REFUSED, f"{status}: {call.fault or HTTPStatus(status).phrase}")
+            why = call.fault or HTTPStatus(status).phrase
+            await self._add(call, scope, AuditResult.REFUSED, f"{status}: {why}")
 
     def _is_news(self, call: AuditedCall, status: int) -> bool:
         """Not for what was refused unseen: who is throttled may not fill the log instead."""
@@ -92,6 +93,4 @@ class AuditedCalls:
         if call.actor is None:
             return
         object_id = "/".join(str(value) for value in scope.get("path_params", {}).values())
-        await self._services.store.audit.add(
-            AuditEntry(call.time, call.actor, call.action, "", object_id, result, detail)
-        )
+        await self._core.store.audit.add(AuditEntry(call.time, call.actor, call.action, "", object_id, result, detail))

@@ -18,34 +18,33 @@ from diagnoser.model.audit import actor_of
 from diagnoser.model.errors import OutOfScope
 from diagnoser.ports import current_call
 from diagnoser.web.http.access import check_every_tenant, check_whole_service
-from diagnoser.web.http.dependencies import AppDependencies, Views
 from diagnoser.web.http.request_actor import action_of, client_address
+from diagnoser.web.http.services import PeopleServices
 
 FOREIGN = frozenset({"cross-site", "same-site"})
 
 bearer = HTTPBearer(auto_error=False, description="A token; not needed where there are none")
 
 
-async def whole_service(request: Request) -> AppDependencies:
-    services: AppDependencies = request.app.state.services
-    return services
+async def people_of(request: Request) -> PeopleServices:
+    people: PeopleServices = request.app.state.services.people
+    return people
 
 
-Whole = Annotated[AppDependencies, Depends(whole_service)]
-"""Everything there is, for the few routes that nobody has to sign in for. All others take ``Provided``."""
+People = Annotated[PeopleServices, Depends(people_of)]
 
 
-async def identified(request: Request, services: Whole) -> Credential:
+async def identified(request: Request, people: People) -> Credential:
     """Whose token the Authorization header holds as bearer; else whose session it is; else whose token it holds as
     password. Raises Denied."""
     header = request.headers.get("authorization", "")
     caller: Credential | None = None
-    if not header.lower().startswith("bearer ") and (cookie := request.cookies.get(services.cookies.name(request))):
+    if not header.lower().startswith("bearer ") and (cookie := request.cookies.get(people.cookies.name(request))):
         # What a script of the page asks for by itself keeps nobody signed in.
         is_background = request.headers.get("sec-fetch-dest") == "empty"
-        caller = await services.authenticator.resume(cookie, is_background=is_background)
+        caller = await people.authenticator.resume(cookie, is_background=is_background)
     if caller is None:
-        caller = await services.authenticator.identify(_secret(header), client_address(request))
+        caller = await people.authenticator.identify(_secret(header), client_address(request))
     request.state.tenant = caller.tenant
     if call := current_call():
         call.actor, call.action = actor_of(caller, call.address), action_of(request)
@@ -54,15 +53,6 @@ async def identified(request: Request, services: Whole) -> Credential:
 
 Caller = Annotated[Credential, Depends(identified)]
 """Who the request is from, for handlers that act in somebody's name."""
-
-
-async def services_of(request: Request, caller: Caller) -> AppDependencies:
-    views: Views = request.app.state.views
-    return views(caller.viewer)
-
-
-Provided = Annotated[AppDependencies, Depends(services_of)]
-"""The service as the caller may see it: nothing that it reads is another tenant's."""
 
 
 async def may_read(caller: Caller) -> None:
@@ -121,7 +111,9 @@ def _secret(header: str) -> str:
     if scheme.lower() == "bearer":
         return value.strip()
     # An API key of Elasticsearch is an id and a secret, written as Basic writes a user and a password.
-    return _password(value) if scheme.lower() in ("basic", "apikey") else ""
+    if scheme.lower() in ("basic", "apikey"):
+        return _password(value)
+    return ""
 
 
 def _password(encoded: str) -> str:

@@ -18,6 +18,7 @@ FRESH_SECONDS = 5.0
 """Age up to which a replica uses what it has read of the stored tokens: how long a revoked token may still pass."""
 USE_SECONDS = 60.0
 """Seconds between two writes of the last use of a token, by each replica."""
+NEVER = float("-inf")
 FAILURES = 10
 FAILURE_SECONDS = 60.0
 ADDRESSES = 10_000
@@ -46,7 +47,9 @@ class FailureThrottle:
         self._failures.move_to_end(client)
         if len(self._failures) > ADDRESSES:
             self._failures.popitem(last=False)
-        wait = failures[0] + FAILURE_SECONDS - now if len(failures) == FAILURES else 0.0
+        wait = 0.0
+        if len(failures) == FAILURES:
+            wait = failures[0] + FAILURE_SECONDS - now
         if wait <= 0:
             failures.append(now)
             wait = await self._failed_elsewhere(client, now)
@@ -91,8 +94,8 @@ class Authenticator:
         self._provider = provider
         self._has_users = False
         self._configured = {hash_of(token.secret): token.credential for token in configured}
-        self._stored: dict[str, StoredToken] | None = None
-        self._read_at = 0.0
+        self._stored: dict[str, StoredToken] = {}
+        self._read_at = NEVER
         self._reading = asyncio.Lock()
         self._use_noted: dict[str, float] = {}
         self._throttle = FailureThrottle(store.logins)
@@ -106,13 +109,12 @@ class Authenticator:
         digest = hash_of(secret)
         if credential := self._configured.get(digest):
             return credential
-        stored, now = await self._tokens(), self._clock()
-        if not (stored or self._configured or self._required or self._knows_people):
-            return ANONYMOUS
-        if not secret:
-            raise Denied("This needs a token: send it as 'Authorization: Bearer <token>'.")
-        token = stored.get(digest)
+        token, now = (await self._tokens()).get(digest), self._clock()
         if token is None:
+            if await self.is_open():
+                return ANONYMOUS
+            if not secret:
+                raise Denied("This needs a token: send it as 'Authorization: Bearer <token>'.")
             await self._throttle.failed(address, now)
             raise Denied("The token is not known.")
         if fault := token.fault(digest, now):
@@ -122,7 +124,9 @@ class Authenticator:
 
     async def resume(self, cookie: str, *, is_background: bool = False) -> Person | None:
         """Who has signed in with the browser that sends this cookie; None when nobody has, or not any more."""
-        return await self._sessions.find(cookie, is_background=is_background) if self._sessions and cookie else None
+        if self._sessions is None:
+            return None
+        return await self._sessions.find(cookie, is_background=is_background)
 
     async def has_people(self) -> bool:
         """Whether anybody can sign in."""
@@ -131,32 +135,38 @@ class Authenticator:
 
     async def is_open(self) -> bool:
         """Whether there are neither tokens nor people, so that everybody who can connect may do everything."""
-        return not (self._configured or self._required or await self._tokens() or self._knows_people)
+        if self._configured or self._required:
+            return False
+        if await self._tokens():
+            return False
+        return not self._knows_people
 
     async def is_valid(self, caller: Credential) -> bool:
         """Whether a request that goes on for long still has a right to."""
         if isinstance(caller, Person):
-            return self._sessions is not None and await self._sessions.is_valid(caller)
+            assert self._sessions, "it is from there"
+            return await self._sessions.is_valid(caller)
         if caller in self._configured.values():
             return True
-        stored, now = await self._tokens(), self._clock()
         if caller is ANONYMOUS:
-            return not (stored or self._knows_people)
-        mine = (token for token in stored.values() if token.credential.name == caller.name)
-        return any(not token.fault(token.hash, now) for token in mine)
+            return await self.is_open()
+        for token in (await self._tokens()).values():
+            if token.credential.name == caller.name and not token.fault(token.hash, self._clock()):
+                return True
+        return False
 
     async def _tokens(self) -> dict[str, StoredToken]:
         """By the hash of each secret. What was read before is used while the database is away: nobody can revoke a
         token then either."""
-        if self._stored is not None and self._clock() - self._read_at < FRESH_SECONDS:
+        if self._clock() - self._read_at < FRESH_SECONDS:
             return self._stored
         async with self._reading:
-            if self._stored is None or self._clock() - self._read_at >= FRESH_SECONDS:
+            if self._clock() - self._read_at >= FRESH_SECONDS:  # nobody has read them meanwhile
                 try:
                     self._stored = _by_hash(await self._store.tokens.list_all())
                     self._has_users = await self._store.users.has_users()
                 except Unavailable:
-                    if self._stored is None:
+                    if self._read_at == NEVER:
                         raise
                 self._read_at = self._clock()
             return self._stored
@@ -174,4 +184,10 @@ class Authenticator:
 
 
 def _by_hash(tokens: Iterable[StoredToken]) -> dict[str, StoredToken]:
-    return {digest: token for token in tokens for digest in (token.hash, token.old_hash) if digest}
+    """With the old secret of a token that was renewed, which is good for a while yet."""
+    by_hash = {}
+    for token in tokens:
+        by_hash[token.hash] = token
+        if token.old_hash:
+            by_hash[token.old_hash] = token
+    return by_hash

@@ -2,7 +2,6 @@
 
 import gzip
 import mimetypes
-from collections.abc import Mapping
 from os import PathLike, stat_result
 from pathlib import Path
 
@@ -32,9 +31,14 @@ class ReadCompression:
         self._compressed = GZipMiddleware(app, minimum_size=LEAST_BYTES, compresslevel=LEVEL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_read = scope["type"] == "http" and scope["method"] == "GET"
-        is_foreign = is_read and Headers(scope=scope).get("sec-fetch-site") in ("cross-site", "same-site")
-        await (self._compressed if is_read and not is_foreign else self._app)(scope, receive, send)
+        app = self._compressed if _may_compress(scope) else self._app
+        await app(scope, receive, send)
+
+
+def _may_compress(scope: Scope) -> bool:
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return False
+    return Headers(scope=scope).get("sec-fetch-site") not in ("cross-site", "same-site")
 
 
 class CompressedFiles(StaticFiles):
@@ -43,11 +47,11 @@ class CompressedFiles(StaticFiles):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory=directory)
-        self._compressed: Mapping[str, bytes] = {
-            str(file): gzip.compress(file.read_bytes(), 9, mtime=0)
-            for file in directory.rglob("*")
-            if file.is_file() and (mimetypes.guess_type(file)[0] or "").startswith(_TEXTS)
-        }
+        self._compressed: dict[str, bytes] = {}
+        for file in directory.rglob("*"):
+            kind, _ = mimetypes.guess_type(file)
+            if kind and kind.startswith(_TEXTS):
+                self._compressed[str(file)] = gzip.compress(file.read_bytes(), 9, mtime=0)
 
     def file_response(
         self, full_path: str | PathLike[str], stat_result: stat_result, scope: Scope, status_code: int = 200
@@ -57,8 +61,9 @@ class CompressedFiles(StaticFiles):
         if isinstance(response, FileResponse) and body and "gzip" in Headers(scope=scope).get("accept-encoding", ""):
             headers = dict(response.headers) | {"content-encoding": "gzip", "content-length": str(len(body))}
             response = Response(body, status_code, headers=headers)
-        is_versioned = scope["query_string"].startswith(b"v=")
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if is_versioned else "no-cache"
+        response.headers["Cache-Control"] = "no-cache"
+        if scope["query_string"].startswith(b"v="):
+            response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         if body:
             response.headers["Vary"] = "Accept-Encoding"
         return response

@@ -144,19 +144,25 @@ def operation_id(summary: str) -> str:
 
 def _add_example(operation: dict[str, Any]) -> None:
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
-    if body is not None and (example := EXAMPLES.get(operation["operationId"])):
+    if body is None:
+        return
+    if example := EXAMPLES.get(operation["operationId"]):
         body["example"] = dict(example)
 
 
 def _add_errors(operation: dict[str, Any], *, bulk: bool) -> None:
     """Those that any operation of its kind answers: where it needs a token, and where it takes a body."""
-    needed = [401, 403, 429] if operation.get("security") else []
-    needed += [413] if "requestBody" in operation else []
-    needed += [400, 415, 503] if bulk else []
+    needed, content = list[int](), dict[int, Any]()
+    if operation.get("security"):
+        needed += [401, 403, 429]
+    if "requestBody" in operation:
+        needed.append(413)
+    if bulk:  # refused as a whole, it is answered as Elasticsearch does
+        needed += [400, 415, 503]
+        content[429] = content[503] = {"application/json": {"schema": {"type": "object"}}}
     responses = operation["responses"]
     kinds = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    own = {"application/json": {"schema": {"type": "object"}}} if bulk else {}
     for status in needed:
-        content = kinds | (own if status in (429, 503) else {})
-        responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": content})
+        told = kinds | content.get(status, {})
+        responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": told})
     operation["responses"] = dict(sorted(responses.items()))

@@ -128,14 +128,21 @@ class BoundedProtocol(HttpToolsProtocol):
         """Closes the connection, with an answer unless that to an earlier request is under way."""
         if self.transport.is_closing():
             return
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete or (self._in_body and not cycle.response_started):
-            if cycle is not None:
-                cycle.disconnected = True  # what the application says from now on is not sent
+        if self._can_answer():
+            if self.cycle is not None:
+                self.cycle.disconnected = True  # what the application says from now on is not sent
             text = why.encode()
             head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n"
             self.transport.write(STATUS_LINE[status] + head % len(text) + _SECURITY + b"\r\n" + text)
         self.transport.close()
+
+    def _can_answer(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None:
+            return True
+        if self._in_body and not cycle.response_started:
+            return True
+        return cycle.response_complete
 
     def _refuse_size(self) -> None:
         self.refuse(431, f"The head of a request may have {HEAD_BYTES} bytes.")
@@ -158,10 +165,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """A body that waits for us, because reading is paused, is not late."""
         if self._in_body and self.flow.read_paused:
             self._restart(self.limits.body_seconds)
-        elif not self._in_body and not self._in_head:  # nothing was asked
-            self.transport.close()
-        else:
+        elif self._in_body or self._in_head:
             self.refuse(408, "The request took too long to arrive.")
+        else:  # nothing was asked
+            self.transport.close()
 
 
 def bounded(limits: ConnectionLimits) -> type[BoundedProtocol]:

@@ -8,7 +8,7 @@ from fastapi import Request
 
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import Denied
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.services import WebServices
 
 WAIT_LIMIT = 30.0
 LOOK_SECONDS = 0.25
@@ -22,15 +22,15 @@ async def long_poll(
 ) -> T | None:
     """What ``look`` returns as soon as that is not None; None after ``seconds``, or when the service stops. Claims
     nothing for a caller that has disconnected. Raises Denied when the caller's token has ended meanwhile."""
-    services: AppDependencies = request.app.state.services
+    services: WebServices = request.app.state.services
     clock = asyncio.get_running_loop().time
     deadline = clock() + seconds
     while True:
-        if not await services.authenticator.is_valid(caller):
+        if not await services.people.authenticator.is_valid(caller):
             raise Denied(f"The token {caller.name!r} is not valid any more.")
         if (claimed := await look()) is not None:
             return claimed
         remaining = deadline - clock()
-        if remaining <= 0 or services.stopping.is_set() or await request.is_disconnected():
+        if remaining <= 0 or services.core.stopping.is_set() or await request.is_disconnected():
             return None
         await asyncio.sleep(min(LOOK_SECONDS, remaining))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlencode
 
@@ -15,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
-from diagnoser.model.errors import Denied, DiagnoserError, OutOfScope, Overloaded, Throttled, Unavailable
+from diagnoser.model.errors import Denied, DiagnoserError, Overloaded, Throttled, Unavailable
 from diagnoser.ports import current_call
 from diagnoser.redaction.redact import Redact
 from diagnoser.web.http.routing import Schema
@@ -70,59 +71,78 @@ def answers(*statuses: int, content: Mapping[str, object] | None = None) -> dict
     content: media type -> its description, where a protocol of others says how errors are told.
     """
     told = content or {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {
-        status: {"description": HTTPStatus(status).phrase, "content": told}
-        for status in sorted({*statuses, *([429] if 401 in statuses else [])})
-    }
+    described = set(statuses)
+    if 401 in described:
+        described.add(429)
+    return {status: {"description": HTTPStatus(status).phrase, "content": told} for status in sorted(described)}
+
+
+LIST_ERRORS = answers(400, 401, 503)
+READ_ERRORS = answers(400, 401, 404, 503)
+CLAIM_ERRORS = answers(400, 401, 403, 503)
+CHANGE_ERRORS = answers(400, 401, 403, 404, 503)
+DECISION_ERRORS = answers(400, 401, 403, 404, 409, 503)
 
 
 def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer]) -> None:
-    """Registers the error handlers on the app. ``page`` renders an error for a person; protocols: path -> how the
-    protocol of others that is spoken there tells an error."""
+    """Registers the error handlers on the app.
 
-    def answer(request: Request, problem: Problem, headers: dict[str, str] | None = None) -> Response:
-        problem = _masked(problem, app.state.services.redact)
-        if own := protocols.get(request.url.path):
-            response = own(request, problem)
-        else:
-            response = page(request, problem) if _is_page(request) else as_json(problem)
-        response.headers.update(headers or {})
-        return response
+    page: renders an error for a person.
+    protocols: path -> how the protocol of others that is spoken there tells an error.
+    """
+    handlers = _ErrorHandlers(app, page, protocols)
+    app.add_exception_handler(DiagnoserError, handlers.on_own)
+    app.add_exception_handler(RequestValidationError, handlers.on_invalid)
+    app.add_exception_handler(HTTPException, handlers.on_http)
+    app.add_exception_handler(ClientDisconnect, _on_hang_up)
+    app.add_exception_handler(Exception, handlers.on_bug)
 
-    async def on_own(request: Request, error: Exception) -> Response:
+
+@dataclass(frozen=True, slots=True)
+class _ErrorHandlers:
+    app: FastAPI
+    page: ErrorAnswer
+    protocols: Mapping[str, ErrorAnswer]
+
+    async def on_own(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, DiagnoserError)
+        services = self.app.state.services
         if call := current_call():
-            call.fault = app.state.services.redact(str(error))
+            call.fault = services.core.redact(str(error))
         if isinstance(error, Denied):
-            app.state.services.metrics.refused_requests.labels(str(error.status)).inc()
-        is_visit = request.method == "GET" and _is_page(request) and request.url.path != TOKEN_PAGE
-        is_unknown = error.status == HTTPStatus.UNAUTHORIZED
-        if is_unknown and is_visit and await app.state.services.authenticator.has_people():
-            page = urlencode({"next": request.url.path + (f"?{request.url.query}" if request.url.query else "")})
-            return RedirectResponse(f"/login?{page}", HTTPStatus.SEE_OTHER)
+            services.core.metrics.refused_requests.labels(str(error.status)).inc()
+        if _is_visit(request, error) and await services.people.authenticator.has_people():
+            return RedirectResponse(f"/login?{urlencode({'next': _address(request)})}", HTTPStatus.SEE_OTHER)
         problem = Problem(title=error.title, status=error.status, detail=str(error))
-        return answer(request, problem, _headers(request, error))
+        return self._answer(request, problem, _headers(request, error))
 
-    async def on_invalid(request: Request, error: Exception) -> Response:
+    async def on_invalid(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return answer(request, _invalid(error.errors()))
+        return self._answer(request, _invalid(error.errors()), {})
 
-    async def on_http(request: Request, error: Exception) -> Response:
+    async def on_http(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        headers = dict(error.headers or {}) | ({"Allow": _allowed(request)} if error.status_code == 405 else {})
-        return answer(request, _from_http(request, error), headers)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = _allowed(request)
+        return self._answer(request, _from_http(request, error), headers)
 
-    async def on_bug(request: Request, error: Exception) -> Response:
+    async def on_bug(self, request: Request, error: Exception) -> Response:
         own = getattr(request.state, "request_id", "")
         structlog.get_logger().error("request_failed", request=own, path=request.url.path, exc_info=error)
         problem = Problem(title="Internal error", status=500, detail="The fault is in the service's log.")
-        return answer(request, problem, {"X-Request-ID": own})
+        return self._answer(request, problem, {"X-Request-ID": own})
 
-    app.add_exception_handler(DiagnoserError, on_own)
-    app.add_exception_handler(RequestValidationError, on_invalid)
-    app.add_exception_handler(HTTPException, on_http)
-    app.add_exception_handler(ClientDisconnect, _on_hang_up)
-    app.add_exception_handler(Exception, on_bug)
+    def _answer(self, request: Request, problem: Problem, headers: Mapping[str, str]) -> Response:
+        problem = _masked(problem, self.app.state.services.core.redact)
+        if told := self.protocols.get(request.url.path):
+            response = told(request, problem)
+        elif _is_page(request):
+            response = self.page(request, problem)
+        else:
+            response = as_json(problem)
+        response.headers.update(headers)
+        return response
 
 
 def _allowed(request: Request) -> str:
@@ -148,6 +168,19 @@ def _masked(problem: Problem, redact: Redact) -> Problem:
     return problem.model_copy(update={"detail": redact(problem.detail), "errors": errors})
 
 
+def _address(request: Request) -> str:
+    if request.url.query:
+        return f"{request.url.path}?{request.url.query}"
+    return request.url.path
+
+
+def _is_visit(request: Request, error: DiagnoserError) -> bool:
+    """Whether a person looks at a page and the fault is that nobody knows who they are."""
+    if error.status != HTTPStatus.UNAUTHORIZED:
+        return False
+    return request.method == "GET" and request.url.path != TOKEN_PAGE and _is_page(request)
+
+
 def _is_page(request: Request) -> bool:
     path = request.url.path
     return path == "/" or path.startswith(PAGE_PREFIXES)
@@ -171,9 +204,11 @@ def retry_after(error: DiagnoserError) -> dict[str, str]:
 def _headers(request: Request, error: DiagnoserError) -> dict[str, str]:
     if headers := retry_after(error):
         return headers
-    if isinstance(error, Denied) and not isinstance(error, OutOfScope):
-        return {"WWW-Authenticate": 'Basic realm="diagnoser"' if _is_page(request) else 'Bearer realm="diagnoser"'}
-    return {}
+    if error.status != HTTPStatus.UNAUTHORIZED:
+        return {}
+    if _is_page(request):
+        return {"WWW-Authenticate": 'Basic realm="diagnoser"'}
+    return {"WWW-Authenticate": 'Bearer realm="diagnoser"'}
 
 
 def _invalid(faults: Sequence[dict[str, object]]) -> Problem:
@@ -184,8 +219,11 @@ def _invalid(faults: Sequence[dict[str, object]]) -> Problem:
 
 def _where(fault: dict[str, object]) -> str:
     location = fault.get("loc")
-    steps = [str(step) for step in location] if isinstance(location, tuple | list) else []
-    return ".".join(steps[:1] if fault.get("type") == "json_invalid" else steps)
+    if not isinstance(location, tuple | list):
+        return ""
+    if fault.get("type") == "json_invalid":  # behind the first step is a position in the text
+        location = location[:1]
+    return ".".join(map(str, location))
 
 
 def _message(fault: dict[str, object]) -> str:

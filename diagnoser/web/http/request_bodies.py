@@ -14,7 +14,7 @@ import cramjam
 import zstandard
 
 from diagnoser.model.errors import TooLarge, Unavailable, Undecodable, Unsupported
-from diagnoser.web.http.dependencies import RequestLimits
+from diagnoser.web.http.services import RequestLimits
 
 INLINE_BYTES = 256 << 10
 """Smaller bodies are decompressed on the event loop: a thread would cost more."""
@@ -110,8 +110,9 @@ def gunzip(raw: bytes, limit: int) -> bytes:
 def inflate(raw: bytes, limit: int) -> bytes:
     """A deflate body, at most ``limit`` bytes: zlib, as the standard says, or without its header, as Loki's clients
     and some others send it."""
-    has_header = len(raw) > 1 and raw[0] & 0x0F == zlib.DEFLATED and not int.from_bytes(raw[:2], "big") % 31
-    bits = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
+    bits = -zlib.MAX_WBITS
+    if len(raw) > 1 and raw[0] & 0x0F == zlib.DEFLATED and not int.from_bytes(raw[:2], "big") % 31:
+        bits = zlib.MAX_WBITS  # a header of zlib: the method, and a check of its two bytes
     try:
         return _unpack(raw, limit, lambda: zlib.decompressobj(wbits=bits), GZIP_SLICE)
     except zlib.error as error:
@@ -151,12 +152,14 @@ def _unpack(raw: bytes, limit: int, begin: Callable[[], _Member], step: int) -> 
 
 def unsnappy(raw: bytes, limit: int) -> bytes:
     """Snappy in either of its forms: one block (as Prometheus and Loki clients send it) or framed."""
-    is_framed = raw.startswith(SNAPPY_FRAMED)
+    size_of: Callable[[bytes], int] = cramjam.snappy.decompress_raw_len
+    decompress = cramjam.snappy.decompress_raw
+    if raw.startswith(SNAPPY_FRAMED):
+        size_of, decompress = _framed_size, cramjam.snappy.decompress
     try:
-        size = _framed_size(raw) if is_framed else cramjam.snappy.decompress_raw_len(raw)
-        if size > limit:
+        if size_of(raw) > limit:
             raise _too_large(limit)
-        return bytes(cramjam.snappy.decompress(raw) if is_framed else cramjam.snappy.decompress_raw(raw))
+        return bytes(decompress(raw))
     except cramjam.DecompressionError as error:
         raise Undecodable(f"the body is not snappy: {error}") from None
 

@@ -20,8 +20,9 @@ class RequestIds:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = next((value for name, value in scope["headers"] if name == HEADER), b"")
-        own = given if _GIVEN.fullmatch(given) else secrets.token_hex(8).encode()
+        own = dict(scope["headers"]).get(HEADER, b"")
+        if not _GIVEN.fullmatch(own):
+            own = secrets.token_hex(8).encode()
         scope.setdefault("state", {})["request_id"] = own.decode()  # for who answers outside of this: faults of ours
 
         async def named(message: Message) -> None:

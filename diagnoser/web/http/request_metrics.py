@@ -48,7 +48,9 @@ class RequestMetrics:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """Looking up a series by its labels costs more than counting in it."""
-        method = scope["method"] if scope["method"] in METHODS else "OTHER"
+        method = scope["method"]
+        if method not in METHODS:
+            method = "OTHER"
         key = method, self._template(scope), status
         series = self._series.get(key)
         if series is None:
@@ -59,8 +61,10 @@ class RequestMetrics:
             duration.observe(seconds)
 
     def _make(self, method: str, route: str, status: int) -> tuple[Counter, Histogram | None]:
-        duration = None if route in NOT_TIMED else self.metrics.request_seconds.labels(method, route)
-        return self.metrics.requests.labels(method, route, f"{status}xx"), duration
+        answered = self.metrics.requests.labels(method, route, f"{status}xx")
+        if route in NOT_TIMED:
+            return answered, None
+        return answered, self.metrics.request_seconds.labels(method, route)
 
     def _template(self, scope: Scope) -> str:
         """The route as it is written in the code. Plain routes and mounts leave no more of themselves than what they

@@ -3,7 +3,7 @@ of processor time."""
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -17,6 +17,16 @@ warnings.filterwarnings("ignore", category=UnsupportedFieldAttributeWarning)
 
 class Schema(BaseModel, defer_build=True):
     """The body or the parameters of a request, or an answer."""
+
+
+class Answer(Schema, from_attributes=True):
+    """The body of an answer; fields are the attributes of the object that it shows."""
+
+    @classmethod
+    def filled_from(cls, source: object, /, **values: object) -> Self:
+        """As ``model_validate``, with values of fields that the source has under another name, or not at all."""
+        names = cls.model_fields.keys() - values.keys()
+        return cls.model_validate({name: getattr(source, name) for name in names} | values)
 
 
 class LazyRoute(APIRoute):

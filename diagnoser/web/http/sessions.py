@@ -72,7 +72,9 @@ class Sessions:
     async def find(self, cookie: str, *, is_background: bool = False) -> Person | None:
         """Whose session it is; None for one that has ended or is not known. is_background: a page asks by itself, which
         does not count as use."""
-        person = await self._valid(hash_of(cookie)) if cookie else None
+        if not cookie:
+            return None
+        person = await self._valid(hash_of(cookie))
         if person and not is_background:
             await self._note_use(person.session)
         return person

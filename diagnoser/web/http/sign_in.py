@@ -38,9 +38,12 @@ class PasswordSignIn:
         if wait := await self._store.logins.count(tries, now, WINDOW_SECONDS):
             raise Throttled("Too many wrong passwords: wait before the next try.", wait)
         found = await self._store.users.find_with_password(account)
-        user, stored = found if found else (None, "")
+        if found is None:
+            await self._verify("", password)  # as slow as for a name that somebody has
+            raise Denied(WRONG)
+        user, stored = found
         is_right = await self._verify(stored, password)
-        if user is None or not is_right or user.disabled is not None:
+        if user.disabled is not None or not is_right:
             raise Denied(WRONG)
         await self._store.logins.uncount(tries, now)
         await self._renew(user, stored, password)
@@ -69,5 +72,8 @@ def safe_page(page: str) -> str:
 
     Browsers read ``//host``, ``/\\host`` and a path with control characters in it as another site.
     """
-    is_ours = page.startswith("/") and not page.startswith(("//", "/\\", "/login", "/logout"))
-    return page if is_ours and page.isprintable() and "\\" not in page and page.isascii() else "/"
+    if not page.startswith("/") or page.startswith(("//", "/login", "/logout")):
+        return "/"
+    if "\\" in page or not page.isascii() or not page.isprintable():
+        return "/"
+    return page

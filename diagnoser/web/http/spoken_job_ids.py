@@ -27,13 +27,10 @@ class SpokenJobIds:
         async def rewritten(message: Message) -> None:
             nonlocal start
             tenant = scope.get("state", {}).get("tenant", "")
-            if not tenant or message["type"] not in ("http.response.start", "http.response.body"):
-                await send(message)
-                return
-            if message["type"] == "http.response.start" and "content-length" in Headers(raw=message["headers"]):
+            if tenant and _has_length(message):
                 start = message  # its length is known with the body
                 return
-            if message["type"] == "http.response.start":
+            if not tenant or message["type"] != "http.response.body":
                 await send(message)
                 return
             body = spoken(message.get("body", b""), tenant)
@@ -50,9 +47,17 @@ class SpokenJobIds:
         await self._app(scope, receive, rewritten if scope["type"] == "http" else send)
 
 
+def _has_length(message: Message) -> bool:
+    if message["type"] != "http.response.start":
+        return False
+    return "content-length" in Headers(raw=message["headers"])
+
+
 def spoken(body: bytes, tenant: str) -> bytes:
     """The body with the tenant's job ids as it says them."""
-    return _mark_of(tenant).sub(b"", body) if b"~of~" in body else body
+    if b"~of~" not in body:
+        return body
+    return _mark_of(tenant).sub(b"", body)
 
 
 @lru_cache(maxsize=256)

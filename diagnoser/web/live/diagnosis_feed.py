@@ -4,10 +4,10 @@ import asyncio
 from collections import deque
 
 from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
-from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import first_id
-from diagnoser.ports import Clock, News
+from diagnoser.model.queries import News
+from diagnoser.ports import Clock
 
 LOOK_SECONDS = 1.0
 """Age up to which what the last look saw is used."""
@@ -28,10 +28,6 @@ class NewsFeed:
         self._seen = 0.0  # time of the last look that was answered
         self._looked = -LOOK_SECONDS
         self._looking = asyncio.Lock()
-
-    def over(self, store: SqlStore) -> "NewsFeed":
-        """What is new in this store."""
-        return NewsFeed(store.diagnoses, self._clock)
 
     async def position(self) -> int:
         """Where a reader begins who wants what comes from now on."""
@@ -57,8 +53,9 @@ class NewsFeed:
                 return
             finally:
                 self._looked = asyncio.get_running_loop().time()
-            if self._known is not None:
-                fresh = [news for news in seen if news.id not in self._known]
-                self._news.extend(fresh)
-                self._count += len(fresh)
-            self._known, self._seen = frozenset(news.id for news in seen), now
+            known, self._known = self._known, frozenset(news.id for news in seen)
+            self._seen = now
+            for news in seen:
+                if known is not None and news.id not in known:
+                    self._news.append(news)
+                    self._count += 1

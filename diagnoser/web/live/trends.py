@@ -99,21 +99,25 @@ class FailureTrends:
             return self._counted[1]
 
     async def _count(self, now: float) -> FailureTrend:
-        last = math.floor(now / SPAN)
-        times = [(last - DAYS * 86_400.0 / SPAN + 1 + number) * SPAN for number in range(int(DAYS * 86_400 / SPAN) + 1)]
-        self._spans = {start: self._spans[start] for start in times[:-1] if start in self._spans}
-        first_unknown = next((at for at, start in enumerate(times[:-1]) if start not in self._spans), len(times))
-        begin = min(first_unknown, len(times) - 1 - OPEN_SPANS)
-        due = [start for start in times[:begin] if now - self._spans[start][0] >= RECOUNT_SECONDS]
-        for start in sorted(due, key=lambda start: self._spans[start][0])[:RECOUNTED]:
-            (counts,) = await self._store.diagnoses.failures_between([start, start + SPAN])
-            self._spans[start] = now, counts
-        fresh = await self._store.diagnoses.failures_between(times[begin:])
-        self._spans |= {start: (now, counts) for start, counts in zip(times[begin:-1], fresh, strict=True)}
+        times = _span_times(now)
+        known = 0  # spans from the first one on whose counts are at hand
+        while known < len(times) - 1 - OPEN_SPANS and times[known] in self._spans:
+            known += 1
+        counted = {}
+        for start in times[:known]:
+            counted[start] = self._spans[start]
+        for start in sorted(counted, key=lambda start: counted[start][0])[:RECOUNTED]:
+            if now - counted[start][0] >= RECOUNT_SECONDS:
+                (counts,) = await self._store.diagnoses.failures_between([start, start + SPAN])
+                counted[start] = now, counts
+        fresh = await self._store.diagnoses.failures_between(times[known:])
+        for start, counts in zip(times[known:-1], fresh, strict=True):
+            counted[start] = now, counts
+        self._spans = counted
         since = now - DAYS * 86_400.0
         runs = await self._store.diagnoses.failed_runs(since, RUNS)
         nodes = await self._store.incidents.worst_nodes(since, NODES)
-        trend = failure_trend(times, [self._spans[start][1] for start in times[:-1]], nodes)
+        trend = failure_trend(times, [counts for _, counts in counted.values()], nodes)
         return replace(trend, recovery=recovery_figures(runs, now), is_sample=len(runs) >= RUNS)
 
 
@@ -121,12 +125,23 @@ def failure_trend(
     times: Sequence[float], counts: Sequence[Mapping[Category, int]], nodes: Sequence[Incident]
 ) -> FailureTrend:
     """counts: of each span between two times."""
-    tallest = max((sum(span.values()) for span in counts), default=0) or 1
-    bars = [
-        Bar(start, end, _parts(span, tallest)) for start, end, span in zip(times[:-1], times[1:], counts, strict=True)
-    ]
-    totals = {category: sum(span.get(category, 0) for span in counts) for category in CATEGORIES}
+    totals = dict.fromkeys(CATEGORIES, 0)
+    tallest = 1
+    for span in counts:
+        tallest = max(tallest, sum(span.values()))
+        for category in CATEGORIES:
+            totals[category] += span.get(category, 0)
+    bars = list[Bar]()
+    for start, end, span in zip(times[:-1], times[1:], counts, strict=True):
+        bars.append(Bar(start, end, _parts(span, tallest)))
     return FailureTrend(tuple(bars), totals, nodes)
+
+
+def _span_times(now: float) -> list[float]:
+    """Where the spans of the last days begin, the open one last, and the end of that one."""
+    end = (math.floor(now / SPAN) + 1) * SPAN
+    count = int(DAYS * 86_400 / SPAN)
+    return [end - number * SPAN for number in range(count, -1, -1)]
 
 
 def _parts(span: Mapping[Category, int], tallest: int) -> tuple[BarPart, ...]:

@@ -7,7 +7,8 @@ from fastapi import Depends, Response
 
 from diagnoser.accuracy import judged
 from diagnoser.model import CaseReplay
-from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages import charts
 from diagnoser.web.pages.charts import Curve
@@ -27,12 +28,12 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/accuracy")
-async def accuracy_page(services: Provided, pages: Drawn) -> Response:
-    replays = await services.store.cases.replays(REPLAYS)
+async def accuracy_page(core: Core, pages: Drawn) -> Response:
+    replays = await core.store.cases.replays(REPLAYS)
     latest = next(iter(replays), None)
-    now = services.clock()
+    now = core.clock()
     since = judged.week_of(now) - (WEEKS - 1) * judged.WEEK
-    judgements = await services.store.cases.judgements(since, JUDGEMENTS)
+    judgements = await core.store.cases.judgements(since, JUDGEMENTS)
     weeks = judged.by_week(judgements, now, WEEKS)
     wrong = []
     if latest:
@@ -41,7 +42,7 @@ async def accuracy_page(services: Provided, pages: Drawn) -> Response:
         "accuracy.html",
         replays=replays,
         latest=latest,
-        mark=await services.store.cases.mark(),
+        mark=await core.store.cases.mark(),
         wrong=wrong[:WRONG],
         spoiled=sum(outcome.was_right for outcome in wrong),
         drawable=bool(_curves(replays)),
@@ -56,9 +57,9 @@ async def accuracy_page(services: Provided, pages: Drawn) -> Response:
 
 
 @router.get("/accuracy/series.svg")
-async def series(services: Provided) -> Response:
+async def series(core: Core) -> Response:
     """An SVG image; empty as long as there is too little to draw."""
-    drawn = charts.svg(_curves(await services.store.cases.replays(REPLAYS)))
+    drawn = charts.svg(_curves(await core.store.cases.replays(REPLAYS)))
     return Response(drawn, media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
 
 

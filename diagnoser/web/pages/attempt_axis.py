@@ -7,10 +7,10 @@ from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import Job, Line, NodeEvent
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category
-from diagnoser.ports import DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.formatting.template_filters import name
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages.excerpt import LineRole, citations
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.time_axis import AxisFacts, CitedLine, TimeAxis, time_axis
@@ -19,11 +19,11 @@ SUSPECTS, NODE_EVENTS = 4, 10
 """Suspected nodes whose events stand on the time axis, and how many of each."""
 
 
-async def log_of(services: AppDependencies, record: DiagnosisRecord) -> tuple[LogIndex | None, bool]:
+async def log_of(logs: Logs, record: DiagnosisRecord) -> tuple[LogIndex | None, bool]:
     """The index of the attempt's log, None when it is not stored any more; and whether there is none yet because the
     log is large and being read. Raises Unavailable."""
     try:
-        log = await services.log_indexes.load_or_begin(record.attempt)
+        log = await logs.indexes.load_or_begin(record.attempt)
     except NotFound:
         return None, False
     if log is None:
@@ -32,7 +32,7 @@ async def log_of(services: AppDependencies, record: DiagnosisRecord) -> tuple[Lo
 
 
 async def attempt_axis(
-    services: AppDependencies,
+    core: Core,
     record: DiagnosisRecord,
     job: Job | None,
     index: LogIndex | None,
@@ -42,7 +42,7 @@ async def attempt_axis(
     more."""
     if index is None or not len(index):
         return None
-    attempts = await services.store.jobs.attempts(record.attempt.job)
+    attempts = await core.store.jobs.attempts(record.attempt.job)
     attempt = next((attempt for attempt in attempts if attempt.key == record.attempt), None)
     if attempt is None:
         return None
@@ -52,7 +52,7 @@ async def attempt_axis(
         log_path=log_path(record.attempt),
         cited=await asyncio.to_thread(_cited_lines, record, index, node_lines),
         node_lines=node_lines,
-        node_events=await _node_events(services, record, job, attempt.opened),
+        node_events=await _node_events(core, record, job, attempt.opened),
         plan=record.plan,
         rank_nodes=job.rank_nodes if job else {},
         has_failed=record.diagnosis.category is not Category.NONE,
@@ -60,14 +60,12 @@ async def attempt_axis(
     return await asyncio.to_thread(time_axis, facts)
 
 
-async def _node_events(
-    services: AppDependencies, record: DiagnosisRecord, job: Job | None, since: float
-) -> list[NodeEvent]:
+async def _node_events(core: Core, record: DiagnosisRecord, job: Job | None, since: float) -> list[NodeEvent]:
     """What happened to the suspected nodes since then."""
     cluster = cluster_of(job)
     events: list[NodeEvent] = []
     for suspect in record.diagnosis.nodes[:SUSPECTS]:
-        history = await services.store.nodes.history(cluster, suspect.node, NODE_EVENTS)
+        history = await core.store.nodes.history(cluster, suspect.node, NODE_EVENTS)
         events += [event for event in history if event.time >= since]
     return events
 

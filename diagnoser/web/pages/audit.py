@@ -12,7 +12,8 @@ from diagnoser.web.api.audit import AuditQuery, list_entries
 from diagnoser.web.api.params import EARLIEST, LATEST
 from diagnoser.web.api.views import WITHIN
 from diagnoser.web.formatting.template_filters import iso
-from diagnoser.web.http.authentication import Provided, may_audit
+from diagnoser.web.http.authentication import may_audit
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.page_routes import Drawn, page_query
 
@@ -39,11 +40,11 @@ PAGES = {"diagnosis": "/diagnoses/", "incident": "/incidents/", "job": "/jobs/"}
 
 
 @router.get("/audit")
-async def audit_page(request: Request, services: Provided, pages: Drawn) -> Response:
+async def audit_page(request: Request, core: Core, pages: Drawn) -> Response:
     query, within = page_query(AuditQuery, request), request.query_params.get("within", "")
     if within in WITHIN and query.since is None:
-        query = query.model_copy(update={"since": services.clock() - WITHIN[within]})
-    entries, after = await list_entries(services.store.audit, query)
+        query = query.model_copy(update={"since": core.clock() - WITHIN[within]})
+    entries, after = await list_entries(core.store.audit, query)
     filters = AuditQuery.model_fields.keys() - {"before"} | {"within"}
     chosen = {name: value for name, value in request.query_params.items() if value and name in filters}
     return pages.draw(

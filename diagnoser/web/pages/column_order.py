@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from diagnoser.ports import Sort
+from diagnoser.model.sorting import Sort
 
 _LARGEST_FIRST = frozenset({"time", "last_seen", "first_seen", "failures", "confidence"})
 """What people first want to see the largest of."""

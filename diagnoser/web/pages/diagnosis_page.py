@@ -26,16 +26,17 @@ from diagnoser.model import (
     Symptom,
 )
 from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.queries import IncidentFilter, LearnedRuleQuery
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
-from diagnoser.ports import DiagnosisRecord, IncidentFilter, LearnedRuleQuery
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback
 from diagnoser.web.api.params import Search
 from diagnoser.web.formatting.collapse_ranks import grouped, not_it
 from diagnoser.web.formatting.template_filters import name, visible
-from diagnoser.web.http.authentication import Provided, may_read
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core, Logs, Plans, Scoped
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.excerpt import AROUND, Excerpt, LineRole, citations, excerpts
@@ -119,7 +120,8 @@ class StreamChoice:
 @router.get("/diagnoses/{id}", dependencies=[Depends(may_read)])
 async def diagnosis(
     id: DiagnosisId,
-    services: Provided,
+    scope: Scoped,
+    plans: Plans,
     pages: Drawn,
     root_line: Search = "",
     stream: Search = "",
@@ -127,29 +129,29 @@ async def diagnosis(
     rank: Search = "",
 ) -> Response:
     """root_line, stream, node, rank: what the form begins with, for somebody who comes from the log."""
-    record = await find(services.store, id)
+    record = await find(scope.core.store, id)
     given = {"root_line": root_line, "stream": stream, "node": node, "rank": rank}
     shown = {name: visible(text) for name, text in given.items()}
-    return await _draw(services, pages, record, Correction(dict.fromkeys(FIELDS, "") | shown))
+    return await _draw(scope, plans, pages, record, Correction(dict.fromkeys(FIELDS, "") | shown))
 
 
 @router.post("/diagnoses/{id}/feedback")
-async def say(id: DiagnosisId, form: Pressed, services: Provided, pages: Drawn) -> Response:
+async def say(id: DiagnosisId, form: Pressed, scope: Scoped, plans: Plans, pages: Drawn) -> Response:
     """Stores the feedback, then redirects to the diagnosis, so that a reload does not repeat it. What is wrong is told
     on the page, beside what was typed."""
-    record = await find(services.store, id)
+    record = await find(scope.core.store, id)
     values = {field: form.text(field) for field in FIELDS}
     try:
         feedback = _read(form)
-        await _check_line(services, record, feedback)
-        await store_feedback(services, form.caller, id, feedback)
+        await _check_line(scope.logs, record, feedback)
+        await store_feedback(scope, form.caller, id, feedback)
     except RequestValidationError as error:
         at = next((place for place in places_of(error) if place in WHAT_IS_WRONG), "")
         fault = WHAT_IS_WRONG.get(at, "Choose Confirm or Correct.")
-        return await _draw(services, pages, record, Correction(values, fault, at), 400)
+        return await _draw(scope, plans, pages, record, Correction(values, fault, at), 400)
     except BadInput as error:
         at = error.field if isinstance(error, UnusableLine) else ""
-        return await _draw(services, pages, record, Correction(values, str(error), at), 400)
+        return await _draw(scope, plans, pages, record, Correction(values, str(error), at), 400)
     return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
 
 
@@ -162,19 +164,24 @@ class UnusableLine(BadInput):
 
 
 async def _draw(
-    services: AppDependencies, pages: Pages, record: DiagnosisRecord, correction: Correction, status: int = 200
+    scope: Scoped,
+    plans: Plans,
+    pages: Pages,
+    record: DiagnosisRecord,
+    correction: Correction,
+    status: int = 200,
 ) -> Response:
-    verdict, job = record.diagnosis, await services.store.jobs.find(record.attempt.job)
-    index, is_reading = await log_of(services, record)
-    context = await services.logs.node_lines(record)
+    verdict, job = record.diagnosis, await scope.core.store.jobs.find(record.attempt.job)
+    index, is_reading = await log_of(scope.logs, record)
+    context = await scope.logs.context.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
     facets, endings, nearby = LogFacets(), tuple[LogEnding, ...](), list[Incident]()
-    incident = await services.store.incidents.of_diagnosis(record.id)
+    incident = await scope.core.store.incidents.of_diagnosis(record.id)
     if index:
         facets = await asyncio.to_thread(index.facets, LogFilter())
     if verdict.category is Category.UNKNOWN:
-        nearby = await _nearby(services, record, job, incident)
+        nearby = await _nearby(scope.core, record, job, incident)
         if index:
             endings = await asyncio.to_thread(index.endings, ENDINGS)
     return pages.draw(
@@ -185,7 +192,7 @@ async def _draw(
         excerpts=sections,
         root_line=_root_line(sections),
         log_path=log_path(record.attempt),
-        axis=await attempt_axis(services, record, job, index, context),
+        axis=await attempt_axis(scope.core, record, job, index, context),
         has_log=is_reading or (index is not None and len(index) > 0),
         is_reading=is_reading,
         followed=grouped(after),
@@ -193,26 +200,24 @@ async def _draw(
         not_it=not_it(verdict),
         endings=endings,
         not_seen=_not_seen(verdict, job),
-        similar=[] if is_reading else await services.confirmed_failures.similar(record),
+        similar=[] if is_reading else await scope.confirmed_failures.similar(record),
         incident=incident,
         nearby=nearby,
-        lesson=await _lesson(services, record),
+        lesson=await _lesson(scope.core, record),
         types=TYPES,
         nodes=_nodes(verdict, job, facets),
         ranks=_ranks(job, facets),
         streams=_streams(index, verdict, correction.values),
         correction=correction,
-        policy=services.plans.commands.policy.hash,
+        policy=plans.commands.policy.hash,
     )
 
 
-async def _nearby(
-    services: AppDependencies, record: DiagnosisRecord, job: Job | None, mine: Incident | None
-) -> list[Incident]:
+async def _nearby(core: Core, record: DiagnosisRecord, job: Job | None, mine: Incident | None) -> list[Incident]:
     """Other incidents of the cluster with failures within an hour of this one: they may have one cause."""
     cluster = cluster_of(job)
     nearby = []
-    for incident in await services.store.incidents.page(IncidentFilter(), "", INCIDENTS_LOOKED_AT):
+    for incident in await core.store.incidents.page(IncidentFilter(), "", INCIDENTS_LOOKED_AT):
         is_mine = mine is not None and incident.id == mine.id
         if is_mine or incident.cluster != cluster:
             continue
@@ -318,9 +323,9 @@ _MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
 )
 
 
-async def _lesson(services: AppDependencies, record: DiagnosisRecord) -> Lesson:
-    rules = await services.store.rules.page(LearnedRuleQuery(source=record.id), "", LEARNED)
-    return Lesson(known_type(record), await services.store.cases.number(record.id), tuple(rules))
+async def _lesson(core: Core, record: DiagnosisRecord) -> Lesson:
+    rules = await core.store.rules.page(LearnedRuleQuery(source=record.id), "", LEARNED)
+    return Lesson(known_type(record), await core.store.cases.number(record.id), tuple(rules))
 
 
 def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:
@@ -373,13 +378,13 @@ def _read(form: Form) -> NewFeedback:
         raise RequestValidationError(error.errors()) from None
 
 
-async def _check_line(services: AppDependencies, record: DiagnosisRecord, feedback: NewFeedback) -> None:
+async def _check_line(logs: Logs, record: DiagnosisRecord, feedback: NewFeedback) -> None:
     """Raises UnusableLine."""
     number = feedback.root_line
     if number is None:
         return
     try:
-        index = (await services.log_indexes.load(record.attempt)).index
+        index = (await logs.indexes.load(record.attempt)).index
     except NotFound:
         return
     if not index.last_number:

@@ -8,13 +8,12 @@ from fastapi import Depends, Request, Response
 from markupsafe import Markup
 from pydantic import Field
 
-from diagnoser.model.trials import ScoreDrop, TrialState
-from diagnoser.ports import RunProgress, TrialRecord, TrialRun
+from diagnoser.model.trials import RunProgress, ScoreDrop, TrialRecord, TrialRun, TrialState
 from diagnoser.trials import gantt, progress
 from diagnoser.trials.scores import ScoreSeries, drops, series
 from diagnoser.web.api.evaluations import EvaluationId, find
-from diagnoser.web.http.authentication import Provided, may_read
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router, Schema
 from diagnoser.web.pages.page_routes import Drawn, page_query
 
@@ -51,14 +50,14 @@ class RunRow:
 
 
 @router.get("/evaluations")
-async def evaluations_page(request: Request, services: Provided, pages: Drawn) -> Response:
+async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Response:
     """By default of the suite that ran last."""
     query = page_query(EvaluationsPage, request)
-    runs = await services.store.trials.runs(RUNS)
+    runs = await core.store.trials.runs(RUNS)
     suites = list(dict.fromkeys(run.suite.name for run in runs))
     suite = query.suite or next(iter(suites), "")
     mine = [run for run in runs if run.suite.name == suite]
-    trials = await services.store.trials.trials_of([run.id for run in mine])
+    trials = await core.store.trials.trials_of([run.id for run in mine])
     return pages.draw(
         "evaluations.html",
         suites=suites,
@@ -69,9 +68,9 @@ async def evaluations_page(request: Request, services: Provided, pages: Drawn) -
 
 
 @router.get("/evaluations/{id}")
-async def evaluation_page(id: EvaluationId, services: Provided, pages: Drawn) -> Response:
+async def evaluation_page(id: EvaluationId, core: Core, pages: Drawn) -> Response:
     """Its Gantt chart, GPU hours, and all trials."""
-    found, now = await find(services.store, id), services.clock()
+    found, now = await find(core.store, id), core.clock()
     in_line = progress.gpu_seconds_in_line(found)
     used = progress.gpu_seconds(found, now)
     return pages.draw(
@@ -83,7 +82,7 @@ async def evaluation_page(id: EvaluationId, services: Provided, pages: Drawn) ->
         stored=progress.samples_stored(found),
         used=used,
         in_line=in_line,
-        jobs=await _diagnosed(services, found),
+        jobs=await _diagnosed(core, found),
         metrics=list(dict.fromkeys(metric for trial in found.trials for metric in trial.scores)),
     )
 
@@ -129,12 +128,12 @@ def _scaled(values: Sequence[float], length: float) -> list[float]:
     return [_EDGE + (value - low) / width * (length - 2 * _EDGE) for value in values]
 
 
-async def _diagnosed(services: AppDependencies, found: RunProgress) -> dict[tuple[str, str], str]:
+async def _diagnosed(core: Core, found: RunProgress) -> dict[tuple[str, str], str]:
     """(checkpoint, task) of trials that failed -> the job as which their logs were diagnosed."""
     failed = [trial for trial in found.trials if trial.state is TrialState.FAILED]
     jobs = {}
     for trial in failed[:_LINKED]:
         job = progress.job_of(found.run, trial.checkpoint, trial.task)
-        if await services.store.jobs.find(job) is not None:
+        if await core.store.jobs.find(job) is not None:
             jobs[trial.checkpoint, trial.task] = job
     return jobs

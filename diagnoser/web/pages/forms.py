@@ -14,7 +14,8 @@ from fastapi.exceptions import RequestValidationError
 
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput, OutOfScope
-from diagnoser.web.http.authentication import Caller, Provided, check_scope
+from diagnoser.web.http.authentication import Caller, check_scope
+from diagnoser.web.http.dependencies import Live
 
 FIELD_LENGTH, TEXT_LENGTH = 2000, 16_000
 """Characters of a line, and of all lines of a field."""
@@ -47,11 +48,11 @@ def lines_of(text: str) -> tuple[str, ...]:
     return tuple(line for part in text[:TEXT_LENGTH].splitlines() if (line := line_of(part)))
 
 
-async def pressed(request: Request, caller: Caller, services: Provided) -> Form:
+async def pressed(request: Request, caller: Caller, live: Live) -> Form:
     """Raises OutOfScope for a form of another site or a read-only token, Denied without a token, BadInput."""
     check_origin(request)
     check_scope(caller, Scope.OPERATE)
-    services.attention.forget()
+    live.attention.forget()
     return Form(_fields(await request.body()), caller)
 
 

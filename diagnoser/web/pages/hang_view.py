@@ -14,7 +14,7 @@ from diagnoser.hang.flight_recorder import DEFAULT
 from diagnoser.hang.report import HangReport
 from diagnoser.hang.wait_graph import GroupState, WaitGraph
 from diagnoser.model import EvidenceKind, Provenance
-from diagnoser.ports import StoredFile
+from diagnoser.model.hangs import StoredFile
 from diagnoser.web.formatting.collapse_ranks import ranges
 from diagnoser.web.formatting.phrases import after, joined, ranks_name
 

@@ -12,7 +12,8 @@ from diagnoser.model.errors import NotFound
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
-from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages import hang_view
 from diagnoser.web.pages.page_routes import Drawn
@@ -24,12 +25,12 @@ SHOWN = {"suspects": 8, "waits": 12, "groups": 24, "behind": 8, "stacks": 8, "re
 
 
 @router.get("/jobs/{id}/attempts/{attempt}/hang")
-async def hang_page(id: JobPath, attempt: AttemptPath, services: Provided, pages: Drawn) -> Response:
+async def hang_page(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs, pages: Drawn) -> Response:
     """Also of an attempt without dumps: then it says what was asked for."""
-    key, store = AttemptKey(id, attempt), services.store
+    key, store = AttemptKey(id, attempt), core.store
     if all(known.key != key for known in await store.jobs.attempts(id)):
         raise NotFound(f"no attempt {attempt} of {id!r}")
-    job, hang = await store.jobs.find(id), await services.logs.hang_report(key)
+    job, hang = await store.jobs.find(id), await logs.context.hang_report(key)
     nodes = dict(job.rank_nodes) if job else {}
     nodes |= {suspect.rank: suspect.node for suspect in hang.suspects if suspect.node} if hang else {}
     return pages.draw(

@@ -11,13 +11,15 @@ from diagnoser.diagnosis.context import nodes_of
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.model import Attempt, AttemptKey, Job
 from diagnoser.model.errors import NotFound
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Outcome
-from diagnoser.ports import DiagnosisFilter, DiagnosisRecord
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.retry_history import family
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
-from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.time_axis import TimeAxis, checkpoint_axis
@@ -79,9 +81,9 @@ def _checkpoints(attempt: Attempt, now: float) -> Checkpoints | None:
 
 
 @router.get("/jobs/{id}")
-async def job_page(id: JobPath, services: Provided, pages: Drawn) -> Response:
+async def job_page(id: JobPath, core: Core, pages: Drawn) -> Response:
     """With the runs of its family, of whatever job, beside each other."""
-    store = services.store
+    store = core.store
     job = await _find(store, id)
     attempts = await store.jobs.attempts(id)
     records = await store.diagnoses.page(DiagnosisFilter(family=family(job)), "", RUNS + 1)
@@ -93,20 +95,20 @@ async def job_page(id: JobPath, services: Provided, pages: Drawn) -> Response:
         records=await latest(store, id),
         family=family(job),
         runs=list(zip_longest(runs, runs[1:]))[:RUNS],
-        checkpoints={attempt.key.number: _checkpoints(attempt, services.clock()) for attempt in attempts[-DRAWN:]},
+        checkpoints={attempt.key.number: _checkpoints(attempt, core.clock()) for attempt in attempts[-DRAWN:]},
     )
 
 
 @router.get("/jobs/{id}/attempts/{attempt}/changes")
-async def changes_page(id: JobPath, attempt: AttemptPath, services: Provided, pages: Drawn) -> Response:
+async def changes_page(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs, pages: Drawn) -> Response:
     """What is different since the last run of the family that went well; where none did, since the run before."""
-    store, key = services.store, AttemptKey(id, attempt)
+    store, key = core.store, AttemptKey(id, attempt)
     job = await _find(store, id)
     if all(known.key != key for known in await store.jobs.attempts(id)):
         raise NotFound(f"no attempt {attempt} of {id!r}")
     run = await _run(store, key, (await latest(store, id)).get(attempt))
     before = await _run_before(store, job, run)
-    comparison = await services.logs.compare(key, before.key) if before else None
+    comparison = await logs.context.compare(key, before.key) if before else None
     return pages.draw("changes.html", job=job, run=run, before=before, comparison=comparison)
 
 

@@ -3,9 +3,12 @@
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from diagnoser.ports import NEWEST, AttemptState, ListName
+from diagnoser.model.queries import AttemptState
+from diagnoser.model.sorting import NEWEST
+from diagnoser.model.views import ListName
 from diagnoser.web.api.jobs import RunQuery, list_runs
-from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.column_order import ColumnOrder
 from diagnoser.web.pages.page_routes import Drawn, page_query
@@ -15,18 +18,18 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/jobs")
-async def jobs_page(request: Request, services: Provided, pages: Drawn) -> Response:
+async def jobs_page(request: Request, core: Core, logs: Logs, pages: Drawn) -> Response:
     query = page_query(RunQuery, request)
-    runs = await list_runs(services, query)
+    runs = await list_runs(core, logs, query)
     order = ColumnOrder("/jobs", {"state": query.state.value} if query.state else {}, query.order, NEWEST)
     return pages.draw(
         "jobs.html",
         runs=runs,
         states=list(AttemptState),
         chosen=query.state,
-        running=await services.store.attempts.count_running(runs.silent_since),
+        running=await core.store.attempts.count_running(runs.silent_since),
         is_first=not query.cursor,
         order=order,
         next_url=order.page(runs.next),
-        saved=await views_of(services, ListName.JOBS, order.chosen, query),
+        saved=await views_of(core, ListName.JOBS, order.chosen, query),
     )

@@ -14,7 +14,8 @@ from diagnoser.web.api.attempt_log import ROWS, LogChoice, read
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
-from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.excerpt import LineRole
 from diagnoser.web.pages.log_view import Address, chip_groups, cited_rows, shown_rows
@@ -35,14 +36,14 @@ def log_path(key: AttemptKey) -> str:
 
 @router.get("/jobs/{id}/attempts/{attempt}/log")
 async def log_page(
-    id: JobPath, attempt: AttemptPath, query: Annotated[LogPageQuery, Query()], services: Provided, pages: Drawn
+    id: JobPath, attempt: AttemptPath, query: Annotated[LogPageQuery, Query()], core: Core, logs: Logs, pages: Drawn
 ) -> Response:
     """A window of the log. What cannot be searched for is told beside the field, with the log as it was."""
     key = AttemptKey(id, attempt)
-    log = await services.log_indexes.load_or_begin(key)
+    log = await logs.indexes.load_or_begin(key)
     if log is None:
         return pages.draw("log_reading.html", key=key)
-    record = (await latest(services.store, id)).get(attempt)
+    record = (await latest(core.store, id)).get(attempt)
     choice = LogChoice.model_validate(query.model_dump(exclude={"follow"}))
     fault = ""
     try:

@@ -15,8 +15,8 @@ from diagnoser.model.audit import Actor, ActorKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Overloaded, Throttled
 from diagnoser.model.people import NAME_MOST, Person, User
 from diagnoser.ports import IdentityProvider, current_call
-from diagnoser.web.http.authentication import Caller, Whole, may_read
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import Caller, People, may_read
+from diagnoser.web.http.dependencies import Core, UnscopedCore
 from diagnoser.web.http.login_throttle import network_of
 from diagnoser.web.http.problems import TOKEN_PAGE, retry_after
 from diagnoser.web.http.request_actor import client_address
@@ -45,58 +45,58 @@ class _Attempt(Schema):
 
 
 @router.get("/login")
-async def login_page(request: Request, services: Whole, next: Page = "/") -> Response:
-    if await services.authenticator.resume(request.cookies.get(services.cookies.name(request), "")):
+async def login_page(request: Request, core: UnscopedCore, people: People, next: Page = "/") -> Response:
+    if await people.authenticator.resume(request.cookies.get(people.cookies.name(request), "")):
         return _to(safe_page(next))
-    return await _draw(request, services, next)
+    return await _draw(request, core, people, next)
 
 
 @router.post("/login")
-async def sign_in(request: Request, form: FilledIn, services: Whole) -> Response:
+async def sign_in(request: Request, form: FilledIn, core: UnscopedCore, people: People) -> Response:
     """What is wrong is told on the page, and never which of name and password it was."""
     name, page = form.get("name", "").strip()[:NAME_MOST], form.get("next", "/")
     _act_as(name, request)
     address = network_of(client_address(request))
     try:
-        user = await services.sign_in.check(name, form.get("password", ""), address)
+        user = await people.sign_in.check(name, form.get("password", ""), address)
     except (Denied, Overloaded) as error:
-        services.metrics.refused_requests.labels(str(error.status)).inc()
-        return await _draw(request, services, page, fault=error, name=name)
-    return await _begin(request, services, user, page)
+        core.metrics.refused_requests.labels(str(error.status)).inc()
+        return await _draw(request, core, people, page, fault=error, name=name)
+    return await _begin(request, core, people, user, page)
 
 
 @router.post("/logout")
-async def sign_out(request: Request, services: Whole) -> Response:
+async def sign_out(request: Request, core: UnscopedCore, people: People) -> Response:
     """Of this browser. Also where nobody is signed in any more."""
     check_origin(request)
-    person = await services.authenticator.resume(request.cookies.get(services.cookies.name(request), ""))
+    person = await people.authenticator.resume(request.cookies.get(people.cookies.name(request), ""))
     if person:
         _act_as(person.name, request)
-        await services.store.users.end_sessions(person.name, services.clock(), person.session)
+        await core.store.users.end_sessions(person.name, core.clock(), person.session)
     answer = _to("/login")
-    services.cookies.clear(answer, request)
+    people.cookies.clear(answer, request)
     return answer
 
 
 @router.post("/logout/everywhere", dependencies=[Depends(may_read)])
-async def sign_out_everywhere(request: Request, caller: Caller, services: Whole) -> Response:
+async def sign_out_everywhere(request: Request, caller: Caller, core: UnscopedCore, people: People) -> Response:
     """Of all browsers, this one included."""
     check_origin(request)
     if not isinstance(caller, Person):
         raise BadInput("only who has signed in can sign out: a token is revoked with `diagnoser token revoke`")
-    await services.store.users.end_sessions(caller.name, services.clock())
+    await core.store.users.end_sessions(caller.name, core.clock())
     answer = _to("/login")
-    services.cookies.clear(answer, request)
+    people.cookies.clear(answer, request)
     return answer
 
 
 @router.get("/account", dependencies=[Depends(may_read)])
-async def account(caller: Caller, services: Whole, pages: Drawn) -> Response:
+async def account(caller: Caller, core: UnscopedCore, people: People, pages: Drawn) -> Response:
     if not isinstance(caller, Person):
         raise NotFound("this page is of people who have signed in")
-    now, limits = services.clock(), services.sessions.limits
-    sessions = await services.store.users.sessions(caller.name)
-    found = await services.store.users.find_with_password(caller.name)
+    now, limits = core.clock(), people.sessions.limits
+    sessions = await core.store.users.sessions(caller.name)
+    found = await core.store.users.find_with_password(caller.name)
     return pages.draw(
         "account.html",
         user=found[0] if found else None,
@@ -112,26 +112,27 @@ async def with_a_token(next: Page = "/") -> Response:
 
 
 @router.get("/login/oidc")
-async def to_provider(request: Request, services: Whole, next: Page = "/") -> Response:
+async def to_provider(request: Request, people: People, next: Page = "/") -> Response:
     attempt = _Attempt(
         state=secrets.token_urlsafe(32),
         nonce=secrets.token_urlsafe(32),
         verifier=secrets.token_urlsafe(48),
         next=safe_page(next),
     )
-    provider = _provider(services)
+    provider = _provider(people)
     answer = RedirectResponse(
         await provider.authorization_url(attempt.state, attempt.nonce, attempt.verifier), status_code=303
     )
     value = base64.urlsafe_b64encode(attempt.model_dump_json().encode()).decode()
-    services.cookies.set(answer, request, value, ATTEMPT_SECONDS, ATTEMPT)
+    people.cookies.set(answer, request, value, ATTEMPT_SECONDS, ATTEMPT)
     return answer
 
 
 @router.get("/login/oidc/callback")
 async def from_provider(
     request: Request,
-    services: Whole,
+    core: UnscopedCore,
+    people: People,
     state: Page = "",
     code: Page = "",
     iss: Page = "",
@@ -139,42 +140,42 @@ async def from_provider(
     error_description: Page = "",
 ) -> Response:
     """Each answer is taken once, in the browser that asked for it."""
-    provider, attempt = _provider(services), _attempt(request, services)
+    provider, attempt = _provider(people), _attempt(request, people)
     if attempt is None or not secrets.compare_digest(attempt.state.encode(), state.encode()):
-        return await _refused(request, services, "This sign-in was not begun here, or took too long: try again.")
+        return await _refused(request, core, people, "This sign-in was not begun here, or took too long: try again.")
     if error or not code:
-        return await _refused(request, services, f"{provider.name} says: {error_description or error or 'nothing'}")
+        return await _refused(request, core, people, f"{provider.name} says: {error_description or error or 'nothing'}")
     try:
         identity = await provider.identity(code, attempt.nonce, attempt.verifier, iss)
         _act_as(identity.name, request)
-        user = await services.store.users.sign_in_identity(identity, services.clock())
+        user = await core.store.users.sign_in_identity(identity, core.clock())
     except (Denied, Conflict, BadInput) as refusal:
-        return await _refused(request, services, str(refusal))
-    answer = await _begin(request, services, user, attempt.next)
-    services.cookies.clear(answer, request, ATTEMPT)
+        return await _refused(request, core, people, str(refusal))
+    answer = await _begin(request, core, people, user, attempt.next)
+    people.cookies.clear(answer, request, ATTEMPT)
     return answer
 
 
-async def _begin(request: Request, services: AppDependencies, user: User, page: str) -> Response:
+async def _begin(request: Request, core: Core, people: People, user: User, page: str) -> Response:
     """A new session, always: what the browser had before is of no use any more."""
     address, browser = network_of(client_address(request)), request.headers.get("user-agent", "")
-    before = await services.authenticator.resume(request.cookies.get(services.cookies.name(request), ""))
+    before = await people.authenticator.resume(request.cookies.get(people.cookies.name(request), ""))
     if before:
-        await services.store.users.end_sessions(before.name, services.clock(), before.session)
-    cookie = await services.sessions.begin(user, address, browser)
+        await core.store.users.end_sessions(before.name, core.clock(), before.session)
+    cookie = await people.sessions.begin(user, address, browser)
     answer = _to(safe_page(page))
-    services.cookies.set(answer, request, cookie, services.sessions.limits.life)
+    people.cookies.set(answer, request, cookie, people.sessions.limits.life)
     return answer
 
 
-async def _refused(request: Request, services: AppDependencies, why: str) -> Response:
-    answer = await _draw(request, services, "/", fault=Denied(why))
-    services.cookies.clear(answer, request, ATTEMPT)
+async def _refused(request: Request, core: Core, people: People, why: str) -> Response:
+    answer = await _draw(request, core, people, "/", fault=Denied(why))
+    people.cookies.clear(answer, request, ATTEMPT)
     return answer
 
 
 async def _draw(
-    request: Request, services: AppDependencies, page: str, fault: DiagnoserError | None = None, name: str = ""
+    request: Request, core: Core, people: People, page: str, fault: DiagnoserError | None = None, name: str = ""
 ) -> Response:
     pages: Pages = request.app.state.pages
     if fault and (call := current_call()):
@@ -189,23 +190,23 @@ async def _draw(
         name=name,
         next=safe_page(page),
         query=urlencode({"next": safe_page(page)}),
-        provider=services.provider.name if services.provider else "",
-        has_users=await services.store.users.has_users(),
-        is_open=await services.authenticator.is_open(),
+        provider=people.provider.name if people.provider else "",
+        has_users=await core.store.users.has_users(),
+        is_open=await people.authenticator.is_open(),
     )
     answer.headers.update(retry_after(fault) if fault else {})
     return answer
 
 
-def _provider(services: AppDependencies) -> IdentityProvider:
+def _provider(people: People) -> IdentityProvider:
     """Raises NotFound."""
-    if services.provider is None:
+    if people.provider is None:
         raise NotFound("no identity provider is configured: set DIAGNOSER_OIDC_ISSUER")
-    return services.provider
+    return people.provider
 
 
-def _attempt(request: Request, services: AppDependencies) -> _Attempt | None:
-    text = request.cookies.get(services.cookies.name(request, ATTEMPT), "")
+def _attempt(request: Request, people: People) -> _Attempt | None:
+    text = request.cookies.get(people.cookies.name(request, ATTEMPT), "")
     try:
         return _Attempt.model_validate(orjson.loads(base64.urlsafe_b64decode(text)))
     except (ValueError, binascii.Error, ValidationError):

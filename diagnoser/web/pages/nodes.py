@@ -21,14 +21,17 @@ from diagnoser.model import (
     UncordonState,
 )
 from diagnoser.model.errors import NotFound
-from diagnoser.ports import NODE_SORTS, OUT_FIRST, DiagnosisFilter, DiagnosisRecord, IncidentFilter, Sort
+from diagnoser.model.queries import DiagnosisFilter, IncidentFilter
+from diagnoser.model.sorting import NODE_SORTS, OUT_FIRST, Sort
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_notes import write_note
 from diagnoser.web.api.node_order import OUT, place_of, sorted_marks
 from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.params import Name, sort_field
 from diagnoser.web.api.uncordon import OPEN_SECONDS, not_ours, request_uncordon
-from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router, Schema
 from diagnoser.web.pages.column_order import ColumnOrder
 from diagnoser.web.pages.forms import Pressed
@@ -92,11 +95,11 @@ class NodeView:
 
 
 @router.get("/nodes", dependencies=[Depends(may_read)])
-async def nodes_page(request: Request, services: Provided, pages: Drawn) -> Response:
+async def nodes_page(request: Request, core: Core, pages: Drawn) -> Response:
     """Those that are out of service first, unless sorted otherwise."""
     query = page_query(NodesQuery, request)
     order = ColumnOrder("/nodes", {}, Sort.parse(query.sort), OUT_FIRST)
-    marks = await services.store.nodes.marks("")
+    marks = await core.store.nodes.marks("")
     rest = sorted_marks(marks, order.sort, query.cursor)
     shown = rest[:SHOWN]
     return pages.draw(
@@ -111,9 +114,9 @@ async def nodes_page(request: Request, services: Provided, pages: Drawn) -> Resp
 
 
 @router.get("/nodes/{node}", dependencies=[Depends(may_read)])
-async def node_page(node: NodePath, services: Provided, pages: Drawn, cluster: Name = "") -> Response:
+async def node_page(node: NodePath, core: Core, pages: Drawn, cluster: Name = "") -> Response:
     """Without a cluster the node of that name in each, where events or incidents tell of it."""
-    store, now = services.store, services.clock()
+    store, now = core.store, core.clock()
     records = await store.diagnoses.page(DiagnosisFilter(node=node, cluster=cluster), "", FAILURES)
     clusters = [cluster] if cluster else await _clusters_of(store, node)
     views = [await _view(store, name, node, records, now) for name in clusters]
@@ -124,16 +127,16 @@ async def node_page(node: NodePath, services: Provided, pages: Drawn, cluster: N
 
 
 @router.post("/nodes/{node}/note")
-async def note(node: NodePath, form: Pressed, services: Provided) -> Response:
+async def note(node: NodePath, form: Pressed, core: Core) -> Response:
     """For whoever repairs it; then back to the page."""
-    await write_note(services, form.caller, form.text("cluster"), node, form.text("text"))
+    await write_note(core, form.caller, form.text("cluster"), node, form.text("text"))
     return _to(node, form.text("cluster"))
 
 
 @router.post("/nodes/{node}/uncordon")
-async def uncordon(node: NodePath, form: Pressed, services: Provided) -> Response:
+async def uncordon(node: NodePath, form: Pressed, core: Core) -> Response:
     """Ask the agent to give the node back, then back to the page, which says how far that is."""
-    await request_uncordon(services, form.caller, form.text("cluster"), node, form.text("comment"))
+    await request_uncordon(core, form.caller, form.text("cluster"), node, form.text("comment"))
     return _to(node, form.text("cluster"))
 
 

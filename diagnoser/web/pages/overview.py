@@ -10,13 +10,16 @@ from fastapi.responses import RedirectResponse, Response
 
 from diagnoser.model import BreakerState, IncidentState, PlanState
 from diagnoser.model.errors import BadInput
+from diagnoser.model.queries import DiagnosisFilter, PlanFilter
+from diagnoser.model.sorting import LAST_SEEN
 from diagnoser.model.taxonomy import Category
-from diagnoser.ports import LAST_SEEN, DiagnosisFilter, DiagnosisRecord, ListName, PlanFilter
+from diagnoser.model.views import ListName
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery import incidents as rules
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
-from diagnoser.web.http.authentication import Caller, Provided, may_read
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import Caller, may_read
+from diagnoser.web.http.dependencies import Core, Health, Live, Logs
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.column_order import ColumnOrder
@@ -63,39 +66,39 @@ class Situation:
 
 
 @router.get("/", dependencies=[Depends(may_read)])
-async def now_page(request: Request, services: Provided, pages: Drawn, caller: Caller) -> Response:
+async def now_page(request: Request, core: Core, live: Live, health: Health, pages: Drawn, caller: Caller) -> Response:
     """Tiles, and the incidents; resolved ones when asked for. Addresses of the list of diagnoses, which was here once,
     lead to where it is."""
     if request.query_params.keys() & set(DIAGNOSIS_FILTERS) - IncidentQuery.model_fields.keys():
         return RedirectResponse(f"/diagnoses?{request.query_params}", status_code=308)
     query = page_query(IncidentQuery, request)
-    (incidents, after), now = await list_incidents(services.store, query), await _situation(services)
+    (incidents, after), now = await list_incidents(core.store, query), await _situation(core, health)
     chosen = query.model_dump(mode="json", exclude={"cursor", "limit", "sort"}, exclude_defaults=True)
     order = ColumnOrder("/", chosen, query.order, LAST_SEEN)
     return pages.draw(
         "now.html",
         incidents=incidents,
         situation=now,
-        trend=await services.trends.current(),
+        trend=await live.trends.current(),
         blind_spots=await request.app.state.vitals.blind_spots() if caller.viewer.sees_all else (),
         query=query,
         is_first=not query.cursor,
         order=order,
         next_url=order.page(after),
-        base_url=services.config.base_url or str(request.base_url).rstrip("/"),
-        saved=await views_of(services, ListName.INCIDENTS, order.chosen, query),
+        base_url=core.config.base_url or str(request.base_url).rstrip("/"),
+        saved=await views_of(core, ListName.INCIDENTS, order.chosen, query),
     )
 
 
 @router.get("/incidents/{id}", dependencies=[Depends(may_read)])
-async def incident_page(id: IncidentId, services: Provided, pages: Drawn, after: str = "") -> Response:
-    incident = await find(services.store, id)
-    records = await services.store.incidents.failures(id, after, FAILURES + 1)
+async def incident_page(id: IncidentId, core: Core, logs: Logs, pages: Drawn, after: str = "") -> Response:
+    incident = await find(core.store, id)
+    records = await core.store.incidents.failures(id, after, FAILURES + 1)
     shown = records[:FAILURES]
     newest, axis, is_reading = None, None, False
     if shown and not after:
         newest = shown[0]
-        axis, is_reading = await _axis(services, newest)
+        axis, is_reading = await _axis(core, logs, newest)
     return pages.draw(
         "incident.html",
         incident=incident,
@@ -110,18 +113,18 @@ async def incident_page(id: IncidentId, services: Provided, pages: Drawn, after:
 
 
 @router.post("/incidents/decide")
-async def decide_on_several(form: Pressed, services: Provided) -> Response:
+async def decide_on_several(form: Pressed, core: Core) -> Response:
     """Acknowledge or resolve those that are selected, then show the list as it was."""
     act = ACTS.get(form.text("decision"))
     if act is None:
         raise BadInput("the decision must be acknowledge, resolve or reopen")
     for chosen in dict.fromkeys(form.texts("incident")):
-        await change(services, form.caller, chosen, act, form.text("comment"))
+        await change(core, form.caller, chosen, act, form.text("comment"))
     return RedirectResponse(list_url(ListName.INCIDENTS, form), status_code=303)
 
 
 @router.post("/incidents/{id}/decide")
-async def decide(id: IncidentId, form: Pressed, services: Provided) -> Response:
+async def decide(id: IncidentId, form: Pressed, core: Core) -> Response:
     """Acknowledge, resolve, reopen or assign, then back to the page it was pressed on."""
     decision = form.text("decision")
     if decision == "assign":
@@ -132,32 +135,32 @@ async def decide(id: IncidentId, form: Pressed, services: Provided) -> Response:
         act = ACTS[decision]
     else:
         raise BadInput("the decision must be acknowledge, resolve, reopen, assign or unassign")
-    await change(services, form.caller, id, act, form.text("comment"))
+    await change(core, form.caller, id, act, form.text("comment"))
     return RedirectResponse("/" if form.text("page") == "now" else f"/incidents/{id}", status_code=303)
 
 
-async def _axis(services: AppDependencies, record: DiagnosisRecord) -> tuple[TimeAxis | None, bool]:
+async def _axis(core: Core, logs: Logs, record: DiagnosisRecord) -> tuple[TimeAxis | None, bool]:
     """Also whether there is none yet because the log is large and being read."""
     (index, is_reading), job, node_lines = await asyncio.gather(
-        log_of(services, record), services.store.jobs.find(record.attempt.job), services.logs.node_lines(record)
+        log_of(logs, record), core.store.jobs.find(record.attempt.job), logs.context.node_lines(record)
     )
-    return await attempt_axis(services, record, job, index, node_lines), is_reading
+    return await attempt_axis(core, record, job, index, node_lines), is_reading
 
 
-async def _situation(services: AppDependencies) -> Situation:
-    store, now = services.store, services.clock()
+async def _situation(core: Core, health: Health) -> Situation:
+    store, now = core.store, core.clock()
     last_day = DiagnosisFilter(since=now - DAY)
-    silent_since = now - services.config.silent_seconds
+    silent_since = now - core.config.silent_seconds
     counts, running, silent = await asyncio.gather(
         store.incidents.count_unresolved(),
         store.attempts.count_running(silent_since),
         store.attempts.count_silent(now - DAY, silent_since),
     )
-    waiting, breakers, facets, health = await asyncio.gather(
+    waiting, breakers, facets, readiness = await asyncio.gather(
         store.plans.page(PlanFilter(PlanState.WAITING.value), "", COUNTED),
         store.nodes.breakers(),
         store.diagnoses.facets(last_day),
-        check_health(services),
+        check_health(core, health),
     )
     return Situation(
         incidents=counts,
@@ -165,6 +168,6 @@ async def _situation(services: AppDependencies) -> Situation:
         silent=silent,
         waiting=len(waiting),
         tripped=[breaker for breaker in breakers if breaker.tripped],
-        health=health,
+        health=readiness,
         without_fault=dict(facets.counts.get("category", ())).get(Category.NONE.value, 0),
     )

@@ -10,12 +10,15 @@ from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, ValidationError
 
 from diagnoser.model import FeedbackVerdict
+from diagnoser.model.queries import Facets
+from diagnoser.model.sorting import NEWEST
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.ports import NEWEST, Facets, ListName
+from diagnoser.model.views import ListName
 from diagnoser.web.api.diagnoses import DiagnosisQuery, find, page
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.views import WITHIN
-from diagnoser.web.http.authentication import Caller, Provided, may_read
+from diagnoser.web.http.authentication import Caller, may_read
+from diagnoser.web.http.dependencies import Core, Live, Scoped
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.column_order import ColumnOrder
 from diagnoser.web.pages.forms import Pressed
@@ -29,9 +32,9 @@ WITHOUT_FIELD = ("cluster", "family", "decided_by")
 """Filters that are chosen among the facets only."""
 
 
-async def pages_of(request: Request, caller: Caller, services: Provided) -> Pages:
+async def pages_of(request: Request, caller: Caller, live: Live) -> Pages:
     pages: Pages = request.app.state.pages
-    return pages.signed_in(caller, await services.unplaced_count(), await services.attention())
+    return pages.signed_in(caller, await live.unplaced_count(), await live.attention())
 
 
 Drawn = Annotated[Pages, Depends(pages_of)]
@@ -51,15 +54,15 @@ def page_query(model: type[Query], request: Request) -> Query:
 
 
 @router.get("/diagnoses")
-async def index(request: Request, services: Provided, pages: Drawn) -> Response:
+async def index(request: Request, core: Core, pages: Drawn) -> Response:
     """The list of diagnoses. Empty form fields mean no filter."""
     params = {name: value for name, value in request.query_params.items() if value}
-    now = services.clock()
+    now = core.clock()
     if "q" in params:  # what is searched for by words comes in the order of time
         params.pop("sort", None)
     query = _query(params, now)
-    records, after = await page(services.store, query, now)
-    facets = await services.store.diagnoses.facets(query.where(now))
+    records, after = await page(core.store, query, now)
+    facets = await core.store.diagnoses.facets(query.where(now))
     filters = {name: params[name] for name in FILTERS if name in params}
     order = ColumnOrder("/diagnoses", filters, query.order, NEWEST, is_fixed=bool(query.q))
     return pages.draw(
@@ -76,19 +79,19 @@ async def index(request: Request, services: Provided, pages: Drawn) -> Response:
         types=list(FailureType),
         outcomes=list(Outcome),
         within=list(WITHIN),
-        base_url=services.config.base_url or str(request.base_url).rstrip("/"),
-        saved=await views_of(services, ListName.DIAGNOSES, order.chosen, query),
+        base_url=core.config.base_url or str(request.base_url).rstrip("/"),
+        saved=await views_of(core, ListName.DIAGNOSES, order.chosen, query),
     )
 
 
 @router.post("/diagnoses/confirm")
-async def confirm(form: Pressed, services: Provided) -> Response:
+async def confirm(form: Pressed, scope: Scoped) -> Response:
     """Confirms those that are selected, or none of them where one may not be, then shows the list as it was."""
     chosen = dict.fromkeys(form.texts("diagnosis"))
     for made in chosen:
-        await find(services.store, made)
+        await find(scope.core.store, made)
     for made in chosen:
-        await store_feedback(services, form.caller, made, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))
+        await store_feedback(scope, form.caller, made, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))
     return RedirectResponse(list_url(ListName.DIAGNOSES, form), status_code=303)
 
 

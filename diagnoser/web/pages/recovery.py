@@ -13,16 +13,19 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.model import BreakerState, NodeEvent, Plan, PlanReason, PlanState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Conflict, NotFound, OutOfScope
-from diagnoser.ports import DiagnosisRecord, PlanFilter
+from diagnoser.model.queries import PlanFilter
+from diagnoser.model.work import DiagnosisRecord
+from diagnoser.planning.plan_service import PlanService
 from diagnoser.recovery import plan_states, trust
 from diagnoser.recovery.blast_radius import BlastRadius, blast_radius, touched
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.nodes import ClusterPath, reset_breaker, trip_breaker
 from diagnoser.web.api.outbox import MessageKey, retry_message
 from diagnoser.web.api.plans import PlanId, approve_plan, refuse_plan, take_plan_back
-from diagnoser.web.http.authentication import Provided, may_read
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.routing import Router
+from diagnoser.web.http.services import CoreServices
 from diagnoser.web.pages.forms import Pressed
 from diagnoser.web.pages.page_routes import Drawn
 
@@ -32,7 +35,7 @@ SHOWN = 50
 HEARD_SECONDS = 86_400.0
 """A launch that was not heard of for longer does not count as running."""
 
-Decide = Callable[[AppDependencies, Credential, str, str], Awaitable[Plan]]
+Decide = Callable[[CoreServices, PlanService, Credential, str, str], Awaitable[Plan]]
 DECISIONS: dict[str, Decide] = {"approve": approve_plan, "refuse": refuse_plan, "take_back": take_plan_back}
 
 REASONS = {PlanReason.NEEDS_APPROVAL.value: "The policy asks for approval before it does this"}
@@ -62,7 +65,8 @@ class Outcome:
 
 @router.get("/recovery", dependencies=[Depends(may_read)])
 async def recovery_page(
-    services: Provided,
+    core: Core,
+    plans: Plans,
     pages: Drawn,
     done: Ids = [],  # noqa: B006 - the framework copies it
     late: Ids = [],  # noqa: B006
@@ -70,34 +74,33 @@ async def recovery_page(
 ) -> Response:
     """done, late: plans that the last press was about; what became of them is read anew, so that no address can say
     what is not so."""
-    store, now = services.store, services.clock()
+    store, now = core.store, core.clock()
     waiting = await store.plans.page(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
     breakers, marks = await store.nodes.breakers(), await store.nodes.marks("")
-    plans = await store.plans.page(PlanFilter(), "", SHOWN)
-    announced = services.plans.commands.is_announced
+    shown, announced = await store.plans.page(PlanFilter(), "", SHOWN), plans.commands.is_announced
     return pages.draw(
         "recovery.html",
-        waiting=await _queue(services, waiting[:QUEUE], now),
+        waiting=await _queue(core, waiting[:QUEUE], now),
         next_url="/recovery?" + urlencode({"after": waiting[QUEUE - 1].id}) if len(waiting) > QUEUE else "",
         is_first=not after,
-        outcomes=[*await _outcomes(services, done, now), *await _outcomes(services, late, now, is_late=True)],
+        outcomes=[*await _outcomes(core, done, now), *await _outcomes(core, late, now, is_late=True)],
         breakers=sorted(breakers, key=lambda state: (not state.tripped, state.scope)),
         scopes=_scopes(breakers, marks),
-        plans=plans,
-        undoable={plan.id for plan in plans if not plan_states.settled(plan, now) and not announced(plan)},
+        plans=shown,
+        undoable={plan.id for plan in shown if not plan_states.settled(plan, now) and not announced(plan)},
         dead=await store.outbox.page("dead", "", SHOWN),
     )
 
 
 @router.post("/recovery/decide")
-async def decide_several(form: Pressed, services: Provided) -> Response:
+async def decide_several(form: Pressed, core: Core, plans: Plans) -> Response:
     """Approve or refuse all that are ticked, each by itself: one that changed meanwhile is told, the others go on."""
     act, ids = _decision(form.text("decision")), list(dict.fromkeys(form.texts("plan")))
     if not ids:
         return _to("/recovery")
     done, late = list[str](), list[str]()
     for plan in ids[:SHOWN]:
-        if await _is_done(act, services, form.caller, plan, form.text("comment")):
+        if await _is_done(act, core, plans, form.caller, plan, form.text("comment")):
             done.append(plan)
         else:
             late.append(plan)
@@ -105,31 +108,31 @@ async def decide_several(form: Pressed, services: Provided) -> Response:
 
 
 @router.post("/plans/{id}/decide")
-async def decide(id: PlanId, form: Pressed, services: Provided) -> Response:
+async def decide(id: PlanId, form: Pressed, core: Core, plans: Plans) -> Response:
     """One plan, then back to the page that it was pressed on: the diagnosis, or the queue."""
     act, comment = _decision(form.text("decision")), form.text("comment")
     if form.text("page") == "recovery":
-        is_done = await _is_done(act, services, form.caller, id, comment)
+        is_done = await _is_done(act, core, plans, form.caller, id, comment)
         return _to("/recovery?" + urlencode({"done" if is_done else "late": id}))
-    plan = await act(services, form.caller, id, comment)
+    plan = await act(core, plans, form.caller, id, comment)
     return _to(f"/diagnoses/{plan.diagnosis}" if plan.diagnosis else "/recovery")
 
 
 @router.post("/recovery/breakers/{scope}/reset")
-async def reset(scope: ClusterPath, form: Pressed, services: Provided) -> Response:
-    await reset_breaker(services, form.caller, scope, form.text("comment"))
+async def reset(scope: ClusterPath, form: Pressed, core: Core) -> Response:
+    await reset_breaker(core, form.caller, scope, form.text("comment"))
     return _to("/recovery")
 
 
 @router.post("/recovery/breakers/trip")
-async def trip(form: Pressed, services: Provided) -> Response:
-    await trip_breaker(services, form.caller, form.text("scope"), form.text("comment"))
+async def trip(form: Pressed, core: Core) -> Response:
+    await trip_breaker(core, form.caller, form.text("scope"), form.text("comment"))
     return _to("/recovery")
 
 
 @router.post("/recovery/effects/{key}/retry")
-async def retry(key: MessageKey, form: Pressed, services: Provided) -> Response:
-    await retry_message(services, form.caller, key)
+async def retry(key: MessageKey, form: Pressed, core: Core, plans: Plans) -> Response:
+    await retry_message(core, plans, form.caller, key)
     return _to("/recovery")
 
 
@@ -139,23 +142,23 @@ def _decision(name: str) -> Decide:
     return DECISIONS[name]
 
 
-async def _is_done(act: Decide, services: AppDependencies, caller: Credential, id: str, comment: str) -> bool:
+async def _is_done(act: Decide, core: Core, plans: Plans, caller: Credential, id: str, comment: str) -> bool:
     try:
-        await act(services, caller, id, comment)
+        await act(core, plans, caller, id, comment)
     except (Conflict, NotFound, OutOfScope):
         return False
     return True
 
 
-async def _queue(services: AppDependencies, plans: Sequence[Plan], now: float) -> list[Waiting]:
+async def _queue(core: Core, plans: Sequence[Plan], now: float) -> list[Waiting]:
     """The one first whose time is over first."""
     by_cluster: dict[str, set[str]] = defaultdict(set)
     for plan in plans:
         by_cluster[plan.cluster].update(touched(plan))
     running = {}
     for cluster, nodes in by_cluster.items():
-        running[cluster] = await services.store.node_facts.running_on(cluster, nodes, now - HEARD_SECONDS)
-    records = await asyncio.gather(*(services.store.diagnoses.find(plan.diagnosis) for plan in plans))
+        running[cluster] = await core.store.node_facts.running_on(cluster, nodes, now - HEARD_SECONDS)
+    records = await asyncio.gather(*(core.store.diagnoses.find(plan.diagnosis) for plan in plans))
     entries = []
     for plan, record in zip(plans, records, strict=True):
         entries.append(Waiting(plan, blast_radius(plan, running[plan.cluster]), record, _why(plan)))
@@ -170,12 +173,10 @@ def _why(plan: Plan) -> str:
     return REASONS.get(plan.reason, "")
 
 
-async def _outcomes(
-    services: AppDependencies, ids: Iterable[str], now: float, *, is_late: bool = False
-) -> list[Outcome]:
+async def _outcomes(core: Core, ids: Iterable[str], now: float, *, is_late: bool = False) -> list[Outcome]:
     outcomes = []
     for wanted in ids:
-        plan = await services.store.plans.find(wanted)
+        plan = await core.store.plans.find(wanted)
         if plan is not None:
             outcomes.append(Outcome(plan, _objection(plan, now) if is_late else ""))
     return outcomes

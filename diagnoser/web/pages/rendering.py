@@ -12,7 +12,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.people import Person
-from diagnoser.ports import Attention, Clock
+from diagnoser.model.queries import Attention
+from diagnoser.ports import Clock
 from diagnoser.web.formatting import template_filters
 from diagnoser.web.http.problems import Problem
 from diagnoser.web.pages.summaries import summary

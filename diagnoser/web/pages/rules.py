@@ -6,9 +6,10 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.learning import rule_lifecycle
 from diagnoser.model import LearnedState
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.api.rules import Move, RuleId, changed
-from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Pressed
 from diagnoser.web.pages.page_routes import Drawn
@@ -32,18 +33,18 @@ router = Router(include_in_schema=False)
 
 
 @router.get("/rules", dependencies=[Depends(may_read)])
-async def rules_page(services: Provided, pages: Drawn) -> Response:
-    store = services.store
+async def rules_page(core: Core, pages: Drawn) -> Response:
+    store = core.store
     groups = [(state, await store.rules.page(LearnedRuleQuery((state,)), "", SHOWN)) for state in _ORDER]
     return pages.draw("rules.html", groups=[(state, rules) for state, rules in groups if rules])
 
 
 @router.post("/rules/{id}/decide")
-async def decide(id: RuleId, form: Pressed, services: Provided) -> Response:
+async def decide(id: RuleId, form: Pressed, core: Core) -> Response:
     """Decides, then redirects to the list or the workbench, so that a reload does not repeat it."""
     move = MOVES.get(form.text("decision"))
     if move is None:
         raise BadInput("the decision must be promote, retire or restore")
-    await changed(services, form.caller, id, move, form.text("comment"))
+    await changed(core, form.caller, id, move, form.text("comment"))
     page = f"/rules/workbench?rule={id}#rule" if form.text("page") == "workbench" else f"/rules#{id}"
     return RedirectResponse(page, status_code=303)

@@ -5,7 +5,8 @@ from fastapi.responses import Response
 
 from diagnoser.web.api.params import Search
 from diagnoser.web.api.search import MOST, SearchResult, search
-from diagnoser.web.http.authentication import Caller, Provided, may_read
+from diagnoser.web.http.authentication import Caller, may_read
+from diagnoser.web.http.dependencies import Core, ShippedRules
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.page_routes import Drawn
 
@@ -13,6 +14,8 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/search")
-async def search_page(services: Provided, pages: Drawn, caller: Caller, q: Search = "") -> Response:
-    result = await search(services, caller.viewer, q, MOST) if q.strip() else SearchResult(q=q, groups=[])
+async def search_page(
+    core: Core, shipped_rules: ShippedRules, pages: Drawn, caller: Caller, q: Search = ""
+) -> Response:
+    result = await search(core, shipped_rules, caller.viewer, q, MOST) if q.strip() else SearchResult(q=q, groups=[])
     return pages.draw("search_all.html", q=q, groups=result.groups)

@@ -5,7 +5,8 @@ from fastapi import Depends, Response
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
 from diagnoser.web.api.params import JobPath
-from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages import charts
 
@@ -13,13 +14,13 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/jobs/{id}/attempts/{number}/series.svg")
-async def series(id: JobPath, number: int, services: Provided) -> Response:
+async def series(id: JobPath, number: int, core: Core, logs: Logs) -> Response:
     """An SVG image; empty if the log prints no series and no checkpoint was reported."""
     key = AttemptKey(id, number)
-    attempt = next((attempt for attempt in await services.store.jobs.attempts(id) if attempt.key == key), None)
+    attempt = next((attempt for attempt in await core.store.jobs.attempts(id) if attempt.key == key), None)
     if attempt is None:
         raise NotFound(f"no attempt {number} of {id!r}")
-    drawn = charts.curves(await services.logs.progress(key))
+    drawn = charts.curves(await logs.context.progress(key))
     blocked = charts.blocked_curve(attempt.events)
     drawn += [blocked] if blocked else []
     return Response(charts.svg(drawn), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})

@@ -4,7 +4,8 @@ from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.ingest.remedies import remedy
-from diagnoser.web.http.authentication import Provided, may_read
+from diagnoser.web.http.authentication import may_read
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.page_routes import Drawn
 
@@ -14,8 +15,8 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
 @router.get("/unplaced")
-async def unplaced_page(services: Provided, pages: Drawn) -> Response:
-    now = services.clock()
-    records = await services.store.unplaced.page(now, SHOWN)
+async def unplaced_page(core: Core, pages: Drawn) -> Response:
+    now = core.clock()
+    records = await core.store.unplaced.page(now, SHOWN)
     streams = [(r, remedy(r.stream.labels, r.stream.reason, r.stream.protocol)) for r in records]
-    return pages.draw("unplaced.html", streams=streams, total=await services.store.unplaced.count(now))
+    return pages.draw("unplaced.html", streams=streams, total=await core.store.unplaced.count(now))

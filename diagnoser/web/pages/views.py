@@ -8,10 +8,9 @@ from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, ValidationError
 
 from diagnoser.model.errors import BadInput
-from diagnoser.ports import ListName, SavedView
+from diagnoser.model.views import ListName, SavedView
 from diagnoser.web.api.views import PATHS, NewView, checked_query, delete_view, save_view, view_url
-from diagnoser.web.http.authentication import Provided
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Form, Pressed
 
@@ -19,20 +18,20 @@ router = Router(include_in_schema=False)
 
 
 @router.post("/views")
-async def press(form: Pressed, services: Provided) -> Response:
+async def press(form: Pressed, core: Core) -> Response:
     """Saves or deletes, then shows the list: what was saved, or as it was."""
     try:
         listed = ListName(form.text("list"))
     except ValueError:
         raise BadInput("the list must be diagnoses, incidents or jobs") from None
     if form.text("decision") == "delete":
-        await delete_view(services, form.caller, listed, form.text("name"))
+        await delete_view(core, form.caller, listed, form.text("name"))
         return RedirectResponse(list_url(listed, form), status_code=303)
     try:
         new = NewView(list=listed, name=form.text("name"), query=form.text("query"))
     except ValidationError:
         raise BadInput("A view needs a name of at most 80 characters.") from None
-    return RedirectResponse(view_url(await save_view(services, form.caller, new)), status_code=303)
+    return RedirectResponse(view_url(await save_view(core, form.caller, new)), status_code=303)
 
 
 def list_url(listed: ListName, form: Form) -> str:
@@ -53,11 +52,9 @@ class ListViews:
     export: str
 
 
-async def views_of(
-    services: AppDependencies, listed: ListName, filters: Mapping[str, str], query: BaseModel
-) -> ListViews:
+async def views_of(core: Core, listed: ListName, filters: Mapping[str, str], query: BaseModel) -> ListViews:
     """filters: those that are set, as the page writes them. query: the same as the API knows them."""
-    views, chosen = await services.store.views.of_list(listed), urlencode(sorted(filters.items()))
+    views, chosen = await core.store.views.of_list(listed), urlencode(sorted(filters.items()))
     return ListViews(
         listed=listed,
         views=[(view, view_url(view)) for view in views],

@@ -14,13 +14,13 @@ from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.workbench import LINES_COUNTED, LineHit, RuleProposal, Trial
 from diagnoser.model import LearnedRule
 from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults
-from diagnoser.ports import LearnedRuleQuery
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.rules.line_match import LineConditions
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.workbench import ProposalBody, faults, proposed
 from diagnoser.web.http.access import check_whole_service
-from diagnoser.web.http.authentication import Caller, Provided, may_read
-from diagnoser.web.http.dependencies import AppDependencies
+from diagnoser.web.http.authentication import Caller, may_read
+from diagnoser.web.http.dependencies import Core, Workbench
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Pressed, line_of, lines_of, places_of
 from diagnoser.web.pages.page_routes import Drawn
@@ -84,46 +84,46 @@ class Fault:
 
 
 @router.get(PATH, dependencies=[Depends(may_read)])
-async def workbench(request: Request, services: Provided, pages: Drawn, caller: Caller) -> Response:
+async def workbench(request: Request, core: Core, bench: Workbench, pages: Drawn, caller: Caller) -> Response:
     """What is typed decides; else the rule that is named; else what the named case suggests. It reads the cases of
     all tenants, so it is for none of them."""
     check_whole_service(caller)
     given = dict(request.query_params)
     draft = draft_of(given)
     if "patterns" not in given:
-        draft = await _loaded(services, draft) if draft.rule else await _suggested(services, draft)
-    return await _draw(services, pages, draft, line_of(given.get("q", "")))
+        draft = await _loaded(core, bench, draft) if draft.rule else await _suggested(bench, draft)
+    return await _draw(core, bench, pages, draft, line_of(given.get("q", "")))
 
 
 @router.post(PATH)
-async def save(form: Pressed, services: Provided, pages: Drawn) -> Response:
+async def save(form: Pressed, core: Core, bench: Workbench, pages: Drawn) -> Response:
     """Stores the rule, then redirects to it. What is wrong is told on the page, with all that was typed."""
     check_whole_service(form.caller)
     draft = draft_of(form.unread())
     try:
-        rule, checks = await proposed(services, form.caller, await _proposal(services, draft))
+        rule, checks = await proposed(bench, form.caller, await _proposal(core, draft))
     except RequestValidationError as error:
-        return await _draw(services, pages, draft, "", Fault(_first_fault(error)), 400)
+        return await _draw(core, bench, pages, draft, "", Fault(_first_fault(error)), 400)
     except (BadInput, NotFound) as error:
-        return await _draw(services, pages, draft, "", Fault(str(error)), 400)
+        return await _draw(core, bench, pages, draft, "", Fault(str(error)), 400)
     if wrong := faults(checks):
-        return await _draw(services, pages, draft, "", Fault("The rule fails its first tests.", wrong), 400)
+        return await _draw(core, bench, pages, draft, "", Fault("The rule fails its first tests.", wrong), 400)
     return RedirectResponse(f"{PATH}?{urlencode({'rule': rule.id})}#rule", status_code=303)
 
 
 async def _draw(
-    services: AppDependencies, pages: Pages, draft: Draft, q: str, fault: Fault = Fault(), status: int = 200
+    core: Core, bench: Workbench, pages: Pages, draft: Draft, q: str, fault: Fault = Fault(), status: int = 200
 ) -> Response:
     """A pattern that cannot be tried is told beside it; that is no error of the page, for people are still typing."""
     trial, untried = Trial(), ""
     if draft.patterns:
         try:
-            trial = await services.workbench.trial(draft.conditions)
+            trial = await bench.trial(draft.conditions)
         except (BadInput, Overloaded) as error:
             untried = str(error)
-    learned = await services.store.rules.find(draft.rule) if draft.rule else None
-    shipped = next((rule for rule in services.workbench.rules if rule.id == draft.rule), None)
-    listed = await _listed(services, q)
+    learned = await core.store.rules.find(draft.rule) if draft.rule else None
+    shipped = next((rule for rule in bench.rules if rule.id == draft.rule), None)
+    listed = await _listed(core, bench, q)
     return pages.draw(
         "workbench.html",
         status,
@@ -132,11 +132,11 @@ async def _draw(
         fault=fault,
         trial=trial,
         untried=untried,
-        case=await services.store.diagnoses.find(draft.case) if draft.case else None,
+        case=await core.store.diagnoses.find(draft.case) if draft.case else None,
         learned=learned,
         shipped=shipped,
         asks_more=_asks_more(shipped or _parsed(learned)),
-        hits=await services.store.rules.hits(learned.id, HITS) if learned else (),
+        hits=await core.store.rules.hits(learned.id, HITS) if learned else (),
         listed=listed[:LISTED],
         found=len(listed),
         pieces=pieces,
@@ -184,12 +184,12 @@ def pieces(hit: LineHit) -> Iterator[tuple[str, bool]]:
         yield "…", False
 
 
-async def _loaded(services: AppDependencies, draft: Draft) -> Draft:
+async def _loaded(core: Core, bench: Workbench, draft: Draft) -> Draft:
     """Raises NotFound."""
-    shipped = next((rule for rule in services.workbench.rules if rule.id == draft.rule), None)
+    shipped = next((rule for rule in bench.rules if rule.id == draft.rule), None)
     if shipped:
         return drafted(shipped, draft)
-    learned = await services.store.rules.find(draft.rule)
+    learned = await core.store.rules.find(draft.rule)
     if learned is None:
         raise NotFound(f"there is no rule {draft.rule!r}")
     parsed = _parsed(learned)
@@ -199,11 +199,11 @@ async def _loaded(services: AppDependencies, draft: Draft) -> Draft:
     return drafted(parsed, draft)
 
 
-async def _suggested(services: AppDependencies, draft: Draft) -> Draft:
+async def _suggested(bench: Workbench, draft: Draft) -> Draft:
     """From the shape of the line that shows the case's cause; as it is where that tells nothing."""
     if not draft.case:
         return draft
-    suggestion = await services.workbench.suggestion(draft.case)
+    suggestion = await bench.suggestion(draft.case)
     if suggestion is None:
         return draft
     return replace(
@@ -215,11 +215,11 @@ async def _suggested(services: AppDependencies, draft: Draft) -> Draft:
     )
 
 
-async def _proposal(services: AppDependencies, draft: Draft) -> RuleProposal:
+async def _proposal(core: Core, draft: Draft) -> RuleProposal:
     """Raises RequestValidationError, BadInput."""
     if not draft.case:
         raise BadInput("Choose the case that the rule is for: it gives the rule its type and its example.")
-    learned = await services.store.rules.find(draft.rule) if draft.rule else None
+    learned = await core.store.rules.find(draft.rule) if draft.rule else None
     try:
         body = ProposalBody(
             patterns=list(draft.patterns),
@@ -250,11 +250,11 @@ def _first_fault(error: RequestValidationError) -> str:
     return "The rule cannot be read."
 
 
-async def _listed(services: AppDependencies, q: str) -> list[ListedRule]:
+async def _listed(core: Core, bench: Workbench, q: str) -> list[ListedRule]:
     """Learned rules first, the newest before others, then the site's own; those that have each word of ``q``."""
-    learned = await services.store.rules.page(LearnedRuleQuery(), "", LEARNED)
+    learned = await core.store.rules.page(LearnedRuleQuery(), "", LEARNED)
     rules = [(ListedRule(rule.id, "", rule.type, rule.state), rule.text) for rule in learned]
-    for rule in sorted(services.workbench.rules, key=lambda rule: (rule.type, rule.id)):
+    for rule in sorted(bench.rules, key=lambda rule: (rule.type, rule.id)):
         said = " ".join((rule.title, *rule.anchors, *rule.patterns))
         rules.append((ListedRule(rule.id, rule.title, rule.type, "shipped"), said))
     words = q.casefold().split()

@@ -23,8 +23,8 @@ from diagnoser.agent.kubernetes import trial_jobs
 from diagnoser.agent.kubernetes.trial_jobs import JobSettings
 from diagnoser.agent.kubernetes.trials import KubernetesTrials
 from diagnoser.model.errors import BadInput, OutOfScope
-from diagnoser.model.trials import BatchKind, BatchState, Node, RunState
-from diagnoser.ports import Command, Order, OrderState, RunProgress
+from diagnoser.model.trials import BatchKind, BatchState, Node, RunProgress, RunState
+from diagnoser.ports import Command, Order, OrderState
 from diagnoser.trials import batch_folder
 from diagnoser.trials.weights import CopyLimits
 from tests.databases import sqlite_store

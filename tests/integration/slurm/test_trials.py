@@ -13,8 +13,8 @@ import pytest
 
 from diagnoser.agent.slurm.commands import CommandResult
 from diagnoser.agent.slurm.trials import SlurmTrials
-from diagnoser.model.trials import BatchKind, BatchState, Node, RunState
-from diagnoser.ports import Command, Order, OrderState, RunProgress
+from diagnoser.model.trials import BatchKind, BatchState, Node, RunProgress, RunState
+from diagnoser.ports import Command, Order, OrderState
 from diagnoser.trials.coordinator import Coordinator
 from diagnoser.trials.weights import CopyLimits
 from tests.databases import sqlite_store

@@ -1,10 +1,14 @@
-"""What the pages and the API query."""
+"""What lists are asked for, and the rows that they show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from diagnoser.model import AttemptKey
+from diagnoser.model.audit import ActorKind, AuditResult
+from diagnoser.model.incidents import Incident, IncidentState
+from diagnoser.model.learned import LearnedState
+from diagnoser.model.sorting import LAST_SEEN, Sort
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 
 
@@ -103,3 +107,56 @@ class Attention:
     approvals: int = 0
     incidents: int = 0
     tripped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFilter:
+    """Which incidents; "" for all. states: none for all."""
+
+    states: frozenset[IncidentState] = frozenset()
+    node: str = ""
+    assignee: str = ""
+
+
+UNRESOLVED = IncidentFilter(frozenset({IncidentState.OPEN, IncidentState.ACKNOWLEDGED}))
+
+
+def position_of(incident: Incident, sort: Sort = LAST_SEEN) -> str:
+    """Where an incident stands in the list, as a cursor. It holds the value, which may change between two pages."""
+    return f"{sort.by}:{getattr(incident, sort.by)}:{incident.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFilter:
+    state: str = ""
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRuleQuery:
+    """Which learned rules. Empty: all. source: the diagnosis that a rule was learned from."""
+
+    states: tuple[LearnedState, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Fields that are set must match. action, object_id: a part of it. since, until: seconds since the epoch."""
+
+    actor: str = ""
+    kind: ActorKind | None = None
+    action: str = ""
+    object_kind: str = ""
+    object_id: str = ""
+    result: AuditResult | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNode:
+    """A node that is known. cluster: "" where only diagnoses name it."""
+
+    node: str
+    cluster: str = ""

@@ -1,0 +1,52 @@
+"""Parts of statements that many repositories write: names of columns, keys of attempts, orders of pages."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, literal, tuple_
+
+from diagnoser.adapters.sql.tables import attempts
+from diagnoser.model import AttemptKey
+from diagnoser.model.sorting import Sort
+
+
+def of_attempt(table: Any, attempt: AttemptKey) -> ColumnElement[bool]:
+    """The rows of one attempt, in a table whose rows belong to attempts, or in that of the attempts."""
+    number = table.c.number if table is attempts else table.c.attempt
+    return and_(table.c.job == attempt.job, number == attempt.number)
+
+
+def matches(table: Any, values: Mapping[str, Any]) -> ColumnElement[bool]:
+    """The rows that have each of these values, by the name of its column."""
+    conditions = []
+    for name, value in values.items():
+        conditions.append(table.c[name] == value)
+    return and_(*conditions)
+
+
+def excluded(statement: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The columns that an upsert takes from the row that it could not insert."""
+    return pick(statement.excluded, names)
+
+
+def pick(row: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Some of the columns of a row, or of its fields by name."""
+    return {name: row[name] for name in names}
+
+
+def fields_of(record: object, names: Iterable[str]) -> dict[str, Any]:
+    """Some of the fields of a record, as a row has them."""
+    return {name: getattr(record, name) for name in names}
+
+
+def ordered(columns: Sequence[ColumnElement[Any]], sort: Sort) -> list[ColumnElement[Any]]:
+    """The columns of an ORDER BY, all of them the same way round."""
+    if not sort.is_descending:
+        return list(columns)
+    return [column.desc() for column in columns]
+
+
+def is_behind(columns: Sequence[ColumnElement[Any]], seen: Sequence[Any], sort: Sort) -> ColumnElement[bool]:
+    """The rows of the next page. seen: the values of the last row that was shown, in the order of ``columns``."""
+    here, there = tuple_(*columns), tuple_(*map(literal, seen))
+    return here < there if sort.is_descending else here > there

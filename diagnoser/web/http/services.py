@@ -1,0 +1,220 @@
+"""The rest of the service as routes use it, in small groups: each route names its groups (``dependencies``)."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.diagnosis.context import DiagnosisContext
+from diagnoser.diagnosis.log_indexes import LogIndexes
+from diagnoser.diagnosis.original_lines import OriginalLines
+from diagnoser.diagnosis.run_status import RunStatuses
+from diagnoser.ingest.mapping import FieldMapping
+from diagnoser.ingest.service import IngestService
+from diagnoser.integrations.ft_launcher import LogAttribution
+from diagnoser.learning.workbench import RuleWorkbench
+from diagnoser.model.access import Viewer
+from diagnoser.model.queries import Attention
+from diagnoser.observability.metrics import Metrics
+from diagnoser.observability.tracing import Trace
+from diagnoser.planning.plan_service import PlanService
+from diagnoser.ports import Clock, IdentityProvider, WakeSignal
+from diagnoser.redaction.redact import Redact
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
+from diagnoser.rules.schema import Rule
+from diagnoser.web.http.access import JobAccess
+from diagnoser.web.http.authenticator import Authenticator
+from diagnoser.web.http.sessions import CookieRules, Sessions
+from diagnoser.web.http.sign_in import PasswordSignIn
+from diagnoser.web.live.diagnosis_feed import NewsFeed
+from diagnoser.web.live.nav_badges import ATTENTION_SECONDS, UNPLACED_SECONDS, RememberedCount
+from diagnoser.web.live.trends import FailureTrends
+
+SCOPES_KEPT = 200
+"""Viewers whose reading parts are remembered, with what these have read."""
+
+HealthCheck = Callable[[], Awaitable[str]]
+"""Checks one part of the service: returns a short detail, raises DiagnoserError when it does not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """wire_bytes: a body of logs as it is sent.
+
+    body_bytes: the same after decompression.
+    flight_bytes: the bodies of all requests that are being read or wait for their commit.
+    """
+
+    wire_bytes: int = 64 << 20
+    body_bytes: int = 64 << 20
+    flight_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SlackAccess:
+    """secret: signing secret of the app, "" for none. operators: ids of the users who may press buttons."""
+
+    secret: str = ""
+    operators: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """base_url: how people reach this service, without a slash at the end; "" makes links relative.
+
+    allowed_hosts: names by which requests may call this service, in their Host header.
+    slack: who may decide there.
+    silent_seconds: time without lines after which a run is shown as silent.
+    """
+
+    base_url: str = ""
+    limits: RequestLimits = RequestLimits()
+    allowed_hosts: frozenset[str] = frozenset({"*"})
+    slack: SlackAccess = SlackAccess()
+    silent_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChecks:
+    """Checks of /readyz besides the store. optional: reported, but not needed for readiness."""
+
+    required: Mapping[str, HealthCheck] = field(default_factory=dict)
+    optional: Mapping[str, HealthCheck] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreServices:
+    """Used by nearly every route.
+
+    store: finds what the viewer may see.
+    make_id: time -> an id that sorts by time.
+    redact: masks what leaves in files and errors.
+    stopping: set when the process begins to stop, which ends live streams.
+    """
+
+    store: SqlStore
+    clock: Clock
+    config: WebConfig
+    metrics: Metrics
+    make_id: Callable[[float], str]
+    redact: Redact
+    stopping: asyncio.Event
+
+
+@dataclass(frozen=True, slots=True)
+class LogServices:
+    """The stored logs of the attempts that a viewer may see.
+
+    context: what pages show of whole logs.
+    indexes: logs as people page through them.
+    lines: as they came.
+    run_statuses: where runs stand, by the ends of their logs.
+    """
+
+    context: DiagnosisContext
+    indexes: LogIndexes
+    lines: OriginalLines
+    run_statuses: RunStatuses
+
+
+@dataclass(frozen=True, slots=True)
+class LiveServices:
+    """Counts and news that all open pages of a viewer share."""
+
+    news: NewsFeed
+    attention: RememberedCount[Attention]
+    trends: FailureTrends
+    unplaced_count: RememberedCount[int]
+
+    @classmethod
+    def of_store(cls, store: SqlStore, clock: Clock) -> "LiveServices":
+        return cls(
+            NewsFeed(store.diagnoses, clock),
+            RememberedCount(store.diagnoses.attention, Attention(), clock, ATTENTION_SECONDS),
+            FailureTrends(store, clock),
+            RememberedCount(store.unplaced.count, 0, clock, UNPLACED_SECONDS),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedServices:
+    """The parts that read, of which each finds only what one viewer may see."""
+
+    core: CoreServices
+    logs: LogServices
+    live: LiveServices
+    confirmed_failures: ConfirmedFailures
+
+
+class ViewerScopes:
+    """The reading parts for each viewer, remembered for those who came last.
+
+    open_scope: makes them over a store that finds only what the viewer may see.
+    """
+
+    def __init__(self, store: SqlStore, open_scope: Callable[[SqlStore], ScopedServices]) -> None:
+        self.open_scope = open_scope
+        self._scopes: OrderedDict[Viewer, ScopedServices] = OrderedDict()
+        self.whole = open_scope(store)
+
+    def scoped_to(self, viewer: Viewer) -> ScopedServices:
+        if viewer.sees_all:
+            return self.whole
+        scope = self._scopes.get(viewer)
+        if scope is None:
+            scope = self._scopes[viewer] = self.open_scope(self.whole.core.store.scoped_to(viewer))
+        self._scopes.move_to_end(viewer)
+        if len(self._scopes) > SCOPES_KEPT:
+            self._scopes.popitem(last=False)
+        return scope
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeServices:
+    """Used by routes that take lines, events and alerts in.
+
+    mapping: which labels name a node.
+    attempts_due: notified when an event has arrived.
+    trace: hears of what begins here.
+    """
+
+    ingest: IngestService
+    job_access: JobAccess
+    mapping: FieldMapping
+    attempts_due: WakeSignal
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleServices:
+    """Used to find out who a request is from. provider: where people sign in besides here."""
+
+    authenticator: Authenticator
+    sessions: Sessions
+    sign_in: PasswordSignIn
+    cookies: CookieRules
+    provider: IdentityProvider | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WebServices:
+    """Everything that the routes of one process use.
+
+    workbench, shipped_rules: of this site's rule files, and of the rules that people teach.
+    attribution: analysis of log files on request; None where it is not set up.
+    """
+
+    scopes: ViewerScopes
+    intake: IntakeServices
+    people: PeopleServices
+    plans: PlanService
+    workbench: RuleWorkbench
+    shipped_rules: Callable[[], Sequence[Rule]]
+    health: HealthChecks
+    attribution: LogAttribution | None = None
+
+    @property
+    def core(self) -> CoreServices:
+        """Finds everything: for what no viewer asks for."""
+        return self.scopes.whole.core

@@ -19,6 +19,8 @@ from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.evaluations import Node, RunProgress, RunState, ShardState, Suite, Task, TrialRun, TrialState
 from diagnoser.ports import NodeExecutor
 
+BARE = (sys.executable, "-I", "-S")
+"""A Python that loads nothing: pieces are processes, and each test starts dozens."""
 INFER = """
 import os, sys, time
 checkpoint, task, first, last, samples, seconds, ledger = sys.argv[1:]
@@ -47,8 +49,8 @@ def suite(folder: Path, tasks: Sequence[int] = (12, 7, 30), seconds: float = 0.0
     """Tasks of so many samples, of two checkpoints."""
     for number in (1, 2):
         (folder / f"checkpoint-{number}").write_text(f"weights-{number}")
-    infer = (sys.executable, "-c", INFER, "{checkpoint}", "{task}", "{first}", "{last}", "{samples}", str(seconds))
-    score = (sys.executable, "-c", SCORE, "{samples}", "{scores}")
+    infer = (*BARE, "-c", INFER, "{checkpoint}", "{task}", "{first}", "{last}", "{samples}", str(seconds))
+    score = (*BARE, "-c", SCORE, "{samples}", "{scores}")
     made = [
         Task(f"task/{place}", count, (*infer, str(folder / "done.txt")), score, seconds, 0.05)
         for place, count in enumerate(tasks)

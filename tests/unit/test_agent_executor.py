@@ -470,6 +470,18 @@ async def test_a_launch_whose_end_the_agent_has_seen_does_not_run() -> None:
     assert (service.end["state"], cluster.scheduler.asked) == ("reached", [CORDON, LAUNCH])
 
 
+async def test_the_end_of_an_earlier_launch_is_not_the_end_of_this_one() -> None:
+    """The agent has seen launch 1 end, and the plan is about launch 2, which the scheduler shows running."""
+    memory = running()
+    memory.jobs["seven"] = MemoryJob("seven", ("n1", "n2"), attempt=2)
+    cluster = MemoryCluster(memory)
+    seen = JobCheckpoint("memory-seven", 1, ("n1", "n2"), started=True, ended=True)
+    plan = PLAN | {"attempt": PLAN["attempt"] + 1}
+    service = await carried_out(cluster, plan=plan, clock=Clock(), state=AgentState(jobs={"seven": seen}))
+    assert [command for command in cluster.scheduler.asked if command != "free"] == []
+    assert (service.end["state"], service.end["refused"]) == ("not_reached", "still_running")
+
+
 async def test_a_check_cordons_what_it_found_and_launches_the_job_again() -> None:
     """Round after round as the service says, with the seconds that the program measured; then all is let go."""
     cluster = MemoryCluster(scheduler(bad=frozenset({"n1"})))

@@ -36,7 +36,7 @@ from tests.unit.test_recovery_guardrails import R, S, done, plan, settle, shippe
 
 RESUBMIT = replace(ECC, recovery=Advice(Action.RESUBMIT, "transient_service"), nodes=())
 CHECK = replace(ECC, recovery=Advice(Action.CHECK_AND_RESUBMIT, "infrastructure"))
-ORDERS = 100 if THOROUGH else 25
+ORDERS = 100 if THOROUGH else 10
 CLEAN = replace(OOM, outcome=Outcome.COMPLETED, recovery=Advice(Action.NONE, "no_failure"), root_cause=None, nodes=())
 
 

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api house score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test tests torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api faults house score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,8 +36,11 @@ demo-trials: $(STAMP)  ## an evaluation of eight data sets: a job each, in line,
 run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 	$(BIN)/diagnoser serve
 
-test: $(STAMP) system torch shippers tools lint types  ## all checks and tests
-	$(BIN)/pytest -n 3 --dist loadgroup
+test: $(STAMP) system torch shippers tools  ## all checks and tests
+	@$(MAKE) --no-print-directory --jobs 2 lint types tests
+
+tests: $(STAMP)  ## the tests alone; many wait for processes, so that two cores have time for four of them
+	$(BIN)/pytest -n 4 --dist loadgroup
 
 system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
 	@deploy/test/system.sh
@@ -52,7 +55,7 @@ tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider, MCP's SD
 	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp manifests
 
 hangs: $(STAMP) system torch  ## 30 real hangs over ten kinds, made and scored (half an hour; in HANGS, build/hangs)
-	$(BIN)/python -m tests.real_hangs --slurm $(or $(HANGS),build/hangs)
+	$(BIN)/python -m tools.real_hangs --slurm $(or $(HANGS),build/hangs)
 
 test-slurm: $(STAMP) system torch  ## the executor on a real Slurm of five nodes, started on this machine
 	$(BIN)/pytest tests/integration/slurm
@@ -88,12 +91,12 @@ types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy
 
 bench: $(STAMP)  ## measure the compressor against plain Drain3
-	$(BIN)/python -m tests.bench
-	$(BIN)/pytest tests/bench/bench_stages.py --benchmark-columns=median,iqr,rounds --benchmark-sort=fullname -p no:xdist
+	$(BIN)/python -m tools.bench
+	$(BIN)/pytest tools/bench/bench_stages.py --benchmark-columns=median,iqr,rounds --benchmark-sort=fullname -p no:xdist
 
 bench-ingest: $(STAMP)  ## measure what requests and lines cost the server, fairness and many streams (10 minutes)
-	$(BIN)/python -m tests.bench.ingest
-	$(BIN)/python -m tests.bench.protocols
+	$(BIN)/python -m tools.bench.ingest
+	$(BIN)/python -m tools.bench.protocols
 
 chaos: $(STAMP) system  ## 200 kill -9 on SQLite and on PostgreSQL while shippers send: nothing may be lost (KILLS=200)
 	$(BIN)/python -m tests.chaos $(or $(KILLS),200)
@@ -109,6 +112,9 @@ fuzz: $(STAMP)  ## feed broken lines, requests and evidence of hangs until somet
 
 house: $(STAMP)  ## how large and dense the package is, and what a start costs
 	$(BIN)/python -m tools.house
+
+faults: $(STAMP)  ## plant 30 faults in central modules, one after the other: does a test notice each?
+	$(BIN)/python -m tools.planted_faults
 
 score: $(STAMP)  ## score the diagnosis on the labelled logs
 	$(BIN)/python -m tests.accuracy_bars

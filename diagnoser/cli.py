@@ -77,7 +77,7 @@ DEFERRED = (
         "Send a finished log to the service, wait for its diagnosis, and print it with the address of its page.",
     ),
     ClientCommand(JOBS, "checkpoint", "Verify, list and choose checkpoints."),
-    Deferred(JOBS, "trials", "commands.trials:trials_cli", "Evaluate checkpoints without idle GPUs."),
+    Deferred(JOBS, "evaluations", "commands.evaluations:evaluations_cli", "Evaluate checkpoints without idle GPUs."),
     Deferred(FILES, "diagnose", "commands.logs:diagnose", "Find the root cause of failed runs from their log files."),
     Deferred(FILES, "explain", "commands.logs:explain_", "Print the full diagnosis of a log."),
     Deferred(FILES, "hang", "commands.hang:hang", "Name the ranks that hold up a hung run."),
@@ -110,6 +110,10 @@ DEFERRED = (
 )
 
 
+ALIASES = {"trials": "evaluations"}
+"""Earlier names of commands, which help does not list."""
+
+
 class Commands(TyperGroup):
     """Those of this module, and the deferred ones."""
 
@@ -117,6 +121,9 @@ class Commands(TyperGroup):
         super().__init__(**attributes)
         for command in DEFERRED:
             self.add_command(command)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
 
 
 cli = typer.Typer(

@@ -105,10 +105,10 @@ def verdicts(analyzer: LogAnalyzer, folder: str, ids: Collection[str] = ()) -> I
         yield scoring.score_case(label, pipeline.diagnose(evidence, Facts(), analyzer.knowledge))
 
 
-def healthy_log(folder: Path) -> Path:
-    """100 MB of real healthy logs, one behind the other; always the same ones."""
+def healthy_log(folder: Path, megabytes: int = MEGABYTES) -> Path:
+    """Real healthy logs, one behind the other; always the same ones."""
     made = folder / "healthy.log"
-    subprocess.run([sys.executable, BIG_LOG, made, str(MEGABYTES), "--seed", str(SEED)], check=True)
+    subprocess.run([sys.executable, BIG_LOG, made, str(megabytes), "--seed", str(SEED)], check=True)
     return made
 
 

@@ -26,8 +26,8 @@ from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.engine import Engine, Hit
 from tests import accuracy_bars
 from tests.corpus import CORPUS
-from tests.real_runs import measure
-from tests.real_runs.cases import read_labels
+from tools.real_runs import measure
+from tools.real_runs.cases import read_labels
 
 TABLE = Path(__file__).resolve().parents[1] / "rules" / "calibration.yaml"
 FLOOR, FEW, HEURISTIC, NOTHING, SANDBOX, LEARNED = 0.3, 8, 0.7, 0.1, 0.5, 0.9

@@ -12,7 +12,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from structlog._config import BoundLoggerLazyProxy
 
-from tests import reaper
+from tests import reaper, tls
 from tests.offline.sitecustomize import refused
 from tests.thorough import examples
 
@@ -25,6 +25,8 @@ settings.load_profile("any machine")
 for asks in (httpx.get, httpx.post, httpx.request, httpx.Client.__init__, httpx.AsyncClient.__init__):
     assert asks.__kwdefaults__ is not None
     asks.__kwdefaults__["timeout"] = httpx.Timeout(120.0)
+
+tls.share_contexts()
 
 # The renderer of a program that sets up no log draws each traceback with all local variables, for ten seconds of CPU.
 structlog.configure([structlog.processors.format_exc_info, *structlog.get_config()["processors"]])

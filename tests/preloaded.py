@@ -1,7 +1,8 @@
 """``diagnoser`` as a process of its own that finds its code and the shipped rules loaded.
 
 Loading is four fifths of what a start costs, and tests start hundreds of processes. Here each is forked from one that
-has loaded the code and done nothing else; from there on it is the command, with its own arguments, environment, output.
+has loaded the code and has served a few requests; from there on it is the command, with its own arguments, environment
+and output.
 """
 
 import atexit
@@ -26,6 +27,7 @@ _context.set_forkserver_preload(
         "diagnoser.agent.kubernetes.agent",
         *(command.module for command in DEFERRED),
         "tests.shipped_rules",
+        "tests.first_start",
     ]
 )
 

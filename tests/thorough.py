@@ -7,4 +7,4 @@ THOROUGH = os.environ.get("THOROUGH", "0") != "0"
 
 def examples(count: int) -> int:
     """How many examples a property is tried on: they are other ones in each run."""
-    return count if THOROUGH else count // 2
+    return count if THOROUGH else max(10, count // 4)

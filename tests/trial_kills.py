@@ -1,4 +1,4 @@
-"""Kills the coordinator of an evaluation again and again: no piece may be lost, and none carried out twice.
+"""Kills the coordinator of an evaluation again and again: no shard may be lost, and none carried out twice.
 
 python -m tests.trial_kills [KILLS]
 """
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from diagnoser.adapters.sql.store import open_store
-from diagnoser.model.trials import RunProgress, RunState
+from diagnoser.model.evaluations import RunProgress, RunState
 from tests.trial_runs import check, completions, suite, trial_run
 
 KILLS = 100
@@ -41,7 +41,7 @@ def killed_again_and_again(folder: Path, kills: int, chance: random.Random) -> i
         assert time.monotonic() < limit, "the run does not end"
         done += _killed(url, folder, chance.uniform(0.3, 2.0) if done < kills else None)
     check(progress)
-    assert set(completions(folder).values()) == {1}, "a piece was carried out twice"
+    assert set(completions(folder).values()) == {1}, "a shard was carried out twice"
     assert len(completions(folder)) == 2 * sum(TASKS), "a sample is missing"
     assert not list((folder / "r1" / "weights").glob("*.use")), "a copy of the weights is left"
     return done

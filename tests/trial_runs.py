@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.model.trials import Node, PieceState, RunProgress, RunState, Suite, Task, TrialRun, TrialState
+from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
+from diagnoser.evaluations.local import LocalExecutor
+from diagnoser.evaluations.weights import CopyLimits
+from diagnoser.model.evaluations import Node, RunProgress, RunState, ShardState, Suite, Task, TrialRun, TrialState
 from diagnoser.ports import NodeExecutor
-from diagnoser.trials.coordinator import Coordinator, CoordinatorSettings
-from diagnoser.trials.local import LocalExecutor
-from diagnoser.trials.weights import CopyLimits
 
+BARE = (sys.executable, "-I", "-S")
+"""A Python that loads nothing: pieces are processes, and each test starts dozens."""
 INFER = """
 import os, sys, time
 checkpoint, task, first, last, samples, seconds, ledger = sys.argv[1:]
@@ -30,7 +32,7 @@ with open(samples + "/numbers.txt", "w") as file:
 with open(ledger, "a") as file:
     file.write(f"{checkpoint} {task} {first} {last} {weights}\\n")
 """
-"""Writes down that it did a piece, once it has."""
+"""Writes down that it did a shard, once it has."""
 
 SCORE = """
 import json, pathlib, sys
@@ -47,8 +49,8 @@ def suite(folder: Path, tasks: Sequence[int] = (12, 7, 30), seconds: float = 0.0
     """Tasks of so many samples, of two checkpoints."""
     for number in (1, 2):
         (folder / f"checkpoint-{number}").write_text(f"weights-{number}")
-    infer = (sys.executable, "-c", INFER, "{checkpoint}", "{task}", "{first}", "{last}", "{samples}", str(seconds))
-    score = (sys.executable, "-c", SCORE, "{samples}", "{scores}")
+    infer = (*BARE, "-c", INFER, "{checkpoint}", "{task}", "{first}", "{last}", "{samples}", str(seconds))
+    score = (*BARE, "-c", SCORE, "{samples}", "{scores}")
     made = [
         Task(f"task/{place}", count, (*infer, str(folder / "done.txt")), score, seconds, 0.05)
         for place, count in enumerate(tasks)
@@ -98,11 +100,11 @@ def check(progress: RunProgress) -> None:
         assert trial.state is TrialState.SCORED, trial.error
         count = next(task.samples for task in given.tasks if task.name == trial.task)
         assert trial.scores == {"samples": count, "distinct": count, "sum": count * (count - 1) / 2}, trial
-    assert not [record for record in progress.pieces if record.state in (PieceState.WAITING, PieceState.RUNNING)]
+    assert not [record for record in progress.shards if record.state in (ShardState.WAITING, ShardState.RUNNING)]
 
 
 def completions(folder: Path) -> Counter[tuple[str, int]]:
-    """(checkpoint and task, sample) -> how often a piece with it was carried out to its end."""
+    """(checkpoint and task, sample) -> how often a shard with it was carried out to its end."""
     done: Counter[tuple[str, int]] = Counter()
     for line in (folder / "done.txt").read_text().splitlines():
         _, task, first, last, weights = line.split()

@@ -48,11 +48,14 @@ class ApiClient:
     ) -> None:
         """As ``lines``, each line a JSON record. node, rank: where they were printed; "" and -1 when not known."""
         query: dict[str, Any] = {"job": job, "attempt": attempt, "source": source, "offset": first}
-        query |= ({"node": node} if node else {}) | ({"rank": rank} if rank >= 0 else {})
+        if node:
+            query["node"] = node
+        if rank >= 0:
+            query["rank"] = rank
         await self._logs(query, b"\n".join(lines), "application/x-ndjson")
 
     async def node_lines(self, cluster: str, node: str, body: bytes) -> None:
-        """What the scheduler wrote about a node, beside any job."""
+        """Send what the scheduler wrote about a node, beside any job."""
         await self._logs({"source": "scheduler", "cluster": cluster, "node": node}, body)
 
     async def _logs(self, query: Mapping[str, Any], body: bytes, content_type: str = "text/plain") -> None:
@@ -90,12 +93,13 @@ class ApiClient:
         site_check: bool = False,
         pairs: bool = True,
     ) -> dict[str, Any]:
-        """What to do next. nodes: to be checked, empty for all of the job's. queries: this agent can ask nodes;
+        """Ask what to do next. nodes: to be checked, empty for all of the job's. queries: this agent can ask nodes;
         site_check: it has a script of the site for it. pairs: it has a program to test pairs. A service that knows no
         queries is not told."""
         fields: dict[str, Any] = {"nodes": list(nodes), "queries": queries, "site_check": queries and site_check}
         body = {"token": token} | {name: value for name, value in fields.items() if value}
-        body |= {} if pairs else {"pairs": False}
+        if not pairs:
+            body["pairs"] = False
         return await self._json("POST", f"/plans/{plan}/check/next", json=body)
 
     async def checked(
@@ -111,8 +115,10 @@ class ApiClient:
         """Hands in results of pairs, or answers of nodes; the answer is what ``check`` answers then. vouched: whether
         the results are those of the operator's program."""
         body: dict[str, Any] = {"token": token, "round": round, "results": list(results)}
-        body |= {"vouched": vouched} if results else {}
-        body |= {"answers": list(answers)} if answers else {}
+        if results:
+            body["vouched"] = vouched
+        if answers:
+            body["answers"] = list(answers)
         return await self._json("POST", f"/plans/{plan}/check/results", json=body)
 
     async def plan(self, id: str) -> dict[str, Any]:
@@ -131,7 +137,10 @@ class ApiClient:
     async def evidence(self, attempt: AttemptKey, dump: RuntimeFile, *, more: bool = False) -> None:
         """more: others that were taken with it follow. One that was sent before is replaced."""
         query: dict[str, Any] = {"kind": str(dump.kind), "rank": dump.rank}
-        query |= ({"node": dump.node} if dump.node else {}) | ({"more": "true"} if more else {})
+        if dump.node:
+            query["node"] = dump.node
+        if more:
+            query["more"] = "true"
         headers = {"content-type": "application/octet-stream", "content-encoding": "zstd"}
         path, body = f"/jobs/{attempt.job}/attempts/{attempt.number}/evidence", zstandard.compress(dump.data)
         await self._call("POST", path, params=query, content=body, headers=headers)

@@ -1,4 +1,4 @@
-"""What there is to tell the service about a job. Pure."""
+"""Messages to the service about a job. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +40,8 @@ def registration(
     labels: Mapping[str, str],
     tenant: str,
 ) -> JobRegistration:
-    """Of the launch that is known. ranks: rank -> node, as far as it is known. tenant: only what no job can choose."""
+    """Make the registration of the launch that is known. ranks: rank -> node, as far as it is known. tenant: only what
+    no job can choose."""
     return JobRegistration(
         {
             "id": known.job,

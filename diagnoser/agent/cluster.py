@@ -1,4 +1,4 @@
-"""What the agent asks of a scheduler: ``Cluster`` to act on it, ``JobSource`` to watch it.
+"""Protocols for a scheduler: ``Cluster`` to act on it, ``JobSource`` to watch it.
 
 ``docs/agents.md`` says how to write both for another scheduler.
 """
@@ -30,7 +30,9 @@ class Command:
 
     @property
     def line(self) -> str:
-        details = self.note or (orjson.dumps(self.body).decode() if self.body else "")
+        details = self.note
+        if self.body and not details:
+            details = orjson.dumps(self.body).decode()
         return f"{shlex.join(self.words)} {details}".rstrip()
 
 
@@ -47,9 +49,13 @@ class CommandAttempt:
     passing: bool = False
 
     @property
-    def settled(self) -> bool:
+    def is_final(self) -> bool:
         """Whether another try would end the same way."""
         return self.code is not None and not self.passing
+
+    @property
+    def is_refused(self) -> bool:
+        return self.is_final and self.code != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +96,21 @@ NextStep = Run | Wait | Held | Done
 
 
 class Attempts(tuple[CommandAttempt, ...]):
-    """What was run for a plan, oldest first."""
+    """Commands that were run for a plan, oldest first."""
 
     def succeeded(self, command: Command) -> bool:
-        return any(attempt.command == command and attempt.code == 0 for attempt in self)
+        return 0 in self.codes(command)
+
+    def codes(self, command: Command) -> list[int | None]:
+        """Answers to the command; none where it was not tried."""
+        return [attempt.code for attempt in self if attempt.command == command]
 
     def refusal(self, command: Command) -> CommandAttempt | None:
-        """The answer that refused the command for good."""
-        same = (attempt for attempt in self if attempt.command.words == command.words and attempt.settled)
-        return next((attempt for attempt in same if attempt.code != 0), None)
+        """Find the answer that refused the command for good."""
+        for attempt in self:
+            if attempt.command.words == command.words and attempt.is_refused:
+                return attempt
+        return None
 
     def unless_refused(self, command: Command, fault: str) -> Run | Done:
         refused = self.refusal(command)
@@ -141,11 +153,11 @@ class NotCollected:
 class JobState(Protocol):
     @property
     def nodes(self) -> Collection[str]:
-        """Where the scheduler shows that the job runs or ran, in any launch; empty when it shows nothing any more."""
+        """Nodes where the scheduler shows that the job runs or ran, in any launch; empty once it shows none."""
 
     @property
     def held(self) -> str:
-        """Where the job is kept while only an agent can bring it back; "" otherwise."""
+        """Name of the place where the job is kept while only an agent can bring it back; "" otherwise."""
 
 
 S = TypeVar("S", bound=JobState)
@@ -168,7 +180,7 @@ class NodeControl(Protocol):
 
 
 class Cluster(NodeControl, Protocol[S]):
-    """What carrying out a plan takes. S: a job as this scheduler shows it.
+    """A cluster on which plans are carried out. S: a job as this scheduler shows it.
 
     ``hold``, ``relaunch`` and ``put_back`` say what is next. They are pure, and have no memory: what was done before
     shows in ``S``, so that another agent can go on from there. ``attempts`` only holds the answers that this agent got.
@@ -196,7 +208,7 @@ class Cluster(NodeControl, Protocol[S]):
     async def job(self, spec: PlanSpec) -> S: ...
 
     def running(self, spec: PlanSpec, state: S) -> bool:
-        """Whether the scheduler shows that the plan's own launch runs, and nothing was done for the plan yet."""
+        """Tell whether the scheduler shows that the plan's own launch runs, and nothing was done for the plan yet."""
 
     def hold(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
         """Towards ``Held``: the job ends, and waits until ``relaunch``."""
@@ -238,7 +250,7 @@ class ClusterSnapshot(Generic[J]):
 
 
 class JobSource(Protocol[J]):
-    """What happens on a cluster. J: a job as one look shows it."""
+    """A cluster that is watched. J: a job as one look shows it."""
 
     @property
     def log_source(self) -> str:
@@ -247,11 +259,11 @@ class JobSource(Protocol[J]):
     async def wait(self, seconds: float) -> None:
         """Until something may have changed, at most so long."""
 
-    async def look(self, state: AgentState) -> ClusterSnapshot[J]:
+    async def snapshot(self, state: AgentState) -> ClusterSnapshot[J]:
         """Running jobs, and those known before even if they are gone. Raises Unavailable."""
 
-    async def meet(self, job: J) -> JobCheckpoint | None:
-        """Where to begin with a job that is not known; None when there is nothing to tell yet. Raises Unavailable."""
+    async def first_checkpoint(self, job: J) -> JobCheckpoint | None:
+        """Say where to begin with an unknown job; None when there is nothing to tell yet. Raises Unavailable."""
 
     def diff(self, job: J, nodes: Mapping[str, NodeRecord], before: JobCheckpoint) -> tuple[JobCheckpoint, Changes]:
         """The job as it is known from now on, and what to tell. Pure."""

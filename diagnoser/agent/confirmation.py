@@ -1,4 +1,4 @@
-"""Whether a node confirms what its shipped log says, before it is taken out on that alone.
+"""Tells whether a node confirms what its shipped log says, before it is taken out on that alone.
 
 A line that was shipped to the service passed through other hands than the kernel's. The agent asks the node itself, by
 the read-only queries of its own table that the verdict's type asks for. Pure.
@@ -19,7 +19,7 @@ _DATED = re.compile(r"^\d{4}-\d\d-\d\dT", re.MULTILINE)
 
 
 def unconfirmed_nodes(plan: Mapping[str, Any], nodes: Collection[str]) -> tuple[str, ...]:
-    """Those of these nodes that nothing but their shipped log proves to be at fault."""
+    """List the nodes that nothing but their shipped log proves to be at fault."""
     kinds: dict[str, set[str]] = {}
     for proof in plan.get("proofs", ()):
         kinds.setdefault(proof["node"], set()).add(proof.get("kind"))
@@ -37,11 +37,15 @@ def query_requests(table: NodeQueryTable, failure_type: str, nodes: Iterable[str
 
 
 def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:
-    """From when on a line of a node's own log may have to do with the failure of the attempt, in seconds since the
+    """Find from when on a line of a node's own log may have to do with the failure of the attempt, in seconds since the
     epoch; 0.0 where the attempt is not known. By the service's clock: times in shipped lines may be of any zone."""
-    attempts = job.get("attempts", ()) if job else ()
-    opened = next((known["opened"] for known in attempts if known["number"] == attempt), None)
-    return datetime.fromisoformat(opened).timestamp() - LOOKBACK_SECONDS if opened else 0.0
+    known = job or {}
+    for launch in known.get("attempts", ()):
+        if launch["number"] != attempt:
+            continue
+        if launch["opened"]:
+            return datetime.fromisoformat(launch["opened"]).timestamp() - LOOKBACK_SECONDS
+    return 0.0
 
 
 def judge(
@@ -83,12 +87,13 @@ def _denying_logs(
 
 
 def _why_unanswered(results: Sequence[QueryResult]) -> str:
-    """Why a node neither confirms nor denies the fault."""
+    """Say why a node neither confirms nor denies the fault."""
     if not results:
         return "no query was run"
-    unanswered = (result for result in results if result.state is QueryState.NOT_AVAILABLE)
-    first = next(unanswered, None)
-    return f"{first.query}: {first.text[:200]}" if first else "its own log could not be read"
+    for result in results:
+        if result.state is QueryState.NOT_AVAILABLE:
+            return f"{result.query}: {result.text[:200]}"
+    return "its own log could not be read"
 
 
 def _result(
@@ -99,7 +104,7 @@ def _result(
 
 
 def _denies(table: NodeQueryTable, result: QueryResult) -> bool:
-    """Whether it is of the kernel's own log, and shows no fault. That a program finds a GPU well now does not
+    """Tell whether it is of the kernel's own log, and shows no fault. That a program finds a GPU well now does not
     take back what the kernel has seen."""
     query = table.query(result.query)
     return query is not None and query.dated and result.state is QueryState.PROVES_NOTHING

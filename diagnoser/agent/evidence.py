@@ -22,18 +22,13 @@ import structlog
 
 from diagnoser.agent import evidence_runner
 from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.claims import CLAIM_SECONDS, ClaimLoop
 from diagnoser.agent.cluster import Cluster, NotCollected, S
 from diagnoser.agent.evidence_runner import Bounds
 from diagnoser.hang import flight_recorder, report
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, RequestReason, RuntimeFile
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound, Unavailable
 
-CLAIM_SECONDS = 20.0
-"""How long the service may hold a claim until there is something to collect."""
-PAUSE_SECONDS = 0.5
-"""Between two claims: an answer without a request may come at once."""
-LONGEST_WAIT = 300.0
-"""Between two claims from a service that is away, or knows no such requests."""
 REQUESTS_AT_ONCE = 4
 POSTS_AT_ONCE = 8
 NODES_AT_ONCE = 16
@@ -61,7 +56,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DumpPattern:
-    """Where jobs put their dumps. root: the operator's own folder. parts: of the rest, with wildcards and fields."""
+    """A pattern of the files in which jobs put their dumps. root: the operator's own folder. parts: of the rest, with
+    wildcards and fields."""
 
     root: str
     parts: tuple[str, ...]
@@ -86,7 +82,9 @@ class DumpPattern:
     def of(self, values: Mapping[str, str]) -> tuple[str, list[str]]:
         """(root, parts) for one job. Raises BadInput for a value that would be more than one name."""
         for name, value in values.items():
-            if not _VALUE.fullmatch(value) and any(f"{{{name}}}" in part for part in self.parts):
+            if _VALUE.fullmatch(value):
+                continue
+            if any(f"{{{name}}}" in part for part in self.parts):
                 raise BadInput(f"{name} {value[:60]!r} cannot be part of a path")
         return self.root, [part.format(**values) for part in self.parts]
 
@@ -137,7 +135,7 @@ def _named_fields(text: str) -> set[str]:
 
 
 def _is_whole_path(words: Sequence[str]) -> bool:
-    """Whether a path of these words begins at the root, has two or more names, and none that leads back."""
+    """Tell whether a path of these words begins at the root, has two or more names, and none that leads back."""
     root, *names = words
     return not root and len(names) > 1 and all(names) and "." not in names and ".." not in names
 
@@ -156,7 +154,7 @@ async def read_dumps(patterns: Sequence[DumpPattern], window: LaunchWindow) -> A
 
 
 def of_file(path: str, data: bytes, node: str = "") -> Collected:
-    """What a dump file is says its content; whose, its name."""
+    """Recognize a dump file: its content says what it is, its name of which rank."""
     kind, rank = report.kind_of(data), flight_recorder.rank_of_file(path)
     if kind is EvidenceKind.RAS or report.names_ranks(data):
         return RuntimeFile(kind, data, node=node)
@@ -164,7 +162,7 @@ def of_file(path: str, data: bytes, node: str = "") -> Collected:
 
 
 def program(patterns: Sequence[DumpPattern], window: LaunchWindow, job: str, *, ras: bool) -> tuple[str, ...]:
-    """What to start on a node, as the job's user. Isolated: nothing of the working folder or the environment is
+    """Build what to start on a node, as the job's user. Isolated: nothing of the working folder or the environment is
     imported. job: number of Slurm's, "" in a container."""
     source = Path(__file__).with_name("evidence_runner.py").read_text("utf-8")
     asked = {
@@ -180,7 +178,7 @@ def program(patterns: Sequence[DumpPattern], window: LaunchWindow, job: str, *, 
 
 
 def parse_output(node: str, output: str, bounds: Bounds) -> Iterator[Collected]:
-    """What the program printed, as far as it can be read; whoever shares its user may have forged it."""
+    """Read what the program printed, as far as it can be read; whoever shares its user may have forged it."""
     for line in filter(str.strip, output.splitlines()):
         try:
             given = orjson.loads(line)
@@ -201,8 +199,8 @@ def parse_output(node: str, output: str, bounds: Bounds) -> Iterator[Collected]:
 async def from_nodes(
     nodes: Sequence[str], ask: Callable[[int, str], Any], at_once: int = NODES_AT_ONCE
 ) -> AsyncGenerator[Collected]:
-    """What each node printed, as it comes. ask: (place among the nodes, node) -> what was printed; raises Unavailable
-    where it could not be asked. Ends what is under way when nobody wants more."""
+    """Give what each node printed, as it comes. ask: (place among the nodes, node) -> what was printed; raises
+    Unavailable where it could not be asked. Ends what is under way when nobody wants more."""
     turn, bounds = asyncio.Semaphore(at_once), Bounds()
 
     async def findings(place: int, node: str) -> list[Collected]:
@@ -223,16 +221,40 @@ async def from_nodes(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def collect(
+    options: EvidenceOptions,
+    asked: EvidenceRequest,
+    window: LaunchWindow,
+    nodes: Sequence[str],
+    ask: Callable[[int, str], Any],
+    refusal: str,
+) -> AsyncGenerator[Collected]:
+    """Read dump files; of a run that fell silent run programs on its nodes, too, where the operator allows that.
+
+    ask: as of ``from_nodes``.
+    refusal: why no program may be run beside the launch, "" where it may.
+    """
+    async for item in read_dumps(options.dumps, window):
+        yield item
+    if not options.programs or asked.reason is not RequestReason.SILENCE:
+        return
+    if refusal:
+        yield NotCollected(refusal)
+        return
+    async for item in from_nodes(nodes, ask):
+        yield item
+
+
 @dataclass(slots=True)
 class Collection:
-    """What came of one request so far. smallest: a dump that was sent, to be sent again as the last one."""
+    """Outcome of one request so far. smallest: a dump that was sent, to be sent again as the last one."""
 
     sent: Counter[EvidenceKind] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     left_out: int = 0
     smallest: RuntimeFile | None = None
 
-    def note(self, why: str) -> None:
+    def add_note(self, why: str) -> None:
         if len(self.notes) < NOTES_KEPT and why not in self.notes:
             self.notes.append(why[:NOTE_LENGTH])
         else:
@@ -253,7 +275,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceCollector(Generic[S]):
-    """pause: how to sleep. jitter: numbers from 0 to 1, so that the agents of many clusters do not ask in step."""
+    """jitter, pause: as of ``ClaimLoop``."""
 
     client: ApiClient
     cluster: Cluster[S]
@@ -269,23 +291,18 @@ class EvidenceCollector(Generic[S]):
             raise errors.exceptions[0] from None
 
     async def _claim(self, group: asyncio.TaskGroup) -> None:
-        wait, running = PAUSE_SECONDS, set[asyncio.Task[None]]()
-        while True:
-            await self.pause(wait * (0.75 + self.jitter() / 2))
-            if len(running) == REQUESTS_AT_ONCE:
-                continue
-            try:
-                free = REQUESTS_AT_ONCE - len(running)
-                claimed = await self.client.claim_evidence(self.cluster.name, free, CLAIM_SECONDS)
-                wait = PAUSE_SECONDS
-            except (Unavailable, BadInput, NotFound) as error:
-                wait = min(2 * wait, LONGEST_WAIT)
-                log.warning("evidence_not_claimed", why=str(error), again_in=wait)
-                continue
-            for request in claimed:
-                task = group.create_task(self.answer(request))
-                running.add(task)
-                task.add_done_callback(running.discard)
+        running = set[asyncio.Task[None]]()
+
+        async def claim() -> list[dict[str, Any]]:
+            free = REQUESTS_AT_ONCE - len(running)
+            if not free:
+                return []
+            return await self.client.claim_evidence(self.cluster.name, free, CLAIM_SECONDS)
+
+        async for request in ClaimLoop(self.jitter, self.pause).requests(claim, "evidence_not_claimed"):
+            task = group.create_task(self.answer(request))
+            running.add(task)
+            task.add_done_callback(running.discard)
 
     async def answer(self, claimed: Mapping[str, Any]) -> None:
         """Collects, sends and reports. Never raises: whatever goes wrong, the lease ends and the request is made anew,
@@ -312,17 +329,17 @@ class EvidenceCollector(Generic[S]):
             ):
                 async for item in items:
                     if isinstance(item, NotCollected):
-                        collection.note(item.why)
+                        collection.add_note(item.why)
                         continue
                     await turn.acquire()
                     group.create_task(self._send(asked, item, collection, turn))
         except TimeoutError:
-            collection.note(f"ended after {seconds:.0f} s")
+            collection.add_note(f"ended after {seconds:.0f} s")
         except ExceptionGroup as errors:
             error = errors.exceptions[0]
             if not isinstance(error, BadInput | Denied):
                 raise error from None
-            collection.note(str(error))
+            collection.add_note(str(error))
         if collection.smallest:  # the run is judged with all of them, not with the first that came
             await self.client.evidence(asked.attempt, collection.smallest)
         return collection
@@ -334,7 +351,7 @@ class EvidenceCollector(Generic[S]):
             await self.client.evidence(asked.attempt, dump, more=True)
             collection.keep(dump)
         except (BadInput, NotFound, Denied) as error:
-            collection.note(f"{dump.name} was refused: {error}")
+            collection.add_note(f"{dump.name} was refused: {error}")
         finally:
             turn.release()
 

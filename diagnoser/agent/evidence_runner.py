@@ -49,7 +49,7 @@ class DumpFile(NamedTuple):
 
 
 class Bounds:
-    """What may be read still."""
+    """Rest of what may be read."""
 
     def __init__(self, files: int = FILES_MAX, size: int = TOTAL_BYTES) -> None:
         self.entries, self.files, self.size = ENTRIES_MAX, files, size
@@ -116,7 +116,9 @@ def read_file(
         return DumpFile(path, why=error.strerror or str(error))
     with closing_handle(opened):
         status = os.fstat(opened)
-        if not since <= status.st_mtime < until or not status.st_size:
+        if not since <= status.st_mtime < until:
+            return None
+        if not status.st_size:
             return None
         why = refusal(status, uid, bounds)
         if why:
@@ -185,7 +187,9 @@ def job_processes(job: str) -> "list[Process]":
             pairs = (pair.decode("utf-8", "replace").partition("=") for pair in raw.split(b"\0"))
             variables = {name: value for name, _, value in pairs}
             of_job = variables.get("SLURM_JOB_ID") == job and variables.get("SLURMD_NODENAME", node) == node
-            if not (of_job if job else sandbox(str(pid)) == own) or not runs_python(pid):
+            if not (of_job if job else sandbox(str(pid)) == own):
+                continue
+            if not runs_python(pid):
                 continue
             with open("/proc/%d/stat" % pid, "rb") as file:
                 parent = int(file.read().rpartition(b")")[2].split()[1])
@@ -280,7 +284,7 @@ def stacks(by_rank: "dict[int, Process]", seconds: float) -> "Iterator[dict[str,
 
 
 def ras(by_rank: "dict[int, Process]", seconds: float) -> "dict[str, Any]":
-    """What NCCL's own monitoring says of the whole job. Asked on this machine only, wherever the job listens."""
+    """Ask NCCL's own monitoring about the whole job. Asked on this machine only, wherever the job listens."""
     program = shutil.which("ncclras")
     if program is None:
         return {"note": "ncclras is not installed"}

@@ -5,6 +5,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -15,7 +16,7 @@ from diagnoser.agent.cluster import Attempts, Cluster, CommandAttempt, Done, Hel
 from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec
-from diagnoser.agent.state_file import AgentState
+from diagnoser.agent.state_file import AgentState, JobCheckpoint
 from diagnoser.model import ProofKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
 from diagnoser.model.taxonomy import Action, Outcome
@@ -33,7 +34,7 @@ RUNNING_SECONDS = 15.0
 """How long a job that failed may take to end by itself before its plan is refused: it often prints why it fails
 moments before."""
 PERSON_SECONDS = 5.0
-LET_GO = frozenset({"refused", "expired", "superseded", "held"})
+NOT_CARRIED_OUT = frozenset({"refused", "expired", "superseded", "held"})
 """States of a plan after which nobody will launch its job again."""
 PROOF_KINDS = frozenset(ProofKind)
 """What can prove that a node is at fault. A kind that this agent does not know proves nothing."""
@@ -63,7 +64,7 @@ class PlanExecution:
 
     @property
     def started(self) -> bool:
-        return bool(self.attempts or self.claimed.plan.get("steps"))
+        return bool(self.attempts) or bool(self.claimed.plan.get("steps"))
 
 
 Decide = Callable[[PlanExecution, Mapping[str, NodeRecord], S], NextStep]
@@ -91,13 +92,16 @@ class Executor(Generic[S]):
         plan = claimed.plan
         try:
             end = await self._keeping_lease(claimed, self._end_of(claimed))
-            state, detail = ("reached" if end.reached else "not_reached"), end.detail[:DETAIL_LENGTH]
-            refused = {"refused": end.refused} if end.refused else {}
-            await self._report(claimed, state, detail=detail, requeued=end.requeued, drained=end.drained, **refused)
+            state, fields = "not_reached", {"requeued": end.requeued, "drained": end.drained}
+            if end.reached:
+                state = "reached"
+            if end.refused:
+                fields["refused"] = end.refused
+            await self._report(claimed, state, detail=end.detail[:DETAIL_LENGTH], **fields)
         except (Conflict, NotFound) as error:
             log.warning("plan_taken_away", plan=plan["id"], why=str(error))
             if plan["action"] == Action.CHECK_AND_RESUBMIT:
-                await self._let_go(claimed)
+                await self._restore_held_job(claimed)
             return None
         log.info(f"plan_{state}", plan=plan["id"], detail=end.detail)
         return end
@@ -136,29 +140,33 @@ class Executor(Generic[S]):
         execution = PlanExecution(claimed, spec, self.clock() + claimed.seconds)
         execution.hangs = verdict.get("outcome") == Outcome.HUNG
         try:
-            checks = spec.action is Action.CHECK_AND_RESUBMIT
-            end = await (self._check_and_relaunch(execution) if checks else self._relaunch(execution))
+            if spec.action is Action.CHECK_AND_RESUBMIT:
+                end = await self._check_and_relaunch(execution)
+            else:
+                end = await self._relaunch(execution)
         except (BadInput, Denied, _GaveUp) as error:
             end = Done(False, str(error))
-        detail = f"{end.detail}; {execution.confirmation}" if execution.confirmation else end.detail
+        detail = "; ".join(filter(None, (end.detail, execution.confirmation)))
         return replace(end, detail=detail, drained=execution.drained)
 
     async def _verdict(self, diagnosis: str) -> Mapping[str, Any]:
-        """What the plan follows from; empty where it is gone."""
+        """Get the diagnosis that the plan follows from; empty where it is gone."""
         try:
             return await self.client.diagnosis(diagnosis)
         except (NotFound, BadInput):
             return {}
 
     async def _check_and_relaunch(self, execution: PlanExecution) -> Done:
-        """Whatever becomes of the check, a job that was held for it is launched again."""
-        held = await self._settle(execution, lambda e, _, state: self.cluster.hold(e.spec, state, e.attempts))
+        """Check the job's nodes. Whatever becomes of that, a job that was held for it is launched again."""
+        held = await self._step_to_end(execution, lambda e, _, state: self.cluster.hold(e.spec, state, e.attempts))
         if isinstance(held, Done):
             return held
         try:
             faulty, outcome, finished = await self._check(execution, held.nodes)
             refusal = foreign_nodes(execution.spec.job, faulty, execution.ran_on)
-            execution.spec = replace(execution.spec, nodes=() if refusal else faulty)
+            if refusal:
+                faulty = ()
+            execution.spec = replace(execution.spec, nodes=faulty)
             end = await self._relaunch(execution)
         finally:
             await self.cluster.free(execution.spec)
@@ -176,18 +184,22 @@ class Executor(Generic[S]):
             if refusal := foreign_nodes(execution.spec.job, still_in, execution.ran_on):
                 return refusal
             step = cordon_step(self.cluster, execution.spec, nodes, execution.attempts)
-            return step or self.cluster.relaunch(execution.spec, state, execution.attempts)
+            if step:
+                return step
+            return self.cluster.relaunch(execution.spec, state, execution.attempts)
 
-        end = await self._settle(execution, decide)
+        end = await self._step_to_end(execution, decide)
         assert isinstance(end, Done), "a launch ends in a report"
         return end
 
     def _seen(self, job: str) -> frozenset[str]:
-        """Nodes on which this agent saw the job: after a requeue the scheduler shows only where it runs now."""
-        seen = (known for known in self.state.jobs.values() if known.job == job)
-        return frozenset(node for known in seen for node in known.all_nodes)
+        """List the nodes where this agent saw the job: after a requeue the scheduler shows only where it runs now."""
+        return frozenset(chain.from_iterable(known.all_nodes for known in self._launches(job)))
 
-    async def _settle(self, execution: PlanExecution, decide: Decide[S]) -> Done | Held:
+    def _launches(self, job: str) -> list[JobCheckpoint]:
+        return [known for known in self.state.jobs.values() if known.job == job]
+
+    async def _step_to_end(self, execution: PlanExecution, decide: Decide[S]) -> Done | Held:
         """Take step by step until there is none left. Raises _GaveUp.
 
         decide: says the next step, from what the cluster shows.
@@ -207,7 +219,9 @@ class Executor(Generic[S]):
             refusal = await self._refusal(execution, step)
             if refusal is not None:
                 return refusal
-            pause = LOOK_SECONDS if isinstance(step, Wait) else await self._run(execution, step)
+            pause: float | None = LOOK_SECONDS
+            if isinstance(step, Run):
+                pause = await self._run(execution, step)
             if pause is None:
                 progress, pause = self.clock(), 0.0
             elif self.clock() > progress + limit:
@@ -232,12 +246,16 @@ class Executor(Generic[S]):
         return refusal
 
     def _still_runs(self, execution: PlanExecution, state: S) -> bool:
-        """Whether the job runs although it does not hang, and this agent did not see its launch end. What is under way
-        is finished."""
-        if execution.started or execution.hangs or not self.cluster.running(execution.spec, state):
+        """Tell whether the job runs although it does not hang, and this agent did not see its launch end. What is under
+        way is finished."""
+        if execution.started:
             return False
-        launches = [known for known in self.state.jobs.values() if known.job == execution.spec.job]
-        return not any(known.ended and known.attempt >= execution.spec.attempt for known in launches)
+        if execution.hangs:
+            return False
+        if not self.cluster.running(execution.spec, state):
+            return False
+        ended = [known.attempt for known in self._launches(execution.spec.job) if known.ended]
+        return max(ended, default=0) < execution.spec.attempt
 
     def _wait_for_end(self, job: str, since: float) -> NextStep:
         if self.clock() < since + RUNNING_SECONDS:
@@ -249,8 +267,12 @@ class Executor(Generic[S]):
         """The refusal to take out a node whose own log does not confirm what was shipped of it. Asked once for a plan:
         nodes of a check have been asked already."""
         spec, table = execution.spec, self.queries
+        if execution.confirmation is not None:
+            return None
+        if spec.action is Action.CHECK_AND_RESUBMIT:
+            return None
         nodes = confirmation.unconfirmed_nodes(execution.claimed.plan, spec.nodes)
-        if execution.confirmation is not None or spec.action is Action.CHECK_AND_RESUBMIT or not nodes:
+        if not nodes:
             return None
         execution.confirmation, since, answers = "", 0.0, list[Mapping[str, Any]]()
         if self.cluster.can_ask:
@@ -270,7 +292,7 @@ class Executor(Generic[S]):
         return Done(False, f"{plan['history'][-1]['why']}; nothing was done", refused="bad_checkpoint")
 
     async def _observe(self, spec: PlanSpec, until: float) -> tuple[Mapping[str, NodeRecord], S]:
-        """How the cluster looks. Raises _GaveUp, and Denied for what will not pass."""
+        """Look at the cluster. Raises _GaveUp, and Denied for what will not pass."""
         return await self._while_away(
             lambda: asyncio.gather(self.cluster.nodes(spec.nodes), self.cluster.job(spec)), until
         )
@@ -295,15 +317,19 @@ class Executor(Generic[S]):
             log.warning("command_failed", line=step.command.line, why=str(error))
             return UNCLEAR_SECONDS
         log.info("command", line=step.command.line, exit_code=attempt.code, output=attempt.output)
-        repeated = bool(execution.attempts) and execution.attempts[-1] == attempt
+        is_repeated = execution.attempts[-1:] == (attempt,)
         if attempt.code is not None:
             execution.attempts = Attempts((*execution.attempts[-ATTEMPTS_KEPT:], attempt))
-        if execution.reports and not repeated:
-            drained = [step.cordons] if step.cordons and attempt.code == 0 else []
+        if execution.reports and not is_repeated:
+            drained = []
+            if step.cordons and attempt.code == 0:
+                drained.append(step.cordons)
             await self._report(execution.claimed, "progress", steps=self._steps([attempt]), drained=drained)
-        if attempt.settled:
+        if attempt.is_final:
             return None
-        return UNCLEAR_SECONDS if attempt.code is None else LOOK_SECONDS
+        if attempt.code is None:
+            return UNCLEAR_SECONDS
+        return LOOK_SECONDS
 
     async def _check(self, execution: PlanExecution, only: Collection[str]) -> tuple[tuple[str, ...], str, bool]:
         """(faulty nodes, what came of it, whether the check came to an end). only: nodes to check, empty for all."""
@@ -328,14 +354,22 @@ class Executor(Generic[S]):
                 results = await self._while_away(check, self.clock() + PATIENCE_SECONDS)
                 await self._report(claimed, "progress", steps=self._steps(results.attempts))
                 answer = await self.client.checked(plan, token, answer["round"], results.results, vouched=vouched)
-            job = await self.client.job(claimed.plan["job"]) if only else None
+            left_out = await self._left_out(claimed.plan["job"], only)
         except (BadInput, Denied, Unavailable, _GaveUp) as error:
             return (), f"the nodes were not checked: {error}", False
         verdict = answer["verdict"]
-        left_out = ", ".join(sorted(set(job["nodes"]).difference(only))) if job else ""
-        others = f"; other jobs run on {left_out}, which the check left alone" if left_out else ""
-        finished = self.cluster.can_check or bool(verdict["faulty"])
-        return tuple(verdict["faulty"]), f"node check: {verdict['reason']}{others}", finished
+        outcome = f"node check: {verdict['reason']}"
+        if left_out:
+            outcome += f"; other jobs run on {left_out}, which the check left alone"
+        is_finished = self.cluster.can_check or bool(verdict["faulty"])
+        return tuple(verdict["faulty"]), outcome, is_finished
+
+    async def _left_out(self, id: str, only: Collection[str]) -> str:
+        """Names of the job's nodes that were not checked. only: those that were, empty for all."""
+        if not only:
+            return ""
+        job = await self.client.job(id) or {"nodes": ()}
+        return ", ".join(sorted(set(job["nodes"]).difference(only)))
 
     async def _ask(self, execution: PlanExecution, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """An answer to everything that was asked: also what this agent does not run has one, which says so."""
@@ -347,18 +381,18 @@ class Executor(Generic[S]):
         await self._report(execution.claimed, "progress", steps=self._steps(results.attempts))
         return [*results.answers, *refused]
 
-    async def _let_go(self, claimed: ClaimedPlan) -> None:
+    async def _restore_held_job(self, claimed: ClaimedPlan) -> None:
         """The guardrails may ask a person after a check. If the person refuses, the job that was held runs again
         unchanged."""
         while (plan := await self.client.plan(claimed.plan["id"]))["state"] == "waiting":
             await self.client.pause(PERSON_SECONDS)
-        if plan["state"] not in LET_GO:
+        if plan["state"] not in NOT_CARRIED_OUT:
             return
         try:
             reported = {**claimed.plan, "steps": plan.get("steps", ())}
             spec = replace(self.cluster.spec(reported, "unknown"), nodes=())
             execution = PlanExecution(claimed, spec, math.inf, reports=False)
-            await self._settle(execution, lambda e, _, state: self.cluster.put_back(e.spec, state, e.attempts))
+            await self._step_to_end(execution, lambda e, _, state: self.cluster.put_back(e.spec, state, e.attempts))
         except (BadInput, Denied, _GaveUp) as error:
             log.warning("job_not_put_back", plan=claimed.plan["id"], why=str(error))
 
@@ -408,22 +442,27 @@ def cordon_step(
         step = attempts.unless_refused(command, f"{name} could not be cordoned")
         if isinstance(step, Done):
             return step
-        if not nodes[name].cordoned and not attempts.succeeded(command):
+        if nodes[name].cordoned:
+            continue
+        if not attempts.succeeded(command):
             return Run(command, cordons=name)
     return None
 
 
 def _drained(spec: PlanSpec, nodes: Mapping[str, NodeRecord]) -> tuple[str, ...]:
     """Read from the cluster, so that it also holds where a report was lost."""
-    existing = (nodes[name] for name in spec.nodes if name in nodes)
-    return tuple(node.name for node in existing if node.cordoned and node.reason == spec.reason)
+    drained = []
+    for name in spec.nodes:
+        node = nodes.get(name)
+        if node and node.cordoned and node.reason == spec.reason:
+            drained.append(name)
+    return tuple(drained)
 
 
 def _given_up(step: Run | Wait, seconds: float, held: str) -> str:
     """Say what was waited for in vain. held: where the job is kept while only an agent can bring it back."""
     waited = step.reason if isinstance(step, Wait) else f"{step.command.line} did not get through"
-    kept = f"; {held}" if held else ""
-    return f"gave up after {seconds:.0f} s: {waited}{kept}"
+    return "; ".join(filter(None, (f"gave up after {seconds:.0f} s: {waited}", held)))
 
 
 class _GaveUp(DiagnoserError):

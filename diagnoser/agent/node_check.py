@@ -1,12 +1,13 @@
-"""What the node checks of all schedulers have in common: groups run beside each other, each with a result."""
+"""Common part of the node checks of all schedulers: groups run beside each other, each with a result."""
 
 import asyncio
+import itertools
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from diagnoser.agent.cluster import CheckResults, CommandAttempt
-from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.nodes import NodeRecord, is_down
 
 GROUPS_AT_ONCE = 64
 DETAIL_LENGTH = 500
@@ -24,13 +25,15 @@ async def run_groups(
     turn, attempts = asyncio.Semaphore(GROUPS_AT_ONCE), list[CommandAttempt]()
 
     async def result(place: int, group: Sequence[str]) -> dict[str, Any]:
-        down = [name for name in group if name not in nodes or not nodes[name].up]
+        down = [name for name in group if is_down(name, nodes)]
         if down:
             return {"nodes": list(group), "ok": False, "seconds": 0.0, "detail": f"{', '.join(down)} is down"}
         async with turn:
             passed, output, seconds = await run_group(place, group, attempts)
-        own = [float(value) for value in _SECONDS.findall(output)]  # as the program measured it
-        detail = "" if passed else output[-DETAIL_LENGTH:]
-        return {"nodes": list(group), "ok": passed, "seconds": round(max(own, default=seconds), 3), "detail": detail}
+        measured, detail = map(float, _SECONDS.findall(output)), ""  # by the program itself
+        if not passed:
+            detail = output[-DETAIL_LENGTH:]
+        took = round(max(measured, default=seconds), 3)
+        return {"nodes": list(group), "ok": passed, "seconds": took, "detail": detail}
 
-    return CheckResults(await asyncio.gather(*(result(place, group) for place, group in enumerate(groups))), attempts)
+    return CheckResults(await asyncio.gather(*itertools.starmap(result, enumerate(groups))), attempts)

@@ -1,4 +1,4 @@
-"""What the queries of all schedulers have in common: one start of a small program on each node, and its answers.
+"""Common part of the queries of all schedulers: one start of a small program on each node, and its answers.
 
 The service names the queries. An agent only runs commands that stand in its own table, so that nobody who has the
 service has the nodes. Answers are hostile text: they are bounded, passed on, and judged by the service.
@@ -14,7 +14,7 @@ import orjson
 
 from diagnoser.adapters import files
 from diagnoser.agent.cluster import AskResults, CommandAttempt, NodeQuestion
-from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.nodes import NodeRecord, is_down
 from diagnoser.model.errors import Unavailable
 from diagnoser.recovery import node_proofs, node_query
 from diagnoser.recovery.node_query import SITE_CHECK, NodeQueryTable
@@ -33,8 +33,9 @@ Unavailable when it could not be started."""
 def load_table(table: Path | None) -> NodeQueryTable:
     """The agent's own table, the shipped one by default, with the proofs beside it. Raises RuleFaults, BadInput."""
     path = table or files.bundled("rules") / "node_queries.yaml"
-    beside = path.with_name("node_proofs.yaml")
-    proving = beside if beside.exists() else files.bundled("rules") / beside.name
+    proving = path.with_name("node_proofs.yaml")
+    if not proving.exists():
+        proving = files.bundled("rules") / proving.name
     proofs = node_proofs.load(proving.name, files.text(proving))
     return node_query.load(path.name, files.text(path), proofs)
 
@@ -42,7 +43,9 @@ def load_table(table: Path | None) -> NodeQueryTable:
 def known_commands(table: NodeQueryTable, script: str = "") -> Commands:
     """The commands that may be run. script: of the site, "" for none."""
     commands = table.commands
-    return commands | {SITE_CHECK: (script,)} if script else commands
+    if script:
+        commands[SITE_CHECK] = (script,)
+    return commands
 
 
 def questions(asked: Sequence[Mapping[str, Any]], known: Commands) -> tuple[list[NodeQuestion], list[dict[str, Any]]]:
@@ -65,34 +68,34 @@ async def ask_nodes(asked: Sequence[NodeQuestion], nodes: Mapping[str, NodeRecor
     attempts = list[CommandAttempt]()
 
     async def answers(place: int, node: str, own: Sequence[NodeQuestion]) -> list[dict[str, Any]]:
-        if node not in nodes or not nodes[node].up:
-            return [_no_answer(node, question.id, f"{node} is down") for question in own]
-        try:
-            output = await ask_node(place, node, own, attempts)
-        except Unavailable as error:
-            return [_no_answer(node, question.id, str(error)) for question in own]
+        output, why = "", f"{node} is down"
+        if not is_down(node, nodes):
+            try:
+                output = await ask_node(place, node, own, attempts)
+                why = f"no answer: {output.strip()[-200:]}"
+            except Unavailable as error:
+                why = str(error)
         given = {answer["id"]: answer for answer in _parse(node, output)}
-        silent = f"no answer: {output.strip()[-200:]}"
-        return [given.get(question.id) or _no_answer(node, question.id, silent) for question in own]
+        return [given.get(question.id, _no_answer(node, question.id, why)) for question in own]
 
     by_place = (answers(place, node, own) for place, (node, own) in enumerate(by_node.items()))
     return AskResults(list(chain.from_iterable(await asyncio.gather(*by_place))), attempts)
 
 
 def program(asked: Sequence[NodeQuestion]) -> tuple[str, ...]:
-    """What to start on the node. Isolated: nothing of the working folder or the environment is imported."""
+    """Build what to start on the node. Isolated: nothing of the working folder or the environment is imported."""
     source = Path(__file__).with_name("node_query_runner.py").read_text("utf-8")
     queries = [{"id": question.id, "argv": question.argv, "seconds": question.seconds} for question in asked]
     return ("python3", "-I", "-c", source, orjson.dumps(queries).decode())
 
 
 def seconds(asked: Sequence[NodeQuestion]) -> float:
-    """How long that may take."""
+    """Say how long that may take."""
     return max(question.seconds for question in asked) + START_SECONDS
 
 
 def summary(asked: Sequence[NodeQuestion]) -> str:
-    """What a person reads in place of the program."""
+    """Describe the program for a person."""
     return f"python3 (asks: {', '.join(question.id for question in asked)})"
 
 
@@ -102,11 +105,18 @@ def _parse(node: str, output: str) -> Iterator[dict[str, Any]]:
             given = orjson.loads(line)
         except orjson.JSONDecodeError:
             continue
-        if isinstance(given, dict) and isinstance(given.get("id"), str) and isinstance(given.get("output"), str):
-            code = given.get("exit_code")
-            text = given["output"].replace("\0", "")[-OUTPUT_LENGTH:]
-            exit_code = code if type(code) is int and -256 < code < 256 else None
-            yield {"node": node, "id": given["id"], "exit_code": exit_code, "output": text}
+        match given:
+            case {"id": str() as id, "output": str() as output_of_query}:
+                text = output_of_query.replace("\0", "")[-OUTPUT_LENGTH:]
+                yield {"node": node, "id": id, "exit_code": _exit_code(given.get("exit_code")), "output": text}
+
+
+def _exit_code(code: object) -> int | None:
+    if type(code) is not int:
+        return None
+    if not -256 < code < 256:
+        return None
+    return code
 
 
 def _no_answer(node: str, id: str, why: str) -> dict[str, Any]:

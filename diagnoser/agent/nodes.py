@@ -26,6 +26,10 @@ class NodeRecord:
     version: str = ""
 
     @property
+    def takes_jobs(self) -> bool:
+        return self.up and not self.cordoned
+
+    @property
     def ours(self) -> bool:
         """Whether a plan cordoned it."""
         return self.reason.startswith(OURS)
@@ -43,7 +47,14 @@ def node_status(node: NodeRecord) -> NodeStatus:
     """A node that is cordoned and down is cordoned: somebody knows about it."""
     if node.cordoned:
         return NodeStatus("cordoned", node.ours)
-    return NodeStatus() if node.up else NodeStatus("down")
+    if node.up:
+        return NodeStatus()
+    return NodeStatus("down")
+
+
+def is_down(name: str, nodes: Mapping[str, NodeRecord]) -> bool:
+    """A node that the cluster does not know (any more) is down, too."""
+    return name not in nodes or not nodes[name].up
 
 
 def node_events(
@@ -54,11 +65,15 @@ def node_events(
         old, new = before.get(node.name, NodeStatus()), node_status(node)
         if old == new:
             continue
+        if new.ours:
+            yield node, new, None
+            continue
         if new.kind == "cordoned":
             kind, by = "cordoned", "person"
         elif old.kind == "cordoned":
             kind, by = "uncordoned", "person"
+        elif new.kind == "down":
+            kind, by = "down", "diagnoser"
         else:
-            kind, by = ("down" if new.kind == "down" else "resumed"), "diagnoser"
-        ours = new.kind == "cordoned" and new.ours
-        yield node, new, None if ours else {"kind": kind, "by": by, "reason": node.reason[:REASON_LENGTH]}
+            kind, by = "resumed", "diagnoser"
+        yield node, new, {"kind": kind, "by": by, "reason": node.reason[:REASON_LENGTH]}

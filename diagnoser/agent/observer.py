@@ -49,7 +49,7 @@ class Observer(Generic[J]):
     async def poll_once(self) -> None:
         """One look at everything. Raises Unavailable when the cluster or the service is away; what was sent until then
         is not sent again."""
-        snapshot = await self.source.look(self.state)
+        snapshot = await self.source.snapshot(self.state)
         self.state.jobs = {key: checkpoint for key, checkpoint in self.state.jobs.items() if key in snapshot.jobs}
         away = await self._tell_nodes(snapshot.nodes.values())
         turn = asyncio.Semaphore(JOBS_AT_ONCE)
@@ -70,7 +70,7 @@ class Observer(Generic[J]):
         """Updates the state after each report, so that a retry does not repeat it."""
         job, jobs = snapshot.jobs[key], self.state.jobs
         if key not in jobs:
-            checkpoint = await self.source.meet(job)
+            checkpoint = await self.source.first_checkpoint(job)
             if checkpoint is None:
                 return
             jobs[key] = checkpoint
@@ -97,7 +97,7 @@ class Observer(Generic[J]):
             log.warning("job_refused", job=job, why=str(error))
 
     async def _tell_nodes(self, nodes: Iterable[NodeRecord]) -> list[Unavailable]:
-        """What could not be sent now is sent at the next look."""
+        """Report changes of nodes; what could not be sent now is sent at the next look."""
         current = list(nodes)
         names, away = {node.name for node in current}, list[Unavailable]()
         self.state.nodes = {name: status for name, status in self.state.nodes.items() if name in names}

@@ -51,23 +51,31 @@ def parse_plan(
     """valid_node: a node's name, or BadInput. value: what a variable may hold here. Raises BadInput."""
     if not _ID.fullmatch(plan["id"]):
         raise BadInput("the plan's id has characters that no reason may have")
+    variables: tuple[tuple[str, str], ...] = ()
+    if plan["action"] == Action.ROLLBACK_AND_RESUBMIT:
+        variables = _variables(plan, value)
+    if not _TYPE.fullmatch(failure_type):
+        failure_type = "unknown"
     return PlanSpec(
         id=plan["id"],
         action=Action(plan["action"]),
         job=plan["job"],
         attempt=int(plan["attempt"]),
         nodes=tuple(valid_node(name) for name in plan["nodes"]),
-        failure_type=failure_type if _TYPE.fullmatch(failure_type) else "unknown",
-        variables=_variables(plan, value) if plan["action"] == Action.ROLLBACK_AND_RESUBMIT else (),
+        failure_type=failure_type,
+        variables=variables,
     )
 
 
 def _variables(plan: Mapping[str, Any], value: re.Pattern[str]) -> tuple[tuple[str, str], ...]:
-    rollback = plan.get("rollback") or {}
-    values = {name: str(rollback[name]) for name in ROLLBACK_VARIABLES if rollback.get(name) not in (None, "")}
-    for name, text in values.items():
+    rollback, variables = plan.get("rollback") or {}, []
+    for name, variable in ROLLBACK_VARIABLES.items():
+        if rollback.get(name) in (None, ""):
+            continue
+        text = str(rollback[name])
         if not value.fullmatch(text):
             raise BadInput(f"the rollback's {name} has characters that an environment variable may not have here")
-    if not values:
+        variables.append((variable, text))
+    if not variables:
         raise BadInput("the plan says to roll back, but not to where")
-    return tuple((ROLLBACK_VARIABLES[name], text) for name, text in values.items())
+    return tuple(variables)

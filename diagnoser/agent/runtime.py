@@ -79,12 +79,13 @@ async def run_agent(
         name, clocks = executor_name(scheduler), (time.monotonic, time.time)
         commands = known_commands(options.queries, options.script)
         executor = Executor(client, cluster, name, *clocks, options.dry, commands, state, options.queries)
-        woken = asyncio.Event() if options.listen else None
+        woken = None
         running = [observer.run(options.poll), *(duty() for duty in duties)]
         running.append(Uncordoner(client, cluster, options.cluster, random.random, options.dry).run())
         if cluster.can_collect:
             running.append(EvidenceCollector(client, cluster, random.random).run())
-        if woken:
+        if options.listen:
+            woken = asyncio.Event()
             running.append(webhook_listener.listen(options.listen, options.secret, woken))
         await run(executor, *running, woken=woken)
 
@@ -110,11 +111,12 @@ async def run(executor: Executor[S], *duties: Coroutine[Any, Any, None], woken: 
 
 async def _take_plans(executor: Executor[S], group: asyncio.TaskGroup, woken: asyncio.Event | None) -> None:
     """Several at a time: a node check of one job must not hold up the others."""
-    turn, pause = asyncio.Semaphore(PLANS_AT_ONCE), 1.0
+    turn, pause, wait = asyncio.Semaphore(PLANS_AT_ONCE), 1.0, CLAIM_SECONDS
+    if woken:
+        wait = 0.0
     while True:
         await turn.acquire()
         try:
-            wait = 0.0 if woken else CLAIM_SECONDS
             claimed = await executor.client.claim(executor.name, executor.cluster.name, wait)
             pause = 1.0
         except (Unavailable, BadInput, NotFound, Conflict) as error:

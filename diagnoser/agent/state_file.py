@@ -1,4 +1,5 @@
-"""What the agent knows from its last look, in one small file, so that a restart neither repeats nor misses anything.
+"""Keeps what the agent knows from its last look in one small file, so that a restart neither repeats nor misses
+anything.
 
 Losing the file does little harm: lines and events that were sent before count once.
 """
@@ -21,7 +22,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LogOffset(FileOffset):
-    """How far a log has been sent: a file, or a stream of the cluster. attempt: whose lines were read last.
+    """Position to which a log has been sent: a file, or a stream of the cluster. attempt: whose lines were read last.
 
     A stream: time: stamp of the last line, as the cluster wrote it. same: lines with just that stamp. done: there will
     be no more.
@@ -35,7 +36,7 @@ class LogOffset(FileOffset):
 
 @dataclass(frozen=True, slots=True)
 class JobCheckpoint:
-    """What the service has been told about a job. job: its id there. started, ended: its present launch.
+    """A job as the service has been told of it. job: its id there. started, ended: its present launch.
 
     output, uid: path and owner of the log file, where there is one. members: parts of the present launch that come and
     go by themselves, such as pods; past: those of earlier launches that can still be seen. earlier_nodes: of the
@@ -54,8 +55,13 @@ class JobCheckpoint:
     earlier_nodes: tuple[str, ...] = ()
 
     @property
+    def is_open(self) -> bool:
+        """Whether the launch has begun, and its end was not reported."""
+        return self.started and not self.ended
+
+    @property
     def all_nodes(self) -> tuple[str, ...]:
-        """Of all launches that were seen, this one's last; the oldest are forgotten first."""
+        """Nodes of all launches that were seen, this one's last; the oldest are forgotten first."""
         return tuple(dict.fromkeys((*self.earlier_nodes, *self.nodes)))[-NODES_KEPT:]
 
 

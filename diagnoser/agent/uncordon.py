@@ -1,32 +1,58 @@
-"""Gives nodes back as people ask for it on the service's pages, under the rules of ``give_back``: only what a plan took
-out. It runs beside observer and executor; a request is a lease, and repeating one is harmless."""
+"""Gives nodes back that a plan took out, and no others: by a command, or as people ask for it on the service's pages.
+
+The second way runs beside observer and executor; a request is a lease, and repeating one is harmless.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
 
 from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.claims import CLAIM_SECONDS, ClaimLoop
 from diagnoser.agent.cluster import NodeControl
-from diagnoser.agent.give_back import give_back
-from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.model.errors import BadInput, Denied, DiagnoserError
 
-CLAIM_SECONDS = 20.0
-"""How long the service may hold a claim until there is something to give back."""
-PAUSE_SECONDS = 0.5
-"""Between two claims: an answer without a request may come at once."""
-LONGEST_WAIT = 300.0
-"""Between two claims from a service that is away, or knows no such requests."""
 RESULT_LENGTH = 1000
 
 log = structlog.get_logger()
 
 
+async def give_back(cluster: NodeControl, names: Sequence[str]) -> list[str]:
+    """One line a node. None is given back when one of them is not ours. Raises BadInput, Denied, Unavailable."""
+    nodes = await cluster.nodes(names)
+    faults = [fault for name in names if (fault := _fault(name, nodes.get(name)))]
+    if faults:
+        raise BadInput("; ".join(faults))
+    lines = []
+    for name in names:
+        attempt = await cluster.run(cluster.uncordon(nodes[name]))
+        if attempt.code != 0:
+            raise BadInput(f"{name} could not be given back: {attempt.output}")
+        lines.append(f"{name}: back in service, was {nodes[name].reason!r}")
+    return lines
+
+
+def _fault(name: str, node: NodeRecord | None) -> str:
+    """Say why the node may not be given back; "" where it may."""
+    if node is None:
+        return f"the cluster has no node {name}"
+    if not node.cordoned:
+        return f"{name} is not cordoned"
+    if node.ours:
+        return ""
+    if not node.reason:
+        return f"{name} was not cordoned by diagnoser"
+    return f"{name} was not cordoned by diagnoser, but for {node.reason!r}"
+
+
 @dataclass(frozen=True, slots=True)
 class Uncordoner:
-    """name: of the cluster. jitter: numbers from 0 to 1. dry: change nothing. pause: how to sleep."""
+    """name: of the cluster. jitter, pause: as of ``ClaimLoop``. dry: change nothing."""
 
     client: ApiClient
     cluster: NodeControl
@@ -37,18 +63,10 @@ class Uncordoner:
 
     async def run(self) -> None:
         """For ever. Raises Denied."""
-        wait = PAUSE_SECONDS
-        while True:
-            await self.pause(wait * (0.75 + self.jitter() / 2))
-            try:
-                claimed = await self.client.claim_uncordons(self.name, CLAIM_SECONDS)
-                wait = PAUSE_SECONDS
-            except (Unavailable, BadInput, NotFound, Conflict) as error:
-                wait = min(2 * wait, LONGEST_WAIT)
-                log.warning("uncordons_not_claimed", why=str(error), again_in=wait)
-                continue
-            for request in claimed:
-                await self.answer(request)
+        loop = ClaimLoop(self.jitter, self.pause)
+        claim = partial(self.client.claim_uncordons, self.name, CLAIM_SECONDS)
+        async for request in loop.requests(claim, "uncordons_not_claimed"):
+            await self.answer(request)
 
     async def answer(self, request: Mapping[str, Any]) -> None:
         """Never raises: where cluster or service are away the lease ends, and the request is handed out anew."""

@@ -109,7 +109,7 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
     reached = retry_history.progress(verdict, claim.attempt)
     if verdict.outcome is Outcome.COMPLETED:
         return True
-    return retry_history.further(reached, plan.progress)
+    return retry_history.is_further(reached, plan.progress)
 
 
 def learned_rule_hits(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:

@@ -209,6 +209,10 @@ class Plan:
     unproven_suspects: tuple[str, ...] = ()
     incident: str = ""
 
+    def is_leased(self, now: float) -> bool:
+        """Tell whether an executor works on the plan: its lease has not run out."""
+        return self.lease is not None and self.lease.until > now
+
     @property
     def unproven(self) -> tuple[str, ...]:
         """Nodes that it takes out and that nothing proves to be at fault."""

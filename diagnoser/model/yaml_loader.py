@@ -3,6 +3,7 @@
 Rules, filter rules and the policy table are all read this way, so that a person can fix a file in one go.
 """
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -54,6 +55,19 @@ def sound(document: Model | None, faults: list[Fault]) -> Model:
     if document is None or faults:
         raise RuleFaults(faults)
     return document
+
+
+def load(
+    path: str, text: str, shape: type[Model], faults_of: Callable[[Model], Iterable[Fault]] = lambda _: ()
+) -> Model:
+    """Read a document as ``shape``. Raises RuleFaults with every fault.
+
+    faults_of: finds what the shape alone does not show.
+    """
+    found, faults = read(path, text, shape)
+    if found is not None:
+        faults += faults_of(found)
+    return sound(found, faults)
 
 
 class _Builder:

@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 from diagnoser.model import Diagnosis, Job, Plan, PlanReason, PlanState, RootCause, cited_place
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.blind_spots import BlindSpot
+from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.taxonomy import Category
-from diagnoser.model.trials import ScoreDrop
 from diagnoser.redaction.redact import masked, masked_entry, without_secrets
 
 LINE_LENGTH = 1_500

@@ -1,1 +1,1 @@
-"""What follows from a verdict: record, plan, messages; and how a plan may change."""
+"""Decides what follows from a verdict: record, plan, messages; and how a plan may change."""

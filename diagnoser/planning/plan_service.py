@@ -12,7 +12,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import WakeSignal
-from diagnoser.recovery.plan_states import OPEN
+from diagnoser.recovery.plan_states import ENDED, OPEN
 
 EVERY_ATTEMPT = (1 << 31) - 1
 PLANS_CHECKED = 20
@@ -30,23 +30,22 @@ class PlanService:
     trace: Trace = untraced
 
     async def claim(self, executor: str, cluster: str, now: float) -> Plan | None:
-        """The oldest plan of the cluster that may be carried out, now held by the executor; None when there is none.
-        Plans that the gate refuses on the way are counted."""
+        """Claim the oldest plan of the cluster that may be carried out; None when there is none. Plans that the gate
+        refuses on the way are counted."""
         while True:
-            transition = self.commands.claim(executor, secrets.token_urlsafe(24), now)
-            result = await self.store.plans.claim(cluster, now, transition)
-            if result is None or result.plan is None:
+            token = secrets.token_urlsafe(24)
+            result = await self.store.plans.claim(cluster, now, self.commands.claim(executor, token, now))
+            if result is None:
                 return None
-            if result.plan.state is PlanState.SENT:
-                assert result.plan.lease is not None, "it was claimed just now"
-                open_plan = await self._check_completed(result.plan, now)
-                checked = await self.check_rollback(open_plan, now, unused=result.plan.lease.token)
-                if checked.state is PlanState.SENT and checked.lease is not None:
-                    return checked
+            if result.plan is None:
+                return None
+            if result.plan.state is not PlanState.SENT:
+                self._observe(result, now)
                 continue
-            self.metrics.observe_transition(result)
-            self.outbox.notify()
-            trace_transition(self.trace, result, now)
+            open_plan = await self._check_completed(result.plan, now)
+            checked = await self.check_rollback(open_plan, now, unused=token)
+            if checked.state is PlanState.SENT and checked.lease:
+                return checked
 
     async def change(self, id: str, now: float, transition: PlanTransition, *, alone: bool = True) -> Plan:
         """Run a transition on a stored plan, count what it decided, and let it be sent. Raises NotFound, Conflict.
@@ -55,30 +54,41 @@ class PlanService:
         """
         result = await self.store.plans.change(id, now, transition, alone=alone)
         assert result.plan is not None, "a transition of a stored plan keeps it"
-        self.metrics.observe_transition(result)
-        self.outbox.notify()
-        trace_transition(self.trace, result, now)
+        self._observe(result, now)
         if PlanReason.BAD_CHECKPOINT in result.reasons and result.plan.state is not PlanState.SENT:
             await self.store.jobs.diagnose_again(AttemptKey(result.plan.job, result.plan.attempt), now)
         return result.plan
 
+    def _observe(self, result: TransitionResult, now: float) -> None:
+        self.metrics.observe_transition(result)
+        self.outbox.notify()
+        trace_transition(self.trace, result, now)
+
     async def _check_completed(self, plan: Plan, now: float) -> Plan:
-        """The plan that was just claimed, or the same held because a later attempt of its job has completed."""
+        """Hold the plan that was just claimed if a later attempt of its job has completed."""
         completed = await self.store.plans.completed_attempt(AttemptKey(plan.job, plan.attempt))
-        return await self.change(plan.id, now, self.commands.close_attempt(completed, now)) if completed else plan
+        if not completed:
+            return plan
+        return await self.change(plan.id, now, self.commands.close_attempt(completed, now))
 
     async def check_rollback(self, plan: Plan, now: float, unused: str = "") -> Plan:
-        """The plan as it stands after another look at what was reported of its checkpoint.
+        """Look again at what was reported of the plan's checkpoint. Returns the plan as it stands then.
 
         Whoever stores a plan, or such a report, looks at the other afterwards: at least one of the two sees both.
         unused: as of ``PlanCommands.checkpoint_bad``.
         """
         back = plan.rollback
-        if back is None or not back.checkpoint or plan.state not in (*OPEN, PlanState.SENT):
+        if back is None:
+            return plan
+        if not back.checkpoint:
+            return plan
+        if plan.state not in (*OPEN, PlanState.SENT):
             return plan
         attempts = await self.store.jobs.checkpoint_events(AttemptKey(plan.job, EVERY_ATTEMPT))
         why = why_bad(back.checkpoint, back.step, attempts)
-        return await self.change(plan.id, now, self.commands.checkpoint_bad(why, now, unused)) if why else plan
+        if not why:
+            return plan
+        return await self.change(plan.id, now, self.commands.checkpoint_bad(why, now, unused))
 
     async def check_rollbacks(self, job: str, now: float) -> None:
         """The same of all plans of a job that may still be carried out."""
@@ -87,9 +97,11 @@ class PlanService:
 
 
 def trace_transition(trace: Trace, result: TransitionResult, since: float) -> None:
-    """What was decided about a plan, where that is news; and how an executor fared with it, when that is over."""
+    """Trace what was decided about a plan, where that is news; and how an executor fared with it, when that is over."""
     plan = result.plan
-    if plan is None or plan.reason not in result.reasons:
+    if plan is None:
+        return
+    if plan.reason not in result.reasons:
         return
     attempt, facts = AttemptKey(plan.job, plan.attempt), {"plan": plan.id, "action": plan.action.value}
     by = plan.history[-1].by if plan.history else ""
@@ -103,17 +115,20 @@ def trace_transition(trace: Trace, result: TransitionResult, since: float) -> No
         reason=plan.reason,
         by=by,
     )
-    if plan.lease and plan.state in (PlanState.REACHED, PlanState.NOT_REACHED):
-        executor = plan.lease.executor
-        claimed = next((change.time for change in plan.history if change.by == executor), since)
-        error = "" if plan.state is PlanState.REACHED else plan.reason
-        trace(
-            TraceStep.CARRY_OUT,
-            attempt,
-            claimed,
-            diagnosis=plan.diagnosis,
-            error=error,
-            **facts,
-            executor=executor,
-            commands=len(plan.steps),
-        )
+    if plan.lease is None:
+        return
+    if plan.state not in ENDED:
+        return
+    executor = plan.lease.executor
+    claimed = next((change.time for change in plan.history if change.by == executor), since)
+    error = plan.reason if plan.state is PlanState.NOT_REACHED else ""
+    trace(
+        TraceStep.CARRY_OUT,
+        attempt,
+        claimed,
+        diagnosis=plan.diagnosis,
+        error=error,
+        **facts,
+        executor=executor,
+        commands=len(plan.steps),
+    )

@@ -1,4 +1,4 @@
-"""What follows from a verdict: the stored record, the plan, and what must leave the service. All decided at once."""
+"""Decides what follows from a verdict, all at once: the stored record, the plan, and what must leave the service."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -22,14 +22,14 @@ from diagnoser.model import (
 )
 from diagnoser.model.alerts import Alert, encode
 from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
+from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.plans import PlanTransition
 from diagnoser.model.taxonomy import Outcome
-from diagnoser.model.trials import ScoreDrop
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert, score_drop_alert, seal
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.recovery import guardrails, retry_history, trust
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.incidents import incident_id
 from diagnoser.recovery.plan_states import RUNNABLE
 from diagnoser.recovery.policy import Policy, in_mode, mode_for, plan_key
@@ -41,7 +41,7 @@ ALERT_LIFE = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a verdict leads to. plan: a proposal, None where nothing can be done; transition: how the store settles it
+    """Decision about a verdict. plan: a proposal, None where nothing can be done; transition: how the store weighs it
     against what happened before. messages: alerts about the verdict itself.
     """
 
@@ -53,7 +53,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DecisionPlanner:
-    """How this site acts.
+    """Plans as this site acts.
 
     make_id: time -> an id that sorts by time. mode: overrides the table's modes when given. redact: applied to log text
     that leaves the service. alerts: who is told.
@@ -68,7 +68,7 @@ class DecisionPlanner:
     redact: Callable[[str], str]
 
     def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision:
-        """What to store and to send for a verdict."""
+        """Decide what to store and to send for a verdict."""
         record = DiagnosisRecord(self.make_id(now), claim.attempt.key, claim.attempt.revision, now, True, diagnosis)
         alert = verdict_alert(record, claim.job, self._link(record.id), self.redact)
         messages = self._messages(alert, verdict_key(record), now)
@@ -82,17 +82,23 @@ class DecisionPlanner:
             if result.plan is None or result.plan.diagnosis != record.id:
                 return result  # an earlier plan for the same failure stands
             messages = self.announce(result.plan, record)
-            foreign = result.plan.reason == PlanReason.FOREIGN_NODE
-            if foreign or result.plan.state in (PlanState.HELD, PlanState.WAITING):  # a person has to look
+            is_stopped = result.plan.state in (PlanState.HELD, PlanState.WAITING)
+            if is_stopped or result.plan.reason == PlanReason.FOREIGN_NODE:  # a person has to look
                 messages += self.alert_plan(result.plan, record.created)
             return replace(result, messages=messages)
 
         return transition
 
     def announce(self, plan: Plan, record: DiagnosisRecord | None) -> tuple[OutboxMessage, ...]:
-        """The webhook's copy of a plan that may act now; in mode act also one that only a person can carry out."""
-        is_announced = plan.state is PlanState.SENT or (plan.action not in RUNNABLE and plan.mode is Mode.ACT)
-        return (_recovery_message(plan, record, self.redact),) if self.webhook and is_announced and record else ()
+        """Copy a plan that may act now to the webhook; in mode act also one that only a person can carry out."""
+        if not self.webhook:
+            return ()
+        if record is None:
+            return ()
+        is_for_person = plan.action not in RUNNABLE and plan.mode is Mode.ACT
+        if plan.state is not PlanState.SENT and not is_for_person:
+            return ()
+        return (_recovery_message(plan, record, self.redact),)
 
     def alert_plan(self, plan: Plan, now: float) -> tuple[OutboxMessage, ...]:
         """Alert people to the state of a plan, once for each state."""
@@ -103,19 +109,19 @@ class DecisionPlanner:
         """Tell people what the service cannot see, or that it can again. The caller stores it once."""
         if spot.kind in NOT_ALERTED:
             return ()
-        alert = blind_spot_alert(spot, ended=ended, link=f"{self.base_url}/" if self.base_url else "")
+        alert = blind_spot_alert(spot, ended=ended, link=self._address("/"))
         return self._messages(alert, self.make_id(now), now)
 
     def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]:
         """Tell people that a checkpoint scores worse than those before it, once for each of its metrics."""
         score = drop.score
-        link = f"{self.base_url}/evaluations/{score.run}" if self.base_url else ""
+        link = self._address(f"/evaluations/{score.run}")
         which = "\n".join((score.run, score.checkpoint, drop.task, drop.metric))
         key = hashlib.sha256(which.encode("utf-8", "replace")).hexdigest()[:32]
         return self._messages(score_drop_alert(drop, link=link), f"score-{key}", now)
 
     def _messages(self, alert: Alert, key: str, now: float) -> tuple[OutboxMessage, ...]:
-        """One for each receiver. key: the same for what need not be told twice."""
+        """Make a message for each receiver. key: the same for what need not be told twice."""
         route = self.alerts.route(alert)
         body = encode(seal(replace(alert, severity=route.severity)))
         return tuple(
@@ -125,39 +131,47 @@ class DecisionPlanner:
 
     def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:
         now, job = record.created, claim.job
+        cluster = cluster_of(job)
         if claim.runs and record.diagnosis.outcome is not Outcome.HUNG:
             return None  # what a job prints or reports ends no launch: the plan is made when its scheduler says so
         plan = self.policy.plan(self.make_id(now), claim.attempt.key, record.diagnosis, now)
         if plan is None:
             return None
         allocation = claim.attempt.nodes
-        nodes, suspects = (trust.as_allocated(names, allocation) for names in (plan.nodes, plan.suspects))
+        nodes = trust.match_scheduler_names(plan.nodes, allocation)
+        family = retry_history.family(job)
         plan = replace(
             plan,
             key=plan_key(claim.attempt.key, plan.action, nodes, plan.rollback),
             nodes=nodes,
-            suspects=suspects,
+            suspects=trust.match_scheduler_names(plan.suspects, allocation),
             allocation=allocation,
             proofs=_proofs(record.diagnosis, nodes, allocation),
-            cluster=job.cluster or DEFAULT_CLUSTER,
+            cluster=cluster,
             partition=job.labels.get("partition", ""),
             diagnosis=record.id,
             tenant=job.tenant,
-            family=retry_history.family(job),
+            family=family,
             fingerprint=retry_history.fingerprint(record.diagnosis),
-            incident=incident_id(record.diagnosis, job.cluster or DEFAULT_CLUSTER, retry_history.family(job)),
+            incident=incident_id(record.diagnosis, cluster, family),
             progress=retry_history.progress(record.diagnosis, claim.attempt),
         )
-        return in_mode(plan, mode_for(record.diagnosis, self.mode)) if self.mode else plan
+        if self.mode is None:
+            return plan
+        return in_mode(plan, mode_for(record.diagnosis, self.mode))
 
     def _link(self, diagnosis: str) -> str:
-        return f"{self.base_url}/diagnoses/{diagnosis}" if self.base_url else ""
+        return self._address(f"/diagnoses/{diagnosis}")
+
+    def _address(self, path: str) -> str:
+        """Make the address of a page; "" where the service does not know its own."""
+        return f"{self.base_url}{path}" if self.base_url else ""
 
 
 def verdict_alert(record: DiagnosisRecord, job: Job, link: str, redact: Callable[[str], str]) -> Alert:
-    """What people are told about a verdict."""
+    """Make what people are told about a verdict."""
     diagnosis = record.diagnosis
-    incident = incident_id(diagnosis, job.cluster or DEFAULT_CLUSTER, retry_history.family(job))
+    incident = incident_id(diagnosis, cluster_of(job), retry_history.family(job))
     return failure_alert(
         diagnosis, job, record.attempt.number, incident=incident, id=record.id, link=link, redact=redact
     )
@@ -168,22 +182,30 @@ def alert_key(key: str, receiver: str) -> str:
 
 
 def verdict_key(record: DiagnosisRecord) -> str:
-    """A later revision that says the same is not told again."""
+    """Name verdicts of an attempt that say the same alike: a later revision is not told again then."""
     attempt, diagnosis = record.attempt, record.diagnosis
     parts = [attempt.job, str(attempt.number), diagnosis.outcome, diagnosis.type, diagnosis.recovery.action]
-    parts += ["needs review"] if diagnosis.needs_review else []
+    if diagnosis.needs_review:
+        parts.append("needs review")
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
 def _proofs(diagnosis: Diagnosis, nodes: Sequence[str], allocation: Sequence[str]) -> tuple[NodeProof, ...]:
-    """What the diagnosis holds against these nodes, under the names that the scheduler gives them."""
-    named = (replace(proof, node=trust.as_allocated((proof.node,), allocation)[0]) for proof in diagnosis.proofs)
-    return tuple(proof for proof in named if proof.node in nodes)
+    """List what the diagnosis holds against these nodes, under the names that the scheduler gives them."""
+    proofs = []
+    for proof in diagnosis.proofs:
+        [node] = trust.match_scheduler_names((proof.node,), allocation)
+        if node in nodes:
+            proofs.append(replace(proof, node=node))
+    return tuple(proofs)
 
 
 def _recovery_message(plan: Plan, record: DiagnosisRecord, redact: Callable[[str], str]) -> OutboxMessage:
-    """The body that the cluster's side receives: an event in the shape of the Standard Webhooks scheme."""
+    """Make the body that the cluster's side receives: an event in the shape of the Standard Webhooks scheme."""
     diagnosis = record.diagnosis
+    root: dict[str, object] = {"root_line": None, "rank": None, "node": None}
+    if line := diagnosis.root_cause:
+        root = {"root_line": redact(line.text), "rank": line.rank, "node": line.node}
     body = {
         "type": "recovery.plan",
         "timestamp": datetime.fromtimestamp(plan.created, UTC).isoformat(),
@@ -205,9 +227,7 @@ def _recovery_message(plan: Plan, record: DiagnosisRecord, redact: Callable[[str
                 "type": diagnosis.type,
                 "confidence": diagnosis.confidence,
                 "decided_by": diagnosis.decided_by,
-                "root_line": redact(diagnosis.root_cause.text) if diagnosis.root_cause else None,
-                "rank": diagnosis.root_cause.rank if diagnosis.root_cause else None,
-                "node": diagnosis.root_cause.node if diagnosis.root_cause else None,
+                **root,
             },
         },
     }

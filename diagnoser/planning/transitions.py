@@ -1,16 +1,18 @@
-"""What people and executors do to a plan: transitions that the store runs in one transaction with what follows."""
+"""Acts of people and executors on a plan: transitions that the store runs in one transaction with what follows."""
 
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.model import (
+    BreakerState,
     ClusterHistory,
     NodeActor,
     NodeCheck,
     NodeEvent,
     NodeEventKind,
     NodeProof,
+    OutboxMessage,
     PairResult,
     Plan,
     PlanReason,
@@ -37,7 +39,7 @@ SUSPECTS_ASKED = 4
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What an executor reports. state: SENT while it is at work, else how it ended. refused: why it would not act."""
+    """Report of an executor. state: SENT while it is at work, else how it ended. refused: why it would not act."""
 
     token: str
     state: PlanState
@@ -50,7 +52,7 @@ class PlanReport:
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What a node check is about, and what its executor is able to.
+    """Request for a node check, with what its executor is able to do.
 
     nodes: of the job. types: of the failure. since: what is older in the logs of nodes has nothing to do with it.
     queries: the executor can ask nodes. site_check: it has a check script of the site. pairs: it can test pairs.
@@ -66,7 +68,7 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What a node answered to a query of the check."""
+    """Answer of a node to a query of the check."""
 
     node: str
     query: str
@@ -93,10 +95,10 @@ class PlanCommands:
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
             life = 60.0 * self.policy.table.defaults.expires_minutes
-            word = plan_states.approval(comment)
+            word = plan_states.commented("approved", comment)
             proofs = tuple(NodeProof(node, ProofKind.PERSON, word, time=now, by=by) for node in plan.unproven)
             vouched = replace(plan, proofs=(*plan.proofs, *proofs))
-            objection = trust.objection(vouched, plan.allocation)
+            objection = trust.why_not_removable(vouched, plan.allocation)
             if objection and plan.state is PlanState.WAITING:
                 raise Conflict(f"plan {plan.id} cannot be approved: {objection[1]}")
             sent = plan_states.approve(vouched, by=by, comment=comment, now=now, life=life)
@@ -110,7 +112,7 @@ class PlanCommands:
 
         return transition
 
-    def take_back(self, by: str, comment: str, now: float) -> PlanTransition:
+    def revoke_decision(self, by: str, comment: str, now: float) -> PlanTransition:
         """Undoes an approval that nobody acted on yet, or a refusal. A webhook is told within a moment, and whoever
         receives it need not claim the plan: where there is one, an approval stands."""
 
@@ -119,19 +121,21 @@ class PlanCommands:
                 raise Conflict(
                     f"plan {plan.id} cannot be taken back: the webhook told of it, and may have been acted on"
                 )
-            return TransitionResult(plan_states.take_back(plan, by=by, comment=comment, now=now))
+            return TransitionResult(plan_states.revoke_decision(plan, by=by, comment=comment, now=now))
 
         return transition
 
     def is_announced(self, plan: Plan) -> bool:
-        """Whether somebody may act on the plan without claiming it."""
-        return self.planner.webhook and plan.state is PlanState.SENT
+        """Tell whether somebody may act on the plan without claiming it."""
+        if not self.planner.webhook:
+            return False
+        return plan.state is PlanState.SENT
 
     def claim(self, executor: str, token: str, now: float) -> ClaimTransition:
         """An executor takes the plan, unless the second gate before a node goes refuses it: it is held then."""
 
         def transition(plan: Plan, allocation: Collection[str]) -> TransitionResult:
-            objection = trust.objection(plan, allocation or plan.allocation)
+            objection = trust.why_not_removable(plan, allocation or plan.allocation)
             if objection is None:
                 return TransitionResult(
                     plan_states.claim(plan, executor=executor, token=token, until=now + self.lease, now=now)
@@ -163,8 +167,9 @@ class PlanCommands:
                 now=now,
                 reason=report.refused,
             )
-            is_over = after is not plan and after.state in (PlanState.REACHED, PlanState.NOT_REACHED)
-            alerts = self.planner.alert_plan(after, now) if is_over else ()
+            alerts: tuple[OutboxMessage, ...] = ()
+            if after is not plan and after.state in plan_states.ENDED:
+                alerts = self.planner.alert_plan(after, now)
             return TransitionResult(after, messages=alerts, node_events=_drained(plan, after, lease.executor, now))
 
         return transition
@@ -184,20 +189,27 @@ class PlanCommands:
                     plan, by=plan_states.DIAGNOSER, why=f"node check of {len(request.nodes)} nodes begun", now=now
                 )
                 return self._checked(noted, self._begin_check(plan, request), history, now)
-            check = plan.check if request.queries else node_check.skip_queries(plan.check)
-            return self._checked(plan, check if request.pairs else node_check.skip_pairs(check), history, now)
+            check = plan.check
+            if not request.queries:
+                check = node_check.skip_queries(check)
+            if not request.pairs:
+                check = node_check.skip_pairs(check)
+            return self._checked(plan, check, history, now)
 
         return transition
 
     def _begin_check(self, plan: Plan, request: CheckRequest) -> NodeCheck:
-        """Only nodes that the scheduler gave the attempt are suspects, as far as that is known."""
+        """Begin a check. Only nodes that the scheduler gave the attempt are suspects, as far as that is known."""
         suspects = [node for node in plan.suspects if node in plan.allocation]
         check = replace(node_check.begin(request.nodes, suspects), types=request.types, since=request.since)
         if request.queries:
             ids = [query.id for query in self.queries.queries_for(request.types)]
-            ids += [SITE_CHECK] if request.site_check else []
+            if request.site_check:
+                ids.append(SITE_CHECK)
             check = node_check.ask(check, itertools.product(check.suspects[:SUSPECTS_ASKED], ids))
-        return check if request.pairs else node_check.skip_pairs(check)
+        if not request.pairs:
+            return node_check.skip_pairs(check)
+        return check
 
     def check_results(
         self,
@@ -221,7 +233,7 @@ class PlanCommands:
             check = node_check.record_answers(plan.check, [self._judged(plan.check, answer) for answer in answers])
             if not answers and not results:
                 check = node_check.skip_queries(check)  # it was to ask, and has nothing to say
-            check = node_check.record(check, round, results, vouched=trust.is_vouched(plan.job, vouched))
+            check = node_check.record(check, round, results, vouched=trust.is_operator_run(plan.job, vouched))
             return self._checked(plan, check, history, now)
 
         return transition
@@ -233,8 +245,11 @@ class PlanCommands:
         """A person is handling a node: a plan that names it and that no executor works on yet is held."""
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            is_claimed = plan.lease is not None and plan.lease.until > now
-            if mark.node not in plan.nodes or is_claimed or plan.state not in (PlanState.SENT, PlanState.WAITING):
+            if mark.node not in plan.nodes:
+                return TransitionResult(plan)
+            if plan.is_leased(now):
+                return TransitionResult(plan)
+            if plan.state not in (PlanState.SENT, PlanState.WAITING):
                 return TransitionResult(plan)
             why = f"{mark.node} was {mark.kind} by a person: it is left alone"
             held = plan_states.with_state(
@@ -252,13 +267,17 @@ class PlanCommands:
         """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            is_over = plan.state not in (*plan_states.OPEN, PlanState.SENT)
-            if plan.rollback is None or is_over:
+            if plan.rollback is None:
+                return TransitionResult(plan)
+            if plan.state not in (*plan_states.OPEN, PlanState.SENT):
                 return TransitionResult(plan)
             is_withdrawn = self._can_withdraw(plan, unused)
-            if plan.reason == PlanReason.BAD_CHECKPOINT and not (is_withdrawn and plan.state is PlanState.SENT):
+            is_news = plan.reason != PlanReason.BAD_CHECKPOINT
+            if not is_news and not (is_withdrawn and plan.state is PlanState.SENT):
                 return TransitionResult(plan)
-            state = PlanState.HELD if is_withdrawn and plan.state is not PlanState.ADVISED else plan.state
+            state = plan.state
+            if is_withdrawn and state is not PlanState.ADVISED:
+                state = PlanState.HELD
             bad = plan_states.with_state(
                 plan,
                 state,
@@ -269,8 +288,9 @@ class PlanCommands:
             )
             if is_withdrawn:
                 bad = replace(bad, lease=None)
-            alerts = () if state is PlanState.ADVISED else self.planner.alert_plan(bad, now)
-            return TransitionResult(bad, messages=alerts)
+            if state is PlanState.ADVISED:
+                return TransitionResult(bad)
+            return TransitionResult(bad, messages=self.planner.alert_plan(bad, now))
 
         return transition
 
@@ -282,7 +302,11 @@ class PlanCommands:
         """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if plan.state is not PlanState.SENT or plan.reason == PlanReason.APPROVED or plan.steps:
+            if plan.state is not PlanState.SENT:
+                return TransitionResult(plan)
+            if plan.steps:
+                return TransitionResult(plan)
+            if plan.reason == PlanReason.APPROVED:
                 return TransitionResult(plan)
             why = f"attempt {completed} of the job completed since: nothing is left to do"
             held = plan_states.with_state(
@@ -302,9 +326,12 @@ class PlanCommands:
         return transition
 
     def _can_withdraw(self, plan: Plan, unused: str) -> bool:
-        """Whether nobody acts on the plan, and nobody was told to. unused: as in ``checkpoint_bad``."""
-        is_free = plan.lease is None or (plan.lease.token == unused and not plan.steps)
-        return is_free and (bool(unused) or not self.is_announced(plan))
+        """Tell whether nobody acts on the plan, and nobody was told to. unused: as in ``checkpoint_bad``."""
+        if plan.lease is not None and (plan.steps or plan.lease.token != unused):
+            return False
+        if unused:
+            return True
+        return not self.is_announced(plan)
 
     def _renewed(self, plan: Plan, token: str, now: float) -> Plan:
         """The plan with its lease renewed. Raises Conflict when the token does not hold it."""
@@ -314,7 +341,9 @@ class PlanCommands:
     def _checked(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
         """The plan with its check gone on; what follows from a verdict follows once."""
         after, before = replace(plan, check=check), plan.check
-        if check.verdict is None or (before is not None and before.verdict is not None):
+        if check.verdict is None:
+            return TransitionResult(after)
+        if before is not None and before.verdict is not None:
             return TransitionResult(after)
         return self._with_verdict(after, check, history, now)
 
@@ -363,39 +392,50 @@ class PlanCommands:
         return TransitionResult(waits, messages=self.planner.alert_plan(waits, now))
 
     def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
-        if not plan.nodes or plan.history[-1].state is not PlanState.SENT:
+        if not plan.nodes:
             return TransitionResult(plan)
-        limits, reason = self.policy.table.breaker.limits(), PlanReason.BREAKER
-        over = breaker.over_tenant_share(limits, plan, plan.nodes, history, now)
-        trip = None if over else breaker.decide_trip(limits, plan, plan.nodes, history, now)
+        if plan.history[-1].state is not PlanState.SENT:
+            return TransitionResult(plan)
+        limits, trips = self.policy.table.breaker.limits(), list[BreakerState]()
         tripped = history.open & set(breaker.scopes(plan))
-        if over:
-            reason, why = PlanReason.TENANT_CAP, over
-        elif trip or tripped:
-            why = trip.reason if trip else f"the breaker of {', '.join(sorted(tripped))} is open"
-        else:
+        reason, why = PlanReason.TENANT_CAP, breaker.over_tenant_share(limits, plan, plan.nodes, history, now)
+        if not why:
+            reason = PlanReason.BREAKER
+            if trip := breaker.decide_trip(limits, plan, plan.nodes, history, now):
+                why = trip.reason
+                trips.append(trip)
+            elif tripped:
+                why = f"the breaker of {', '.join(sorted(tripped))} is open"
+        if not why:
             return TransitionResult(plan)
         paused = plan_states.with_state(plan, PlanState.WAITING, reason, by=plan_states.DIAGNOSER, why=why, now=now)
         paused = replace(paused, lease=None)
-        return TransitionResult(paused, trips=(trip,) if trip else (), messages=self.planner.alert_plan(paused, now))
+        return TransitionResult(paused, trips=tuple(trips), messages=self.planner.alert_plan(paused, now))
 
 
 def _proofs(check: NodeCheck, faulty: Sequence[str], reason: str, now: float) -> list[NodeProof]:
-    """What a node says itself; where it says nothing, the groups that failed with it, if they are vouched for."""
-    own = [
-        NodeProof(query.node, ProofKind.QUERY, query.text, query.query, time=now)
-        for query in check.queries
-        if query.state is QueryState.PROVES and query.node in faulty
-    ]
-    asked = {proof.node for proof in own}
-    tested = [node for node in faulty if node not in asked] if check.vouched else []
-    return own + [NodeProof(node, ProofKind.CHECK, reason, time=now) for node in tested]
+    """List what nodes say themselves; where one says nothing, the groups that failed with it, if they are vouched
+    for."""
+    proofs = []
+    for query in check.queries:
+        if query.state is not QueryState.PROVES:
+            continue
+        if query.node in faulty:
+            proofs.append(NodeProof(query.node, ProofKind.QUERY, query.text, query.query, time=now))
+    if not check.vouched:
+        return proofs
+    by_themselves = {proof.node for proof in proofs}
+    for node in faulty:
+        if node not in by_themselves:
+            proofs.append(NodeProof(node, ProofKind.CHECK, reason, time=now))
+    return proofs
 
 
 def _drained(before: Plan, after: Plan, executor: str, now: float) -> tuple[NodeEvent, ...]:
     """The nodes that this report adds to those taken out."""
-    added = [node for node in after.drained if node not in before.drained]
     why = f"plan {after.id} by {executor}"
-    return tuple(
-        NodeEvent(after.cluster, node, NodeEventKind.CORDONED, NodeActor.DIAGNOSER, now, why) for node in added
-    )
+    events = []
+    for node in after.drained:
+        if node not in before.drained:
+            events.append(NodeEvent(after.cluster, node, NodeEventKind.CORDONED, NodeActor.DIAGNOSER, now, why))
+    return tuple(events)

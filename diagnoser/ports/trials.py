@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from diagnoser.model.trials import BatchKind, Node
+from diagnoser.model.evaluations import BatchKind, Node
 
 
 class OrderState(StrEnum):

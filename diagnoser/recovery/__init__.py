@@ -1,1 +1,1 @@
-"""What to do about a verdict. Decisions only: the outbox carries them out."""
+"""Decides what to do about a verdict. Decisions only: the outbox carries them out."""

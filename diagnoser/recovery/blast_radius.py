@@ -1,4 +1,4 @@
-"""What a plan touches, for whoever decides about it. Pure."""
+"""Lists what a plan touches, for whoever decides about it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,14 +24,17 @@ class BlastRadius:
 
 def blast_radius(plan: Plan, running: Sequence[NodeRun]) -> BlastRadius:
     """running: launches that run on the cluster of the plan now, of any job."""
-    checked = () if plan.nodes or plan.action is not Action.CHECK_AND_RESUBMIT else touched(plan)
-    affected = {*plan.nodes, *checked}
-    others = (run for run in running if run.attempt.job != plan.job and affected.intersection(run.nodes))
-    return BlastRadius(plan.nodes, checked, plan.action in RUNNABLE, tuple(others))
+    affected = touched(plan)
+    checked: tuple[str, ...] = affected if not plan.nodes else ()
+    others = (run for run in running if run.attempt.job != plan.job)
+    neighbours = tuple(run for run in others if not set(affected).isdisjoint(run.nodes))
+    return BlastRadius(plan.nodes, checked, plan.action in RUNNABLE, neighbours)
 
 
 def touched(plan: Plan) -> tuple[str, ...]:
     """Nodes that may go out of service if the plan is approved, the likely ones first."""
-    if plan.nodes or plan.action is not Action.CHECK_AND_RESUBMIT:
+    if plan.nodes:
+        return plan.nodes
+    if plan.action is not Action.CHECK_AND_RESUBMIT:
         return plan.nodes
     return tuple(dict.fromkeys((*plan.suspects, *plan.allocation)))

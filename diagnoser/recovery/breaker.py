@@ -41,39 +41,37 @@ class BreakerLimits:
 
 
 def scopes(plan: Plan) -> tuple[str, ...]:
-    return (plan.cluster, f"{plan.cluster}:{plan.partition}") if plan.partition else (plan.cluster,)
+    if not plan.partition:
+        return (plan.cluster,)
+    return plan.cluster, f"{plan.cluster}:{plan.partition}"
 
 
 def decide_trip(
     limits: BreakerLimits, plan: Plan, nodes: Collection[str], history: ClusterHistory, now: float
 ) -> BreakerState | None:
-    """The breaker that trips if ``plan`` takes these nodes out too; None if it may. Breakers that have tripped before
-    are not looked at here: see ``ClusterHistory.open``."""
-    for scope, share, window, name in _windows(limits, plan):
-        out = _nodes_taken([past for past in history.past if scope in scopes(past)], now - window) | set(nodes)
-        allowed = _allowed(limits, share, history.fleet.get(scope, 0))
-        if len(out) > allowed:
-            why = f"{_nodes(len(out))} would be taken out within one {name}; the limit is {allowed}"
-            return BreakerState(scope, True, now, why)
+    """Trip a breaker if ``plan`` takes these nodes out too; None if it may. Breakers that have tripped before are not
+    looked at here: see ``ClusterHistory.open``."""
+    for count in _counts(limits, plan, nodes, history, history.past, now):
+        if count.out > count.allowed:
+            why = f"{_nodes(count.out)} would be taken out within one {count.window}; the limit is {count.allowed}"
+            return BreakerState(count.scope, True, now, why)
     return _floor(limits, plan, nodes, history, now)
 
 
 def over_tenant_share(
     limits: BreakerLimits, plan: Plan, nodes: Collection[str], history: ClusterHistory, now: float
 ) -> str:
-    """Why the plan's tenant may not take these nodes out too, "" if it may.
+    """Say why the plan's tenant may not take these nodes out too, "" if it may.
 
     Asked before ``decide_trip``: a tenant's share is never more than the breaker allows, so that one tenant alone
     cannot trip it for the others.
     """
-    own = [past for past in history.past if past.tenant == plan.tenant]
-    for scope, share, window, name in _windows(limits, plan):
-        out = _nodes_taken([past for past in own if scope in scopes(past)], now - window) | set(nodes)
-        allowed = _allowed(limits, share, history.fleet.get(scope, 0))
-        own_share = min(allowed, max(1, int(limits.tenant * allowed)))
-        if len(out) > own_share:
-            whose = f"tenant {plan.tenant}" if plan.tenant else "jobs of no known tenant"
-            return f"{_nodes(len(out))} would be taken out by {whose} within one {name}; the limit is {own_share}"
+    of_tenant = [past for past in history.past if past.tenant == plan.tenant]
+    whose = f"tenant {plan.tenant}" if plan.tenant else "jobs of no known tenant"
+    for count in _counts(limits, plan, nodes, history, of_tenant, now):
+        share = min(count.allowed, max(1, int(limits.tenant * count.allowed)))
+        if count.out > share:
+            return f"{_nodes(count.out)} would be taken out by {whose} within one {count.window}; the limit is {share}"
     return ""
 
 
@@ -81,11 +79,32 @@ def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
-def _windows(limits: BreakerLimits, plan: Plan) -> Iterator[tuple[str, float, float, str]]:
-    """(scope, share of its nodes, seconds, their name) of every limit that holds for the plan."""
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Nodes of a scope that would be out within a window of time, and how many may be."""
+
+    scope: str
+    window: str
+    out: int
+    allowed: int
+
+
+def _counts(
+    limits: BreakerLimits,
+    plan: Plan,
+    nodes: Collection[str],
+    history: ClusterHistory,
+    past: Iterable[Plan],
+    now: float,
+) -> Iterator[_Count]:
+    """Count for every limit that holds for the plan, if it takes these nodes out too. past: the plans that count."""
     for scope in scopes(plan):
-        yield scope, limits.hour, HOUR, "hour"
-        yield scope, limits.day, DAY, "day"
+        of_scope = [old for old in past if scope in scopes(old)]
+        fleet = history.fleet.get(scope, 0)
+        for window, seconds, share in (("hour", HOUR, limits.hour), ("day", DAY, limits.day)):
+            out = _nodes_taken(of_scope, now - seconds) | set(nodes)
+            allowed = max(limits.least, min(limits.most, int(share * fleet)))
+            yield _Count(scope, window, len(out), allowed)
 
 
 def _floor(
@@ -93,14 +112,12 @@ def _floor(
 ) -> BreakerState | None:
     fleet = history.fleet.get(plan.cluster, 0)
     unavailable = {node for node, mark in history.marks.items() if mark.kind in _OUT} | set(nodes)
-    if fleet <= 1 or fleet - len(unavailable) >= limits.healthy * fleet:
+    if fleet <= 1:
+        return None
+    if fleet - len(unavailable) >= limits.healthy * fleet:
         return None
     why = f"{fleet - len(unavailable)} of {fleet} nodes would stay in service, {limits.healthy:.0%} must"
     return BreakerState(plan.cluster, True, now, why)
-
-
-def _allowed(limits: BreakerLimits, share: float, fleet: int) -> int:
-    return max(limits.least, min(limits.most, int(share * fleet)))
 
 
 def _nodes_taken(past: Iterable[Plan], since: float) -> set[str]:
@@ -119,22 +136,35 @@ def _last_change(plan: Plan) -> float:
 
 
 def handled(nodes: Sequence[str], history: ClusterHistory, now: float, hours: float) -> dict[str, NodeEvent]:
-    """Those of the nodes that a person cordoned, or uncordoned within the last ``hours``: leave them alone."""
-    marks = {node: history.marks[node] for node in nodes if node in history.marks}
-    return {
-        node: mark
-        for node, mark in marks.items()
-        if mark.by is NodeActor.PERSON
-        and (mark.kind is NodeEventKind.CORDONED or mark.time > now - hours * HOUR)
-        and mark.kind is not NodeEventKind.DOWN
-    }
+    """Find those of the nodes that a person cordoned, or uncordoned within the last ``hours``: leave them alone."""
+    theirs: dict[str, NodeEvent] = {}
+    for node in nodes:
+        mark = history.marks.get(node)
+        if mark is None:
+            continue
+        if _is_left_to_person(mark, now - hours * HOUR):
+            theirs[node] = mark
+    return theirs
+
+
+def _is_left_to_person(mark: NodeEvent, since: float) -> bool:
+    if mark.by is not NodeActor.PERSON:
+        return False
+    if mark.kind is NodeEventKind.DOWN:
+        return False
+    return mark.kind is NodeEventKind.CORDONED or mark.time > since
 
 
 def with_feedback(before: NodeEvent | None, mark: NodeEvent) -> NodeEvent:
-    """The event with what it says about our own last action on the node."""
-    if mark.by is not NodeActor.PERSON or mark.feedback:
+    """Add to the event what it says about our own last action on the node."""
+    if mark.by is not NodeActor.PERSON:
         return mark
-    ours = before is not None and before.by is NodeActor.DIAGNOSER and before.kind is NodeEventKind.CORDONED
-    if mark.kind is NodeEventKind.UNCORDONED:
-        return replace(mark, feedback="eviction_undone" if ours else "node_is_good")
-    return replace(mark, feedback="node_is_bad") if mark.kind is NodeEventKind.CORDONED else mark
+    if mark.feedback:
+        return mark
+    if mark.kind is NodeEventKind.CORDONED:
+        return replace(mark, feedback="node_is_bad")
+    if mark.kind is not NodeEventKind.UNCORDONED:
+        return mark
+    if before is not None and (before.by, before.kind) == (NodeActor.DIAGNOSER, NodeEventKind.CORDONED):
+        return replace(mark, feedback="eviction_undone")
+    return replace(mark, feedback="node_is_good")

@@ -1,4 +1,4 @@
-"""What failures cost and how fast they are recovered from, of one window of time. Pure.
+"""Measures what failures cost and how fast they are recovered from, of one window of time. Pure.
 
 Only facts count: a failure of a job that does not say how many GPUs it has adds nothing to the hours, and is counted as
 unknown; what was saved is known only where enough failures were recovered from by people to compare with.
@@ -42,25 +42,33 @@ class RecoveryFigures:
 
 
 def failed_at(*, hung: bool, fatal: float | None, ended: float | None, last_line: float) -> float:
-    """When a run failed: of one that hangs its last line, of any other its end, or the fatal line shortly before."""
+    """Find when a run failed: one that hangs at its last line, any other at its end or a fatal line shortly before."""
     end = ended or last_line
     if hung:
         return last_line or end
-    return fatal if fatal is not None and 0 <= end - fatal <= FATAL_AGE else end
+    if fatal is None:
+        return end
+    if not 0 <= end - fatal <= FATAL_AGE:
+        return end
+    return fatal
 
 
 def recovery_figures(runs: Sequence[FailedRun], now: float) -> RecoveryFigures:
     """runs: those that failed within the window."""
     known = [run for run in runs if run.gpus]
     judged = [run for run in runs if run.next_succeeded is not None]
+    down = [_down(run) for run in runs if run.relaunched is not None]
+    lost_hours = None
+    if known:
+        lost_hours = sum(_lost(run, now) for run in known)
     return RecoveryFigures(
         failures=len(runs),
-        lost_hours=sum(_lost(run, now) for run in known) if known else None,
+        lost_hours=lost_hours,
         without_gpus=len(runs) - len(known),
         saved_hours=_saved(runs),
         to_diagnosis=_mean(run.diagnosed - run.failed for run in runs),
-        to_recovery=_mean(_down(run) for run in runs if run.relaunched is not None),
-        relaunched=sum(run.relaunched is not None for run in runs),
+        to_recovery=_mean(down),
+        relaunched=len(down),
         judged=len(judged),
         succeeded=sum(bool(run.next_succeeded) for run in judged),
     )
@@ -68,17 +76,29 @@ def recovery_figures(runs: Sequence[FailedRun], now: float) -> RecoveryFigures:
 
 def _lost(run: FailedRun, now: float) -> float:
     """GPU hours."""
-    until = run.relaunched if run.relaunched is not None else now
-    return (run.gpus or 0) * min(max(0.0, until - run.failed), GIVEN_UP) / HOUR
+    assert run.gpus is not None, "the caller has checked"
+    seconds = max(0.0, now - run.failed)
+    if run.relaunched is not None:
+        seconds = _down(run)
+    return run.gpus * min(seconds, GIVEN_UP) / HOUR
 
 
 def _saved(runs: Sequence[FailedRun]) -> float | None:
-    by_people = [_down(run) for run in runs if run.relaunched is not None and not run.by_plan]
-    by_plans = [run for run in runs if run.relaunched is not None and run.by_plan and run.gpus]
-    if len(by_people) < COMPARED or not by_plans:
+    by_people: list[float] = []
+    by_plans: list[tuple[int, float]] = []
+    for run in runs:
+        if run.relaunched is None:
+            continue
+        if not run.by_plan:
+            by_people.append(_down(run))
+        elif run.gpus:
+            by_plans.append((run.gpus, _down(run)))
+    if len(by_people) < COMPARED:
+        return None
+    if not by_plans:
         return None
     usual = min(median(by_people), GIVEN_UP)
-    return sum((run.gpus or 0) * max(0.0, usual - _down(run)) for run in by_plans) / HOUR
+    return sum(gpus * max(0.0, usual - down) for gpus, down in by_plans) / HOUR
 
 
 def _down(run: FailedRun) -> float:
@@ -87,5 +107,5 @@ def _down(run: FailedRun) -> float:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    told = [max(0.0, value) for value in values]
-    return fmean(told) if told else None
+    positive = [max(0.0, value) for value in values]
+    return fmean(positive) if positive else None

@@ -20,7 +20,6 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import breaker, retry_history, trust
 from diagnoser.recovery.plan_states import (
-    ACTING,
     CORDONS,
     DIAGNOSER,
     OPEN,
@@ -54,7 +53,7 @@ class _Case:
 
     @property
     def last(self) -> Plan | None:
-        return self.earlier[-1] if self.earlier else None
+        return next(reversed(self.earlier), None)
 
 
 _Rail = Callable[[Plan, _Case], Plan | None]
@@ -64,40 +63,40 @@ _Rail = Callable[[Plan, _Case], Plan | None]
 def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
     """The plan that is stored for a new diagnosis: ``plan``, a more careful one, or an earlier one that stands."""
     same_attempt = tuple(past for past in history.past if (past.job, past.attempt) == (plan.job, plan.attempt))
-    acted = next(filter(_has_acted, same_attempt), None)
+    acted = next(filter(retry_history.has_launched, same_attempt), None)
     if acted:
         return TransitionResult(acted)  # nothing is done twice for one failure
     case = _Case(policy, history, tuple(retry_history.failures(plan, history.past)), now, same_attempt)
-    settled, trip = _run_rails(plan, case)
-    settled = _with_new_key(settled, same_attempt)
-    twin = next((past for past in same_attempt if past.key == settled.key), None)
+    guarded, trips = _run_rails(plan, case)
+    guarded = _with_new_key(guarded, same_attempt)
+    twin = next((past for past in same_attempt if past.key == guarded.key), None)
     if twin and twin.state is not PlanState.SUPERSEDED:
         return TransitionResult(twin)
     others = [_superseded(past, now) for past in filter(_gives_way, same_attempt) if past is not twin]
-    if settled.reason == _R.WRONG_EVICTION and case.last:
+    if guarded.reason == _R.WRONG_EVICTION and case.last:
         others.append(
             with_note(case.last, by=DIAGNOSER, why="it failed again right after: the wrong node went", now=now)
         )
-    return TransitionResult(settled, others=tuple(others), trips=(trip,) if trip else ())
-
-
-def _has_acted(past: Plan) -> bool:
-    return past.state in ACTING and not launched_nothing(past)
+    return TransitionResult(guarded, others=tuple(others), trips=trips)
 
 
 def _gives_way(past: Plan) -> bool:
-    """Whether a later plan for the same attempt replaces this one: nobody acts on it, or has done anything for it."""
-    return past.state in OPEN or (past.state is PlanState.HELD and launched_nothing(past))
+    """Tell whether a later plan for the same attempt replaces this one: nobody acts on it, or has done anything."""
+    return launched_nothing(past) if past.state is PlanState.HELD else past.state in OPEN
 
 
-def _run_rails(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]:
+def _run_rails(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, ...]]:
     if plan.action not in RUNNABLE:
-        return _with_change(plan, _explained(plan), case.now), None
+        return _with_change(plan, _explained(plan), case.now), ()
     for rail in _RAILS:
         changed = rail(plan, case)
-        if changed and (changed.action is plan.action or changed.action not in CORDONS):
-            return changed, None
-        plan = changed or plan  # an escalation to another action still has to pass the breaker
+        if changed is None:
+            continue
+        if changed.action is plan.action:
+            return changed, ()
+        if changed.action not in CORDONS:
+            return changed, ()
+        plan = changed  # an escalation to another action still has to pass the breaker
     if not plan.history:
         plan = _with_change(plan, _explained(plan), case.now)
     return _within_breaker(_cooled(plan, case), case)
@@ -118,7 +117,7 @@ def _attempt_closed(plan: Plan, case: _Case) -> Plan | None:
 
 def _proven(plan: Plan, case: _Case) -> Plan | None:
     """The first of the three gates before a node goes. Advice that nobody acts on stays, with the missing proof."""
-    objection = trust.objection(plan, plan.allocation)
+    objection = trust.why_not_removable(plan, plan.allocation)
     if objection is None:
         return None
     reason, why = objection
@@ -136,7 +135,13 @@ def _proven(plan: Plan, case: _Case) -> Plan | None:
 
 def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:
     last, minutes = case.last, case.policy.table.ledger.wrong_eviction_minutes
-    if last is None or not last.drained or last.state is not PlanState.REACHED or retry_history.went_on(plan, last):
+    if last is None:
+        return None
+    if last.state is not PlanState.REACHED:
+        return None
+    if not last.drained:
+        return None
+    if retry_history.progressed_since(plan, last):
         return None
     if case.now - last.history[-1].time > 60.0 * minutes:
         return None
@@ -148,7 +153,9 @@ def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:
 
 
 def _same_step(plan: Plan, case: _Case) -> Plan | None:
-    if case.last is None or not retry_history.same_step(plan, case.last):
+    if case.last is None:
+        return None
+    if not retry_history.same_step(plan, case.last):
         return None
     why = f"it failed the same way at step {plan.progress[1]:.0f} twice: another launch would end there again"
     return _held(plan, _R.SAME_STEP, why, case)
@@ -157,7 +164,10 @@ def _same_step(plan: Plan, case: _Case) -> Plan | None:
 def _retries(plan: Plan, case: _Case) -> Plan | None:
     limit = case.policy.retries(plan.row)
     of_job = retry_history.launches_of_job(plan, case.history.past)
-    spent = max(retry_history.launches_without_progress(plan, earlier) for earlier in (case.earlier, of_job))
+    spent = max(
+        retry_history.launches_without_progress(plan, case.earlier),
+        retry_history.launches_without_progress(plan, of_job),
+    )
     if spent < limit:
         return None
     why = f"{_launches(spent)} without progress since this failure; the limit is {limit}"
@@ -171,19 +181,23 @@ def _repeat_eviction(plan: Plan, case: _Case) -> Plan | None:
     if repeated:
         why = f"{_were(repeated)} taken out {limit} times or more for this failure before: repair comes first"
         return _waiting(plan, _R.NODE_AGAIN, why, case.now)
-    if plan.action is Action.RESUBMIT and any(
-        retry_history.seen_on(plan, node, past) >= limit for node in plan.suspects[:1]
-    ):
-        why = f"{plan.suspects[0]} was suspected {limit} times or more for this failure before: the nodes are checked"
-        return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.NODE_AGAIN)
-    return None
+    if plan.action is not Action.RESUBMIT:
+        return None
+    if not plan.suspects:
+        return None
+    suspect = plan.suspects[0]
+    if retry_history.seen_on(plan, suspect, past) < limit:
+        return None
+    why = f"{suspect} was suspected {limit} times or more for this failure before: the nodes are checked"
+    return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.NODE_AGAIN)
 
 
 def _handled_by_person(plan: Plan, case: _Case) -> Plan | None:
     theirs = breaker.handled(plan.nodes, case.history, case.now, case.policy.table.ledger.person_hours)
     if not theirs:
         return None
-    if all(mark.kind is NodeEventKind.CORDONED for mark in theirs.values()) and set(theirs) == set(plan.nodes):
+    kinds = {mark.kind for mark in theirs.values()}
+    if kinds == {NodeEventKind.CORDONED} and set(theirs) == set(plan.nodes):
         why = f"{_were(theirs)} cordoned by a person already: nothing is left to do but to launch the job again"
         return _with_change(_with_action(plan, Action.RESUBMIT), why, case.now, _R.PERSON_HANDLES_NODE)
     return _held(plan, _R.PERSON_HANDLES_NODE, f"a person is handling {', '.join(theirs)}", case)
@@ -223,25 +237,37 @@ _RAILS: tuple[_Rail, ...] = (
 )
 
 
-def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, BreakerState | None]:
-    """Only a plan that would act by itself is stopped: one that waits for a person still needs approval anyway."""
-    if plan.action not in CORDONS or plan.state is not PlanState.SENT:
-        return plan, None
+def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, ...]]:
+    """Stop only a plan that would act by itself: one that waits for a person still needs approval anyway."""
+    if plan.action not in CORDONS:
+        return plan, ()
+    if plan.state is not PlanState.SENT:
+        return plan, ()
     limits = case.policy.table.breaker.limits()
     if over := breaker.over_tenant_share(limits, plan, plan.nodes, case.history, case.now):
-        return _waiting(plan, _R.TENANT_CAP, over, case.now), None
+        return _waiting(plan, _R.TENANT_CAP, over, case.now), ()
     tripped = case.history.open & set(breaker.scopes(plan))
     if tripped:
-        return _waiting(plan, _R.BREAKER, f"the breaker of {', '.join(sorted(tripped))} is open", case.now), None
-    trip = breaker.decide_trip(limits, plan, plan.nodes, case.history, case.now) if plan.nodes else None
-    return (_waiting(plan, _R.BREAKER, trip.reason, case.now), trip) if trip else (plan, None)
+        return _waiting(plan, _R.BREAKER, f"the breaker of {', '.join(sorted(tripped))} is open", case.now), ()
+    if not plan.nodes:
+        return plan, ()  # a check names its nodes later, and asks the breaker then
+    trip = breaker.decide_trip(limits, plan, plan.nodes, case.history, case.now)
+    if trip is None:
+        return plan, ()
+    return _waiting(plan, _R.BREAKER, trip.reason, case.now), (trip,)
 
 
 def _cooled(plan: Plan, case: _Case) -> Plan:
     """No executor may begin before the cool-down after the last launch is over."""
     wait = case.policy.cool_down(plan.row)
-    free_at = case.last.created + wait if case.last else 0.0
-    if not wait or free_at <= case.now or plan.state is not PlanState.SENT:
+    if case.last is None:
+        return plan
+    if plan.state is not PlanState.SENT:
+        return plan
+    free_at = case.last.created + wait
+    if not wait:
+        return plan
+    if free_at <= case.now:
         return plan
     cooled = replace(plan, not_before=free_at, expires=plan.expires + free_at - case.now)
     why = f"waits {free_at - case.now:.0f} s more after the last launch"
@@ -261,7 +287,7 @@ def _launches(count: int) -> str:
 
 
 def _were(nodes: Collection[str]) -> str:
-    return f"{', '.join(nodes)} {'was' if len(nodes) == 1 else 'were'}"
+    return f"{', '.join(nodes)} was" if len(nodes) == 1 else f"{', '.join(nodes)} were"
 
 
 def _with_action(plan: Plan, action: Action) -> Plan:
@@ -270,21 +296,26 @@ def _with_action(plan: Plan, action: Action) -> Plan:
 
 
 def _held(plan: Plan, reason: PlanReason, why: str, case: _Case) -> Plan:
-    """The plan does not act, and people are alerted. In observe mode it was advice anyway."""
-    state = PlanState.ADVISED if plan.mode is Mode.OBSERVE else PlanState.HELD
-    return with_state(plan, state, reason, by=DIAGNOSER, why=why, now=case.now)
+    """Keep the plan from acting, and alert people. In observe mode it was advice anyway."""
+    return _stopped(plan, PlanState.HELD, reason, why, case.now)
 
 
 def _waiting(plan: Plan, reason: PlanReason, why: str, now: float) -> Plan:
-    state = PlanState.ADVISED if plan.mode is Mode.OBSERVE else PlanState.WAITING
+    return _stopped(plan, PlanState.WAITING, reason, why, now)
+
+
+def _stopped(plan: Plan, state: PlanState, reason: PlanReason, why: str, now: float) -> Plan:
+    if plan.mode is Mode.OBSERVE:
+        state = PlanState.ADVISED
     return with_state(plan, state, reason, by=DIAGNOSER, why=why, now=now)
 
 
 def _with_new_key(plan: Plan, same_attempt: Collection[Plan]) -> Plan:
-    """The plan under a key of its own where an executor refused the same plan because the job still ran: the refused
-    one stays in the history, and the webhook is told anew."""
-    refused = [past for past in same_attempt if past.reason == _R.STILL_RUNNING and past.key.startswith(plan.key)]
-    return replace(plan, key=f"{plan.key}-{len(refused) + 1}") if refused else plan
+    """Give the plan another key where an executor refused the same plan because the job still ran: the refused one
+    stays in the history, and the webhook is told anew."""
+    alike = (past for past in same_attempt if past.key.startswith(plan.key))
+    refused = sum(past.reason == _R.STILL_RUNNING for past in alike)
+    return replace(plan, key=f"{plan.key}-{refused + 1}") if refused else plan
 
 
 def _superseded(plan: Plan, now: float) -> Plan:

@@ -1,4 +1,4 @@
-"""Which failures are one incident, and what people do with it."""
+"""Groups failures into incidents, and changes these as people say."""
 
 import hashlib
 import re
@@ -17,38 +17,42 @@ _KEPT = 200
 
 
 def faulty_node(diagnosis: Diagnosis) -> str:
-    """The node whose fault this is, as far as the verdict is sure of it; else ""."""
+    """Name the node whose fault this is, as far as the verdict is sure of it; else ""."""
     if diagnosis.category is not Category.INFRASTRUCTURE:
         return ""
     if diagnosis.grounds.node_named and diagnosis.nodes:
         return diagnosis.nodes[0].node
-    root = diagnosis.root_cause
-    return root.node or "" if root else ""
+    if diagnosis.root_cause is None:
+        return ""
+    return diagnosis.root_cause.node or ""
 
 
 def incident_id(diagnosis: Diagnosis, cluster: str, family: str) -> str:
-    """The same for failures of one incident. Faults of one node are one, whatever they print. Others are grouped by
+    """Name the failures of one incident alike. Faults of one node are one, whatever they print. Others are grouped by
     their type and the shape of their root line, and where there is no such line, by the job's family."""
-    node, root = faulty_node(diagnosis), diagnosis.root_cause
-    shape = "" if node else f"{diagnosis.type}\0{_NUMBERS.sub('#', root.text) if root else family}"
+    node, shape = faulty_node(diagnosis), family
+    if diagnosis.root_cause:
+        shape = _NUMBERS.sub("#", diagnosis.root_cause.text)
+    shape = "" if node else f"{diagnosis.type}\0{shape}"
     return hashlib.sha256(f"{cluster}\0{node}\0{shape}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def new_incident(id: str, created: float, diagnosis: Diagnosis, cluster: str, family: str) -> Incident | None:
-    """The incident that this failure begins unless there is one of the same id; None for an attempt without a fault.
+    """Make the incident that this failure begins unless there is one of the same id; None for an attempt without a
+    fault.
 
     id, created: of the diagnosis.
     """
     if diagnosis.category is Category.NONE:
         return None
-    root = diagnosis.root_cause
+    line = diagnosis.root_cause.text[:_CHARS] if diagnosis.root_cause else ""
     return Incident(
         id=incident_id(diagnosis, cluster, family),
         cluster=cluster,
         node=faulty_node(diagnosis),
         category=diagnosis.category,
         type=diagnosis.type,
-        line=root.text[:_CHARS] if root else "",
+        line=line,
         diagnosis=id,
         first_seen=created,
         last_seen=created,
@@ -62,8 +66,11 @@ def joined(incident: Incident, failure: Incident, *, is_new: bool) -> Incident:
         newest = {name: getattr(failure, name) for name in ("category", "type", "line", "diagnosis", "last_seen")}
         incident = replace(incident, **newest)
     incident = replace(incident, first_seen=min(incident.first_seen, failure.first_seen))
-    was_resolved = incident.state is IncidentState.RESOLVED and failure.last_seen > incident.history[-1].time
-    if not (is_new and was_resolved):
+    if not is_new:
+        return incident
+    if incident.state is not IncidentState.RESOLVED:
+        return incident
+    if failure.last_seen <= incident.history[-1].time:
         return incident
     return _changed(incident, failure.last_seen, IncidentState.OPEN, SERVICE, incident.assignee, "it came back")
 

@@ -47,13 +47,15 @@ def ask(check: NodeCheck, queries: Iterable[tuple[str, str]]) -> NodeCheck:
 
 
 def unanswered(check: NodeCheck) -> tuple[QueryResult, ...]:
-    """The queries that have no answer yet; while there are some, no group is tested."""
-    return () if check.verdict else tuple(query for query in check.queries if query.state is QueryState.ASKED)
+    """List the queries that have no answer yet; while there are some, no group is tested."""
+    if check.verdict:
+        return ()
+    return tuple(query for query in check.queries if query.state is QueryState.ASKED)
 
 
 def record_answers(check: NodeCheck, answers: Sequence[QueryResult]) -> NodeCheck:
-    """The state after these answers; with the last of them a verdict, if any proves a fault. The first answer of a
-    query counts. Raises BadInput for one that was not asked."""
+    """Record answers; with the last of them comes a verdict, if any proves a fault. The first answer of a query counts.
+    Raises BadInput for one that was not asked."""
     asked = {(query.node, query.query): query for query in check.queries}
     for answer in answers:
         key = answer.node, answer.query
@@ -62,48 +64,69 @@ def record_answers(check: NodeCheck, answers: Sequence[QueryResult]) -> NodeChec
         if asked[key].state is QueryState.ASKED:
             asked[key] = answer
     after = replace(check, queries=tuple(asked.values()))
-    faulty = [query.node for query in after.queries if query.state is QueryState.PROVES]
-    if check.verdict or unanswered(after) or (after.groups and not faulty):
+    if check.verdict:
+        return after
+    if unanswered(after):
+        return after
+    faulty = [query.node for query in _proving(after)]
+    if after.groups and not faulty:
         return after
     return _with_verdict(replace(after, faulty=tuple(dict.fromkeys((*after.faulty, *faulty)))))
 
 
+def _proving(check: NodeCheck) -> list[QueryResult]:
+    return [query for query in check.queries if query.state is QueryState.PROVES]
+
+
 def skip_queries(check: NodeCheck) -> NodeCheck:
-    """What is not answered stays so: nobody is there who could ask."""
-    skipped = (
-        replace(query, state=QueryState.NOT_AVAILABLE) if query.state is QueryState.ASKED else query
-        for query in check.queries
-    )
-    return record_answers(replace(check, queries=tuple(skipped)), ())
+    """Leave open queries without an answer: nobody is there who could ask."""
+    queries = []
+    for query in check.queries:
+        if query.state is QueryState.ASKED:
+            query = replace(query, state=QueryState.NOT_AVAILABLE)
+        queries.append(query)
+    return record_answers(replace(check, queries=tuple(queries)), ())
 
 
 def skip_pairs(check: NodeCheck) -> NodeCheck:
-    """Nobody is there who could test groups: once no query is left, what is known so far is the verdict."""
+    """Test no group, as nobody is there who could: once no query is left, what is known so far is the verdict."""
     return record_answers(replace(check, groups=(), results=(), open=()), ())
 
 
 def todo(check: NodeCheck) -> tuple[NodeGroup, ...]:
-    """The groups to test now: those of this round that have no result yet, once no query is left."""
-    return () if check.verdict or unanswered(check) else _untested(check)
+    """List the groups to test now: those of this round that have no result yet, once no query is left."""
+    if check.verdict:
+        return ()
+    if unanswered(check):
+        return ()
+    return _untested(check)
 
 
 def _untested(check: NodeCheck) -> tuple[NodeGroup, ...]:
-    tested = {frozenset(result.nodes) for result in check.results}
+    tested = _tested(check)
     return tuple(group for group in check.groups if frozenset(group) not in tested)
 
 
+def _tested(check: NodeCheck) -> set[frozenset[str]]:
+    return {frozenset(result.nodes) for result in check.results}
+
+
 def record(check: NodeCheck, round: int, results: Sequence[PairResult], *, vouched: bool = True) -> NodeCheck:
-    """The state after these results. The first result of a group counts, so that a repeated report changes nothing.
+    """Record results. The first result of a group counts, so that a repeated report changes nothing.
 
     vouched: whether they are the word of the operator's program; one result that is not makes the check unvouched.
     Raises Conflict for a round that has not begun, BadInput for a group that is not part of the round.
     """
-    if check.verdict or round < check.round:
+    if check.verdict:
+        return check
+    if round < check.round:
         return check
     if round > check.round:
         raise Conflict(f"round {round} has not begun: the check is in round {check.round}")
     check = _with_results(check, results, vouched=vouched)
-    if _untested(check) or not check.groups:
+    if _untested(check):
+        return check
+    if not check.groups:
         return check
     check = replace(check, rounds=(*check.rounds, _kept(check.results)))
     return _after_first(check) if check.round == FIRST_ROUND else _after_wave(check)
@@ -111,8 +134,7 @@ def record(check: NodeCheck, round: int, results: Sequence[PairResult], *, vouch
 
 def _with_results(check: NodeCheck, results: Sequence[PairResult], *, vouched: bool) -> NodeCheck:
     """Raises BadInput."""
-    groups = {frozenset(group) for group in check.groups}
-    tested = {frozenset(result.nodes) for result in check.results}
+    groups, tested = set(map(frozenset, check.groups)), _tested(check)
     for result in results:
         group = frozenset(result.nodes)
         if group not in groups:
@@ -124,9 +146,9 @@ def _with_results(check: NodeCheck, results: Sequence[PairResult], *, vouched: b
 
 
 def _kept(results: Iterable[PairResult]) -> tuple[PairResult, ...]:
-    """What is shown of a round later."""
-    told = [replace(result, detail="" if result.ok else result.detail[:DETAIL_KEPT]) for result in results]
-    return tuple(sorted(told, key=lambda result: (result.ok, -result.seconds))[:RESULTS_KEPT])
+    """Cut results to what is shown of a round later."""
+    worst = sorted(results, key=lambda result: (result.ok, -result.seconds))[:RESULTS_KEPT]
+    return tuple(replace(result, detail="" if result.ok else result.detail[:DETAIL_KEPT]) for result in worst)
 
 
 def _pairs(names: Sequence[str]) -> tuple[NodeGroup, ...]:
@@ -139,14 +161,19 @@ def _pairs(names: Sequence[str]) -> tuple[NodeGroup, ...]:
 
 
 def _after_first(check: NodeCheck) -> NodeCheck:
-    passed = [result for result in check.results if result.ok]
-    if not passed:
+    times = [result.seconds for result in check.results if result.ok]
+    if not times:
         return _with_verdict(check, shared=True)
-    usual = median(result.seconds for result in passed)
-    slow = {node for result in passed if _is_slow(result.seconds, usual) for node in result.nodes}
-    seconds = {node: result.seconds for result in passed for node in result.nodes}
+    usual = median(times)
+    seconds, slow, failed = dict[str, float](), set[str](), set[str]()
+    for result in check.results:
+        if not result.ok:
+            failed.update(result.nodes)
+            continue
+        seconds |= dict.fromkeys(result.nodes, result.seconds)
+        if _is_slow(result.seconds, usual):
+            slow.update(result.nodes)
     healthy = sorted(set(seconds) - slow, key=lambda node: (seconds[node], node))
-    failed = {node for result in check.results if not result.ok for node in result.nodes}
     in_doubt = sorted(failed, key=lambda node: (node not in check.suspects, node))
     state = replace(
         check, usual=usual, seconds=seconds, healthy=tuple(healthy), open=(*in_doubt, *sorted(slow)), results=()
@@ -156,11 +183,11 @@ def _after_first(check: NodeCheck) -> NodeCheck:
 
 def _after_wave(check: NodeCheck) -> NodeCheck:
     """The first node of each group is in doubt, the second is its healthy partner."""
-    in_doubt = {group[0]: group for group in check.groups}
+    in_doubt = {group[0] for group in check.groups}
     by_group = {frozenset(result.nodes): result for result in check.results}
     faulty, stragglers, healthy = list(check.faulty), list(check.stragglers), list(check.healthy)
-    for node, group in in_doubt.items():
-        result = by_group[frozenset(group)]
+    for group in check.groups:
+        node, result = group[0], by_group[frozenset(group)]
         if not result.ok:
             faulty.append(node)
         elif _is_slow(result.seconds, check.usual):
@@ -194,12 +221,12 @@ def _with_verdict(check: NodeCheck, *, shared: bool = False) -> NodeCheck:
 
 
 def _reason(check: NodeCheck, shared: bool, faulty: NodeGroup) -> str:
-    proving = [query for query in check.queries if query.state is QueryState.PROVES]
+    proving = _proving(check)
     if proving:
         return "; ".join(f"{query.node} says so itself ({query.query}): {query.text[:200]}" for query in proving[:4])
     if not check.groups:
-        answers = "no answer proves a fault, and " if check.queries else ""
-        return f"{answers}the agent has no program to test pairs of nodes with (--check)"
+        why = "the agent has no program to test pairs of nodes with (--check)"
+        return f"no answer proves a fault, and {why}" if check.queries else why
     if not shared:
         tested = f"{len(check.nodes)} nodes tested in {check.round} round{'s' if check.round > 1 else ''}"
         return f"{tested}, {len(faulty)} faulty" if faulty else f"{tested}, all passed"

@@ -1,4 +1,4 @@
-"""What proves that a node is at fault: one table for the log that it ships and for its answers to queries. Pure.
+"""Finds proofs that a node is at fault: one table for the log that it ships and for its answers to queries. Pure.
 
 The table is ``rules/node_proofs.yaml``. A pattern is tried at the start of a sender's own message, behind the head of
 the record; what a process can choose in a message of the kernel is blanked first. What only a rule matches is a
@@ -6,7 +6,7 @@ suspicion.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 import re2
@@ -15,7 +15,7 @@ from pydantic import Field, StringConstraints
 from diagnoser.dialects import system_log
 from diagnoser.dialects.system_log import KERNEL, SystemRecord
 from diagnoser.model import DAEMON, KERNEL_SOURCES, expressions, yaml_loader
-from diagnoser.model.errors import BadInput, Fault, RuleFaults
+from diagnoser.model.errors import BadInput, Fault
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.yaml_loader import StrictModel
 
@@ -46,6 +46,11 @@ class ProofPattern(StrictModel):
     reference: _Text
     examples: _Examples
 
+    @property
+    def is_raw(self) -> bool:
+        """Whether it is about messages as the kernel writes them."""
+        return self.sender == KERNEL and not self.decoded
+
 
 class _BlankedExample(StrictModel):
     line: _Text
@@ -66,21 +71,21 @@ class NodeProofTable(StrictModel):
     free_fields: tuple[FreeField, ...] = ()
 
     def in_log(self, source: str, text: str, fault: FailureType) -> bool:
-        """Whether a line of a node's log proves this fault. source: of its stream, which somebody vouches for."""
+        """Tell whether a line of a node's log proves this fault. source: of its stream, which somebody vouches for."""
         record = system_log.read_record(text)
-        rows = self._matches(text[record.start :])
-        return any(fault in row.faults and _is_of(row.sender, source, record) for row in rows)
+        rows = (row for row in self._matches(text[record.start :]) if fault in row.faults)
+        return any(_is_of(row.sender, source, record) for row in rows)
 
     def in_answer(self, text: str, types: Collection[FailureType]) -> bool:
-        """Whether a line of the kernel, in an answer to a query about failures of these types, proves a fault."""
+        """Tell whether a line of the kernel, in an answer to a query about failures of these types, proves a fault."""
         record = system_log.read_record(text)
         if not record.is_of_kernel:
             return False
-        rows = (row for row in self._matches(text[record.start :]) if row.sender == KERNEL and not row.decoded)
-        return any(not row.explains or not set(types).isdisjoint(row.explains) for row in rows)
+        rows = (row for row in self._matches(text[record.start :]) if row.is_raw)
+        return any(is_about(row.explains, types) for row in rows)
 
     def blanked(self, text: str) -> str:
-        """The line with blanks, as long as before, for what a process can choose in its message."""
+        """Give the line with blanks, as long as before, for what a process can choose in its message."""
         start = system_log.read_record(text).start
         return text[:start] + self._blanked(text[start:])
 
@@ -106,7 +111,7 @@ class NodeProofTable(StrictModel):
         return [re2.compile(self.filled(form.pattern)) for form in self.free_fields]
 
     def filled(self, pattern: str) -> str:
-        """The pattern with the parts that it names."""
+        """Fill the parts that it names into the pattern."""
         for name, part in self.parts.items():
             pattern = pattern.replace(f"{{{name}}}", part)
         return pattern
@@ -115,28 +120,37 @@ class NodeProofTable(StrictModel):
 NO_PROOFS = NodeProofTable()
 
 
+def is_about(listed: Collection[FailureType], types: Collection[FailureType]) -> bool:
+    """Tell whether a row is about failures of one of these types. listed: types of the row, empty for all."""
+    return not listed or not set(types).isdisjoint(listed)
+
+
 def _is_of(sender: str, source: str, record: SystemRecord) -> bool:
-    """Whether a record is a message of this sender, as far as its stream vouches for that."""
-    if sender == KERNEL:
-        return source in KERNEL_SOURCES and record.is_of_kernel
-    return source == DAEMON and record.sender in ("", sender)
+    """Tell whether a record is a message of this sender, as far as its stream vouches for that."""
+    if sender != KERNEL:
+        return source == DAEMON and record.sender in ("", sender)
+    if source not in KERNEL_SOURCES:
+        return False
+    return record.is_of_kernel
 
 
 def load(path: str, text: str, *, tested: bool = False) -> NodeProofTable:
-    """Read the table of a file. Raises RuleFaults with every fault. tested: its patterns and examples are known to
-    hold."""
-    table, faults = yaml_loader.read(path, text, NodeProofTable)
-    if table is not None and not tested:
-        faults += _faults(path, text, table)
-    if table is None or faults:
-        raise RuleFaults(faults)
-    return table
+    """Read the table of a file. Raises RuleFaults with every fault.
+
+    tested: its patterns and examples are known to hold.
+    """
+    if tested:
+        return yaml_loader.load(path, text, NodeProofTable)
+    return yaml_loader.load(path, text, NodeProofTable, partial(_faults, path, text))
 
 
-def _faults(path: str, text: str, table: NodeProofTable) -> list[Fault]:
-    """Examples are the proof of a row: they are tried once all patterns can be compiled."""
-    wrong = list(_pattern_faults(table)) or list(_example_faults(table))
-    return [Fault(path, yaml_loader.locate(text, *where), why) for where, why in wrong]
+def _faults(path: str, text: str, table: NodeProofTable) -> Iterator[Fault]:
+    """Find faults. Examples are the proof of a row: they are tried once all patterns can be compiled."""
+    wrong = list(_pattern_faults(table))
+    if not wrong:
+        wrong = list(_example_faults(table))
+    for where, why in wrong:
+        yield Fault(path, yaml_loader.locate(text, *where), why)
 
 
 _Mistake = tuple[tuple[str, int], str]
@@ -151,9 +165,11 @@ def _pattern_faults(table: NodeProofTable) -> Iterator[_Mistake]:
         if why := _uncompiled(table.filled(row.pattern)):
             yield ("proofs", index), f"{row.id}: {why}"
     for index, form in enumerate(table.free_fields):
-        why = _uncompiled(table.filled(form.pattern))
-        if why or not re2.compile(table.filled(form.pattern)).groups:
-            yield ("free_fields", index), why or "a pattern needs a group: what is blanked"
+        pattern = table.filled(form.pattern)
+        if why := _uncompiled(pattern):
+            yield ("free_fields", index), why
+        elif not re2.compile(pattern).groups:
+            yield ("free_fields", index), "a pattern needs a group: what is blanked"
 
 
 def _uncompiled(pattern: str) -> str:
@@ -180,7 +196,11 @@ def _example_faults(table: NodeProofTable) -> Iterator[_Mistake]:
 
 
 def _blanked_parts(table: NodeProofTable, line: str) -> tuple[str, ...]:
-    """What is blanked in a line, from left to right."""
-    blanked = table._blanked(line)
-    changed = "".join(old if new == BLANK else BLANK for old, new in zip(line, blanked, strict=True))
-    return tuple(part for part in changed.split(BLANK) if part)
+    """List what is blanked in a line, from left to right."""
+    parts = [""]
+    for old, new in zip(line, table._blanked(line), strict=True):
+        if new == BLANK:
+            parts[-1] += old
+        elif parts[-1]:
+            parts.append("")
+    return tuple(filter(None, parts))

@@ -14,10 +14,10 @@ from pydantic import Field, PrivateAttr, StringConstraints
 
 from diagnoser.dialects import system_log
 from diagnoser.model import QueryResult, QueryState, expressions, yaml_loader
-from diagnoser.model.errors import BadInput, Fault, RuleFaults
+from diagnoser.model.errors import BadInput, Fault
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
+from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable, is_about
 
 SITE_CHECK = "site_check"
 """Id of the query that runs the site's own check script, which only the agent knows."""
@@ -43,9 +43,22 @@ class ProvingLine(StrictModel):
     below: float | None = None
     types: tuple[FailureType, ...] = ()
 
+    @property
+    def has_limit(self) -> bool:
+        return (self.above, self.below) != (None, None)
+
+    def is_met(self, match: "re2._Match[str]") -> bool:
+        """Whether the value that was matched is over its limits, if it has any. NaN never is."""
+        if not self.has_limit:
+            return True
+        value = float(match["value"])
+        if self.above is not None and not value > self.above:
+            return False
+        return self.below is None or value < self.below
+
 
 class Answer(StrictModel):
-    """What a command said on a node. exit_code: None when it could not be started or took too long."""
+    """Answer of a command on a node. exit_code: None when it could not be started or took too long."""
 
     text: str
     exit_code: int | None = 0
@@ -105,18 +118,22 @@ class NodeQueryTable(StrictModel):
         return {query.id: query.argv for query in self.queries}
 
     def judge(self, result: QueryResult, answer: Answer, types: Collection[FailureType], since: float) -> QueryResult:
-        """The result with what the answer says. since: only dated lines from this time on count, in seconds since the
-        epoch."""
-        query = self.query(result.query)
+        """Add to the result what the answer says.
+
+        since: only dated lines from this time on count, in seconds since the epoch.
+        """
+        query, proof = self.query(result.query), None
         if result.query == SITE_CHECK:
             proof = _site_proof(answer)
-        else:
-            proof = prove(query, answer, types, since, self._proofs) if query else None
-        if proof is not None:
+        elif query:
+            proof = prove(query, answer, types, since, self._proofs)
+        state, text = QueryState.NOT_AVAILABLE, proof
+        if text is not None:
             state = QueryState.PROVES
         else:
-            state = QueryState.PROVES_NOTHING if answer.exit_code == 0 else QueryState.NOT_AVAILABLE
-        text = proof if proof is not None else _excerpt(query, answer, since)
+            text = _excerpt(query, answer, since)
+            if answer.exit_code == 0:
+                state = QueryState.PROVES_NOTHING
         return QueryResult(result.node, result.query, state, answer.exit_code, text[:EXCERPT_LENGTH])
 
 
@@ -126,20 +143,22 @@ NO_QUERIES = NodeQueryTable()
 def prove(
     query: NodeQuery, answer: Answer, types: Collection[FailureType], since: float, proofs: NodeProofTable = NO_PROOFS
 ) -> str | None:
-    """The line (or exit code) that proves a fault of the node; None when nothing does. A command that could not be
-    started, or took too long, proves nothing.
+    """Find the line (or exit code) that proves a fault of the node; None when nothing does. A command that could not
+    be started, or took too long, proves nothing.
 
     proofs: what lines of the kernel prove.
     """
     if answer.exit_code is None:
         return None
-    proving = [(line, re2.compile(line.pattern)) for line in query.proves if _concerns(line, types)]
+    proving = [(line, re2.compile(line.pattern)) for line in query.proves if is_about(line.types, types)]
     for shown, text in _lines(query, answer.text, since):
         if query.kernel_lines and proofs.in_answer(shown, types):
             return shown.strip()
         for line, pattern in proving:
             match = pattern.search(text)
-            if match and _beyond(line, match):
+            if not match:
+                continue
+            if line.is_met(match):
                 return shown.strip()
     return f"exit code {answer.exit_code}" if answer.exit_code in query.exit_codes else None
 
@@ -147,19 +166,8 @@ def prove(
 def _site_proof(answer: Answer) -> str | None:
     if answer.exit_code not in SITE_CODES:
         return None
-    first = next((line.strip() for line in answer.text.splitlines() if line.strip()), "")
-    return first or f"exit code {answer.exit_code}"
-
-
-def _concerns(line: ProvingLine, types: Collection[FailureType]) -> bool:
-    return not line.types or not set(types).isdisjoint(line.types)
-
-
-def _beyond(line: ProvingLine, match: "re2._Match[str]") -> bool:
-    if line.above is None and line.below is None:
-        return True
-    value = float(match["value"])
-    return (line.above is None or value > line.above) and (line.below is None or value < line.below)
+    lines = filter(None, map(str.strip, answer.text.splitlines()))
+    return next(lines, f"exit code {answer.exit_code}")
 
 
 def _lines(query: NodeQuery, text: str, since: float) -> Iterator[tuple[str, str]]:
@@ -169,7 +177,9 @@ def _lines(query: NodeQuery, text: str, since: float) -> Iterator[tuple[str, str
             yield line, line
             continue
         record = system_log.read_record(line)
-        if record.stamp and _seconds(record.stamp) >= since:
+        if not record.stamp:
+            continue
+        if _seconds(record.stamp) >= since:
             yield line, line[record.start :]
 
 
@@ -182,8 +192,12 @@ def _seconds(stamp: str) -> float:
 
 
 def _excerpt(query: NodeQuery | None, answer: Answer, since: float) -> str:
-    """What a person reads of an answer that proves nothing: of a log its last lines since the failure."""
-    if query is None or not query.dated or answer.exit_code != 0:
+    """Cut out what a person reads of an answer that proves nothing: of a log its last lines since the failure."""
+    if query is None:
+        return answer.text.strip()
+    if not query.dated:
+        return answer.text.strip()
+    if answer.exit_code != 0:
         return answer.text.strip()
     recent = "\n".join(line for line, _ in _lines(query, answer.text, since))
     return recent[-EXCERPT_LENGTH:] or "no lines since the failure"
@@ -195,23 +209,26 @@ def load(path: str, text: str, proofs: NodeProofTable, *, tested: bool = False) 
     proofs: what lines of the kernel prove.
     tested: its patterns and examples are known to hold.
     """
-    table, faults = yaml_loader.read(path, text, NodeQueryTable)
-    if table is not None and not tested:
-        faults += _faults(path, text, table, proofs)
-    if table is None or faults:
-        raise RuleFaults(faults)
+    if tested:
+        return yaml_loader.load(path, text, NodeQueryTable).with_proofs(proofs)
+    table = yaml_loader.load(path, text, NodeQueryTable, lambda table: _faults(path, text, table, proofs))
     return table.with_proofs(proofs)
 
 
-def _faults(path: str, text: str, table: NodeQueryTable, proofs: NodeProofTable) -> list[Fault]:
-    faults, seen = [], {SITE_CHECK}
+def _faults(path: str, text: str, table: NodeQueryTable, proofs: NodeProofTable) -> Iterator[Fault]:
+    seen = {SITE_CHECK}
     for index, query in enumerate(table.queries):
-        messages = [f"id '{query.id}' is taken"] if query.id in seen else []
-        messages += [why for line in query.proves if (why := _line_fault(query, line))]
-        messages += [] if messages else _example_faults(query, proofs)
-        faults += [Fault(path, yaml_loader.locate(text, "queries", index), f"{query.id}: {why}") for why in messages]
+        messages = []
+        if query.id in seen:
+            messages.append(f"id '{query.id}' is taken")
+        for line in query.proves:
+            if why := _line_fault(query, line):
+                messages.append(why)
+        if not messages:
+            messages = _example_faults(query, proofs)
+        for why in messages:
+            yield Fault(path, yaml_loader.locate(text, "queries", index), f"{query.id}: {why}")
         seen.add(query.id)
-    return faults
 
 
 def _line_fault(query: NodeQuery, line: ProvingLine) -> str:
@@ -221,7 +238,7 @@ def _line_fault(query: NodeQuery, line: ProvingLine) -> str:
         return str(error)
     if unknown := groups - _GROUPS:
         return f"unknown group '{sorted(unknown)[0]}'; known: {', '.join(sorted(_GROUPS))}"
-    if (line.above is not None or line.below is not None) != ("value" in groups):
+    if line.has_limit != ("value" in groups):
         return "a group 'value' and a limit (above, below) belong together"
     if outside := set(line.types) - set(query.types):
         return f"a line is for {', '.join(sorted(outside))}, which the query is not asked for"
@@ -241,7 +258,7 @@ def _example_faults(query: NodeQuery, proofs: NodeProofTable) -> list[str]:
 
 
 def _missing_parts(query: NodeQuery, since: float) -> list[str]:
-    """Parts of a row that another part of it needs. since: of its examples."""
+    """Find the parts of a row that another part of it needs. since: of its examples."""
     faults = []
     can_prove = query.proves or query.exit_codes or query.kernel_lines
     if can_prove and not query.examples.proves:
@@ -256,16 +273,20 @@ def _missing_parts(query: NodeQuery, since: float) -> list[str]:
 def _example_fault(
     query: NodeQuery, entry: str | ExampleAnswer, since: float, proofs: NodeProofTable, *, expected: bool
 ) -> str:
-    """Why the example does not hold; "" where it does.
+    """Say why the example does not hold; "" where it does.
 
     entry: the answer, or its text alone.
     expected: whether it must prove a fault.
     """
-    example = ExampleAnswer(text=entry) if isinstance(entry, str) else entry
+    if isinstance(entry, str):
+        entry = ExampleAnswer(text=entry)
+    example = entry
     proof = prove(query, example, (example.type or query.types[0],), since, proofs)
     shown = example.text.strip()[-80:] or f"exit code {example.exit_code}"
-    if (proof is not None) != expected:
-        return f"example '{shown}' {'proves nothing' if expected else 'proves a fault'}"
-    if expected and example.line and proof != example.line.strip():
+    if proof is None:
+        return f"example '{shown}' proves nothing" if expected else ""
+    if not expected:
+        return f"example '{shown}' proves a fault"
+    if example.line and proof != example.line.strip():
         return f"example '{shown}' is proven by '{proof}'"
     return ""

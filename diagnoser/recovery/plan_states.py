@@ -31,6 +31,8 @@ _TOO_LATE = {
     PlanState.HELD: "a guardrail holds it",
     PlanState.ADVISED: "it is advice only",
 }
+_ENDINGS = {PlanState.REACHED: PlanReason.REACHED}
+"""Reasons of the states in which executors end plans; NOT_REACHED for any other."""
 
 
 def with_state(plan: Plan, state: PlanState, reason: PlanReason, *, by: str, why: str, now: float) -> Plan:
@@ -43,76 +45,84 @@ def with_note(plan: Plan, *, by: str, why: str, now: float) -> Plan:
     return replace(plan, history=(*plan.history, PlanChange(now, plan.state, by, why)))
 
 
-def approval(comment: str) -> str:
-    """How history quotes the person who said yes."""
-    return f"approved: {comment}" if comment else "approved"
+def commented(decision: str, comment: str) -> str:
+    """Quote a person's decision as the history does."""
+    return f"{decision}: {comment}" if comment else decision
 
 
 def approve(plan: Plan, *, by: str, comment: str, now: float, life: float) -> Plan:
     """A person says yes: the plan may be claimed for ``life`` more seconds. Raises Conflict when it is too late."""
     _check_waiting(plan, now)
-    sent = with_state(plan, PlanState.SENT, PlanReason.APPROVED, by=by, why=approval(comment), now=now)
+    sent = with_state(plan, PlanState.SENT, PlanReason.APPROVED, by=by, why=commented("approved", comment), now=now)
     return replace(sent, expires=max(plan.expires, now + life), lease=None)
 
 
 def refuse(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
     """Raises Conflict when it is too late."""
     _check_waiting(plan, now)
-    why = f"refused: {comment}" if comment else "refused"
+    why = commented("refused", comment)
     return with_state(plan, PlanState.REFUSED, PlanReason.REFUSED, by=by, why=why, now=now)
 
 
-def take_back(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
-    """A person takes back an approval or a refusal that nothing has come of: the plan waits again, and what the
-    approval vouched for is unproven again. Raises Conflict when it is too late."""
-    if objection := settled(plan, now):
+def revoke_decision(plan: Plan, *, by: str, comment: str, now: float) -> Plan:
+    """Take back a person's approval or refusal that nothing has come of: the plan waits again, and what the approval
+    vouched for is unproven again. Raises Conflict when it is too late."""
+    if objection := why_not_revocable(plan, now):
         raise Conflict(f"plan {plan.id} cannot be taken back: {objection}")
-    why = f"{'approval' if plan.state is PlanState.SENT else 'refusal'} taken back"
-    waits = with_state(
-        plan,
-        PlanState.WAITING,
-        PlanReason.TAKEN_BACK,
-        by=by,
-        why=f"{why}: {comment}" if comment else why,
-        now=now,
-    )
+    decision = "approval" if plan.state is PlanState.SENT else "refusal"
+    why = commented(f"{decision} taken back", comment)
+    waits = with_state(plan, PlanState.WAITING, PlanReason.TAKEN_BACK, by=by, why=why, now=now)
     return replace(waits, proofs=tuple(proof for proof in plan.proofs if proof.kind is not ProofKind.PERSON))
 
 
-def settled(plan: Plan, now: float) -> str:
-    """Why a person's decision about the plan cannot be taken back any more; "" when it can."""
-    if plan.expires <= now and plan.state in (PlanState.SENT, PlanState.REFUSED):
+def why_not_revocable(plan: Plan, now: float) -> str:
+    """Say why a person's decision about the plan cannot be taken back any more; "" when it can."""
+    if plan.state not in (PlanState.SENT, PlanState.REFUSED):
+        return _state(plan)
+    if plan.expires <= now:
         return "its time is over"
-    if plan.state is PlanState.REFUSED or (plan.state is PlanState.SENT and plan.reason == PlanReason.APPROVED):
-        return _state(plan) if plan.lease else ""
-    return "no person decided about it" if plan.state is PlanState.SENT and plan.lease is None else _state(plan)
+    if plan.lease:
+        return _state(plan)
+    if plan.state is PlanState.SENT and plan.reason != PlanReason.APPROVED:
+        return "no person decided about it"
+    return ""
 
 
 def undecidable(plan: Plan, now: float) -> str:
-    """Why a person can neither approve nor refuse the plan (any more); "" when both are possible."""
+    """Say why a person can neither approve nor refuse the plan (any more); "" when both are possible."""
     if plan.state is not PlanState.WAITING:
         return _state(plan)
-    return "its time is over" if plan.expires <= now else ""
+    if plan.expires <= now:
+        return "its time is over"
+    return ""
 
 
 def was_refused(plan: Plan) -> bool:
-    """Whether a person refused the plan at some time, also where the refusal was taken back later."""
+    """Tell whether a person refused the plan at some time, also where the refusal was taken back later."""
     return any(change.state is PlanState.REFUSED for change in plan.history)
 
 
 def launched_nothing(plan: Plan) -> bool:
-    """Whether the plan ended before its first command for a reason that passes: its checkpoint is bad, or its job still
-    runs. A later verdict of the same attempt may then plan again."""
-    is_over = plan.state in (PlanState.HELD, PlanState.NOT_REACHED)
-    passes = plan.reason in (PlanReason.BAD_CHECKPOINT, PlanReason.STILL_RUNNING)
-    return is_over and passes and not plan.steps and not plan.requeued
+    """Tell whether the plan ended before its first command for a reason that passes: its checkpoint is bad, or its job
+    still runs. A later verdict of the same attempt may then plan again."""
+    if plan.steps:
+        return False
+    if plan.requeued:
+        return False
+    if plan.state not in (PlanState.HELD, PlanState.NOT_REACHED):
+        return False
+    return plan.reason in (PlanReason.BAD_CHECKPOINT, PlanReason.STILL_RUNNING)
 
 
 def claimable(plan: Plan, now: float) -> bool:
-    """Whether an executor may claim the plan, or take it over."""
-    is_free = plan.lease is None or plan.lease.until <= now
-    in_time = plan.not_before <= now < plan.expires
-    return plan.state is PlanState.SENT and plan.action in RUNNABLE and is_free and in_time
+    """Tell whether an executor may claim the plan, or take it over."""
+    if plan.state is not PlanState.SENT:
+        return False
+    if plan.is_leased(now):
+        return False
+    if plan.action not in RUNNABLE:
+        return False
+    return plan.not_before <= now < plan.expires
 
 
 def claim(plan: Plan, *, executor: str, token: str, until: float, now: float) -> Plan:
@@ -160,7 +170,7 @@ def end(
         return plan
     if plan.state not in (PlanState.SENT, PlanState.EXPIRED):
         raise Conflict(f"plan {plan.id} is over: {_state(plan)}")
-    reason = reason or (PlanReason.REACHED if state is PlanState.REACHED else PlanReason.NOT_REACHED)
+    reason = reason or _ENDINGS.get(state, PlanReason.NOT_REACHED)
     reported = _with_report(plan, steps, drained, requeued)
     return with_state(
         reported, state, reason, by=plan.lease.executor, why=detail or reason.value.replace("_", " "), now=now
@@ -168,15 +178,22 @@ def end(
 
 
 def expired(plan: Plan, now: float) -> bool:
-    """Whether the plan's time is over and no executor works on it."""
-    waits = plan.state is PlanState.WAITING or (plan.state is PlanState.SENT and plan.action in RUNNABLE)
-    at_work = plan.lease is not None and plan.lease.until > now
-    return waits and plan.expires <= now and not at_work
+    """Tell whether the plan's time is over and no executor works on it."""
+    if plan.expires > now:
+        return False
+    if plan.is_leased(now):
+        return False
+    if plan.state is PlanState.SENT:
+        return plan.action in RUNNABLE
+    return plan.state is PlanState.WAITING
 
 
 def expire(plan: Plan, now: float) -> Plan:
-    done = f" after {len(plan.steps)} steps of {plan.lease.executor}" if plan.lease else " before anybody took it up"
-    why = "nobody approved it in time" if plan.state is PlanState.WAITING else f"its time was over{done}"
+    why = "its time was over before anybody took it up"
+    if plan.state is PlanState.WAITING:
+        why = "nobody approved it in time"
+    elif plan.lease:
+        why = f"its time was over after {len(plan.steps)} steps of {plan.lease.executor}"
     return with_state(plan, PlanState.EXPIRED, PlanReason.EXPIRED, by=DIAGNOSER, why=why, now=now)
 
 
@@ -200,9 +217,10 @@ def _appended(steps: tuple[Step, ...], reported: Sequence[Step]) -> tuple[Step, 
     """A report that is sent again, or that repeats all steps so far, adds only what is new: its longest beginning that
     equals the end of the stored steps is skipped."""
     trimmed = tuple(replace(step, output=step.output[:OUTPUT_LENGTH]) for step in reported)
-    longest = min(len(steps), len(trimmed))
-    shared = next(size for size in range(longest, -1, -1) if steps[len(steps) - size :] == trimmed[:size])
-    return steps + trimmed[shared:]
+    for size in range(min(len(steps), len(trimmed)), 0, -1):
+        if steps[-size:] == trimmed[:size]:
+            return steps + trimmed[size:]
+    return steps + trimmed
 
 
 def _state(plan: Plan) -> str:

@@ -1,9 +1,10 @@
 """The policy table: verdict -> action, mode and reason. The first row that applies decides; ``explain`` says why."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, StringConstraints
 
@@ -19,11 +20,13 @@ from diagnoser.model import (
     Rollback,
     yaml_loader,
 )
-from diagnoser.model.errors import Fault, RuleFaults
+from diagnoser.model.errors import Fault
 from diagnoser.model.taxonomy import Action, Category, FailureType
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.recovery.breaker import BreakerLimits
 from diagnoser.recovery.plan_states import RUNNABLE
+
+T = TypeVar("T")
 
 
 class PolicyCondition(StrictModel):
@@ -52,7 +55,7 @@ class PolicyRow(StrictModel):
 
 
 class PolicyDefaults(StrictModel):
-    """What holds for rows that do not say otherwise."""
+    """Defaults of the rows."""
 
     mode: Mode = Mode.OBSERVE
     expires_minutes: Annotated[int, Field(ge=1)] = 60
@@ -87,7 +90,7 @@ class BreakerPolicy(StrictModel):
 
 
 class NodeCheckPolicy(StrictModel):
-    """How long one all-gather of the node check may take."""
+    """Time that one all-gather of the node check may take."""
 
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 180
 
@@ -103,7 +106,7 @@ class PolicyTable(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class PolicyCase:
-    """What the table looks at.
+    """Facts that the table looks at.
 
     stable, sandbox: maturity of the deciding rule; both false without one. hint: the action that it asks for, if any.
     labels: of the job.
@@ -120,7 +123,7 @@ class PolicyCase:
 
 
 def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> PolicyCase:
-    """What the table looks at for a diagnosis that is stored or printed."""
+    """Pick what the table looks at of a diagnosis that is stored or printed."""
     grounds = diagnosis.grounds
     return PolicyCase(
         type=diagnosis.type,
@@ -143,11 +146,12 @@ class Policy:
 
     def advise(self, case: PolicyCase) -> Advice:
         row = self._row(case)
-        action = case.hint if row.action == "hinted" else row.action
-        return Advice(action or Action.NONE, row.id)
+        if row.action == "hinted":
+            return Advice(case.hint or Action.NONE, row.id)
+        return Advice(row.action, row.id)
 
     def explain(self, case: PolicyCase) -> list[tuple[str, str]]:
-        """Each row up to the one that applies, with why it does not hold ("" for the one that does)."""
+        """Give each row up to the one that applies, with why it does not hold ("" for the one that does)."""
         reasons = []
         for row in self.table.rows:
             why = _why_not(row.when, case)
@@ -157,11 +161,17 @@ class Policy:
         return reasons
 
     def plan(self, id: str, attempt: AttemptKey, diagnosis: Diagnosis, now: float) -> Plan | None:
-        """The plan for a diagnosis, None when nothing is to be done. ``id`` must be new."""
+        """Make the plan for a diagnosis, None when nothing is to be done. ``id`` must be new."""
         action = diagnosis.recovery.action
         if action is Action.NONE:
             return None
-        nodes = tuple(suspect.node for suspect in diagnosis.nodes[:1]) if action is Action.CORDON_AND_RESUBMIT else ()
+        suspects = tuple(suspect.node for suspect in diagnosis.nodes)
+        nodes: tuple[str, ...] = ()
+        rollback = None
+        if action is Action.CORDON_AND_RESUBMIT:
+            nodes = suspects[:1]
+        if action is Action.ROLLBACK_AND_RESUBMIT:
+            rollback = diagnosis.rollback
         plan = Plan(
             id=id,
             key=plan_key(attempt, action, nodes),
@@ -175,21 +185,19 @@ class Policy:
             created=now,
             expires=now + 60.0 * self.table.defaults.expires_minutes,
             row=diagnosis.recovery.reason,
-            suspects=tuple(suspect.node for suspect in diagnosis.nodes),
-            rollback=diagnosis.rollback if action is Action.ROLLBACK_AND_RESUBMIT else None,
+            suspects=suspects,
+            rollback=rollback,
         )
         return in_mode(plan, mode_for(diagnosis, self._mode(plan.row)))
 
     def retries(self, row_id: str) -> int:
-        """How often a job may be launched again after the same failure without progress."""
-        row = self._row_by_id(row_id)
-        return self.table.defaults.retries if row is None or row.retries is None else row.retries
+        """Count how often a job may be launched again after the same failure without progress."""
+        return _or_default(self._row_by_id(row_id).retries, self.table.defaults.retries)
 
     def cool_down(self, row_id: str) -> float:
         """Seconds between two launches after the same failure."""
-        row = self._row_by_id(row_id)
-        minutes = row.cool_down_minutes if row else None
-        return 60.0 * (self.table.defaults.cool_down_minutes if minutes is None else minutes)
+        minutes = self._row_by_id(row_id).cool_down_minutes
+        return 60.0 * _or_default(minutes, self.table.defaults.cool_down_minutes)
 
     @property
     def acts(self) -> bool:
@@ -200,11 +208,18 @@ class Policy:
         return next(row for row in self.table.rows if not _why_not(row.when, case))
 
     def _mode(self, row_id: str) -> Mode:
-        row = self._row_by_id(row_id)
-        return (row.mode if row else None) or self.table.defaults.mode
+        return _or_default(self._row_by_id(row_id).mode, self.table.defaults.mode)
 
-    def _row_by_id(self, row_id: str) -> PolicyRow | None:
-        return next((row for row in self.table.rows if row.id == row_id), None)
+    def _row_by_id(self, row_id: str) -> PolicyRow:
+        """A row that leaves all to the defaults where the table has none of this id (any more)."""
+        return next((row for row in self.table.rows if row.id == row_id), _NO_ROW)
+
+
+_NO_ROW = PolicyRow(id="none", when=PolicyCondition(), action=Action.NONE)
+
+
+def _or_default(value: T | None, default: T) -> T:
+    return value if value is not None else default
 
 
 _INITIAL = {
@@ -215,9 +230,15 @@ _INITIAL = {
 
 
 def mode_for(diagnosis: Diagnosis, mode: Mode) -> Mode:
-    """``mode``, or a milder one: what follows from a model's word, or only from dumps of ranks, waits for a person."""
-    unsure = diagnosis.decided_by.startswith("llm:") or diagnosis.decided_by == WAITING_RANKS
-    return Mode.APPROVE if mode is Mode.ACT and unsure else mode
+    """Choose ``mode``, or a milder one: what follows from a model's word, or only from dumps of ranks, waits for a
+    person."""
+    if mode is not Mode.ACT:
+        return mode
+    if diagnosis.decided_by.startswith("llm:"):
+        return Mode.APPROVE
+    if diagnosis.decided_by == WAITING_RANKS:
+        return Mode.APPROVE
+    return mode
 
 
 def in_mode(plan: Plan, mode: Mode) -> Plan:
@@ -229,12 +250,8 @@ def in_mode(plan: Plan, mode: Mode) -> Plan:
 
 
 def load(path: str, text: str) -> Policy:
-    """The policy of a file. Raises RuleFaults with every fault."""
-    table, faults = yaml_loader.read(path, text, PolicyTable)
-    if table is not None:
-        faults += _table_faults(path, text, table)
-    if table is None or faults:
-        raise RuleFaults(faults)
+    """Read the policy of a file. Raises RuleFaults with every fault."""
+    table = yaml_loader.load(path, text, PolicyTable, partial(_table_faults, path, text))
     return Policy(table, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
@@ -255,18 +272,27 @@ def _table_faults(path: str, text: str, table: PolicyTable) -> list[Fault]:
 
 
 def _why_not(when: PolicyCondition, case: PolicyCase) -> str:
-    """The first condition that does not hold, in words; "" when all hold."""
-    return next(filter(None, (condition(when, case) for condition in _CONDITIONS)), "")
+    """Say the first condition that does not hold; "" when all hold."""
+    for condition in _CONDITIONS:
+        if why := condition(when, case):
+            return why
+    return ""
 
 
 def _other_type(when: PolicyCondition, case: PolicyCase) -> str:
-    holds = not when.types or case.type in when.types
-    return "" if holds else f"type is {case.type}"
+    return _unless_among(when.types, case.type, f"type is {case.type}")
 
 
 def _other_category(when: PolicyCondition, case: PolicyCase) -> str:
-    holds = not when.categories or case.category in when.categories
-    return "" if holds else f"category is {case.category}"
+    return _unless_among(when.categories, case.category, f"category is {case.category}")
+
+
+def _unless_among(wanted: Collection[object], value: object, why: str) -> str:
+    if not wanted:
+        return ""
+    if value in wanted:
+        return ""
+    return why
 
 
 def _other_node(when: PolicyCondition, case: PolicyCase) -> str:
@@ -275,20 +301,20 @@ def _other_node(when: PolicyCondition, case: PolicyCase) -> str:
 
 
 def _too_unsure(when: PolicyCondition, case: PolicyCase) -> str:
-    holds = case.confidence >= when.confidence_min
-    return "" if holds else f"confidence {case.confidence:.2f} is below {when.confidence_min:.2f}"
+    if case.confidence >= when.confidence_min:
+        return ""
+    return f"confidence {case.confidence:.2f} is below {when.confidence_min:.2f}"
 
 
 def _other_maturity(when: PolicyCondition, case: PolicyCase) -> str:
-    if when.maturity is None:
+    maturities = {None: True, "stable": case.stable, "sandbox": case.sandbox}
+    if maturities[when.maturity]:
         return ""
-    holds = case.stable if when.maturity == "stable" else case.sandbox
-    return "" if holds else f"the verdict does not come from a {when.maturity} rule"
+    return f"the verdict does not come from a {when.maturity} rule"
 
 
 def _other_hint(when: PolicyCondition, case: PolicyCase) -> str:
-    holds = not when.hinted or case.hint in when.hinted
-    return "" if holds else f"the rule asks for {case.hint or 'nothing'}"
+    return _unless_among(when.hinted, case.hint, f"the rule asks for {case.hint or 'nothing'}")
 
 
 def _other_label(when: PolicyCondition, case: PolicyCase) -> str:
@@ -311,7 +337,8 @@ _CONDITIONS: tuple[Callable[[PolicyCondition, PolicyCase], str], ...] = (
 
 
 def plan_key(attempt: AttemptKey, action: Action, nodes: tuple[str, ...], rollback: Rollback | None = None) -> str:
-    """The same for the same attempt, action, nodes and checkpoint: an open plan gives way where another is chosen."""
-    back = (rollback.checkpoint,) if rollback and rollback.checkpoint else ()
-    text = "\0".join((attempt.job, str(attempt.number), action, *nodes, *back))
-    return "plan-" + hashlib.sha256(text.encode()).hexdigest()[:24]
+    """Name the same attempt, action, nodes and checkpoint alike: an open plan gives way where another is chosen."""
+    parts = [attempt.job, str(attempt.number), action, *nodes]
+    if rollback and rollback.checkpoint:
+        parts.append(rollback.checkpoint)
+    return "plan-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]

@@ -25,15 +25,16 @@ _DIGITS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 def family(job: Job) -> str:
-    """Launches of one training: the label ``family``, else the job's name (or id) without its numbers."""
-    name = job.labels.get("family") or _DIGITS.sub("", job.name or job.id).strip(" -_.:@+=")
-    return name or job.id
+    """Name the launches of one training: the label ``family``, else the job's name (or id) without its numbers."""
+    if stated := job.labels.get("family"):
+        return stated
+    without_numbers = _DIGITS.sub("", job.name or job.id).strip(" -_.:@+=")
+    return without_numbers or job.id
 
 
 def fingerprint(diagnosis: Diagnosis) -> str:
-    """The same for the same failure: its type and the shape of its root line, without numbers and addresses."""
-    root = diagnosis.root_cause
-    shape = _DIGITS.sub("", root.text) if root else ""
+    """Name the same failure alike: its type and the shape of its root line, without numbers and addresses."""
+    shape = _DIGITS.sub("", diagnosis.root_cause.text) if diagnosis.root_cause else ""
     return hashlib.sha256(f"{diagnosis.type}\0{shape}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
@@ -41,8 +42,13 @@ def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:
     """(measure, how far the attempt came): training steps, else checkpoint events, else elapsed seconds, else lines."""
     if diagnosis.step is not None:
         return STEP, float(diagnosis.step)
-    saved = [event for event in attempt.events if event.kind is EventKind.CHECKPOINT and event.phase not in _NOT_SAVED]
-    steps = [event.step for event in saved if event.step is not None]
+    steps = []
+    for event in attempt.events:
+        is_saved = event.kind is EventKind.CHECKPOINT and event.phase not in _NOT_SAVED
+        if not is_saved:
+            continue
+        if event.step is not None:
+            steps.append(event.step)
     if steps:
         return CHECKPOINT, float(max(steps))
     elapsed = (attempt.ended or attempt.last_line) - attempt.opened
@@ -51,91 +57,113 @@ def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:
     return LINES, float(diagnosis.compression.lines_in)
 
 
-def went_on(now: Plan, before: Plan) -> bool:
-    """Whether this launch came further than the one before; False when their measures of progress differ."""
-    return further(now.progress, before.progress)
+def progressed_since(now: Plan, before: Plan) -> bool:
+    """Tell whether this launch came further than the one before; False when their measures of progress differ."""
+    return is_further(now.progress, before.progress)
 
 
-def further(now: tuple[str, float], before: tuple[str, float]) -> bool:
-    """The same for two measures of progress."""
+def is_further(now: tuple[str, float], before: tuple[str, float]) -> bool:
+    """Tell the same of two measures of progress."""
     if now[0] != before[0]:
         return False
-    return now[1] > before[1] * (1.0 if now[0] in EXACT else FURTHER)
+    if now[0] in EXACT:
+        return now[1] > before[1]
+    return now[1] > before[1] * FURTHER
 
 
 def same_step(now: Plan, before: Plan) -> bool:
-    """Whether both ended at the same training step."""
-    return now.progress[0] == STEP and now.progress == before.progress
+    """Tell whether both ended at the same training step."""
+    if now.progress[0] != STEP:
+        return False
+    return now.progress == before.progress
 
 
 def failures(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
-    """Earlier launches of the job, and of its tenant's family, that failed in the same way, oldest first."""
-    return [
-        old
-        for old in past
-        if old.fingerprint == plan.fingerprint
-        and (old.job == plan.job or (old.tenant, old.family) == (plan.tenant, plan.family))
-        and _counts_for(plan, old)
-    ]
+    """List earlier launches of the job, and of its tenant's family, that failed in the same way, oldest first."""
+    alike = (old for old in past if old.fingerprint == plan.fingerprint)
+    return [old for old in alike if _is_of_family(plan, old)]
+
+
+def _is_of_family(plan: Plan, old: Plan) -> bool:
+    if not _counts_for(plan, old):
+        return False
+    return old.job == plan.job or (old.tenant, old.family) == (plan.tenant, plan.family)
 
 
 def launches_of_job(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
-    """Earlier launches under the same id, whatever they failed of, oldest first."""
+    """List earlier launches under the same id, whatever they failed of, oldest first."""
     return [old for old in past if old.job == plan.job and _counts_for(plan, old)]
 
 
 def _counts_for(plan: Plan, old: Plan) -> bool:
-    """Whether it is about another failure than the plan, and still stands."""
-    return old.state is not PlanState.SUPERSEDED and (old.job, old.attempt) != (plan.job, plan.attempt)
+    """Tell whether it is about another failure than the plan, and still stands."""
+    if old.state is PlanState.SUPERSEDED:
+        return False
+    return (old.job, old.attempt) != (plan.job, plan.attempt)
 
 
 def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
-    """How often the job was launched again after this failure without getting any further.
+    """Count how often the job was launched again after this failure without getting any further.
 
     A launch that died before its first step is measured by time: it hides no progress between those around it.
     """
     count, reached = 0, dict([plan.progress])
     for previous in reversed(earlier):
         measure, value = previous.progress
-        if measure in reached and further((measure, reached[measure]), previous.progress):
+        if measure in reached and is_further((measure, reached[measure]), previous.progress):
             break
-        count += _launched(previous)
+        count += has_launched(previous)
         reached[measure] = value
     return count
 
 
 def evictions(plan: Plan, node: str, past: Iterable[Plan]) -> int:
-    """How often this failure took this node out before, in any family."""
+    """Count how often this failure took this node out before, in any family."""
     return sum(old.fingerprint == plan.fingerprint and node in old.drained for old in past)
 
 
 def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
-    """How often this failure was first suspected on this node before, in any family. What another tenant's jobs printed
-    counts only where something proves it."""
-    alike = (old for old in past if old.fingerprint == plan.fingerprint and _counts_for(plan, old))
-    return sum(old.suspects[:1] == (node,) and (old.tenant == plan.tenant or bool(old.proofs)) for old in alike)
+    """Count how often this failure was first suspected on this node before, in any family. What another tenant's jobs
+    printed counts only where something proves it."""
+    count = 0
+    for old in past:
+        if old.fingerprint != plan.fingerprint:
+            continue
+        if not _counts_for(plan, old):
+            continue
+        is_believed = old.tenant == plan.tenant or bool(old.proofs)
+        count += is_believed and old.suspects[:1] == (node,)
+    return count
 
 
 def suspected_by_others(plan: Plan, past: Iterable[Plan], now: float) -> tuple[Plan, ...]:
-    """Plans of the last week in which a job of another tenant has the same first suspect, oldest first. Only of known
-    tenants: nobody can tell two unknown ones apart."""
-    if not plan.tenant or not plan.suspects:
+    """List plans of the last week in which a job of another tenant has the same first suspect, oldest first. Only of
+    known tenants: nobody can tell two unknown ones apart."""
+    if not plan.tenant:
         return ()
-    return tuple(
-        old
-        for old in past
-        if old.cluster == plan.cluster
-        and old.tenant not in ("", plan.tenant)
-        and old.suspects[:1] == plan.suspects[:1]
-        and old.created > now - SUSPICION_SECONDS
-        and _counts_for(plan, old)
-    )
+    if not plan.suspects:
+        return ()
+    return tuple(old for old in past if _suspects_the_same(plan, old, now - SUSPICION_SECONDS))
+
+
+def _suspects_the_same(plan: Plan, old: Plan, since: float) -> bool:
+    """Tell whether a job of another tenant has the same first suspect as the plan, since that time."""
+    if (old.cluster, old.suspects[:1]) != (plan.cluster, plan.suspects[:1]):
+        return False
+    if old.tenant in ("", plan.tenant):
+        return False
+    if old.created <= since:
+        return False
+    return _counts_for(plan, old)
 
 
 def launches_last_hour(past: Iterable[Plan], cluster: str, now: float) -> int:
-    return sum(plan.cluster == cluster and _launched(plan) and plan.created > now - HOUR for plan in past)
+    recent = (plan for plan in past if plan.cluster == cluster and plan.created > now - HOUR)
+    return sum(map(has_launched, recent))
 
 
-def _launched(plan: Plan) -> bool:
-    """Whether the plan counts as a launch, also where it is not known yet or did not succeed."""
-    return plan.state in ACTING and not launched_nothing(plan)
+def has_launched(plan: Plan) -> bool:
+    """Tell whether the plan counts as a launch, also where it is not known yet or did not succeed."""
+    if plan.state not in ACTING:
+        return False
+    return not launched_nothing(plan)

@@ -1,4 +1,5 @@
-"""What it takes before a node goes: the scheduler gave it to the attempt, and somebody who speaks for it blames it.
+"""Checks what it takes before a node goes: the scheduler gave it to the attempt, and somebody who speaks for it blames
+it.
 
 Text that a job prints is written by a tenant: it may describe the job, but it moves no machine. The same question is
 asked when a plan is made, when it is claimed, and by the agent before it acts (``agent.executor``).
@@ -11,10 +12,11 @@ from diagnoser.model import Plan, PlanReason
 _SLURM = "slurm-"
 
 Objection = tuple[PlanReason, str]
+"""Why a plan may not take its nodes out, and the same in words."""
 
 
-def objection(plan: Plan, allocation: Collection[str]) -> Objection | None:
-    """Why the plan may not take its nodes out; None when it may, or names none.
+def why_not_removable(plan: Plan, allocation: Collection[str]) -> Objection | None:
+    """Say why the plan may not take its nodes out; None when it may, or names none.
 
     allocation: the nodes that the scheduler gave the attempt, as known now.
     """
@@ -33,27 +35,33 @@ def objection(plan: Plan, allocation: Collection[str]) -> Objection | None:
     return None
 
 
-def is_vouched(job: str, stated: bool | None) -> bool:
-    """Whether the results of a node check count as proof. stated: what the agent says, None for an older one.
+def is_operator_run(job: str, stated: bool | None) -> bool:
+    """Tell whether the operator's program gave the results of a node check, so that they count as proof.
+
+    stated: what the agent says, None for an older one.
 
     Slurm's agent has always run the operator's program, and carries out only plans of its own jobs. What others ran may
     be what the job brought along.
     """
-    return job.startswith(_SLURM) if stated is None else stated
+    return stated if stated is not None else job.startswith(_SLURM)
 
 
-def as_allocated(names: Iterable[str], allocation: Collection[str]) -> tuple[str, ...]:
-    """The names as the scheduler spells them: a log may say ``gpu-017`` for ``gpu-017.cluster.local`` or the reverse.
+def match_scheduler_names(names: Iterable[str], allocation: Collection[str]) -> tuple[str, ...]:
+    """Spell the names as the scheduler does: a log may say ``gpu-017`` for ``gpu-017.cluster.local`` or the reverse.
     A name that fits no node, or several, stays as it is."""
     by_short: dict[str, list[str]] = {}
     for node in allocation:
         by_short.setdefault(_short(node), []).append(node)
-    return tuple(dict.fromkeys(_spelled(name, allocation, by_short.get(_short(name), [])) for name in names))
-
-
-def _spelled(name: str, allocation: Collection[str], alike: list[str]) -> str:
-    return name if name in allocation or len(alike) != 1 else alike[0]
+    spelled: dict[str, None] = {}
+    for name in names:
+        alike = by_short.get(_short(name), [])
+        if name not in allocation and len(alike) == 1:
+            name = alike[0]
+        spelled[name] = None
+    return tuple(spelled)
 
 
 def _short(node: str) -> str:
-    return node if node.replace(".", "").isdecimal() else node.partition(".")[0]
+    if node.replace(".", "").isdecimal():
+        return node  # an address has no short form
+    return node.partition(".")[0]

@@ -38,7 +38,7 @@ from diagnoser.rules import outcome
 
 SAME = 0.92
 """From this likeness on two failures may be the same; messages of a dozen words that differ in one word lie below.
-Likeness alone is no proof (``tests.bench.likeness``): every line must have a counterpart, too.
+Likeness alone is no proof (``tools.bench.likeness``): every line must have a counterpart, too.
 """
 ALIKE = 0.5
 """Below this a confirmed failure is not worth showing."""

@@ -10,11 +10,11 @@ from typing import Protocol
 import structlog
 
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.evaluations.scores import drops, series
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Unavailable
-from diagnoser.model.trials import ScoreDrop
+from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.ports import Clock, WakeSignal
-from diagnoser.trials.scores import drops, series
 
 PERIOD = 60.0
 RUNS = 200

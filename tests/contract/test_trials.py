@@ -6,20 +6,20 @@ import pytest
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Conflict
-from diagnoser.model.trials import (
+from diagnoser.model.evaluations import (
     BatchKind,
     BatchRecord,
     BatchState,
-    Piece,
-    PieceRecord,
-    PieceState,
     RunProgress,
     RunState,
     Runtime,
+    ShardRecord,
+    ShardState,
     Suite,
     Task,
     TrialRecord,
     TrialRun,
+    TrialShard,
     TrialState,
 )
 
@@ -27,8 +27,8 @@ SUITE = Suite(
     "nightly", ("/ckpt/1000",), (Task("code", 10, ("infer", "{first}"), ("score",)), Task("maths", 4, (), ()))
 )
 RUN = TrialRun("r1", SUITE, "local@host", "/runs/r1", "/suites", 100.0)
-LEFT, RIGHT = Piece("/ckpt/1000", "code", 0, 5), Piece("/ckpt/1000", "code", 5, 10)
-MATHS = Piece("/ckpt/1000", "maths", 0, 4)
+LEFT, RIGHT = TrialShard("/ckpt/1000", "code", 0, 5), TrialShard("/ckpt/1000", "code", 5, 10)
+MATHS = TrialShard("/ckpt/1000", "maths", 0, 4)
 BATCH = BatchRecord("r1-a", "r1", BatchKind.INFER, "gpu-1", 0, 110.0, 30.0)
 SCORING = BatchRecord("r1-s", "r1", BatchKind.SCORE, "", 0, 140.0, checkpoint="/ckpt/1000", task="code")
 TIME = Runtime("code", "7B", "h100", 5, 12.5, 3.0)
@@ -40,22 +40,22 @@ async def look(store: SqlStore) -> RunProgress:
     return progress
 
 
-async def states(store: SqlStore) -> dict[tuple[str, int, int], PieceState]:
-    found = (await look(store)).pieces
-    return {(record.piece.task, record.piece.first, record.piece.last): record.state for record in found}
+async def states(store: SqlStore) -> dict[tuple[str, int, int], ShardState]:
+    found = (await look(store)).shards
+    return {(record.shard.task, record.shard.first, record.shard.last): record.state for record in found}
 
 
 @pytest.fixture
 async def cut(store: SqlStore) -> SqlStore:
-    """A run with three waiting pieces."""
+    """A run with three waiting shards."""
     await store.trials.add_run(RUN)
     assert await store.trials.cut("r1", 0, (), (LEFT, RIGHT, MATHS))
     return store
 
 
-async def inferred(store: SqlStore, batch: BatchRecord, *pieces: Piece) -> bool:
-    records = [PieceRecord(piece, PieceState.INFERRED, seconds=12.5, load=3.0) for piece in pieces]
-    return await store.trials.settle_batch(
+async def inferred(store: SqlStore, batch: BatchRecord, *shards: TrialShard) -> bool:
+    records = [ShardRecord(shard, ShardState.INFERRED, seconds=12.5, load=3.0) for shard in shards]
+    return await store.trials.record_batch(
         replace(batch, state=BatchState.ENDED, ended=130.0), records, (), {"x": TIME}
     )
 
@@ -74,45 +74,45 @@ async def test_a_run_comes_back_as_it_was_made(store: SqlStore, second: SqlStore
 
 
 async def test_a_cut_is_made_once(store: SqlStore, second: SqlStore) -> None:
-    """Of two coordinators that cut the same samples one wins, and no sample is in two pieces."""
+    """Of two coordinators that cut the same samples one wins, and no sample is in two shards."""
     await store.trials.add_run(RUN)
     assert await store.trials.cut("r1", 0, (), (LEFT, RIGHT))
-    assert not await second.trials.cut("r1", 0, (), (Piece("/ckpt/1000", "code", 0, 10),))
-    assert await states(store) == {("code", 0, 5): PieceState.WAITING, ("code", 5, 10): PieceState.WAITING}
+    assert not await second.trials.cut("r1", 0, (), (TrialShard("/ckpt/1000", "code", 0, 10),))
+    assert await states(store) == {("code", 0, 5): ShardState.WAITING, ("code", 5, 10): ShardState.WAITING}
 
 
-async def test_a_slot_and_a_piece_are_taken_once(cut: SqlStore, second: SqlStore) -> None:
-    """A second batch on the slot, and one with a piece that runs, change nothing."""
+async def test_a_slot_and_a_shard_are_taken_once(cut: SqlStore, second: SqlStore) -> None:
+    """A second batch on the slot, and one with a shard that runs, change nothing."""
     assert await cut.trials.start_batch(BATCH, (LEFT,))
     assert not await second.trials.start_batch(replace(BATCH, id="r1-b"), (RIGHT,))
     assert not await second.trials.start_batch(replace(BATCH, id="r1-c", slot=1), (LEFT, RIGHT))
     assert await second.trials.start_batch(replace(BATCH, id="r1-d", slot=1), (RIGHT,))
     found = await look(cut)
     assert [batch.id for batch in found.batches] == ["r1-a", "r1-d"]
-    assert (await states(cut))["code", 5, 10] is PieceState.RUNNING
+    assert (await states(cut))["code", 5, 10] is ShardState.RUNNING
 
 
 async def test_what_runs_is_not_cut(cut: SqlStore, second: SqlStore) -> None:
-    """A cut that would take a running piece's samples is refused as a whole."""
+    """A cut that would take a running shard's samples is refused as a whole."""
     await cut.trials.start_batch(BATCH, (LEFT,))
-    whole = Piece("/ckpt/1000", "code", 0, 10)
+    whole = TrialShard("/ckpt/1000", "code", 0, 10)
     assert not await second.trials.cut("r1", 1, (LEFT, RIGHT), (whole,))
-    halves = (Piece("/ckpt/1000", "code", 5, 7), Piece("/ckpt/1000", "code", 7, 10))
+    halves = (TrialShard("/ckpt/1000", "code", 5, 7), TrialShard("/ckpt/1000", "code", 7, 10))
     assert await second.trials.cut("r1", 1, (RIGHT, MATHS), (*halves, MATHS))
-    assert (await states(cut))["code", 5, 10] is PieceState.SPLIT
+    assert (await states(cut))["code", 5, 10] is ShardState.SPLIT
     assert await cut.trials.cut("r1", 2, halves, (RIGHT,))
-    assert (await states(cut))["code", 5, 10] is PieceState.WAITING
+    assert (await states(cut))["code", 5, 10] is ShardState.WAITING
 
 
-async def test_a_new_piece_has_failed_as_often_as_the_one_it_replaces(cut: SqlStore) -> None:
-    """A sample that kills its process is not tried for ever in ever new pieces."""
+async def test_a_new_shard_has_failed_as_often_as_the_one_it_replaces(cut: SqlStore) -> None:
+    """A sample that kills its process is not tried for ever in ever new shards."""
     await cut.trials.start_batch(BATCH, (LEFT,))
-    failed = PieceRecord(LEFT, PieceState.WAITING, failures=2, error="exit code 9")
-    assert await cut.trials.settle_batch(replace(BATCH, state=BatchState.LOST, ended=120.0), [failed])
+    failed = ShardRecord(LEFT, ShardState.WAITING, failures=2, error="exit code 9")
+    assert await cut.trials.record_batch(replace(BATCH, state=BatchState.LOST, ended=120.0), [failed])
     assert await cut.trials.cut(
-        "r1", 1, (LEFT, RIGHT), (Piece("/ckpt/1000", "code", 0, 3), Piece("/ckpt/1000", "code", 3, 10))
+        "r1", 1, (LEFT, RIGHT), (TrialShard("/ckpt/1000", "code", 0, 3), TrialShard("/ckpt/1000", "code", 3, 10))
     )
-    waiting = [record for record in (await look(cut)).pieces if record.state is PieceState.WAITING]
+    waiting = [record for record in (await look(cut)).shards if record.state is ShardState.WAITING]
     assert [record.failures for record in waiting] == [2, 2, 0], "code, code, maths"
 
 
@@ -122,24 +122,24 @@ async def test_a_batch_is_settled_once(cut: SqlStore, second: SqlStore) -> None:
     assert await inferred(cut, BATCH, LEFT, RIGHT)
     assert not await inferred(second, BATCH, LEFT, RIGHT)
     assert await states(second) == {
-        ("code", 0, 5): PieceState.INFERRED,
-        ("code", 5, 10): PieceState.WAITING,
-        ("maths", 0, 4): PieceState.WAITING,
+        ("code", 0, 5): ShardState.INFERRED,
+        ("code", 5, 10): ShardState.WAITING,
+        ("maths", 0, 4): ShardState.WAITING,
     }
     assert await second.trials.runtimes(["code"], 9) == [TIME] and await second.trials.runtimes(["maths"], 9) == []
     assert await cut.trials.start_batch(replace(BATCH, id="r1-b"), (RIGHT,)), "the slot is free again"
 
 
-async def test_a_trial_that_fails_takes_its_waiting_pieces_along(cut: SqlStore) -> None:
+async def test_a_trial_that_fails_takes_its_waiting_shards_along(cut: SqlStore) -> None:
     """Those of other trials go on waiting, and the first reason stays."""
     await cut.trials.start_batch(BATCH, (LEFT,))
     failed = TrialRecord("/ckpt/1000", "code", TrialState.FAILED, error="exit code 1")
-    assert await cut.trials.settle_batch(BATCH, [PieceRecord(LEFT, PieceState.FAILED, failures=3)], [failed])
-    await cut.trials.settle_batch(replace(BATCH, state=BatchState.ENDED), (), [replace(failed, error="later")])
+    assert await cut.trials.record_batch(BATCH, [ShardRecord(LEFT, ShardState.FAILED, failures=3)], [failed])
+    await cut.trials.record_batch(replace(BATCH, state=BatchState.ENDED), (), [replace(failed, error="later")])
     assert await states(cut) == {
-        ("code", 0, 5): PieceState.FAILED,
-        ("code", 5, 10): PieceState.CANCELLED,
-        ("maths", 0, 4): PieceState.WAITING,
+        ("code", 0, 5): ShardState.FAILED,
+        ("code", 5, 10): ShardState.CANCELLED,
+        ("maths", 0, 4): ShardState.WAITING,
     }
     assert (await look(cut)).trials == (failed, TrialRecord("/ckpt/1000", "maths"))
 
@@ -152,11 +152,11 @@ async def test_a_trial_is_scored_by_one_batch_at_a_time(cut: SqlStore, second: S
     assert await cut.trials.start_batch(SCORING, ())
     assert not await second.trials.start_batch(replace(SCORING, id="r1-t", slot=1), ())
     trial = TrialRecord("/ckpt/1000", "code", TrialState.SCORING, failures=1)
-    assert await cut.trials.settle_batch(replace(SCORING, state=BatchState.LOST, ended=150.0), (), [trial])
+    assert await cut.trials.record_batch(replace(SCORING, state=BatchState.LOST, ended=150.0), (), [trial])
     again = replace(SCORING, id="r1-u", slot=1)
     assert await second.trials.start_batch(again, ())
     scored = replace(trial, state=TrialState.SCORED, scores={"pass@1": 0.25}, scored=160.0)
-    assert await second.trials.settle_batch(replace(again, state=BatchState.ENDED, ended=160.0), (), [scored])
+    assert await second.trials.record_batch(replace(again, state=BatchState.ENDED, ended=160.0), (), [scored])
     assert (await look(cut)).trials[0] == scored
     assert not await cut.trials.start_batch(replace(SCORING, id="r1-v"), ())
 
@@ -166,34 +166,34 @@ async def test_scores_are_computed_again_of_a_run_that_is_over(cut: SqlStore) ->
     await cut.trials.begin_scoring("r1", [("/ckpt/1000", "code")])
     await cut.trials.start_batch(SCORING, ())
     scored = TrialRecord("/ckpt/1000", "code", TrialState.SCORED, {"pass@1": 0.25}, scored=160.0)
-    await cut.trials.settle_batch(replace(SCORING, state=BatchState.ENDED, ended=160.0), (), [scored])
+    await cut.trials.record_batch(replace(SCORING, state=BatchState.ENDED, ended=160.0), (), [scored])
     assert await cut.trials.end_run("r1", RunState.ENDED, 170.0)
     assert await cut.trials.begin_scoring("r1", [("/ckpt/1000", "code")], again=True) == 1
     found = await look(cut)
     assert (found.run.state, found.run.ended, found.trials[0].state) == (RunState.RUNNING, None, TrialState.SCORING)
 
 
-async def test_a_score_joins_the_time_of_its_piece(cut: SqlStore) -> None:
+async def test_a_score_joins_the_time_of_its_shard(cut: SqlStore) -> None:
     """What inference took stays when the time of the metric comes."""
     await cut.trials.start_batch(BATCH, (LEFT,))
     await inferred(cut, BATCH, LEFT)
     await cut.trials.begin_scoring("r1", [("/ckpt/1000", "code")])
     await cut.trials.start_batch(SCORING, ())
     with_score = replace(TIME, seconds=99.0, score=7.0)
-    await cut.trials.settle_batch(replace(SCORING, state=BatchState.ENDED, ended=160.0), (), (), {"x": with_score})
+    await cut.trials.record_batch(replace(SCORING, state=BatchState.ENDED, ended=160.0), (), (), {"x": with_score})
     assert await cut.trials.runtimes(["code", "maths"], 9) == [replace(TIME, score=7.0)]
 
 
 async def test_a_cancelled_run_starts_nothing(cut: SqlStore, second: SqlStore) -> None:
-    """Its pieces and trials are cancelled, as far as they are not over, and no batch begins after it."""
+    """Its shards and trials are cancelled, as far as they are not over, and no batch begins after it."""
     await cut.trials.start_batch(BATCH, (LEFT,))
     assert await second.trials.end_run("r1", RunState.CANCELLED, 150.0)
     assert not await cut.trials.end_run("r1", RunState.ENDED, 151.0)
-    assert set((await states(cut)).values()) == {PieceState.CANCELLED}
+    assert set((await states(cut)).values()) == {ShardState.CANCELLED}
     assert {trial.state for trial in (await look(cut)).trials} == {TrialState.CANCELLED}
     assert not await cut.trials.start_batch(replace(BATCH, id="r1-b", slot=1), (RIGHT,))
     assert not await cut.trials.cut("r1", 1, (), (RIGHT,))
-    assert await cut.trials.settle_batch(replace(BATCH, state=BatchState.CANCELLED, ended=152.0))
+    assert await cut.trials.record_batch(replace(BATCH, state=BatchState.CANCELLED, ended=152.0))
 
 
 async def test_old_runs_go_with_all_that_is_theirs(cut: SqlStore) -> None:

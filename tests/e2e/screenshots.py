@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="pages with this in their address")
     options = parser.parse_args()
     if not CHROMIUM.exists():
-        raise SystemExit("no browser: apt-get install chromium")
+        raise SystemExit("no browser: apt-get install chromium-headless-shell")
     count = asyncio.run(run(options.out, options.only))
     sys.stdout.write(f"{count} pages in {options.out / 'index.html'}\n")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.protocols import JSON, PROTOBUF, Encode, loki, loki_json, otlp
 from tests.e2e.service import DEMO_LOG, service, until
+from tools.bench.protocols import JSON, PROTOBUF, Encode, loki, loki_json, otlp
 
 MAPPING = """
 job:

@@ -167,7 +167,7 @@ async def test_everything_is_searched_from_the_keyboard(tmp_path: Path) -> None:
         await field.wait_for()
         await page.keyboard.press("Escape")
         await field.wait_for(state="hidden")
-        assert await page.evaluate("document.activeElement.id") == "open-search"
+        await page.wait_for_function("document.activeElement.id === 'open-search'")  # when it hears of the end
         await page.goto(address + "/jobs/llm-70b-pretrain/attempts/2/log")
         await page.keyboard.press("/")
         assert await page.evaluate("document.activeElement.id") == "q"

@@ -21,6 +21,7 @@ from tests.thorough import THOROUGH
 pytestmark = [needs_corpus, pytest.mark.corpus, pytest.mark.xdist_group("corpus")]
 SCORER = CORPUS.parent / "tools" / "score.py"
 SIZE = 4 << 20
+MEGABYTES = 100 if THOROUGH else 25
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +102,8 @@ def test_no_healthy_log_is_called_failed(analyzer: LogAnalyzer) -> None:
 
 @pytest.fixture(scope="module")
 def healthy(analyzer: LogAnalyzer, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
-    """100 MB of healthy logs, read once."""
-    made = accuracy_bars.healthy_log(tmp_path_factory.mktemp("healthy"))
+    """Healthy logs, read once."""
+    made = accuracy_bars.healthy_log(tmp_path_factory.mktemp("healthy"), MEGABYTES)
     with made.open("rb") as log:
         before = analyzer.delta(log)
     made.unlink()
@@ -115,8 +116,8 @@ def healthy(analyzer: LogAnalyzer, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_a_long_healthy_log_before_the_failure_changes_little(
     folder: str, one_in: int, analyzer: LogAnalyzer, healthy: tuple[bytes, int]
 ) -> None:
-    """A fixed share of the cases behind 100 MB of healthy logs: no figure falls by more than two points or one case,
-    and no machine is taken out for it. `make score` does the same with all of them."""
+    """A fixed share of the cases behind 25 MB of healthy logs (100 in thorough tests): no figure falls by more than two
+    points or one case, and no machine is taken out for it. `make score` does the same with all of them."""
     ids = accuracy_bars.share(folder, one_in)
     alone = accuracy_bars.score(list(accuracy_bars.verdicts(analyzer, folder, ids)))
     behind = accuracy_bars.score(list(accuracy_bars.spliced(analyzer, folder, healthy, ids)))

@@ -14,10 +14,10 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.log_indexes import KEPT_SECONDS, KeptLogs, LogIndexes
 from diagnoser.model import AttemptKey, LineBlock, Stream
 from diagnoser.model.errors import NotFound
-from tests.bench import logs
 from tests.databases import sqlite_store
 from tests.large_logs import hold_logs
 from tests.serving import store_log
+from tools.bench import logs
 
 KEY, OTHER = AttemptKey("a"), AttemptKey("b")
 LINE = LineBlock(Stream(), b"step 1\n")

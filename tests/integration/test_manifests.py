@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from diagnoser.agent.kubernetes.trial_jobs import JobSettings, batch_job, clean_job
-from diagnoser.model.trials import BatchKind
+from diagnoser.agent.kubernetes.batch_jobs import JobSettings, batch_job, clean_job
+from diagnoser.evaluations.weights import CopyLimits
+from diagnoser.model.evaluations import BatchKind
 from diagnoser.ports import Order
-from diagnoser.trials.weights import CopyLimits
 from tests.environments import MANIFESTS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

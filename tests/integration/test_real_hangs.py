@@ -6,9 +6,9 @@ import pytest
 
 from diagnoser.hang import flight_recorder
 from tests.environments import TORCH
-from tests.real_hangs import runs
-from tests.real_hangs.runs import HangCase, HangKind
-from tests.real_hangs.score import score
+from tools.real_hangs import runs
+from tools.real_hangs.runs import HangCase, HangKind
+from tools.real_hangs.score import score
 
 pytestmark = [
     pytest.mark.skipif(bool(TORCH.missing), reason=TORCH.missing),

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.evaluations.coordinator import CoordinatorSettings
+from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.model.errors import Unavailable
-from diagnoser.model.trials import BatchKind, BatchState, Node, PieceState, RunState, TrialState
+from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunState, ShardState, TrialState
 from diagnoser.ports import Order, OrderState
-from diagnoser.trials.coordinator import CoordinatorSettings
-from diagnoser.trials.local import LocalExecutor
 from tests import trial_runs
 from tests.databases import sqlite_store
 from tests.trial_runs import FAST, NODES, carry_out, check, completions, coordinator, copies, suite, trial_run
@@ -85,7 +85,7 @@ def _group(order: Order) -> int:
 
 
 async def test_a_node_that_dies_costs_what_ran_there(store: SqlStore, tmp_path: Path) -> None:
-    """Its pieces are carried out by the other one; at most those of the batch that was killed run again."""
+    """Its shards are carried out by the other one; at most those of the batch that was killed run again."""
     await store.trials.add_run(trial_run(tmp_path))
     executor = DyingNode(tmp_path)
     progress = await carry_out(coordinator(store, executor), "r1")
@@ -97,7 +97,7 @@ async def test_a_node_that_dies_costs_what_ran_there(store: SqlStore, tmp_path: 
     assert {batch.node for batch in later} == {"east"}
 
 
-async def test_a_piece_that_fails_again_and_again_fails_its_trial(store: SqlStore, tmp_path: Path) -> None:
+async def test_a_shard_that_fails_again_and_again_fails_its_trial(store: SqlStore, tmp_path: Path) -> None:
     """After three tries, with the end of its log; the other trials get their scores."""
     words = ("sh", "-c", "echo starting; echo 'RuntimeError: CUDA out of memory' >&2; exit 3")
     await store.trials.add_run(trial_run(tmp_path, trial_runs.without_metrics(suite(tmp_path), *words)))
@@ -107,7 +107,7 @@ async def test_a_piece_that_fails_again_and_again_fails_its_trial(store: SqlStor
         assert trial.state is (TrialState.FAILED if trial.task == "task/0" else TrialState.SCORED)
         if trial.task == "task/0":
             assert "exit code 3" in trial.error and "CUDA out of memory" in trial.error
-    failed = [record for record in progress.pieces if record.state is PieceState.FAILED]
+    failed = [record for record in progress.shards if record.state is ShardState.FAILED]
     assert failed and {record.failures for record in failed} == {3}
 
 
@@ -141,7 +141,7 @@ async def test_why_scoring_failed_is_told(store: SqlStore, tmp_path: Path, words
     await store.trials.add_run(trial_run(tmp_path, replace(given, tasks=(replace(given.tasks[0], score=words),))))
     progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(tmp_path))), "r1")
     assert all(trial.state is TrialState.FAILED and told in trial.error for trial in progress.trials)
-    assert {record.state for record in progress.pieces} == {PieceState.INFERRED}
+    assert {record.state for record in progress.shards} == {ShardState.INFERRED}
 
 
 async def test_a_cancelled_run_leaves_no_process(store: SqlStore, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ class Moody(LocalExecutor):
 
 
 async def test_an_executor_that_does_not_answer_is_asked_again(store: SqlStore, tmp_path: Path) -> None:
-    """Whether it had started the batch or not: each piece runs once."""
+    """Whether it had started the batch or not: each shard runs once."""
     await store.trials.add_run(trial_run(tmp_path))
     check(await carry_out(coordinator(store, Moody(NODES, copies(tmp_path))), "r1"))
     assert set(completions(tmp_path).values()) == {1}
@@ -208,7 +208,7 @@ async def test_scores_are_computed_again_without_inference(store: SqlStore, tmp_
     assert await store.trials.begin_scoring("r1", which, again=True) == len(which)
     after = await carry_out(coordinator(store, LocalExecutor((), copies(tmp_path))), "r1")
     check(after)
-    assert after.pieces == before.pieces
+    assert after.shards == before.shards
     assert len(after.batches) == len(before.batches) + len(which)
 
 

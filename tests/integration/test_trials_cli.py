@@ -1,4 +1,4 @@
-"""`trials run`, `status`, `score` and `cancel`, as a person runs them."""
+"""`evaluations run`, `status`, `score` and `cancel`, as a person runs them."""
 
 import json
 import os
@@ -21,13 +21,13 @@ def suite(tmp_path: Path) -> Path:
     (tmp_path / "weights.bin").write_text("weights-1")
     (tmp_path / "infer.py").write_text(INFER)
     (tmp_path / "score.py").write_text(SCORE)
-    words = [sys.executable, "infer.py", "{checkpoint}", "{task}", "{first}", "{last}", "{samples}"]
+    words = [sys.executable, "-I", "-S", "infer.py", "{checkpoint}", "{task}", "{first}", "{last}", "{samples}"]
     given = {
         "name": "nightly",
         "checkpoints": [str(tmp_path / "weights.bin")],
         "engine": {
             "infer": [*words, "0.01", str(tmp_path / "done.txt")],
-            "score": [sys.executable, "score.py", "{samples}", "{scores}"],
+            "score": [sys.executable, "-I", "-S", "score.py", "{samples}", "{scores}"],
         },
         "tasks": [{"name": "code", "samples": 9}, {"name": "maths", "samples": 4}],
     }

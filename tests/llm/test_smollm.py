@@ -31,7 +31,7 @@ from tests.e2e.service import free_port
 from tests.integration.consulting import Site
 from tests.integration.model_server import ModelServer
 from tests.llm.servers import FOLDER, KEY, Real, running
-from tests.real_runs.measure import SAMPLES
+from tools.real_runs.measure import SAMPLES
 
 PYTHON = Path(FOLDER) / "smollm/bin/python"
 CASES = int(os.environ.get("LLM_CASES", "6"))

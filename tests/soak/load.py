@@ -11,7 +11,7 @@ from itertools import count, cycle
 
 import httpx
 
-from tests.bench import logs
+from tools.bench import logs
 
 SENDERS = 8
 """Ranks; each prints into a job of its own until that fails."""

@@ -225,11 +225,11 @@ class MemorySource:
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(0)
 
-    async def look(self, state: AgentState) -> ClusterSnapshot[MemoryJob]:
+    async def snapshot(self, state: AgentState) -> ClusterSnapshot[MemoryJob]:
         self.scheduler.read()
         return ClusterSnapshot(dict(self.scheduler.jobs), dict(self.scheduler.all_nodes), 100.0)
 
-    async def meet(self, job: MemoryJob) -> JobCheckpoint | None:
+    async def first_checkpoint(self, job: MemoryJob) -> JobCheckpoint | None:
         return JobCheckpoint(PREFIX + job.name, job.attempt) if job.state != "held" else None
 
     def diff(

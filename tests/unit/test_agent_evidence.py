@@ -18,7 +18,7 @@ import httpx
 import pytest
 import zstandard
 
-from diagnoser.agent import evidence, evidence_runner
+from diagnoser.agent import claims, evidence, evidence_runner
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.cluster import NotCollected
 from diagnoser.agent.evidence import Collected, DumpPattern, EvidenceCollector, LaunchWindow
@@ -110,7 +110,7 @@ async def test_a_request_is_claimed_collected_sent_and_reported() -> None:
     service = Service([REQUEST])
     scheduler = MemoryScheduler(dumps=[stacks(0), NotCollected("n2: py-spy is not installed"), stacks(1, "n2")])
     await run_until_told(service, collector(service, scheduler))
-    assert service.claims[0] == {"cluster": "lab", "limit": evidence.REQUESTS_AT_ONCE, "wait": evidence.CLAIM_SECONDS}
+    assert service.claims[0] == {"cluster": "lab", "limit": evidence.REQUESTS_AT_ONCE, "wait": claims.CLAIM_SECONDS}
     assert sorted(query["rank"] for query, _ in service.sent[:-1]) == ["0", "1"]
     assert all(query["more"] == "true" for query, _ in service.sent[:-1])
     assert service.sent[-1] == ({"kind": "stacks", "rank": "0", "node": "n1"}, STACK)
@@ -206,7 +206,7 @@ async def test_a_service_that_is_away_is_asked_less_and_less() -> None:
     with suppress(asyncio.CancelledError):
         await agent.run()
     assert pauses[:3] == [0.5, 1.0, 2.0]
-    assert max(pauses) == evidence.LONGEST_WAIT
+    assert max(pauses) == claims.LONGEST_WAIT
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from diagnoser.agent import executor
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan, _seconds_left
 from diagnoser.agent.cluster import Cluster
 from diagnoser.agent.executor import Executor
-from diagnoser.agent.give_back import give_back
 from diagnoser.agent.node_query import Commands, known_commands, load_table
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.slurm.commands import run
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
+from diagnoser.agent.uncordon import give_back
 from diagnoser.model.errors import BadInput
 from diagnoser.recovery.node_query import NO_QUERIES, NodeQueryTable
 from tests.unit.memory_cluster import Fault, MemoryCluster, MemoryJob, MemoryScheduler
@@ -468,6 +468,18 @@ async def test_a_launch_whose_end_the_agent_has_seen_does_not_run() -> None:
     seen = JobCheckpoint("memory-seven", 1, ("n1", "n2"), started=True, ended=True)
     service = await carried_out(cluster, clock=Clock(), state=AgentState(jobs={"seven": seen}))
     assert (service.end["state"], cluster.scheduler.asked) == ("reached", [CORDON, LAUNCH])
+
+
+async def test_the_end_of_an_earlier_launch_is_not_the_end_of_this_one() -> None:
+    """The agent has seen launch 1 end, and the plan is about launch 2, which the scheduler shows running."""
+    memory = running()
+    memory.jobs["seven"] = MemoryJob("seven", ("n1", "n2"), attempt=2)
+    cluster = MemoryCluster(memory)
+    seen = JobCheckpoint("memory-seven", 1, ("n1", "n2"), started=True, ended=True)
+    plan = PLAN | {"attempt": PLAN["attempt"] + 1}
+    service = await carried_out(cluster, plan=plan, clock=Clock(), state=AgentState(jobs={"seven": seen}))
+    assert [command for command in cluster.scheduler.asked if command != "free"] == []
+    assert (service.end["state"], service.end["refused"]) == ("not_reached", "still_running")
 
 
 async def test_a_check_cordons_what_it_found_and_launches_the_job_again() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 
 from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.claims import LONGEST_WAIT
 from diagnoser.agent.nodes import NodeRecord
-from diagnoser.agent.uncordon import LONGEST_WAIT, Uncordoner
+from diagnoser.agent.uncordon import Uncordoner
 from tests.unit.memory_cluster import MemoryCluster, MemoryScheduler
 
 

@@ -12,12 +12,13 @@ from diagnoser.compress.blocks import MOST, whole_lines
 from diagnoser.compress.lines import LONGEST
 from diagnoser.model import LineBlock, Stream
 from tests import fuzz
+from tests.thorough import examples
 
 MB = 1 << 20
 BAR = b"\r%5d%%|####      | 12/9000 [00:01<09:12, 12.11it/s]"
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.lists(st.binary(max_size=60)))
 def test_short_lines_come_out_as_they_are(chunks: list[bytes]) -> None:
     """However a file is cut into chunks, nothing is lost, and every block but the last ends with a line."""
@@ -27,7 +28,7 @@ def test_short_lines_come_out_as_they_are(chunks: list[bytes]) -> None:
     assert not any(missing for _, missing in blocks)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.lists(st.binary(max_size=LONGEST) | st.just(b"x" * 5000) | st.just(b"\r 5%|# |" * 700), max_size=12))
 def test_nothing_of_a_long_line_goes_uncounted(chunks: list[bytes]) -> None:
     """With a bound of 10,000 bytes a line: what came out and what is said to be missing is what went in, and no line is
@@ -77,7 +78,7 @@ def test_a_line_without_end_is_read_in_bounded_memory(piece: bytes, times: int, 
     assert peak < 12 * MOST
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.binary(max_size=2000) | st.lists(st.sampled_from(fuzz.SEEDS), max_size=30).map(b"".join))
 def test_the_fuzz_target_holds(data: bytes) -> None:
     """What the fuzzer checks for hours holds for a few hundred inputs in each run of the tests."""

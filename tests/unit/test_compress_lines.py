@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from diagnoser.compress.lines import LONGEST, body_of, clean, measure
 from diagnoser.dialects import Prefix
+from tests.thorough import examples
 
 
 def shown(data: bytes) -> list[bytes]:
@@ -84,7 +85,7 @@ def test_prefixes_become_fields(line: bytes, prefix: Prefix, body: bytes) -> Non
     assert rest.startswith(body)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.binary(max_size=400)
     | st.lists(st.sampled_from([b"\r", b"\n", b"\x1b[", b"%|", b"it/s]", b"a 1", b"\xe2"])).map(b"".join)

@@ -18,6 +18,7 @@ from diagnoser.logview.log_index import (
 )
 from diagnoser.model import LineBlock, Stream
 from diagnoser.model.errors import BadInput
+from tests.thorough import examples
 
 ALL = LogFilter()
 START = LogCursor()
@@ -74,7 +75,7 @@ LOG = run()
 
 
 @given(filters, st.integers(1, 150), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_pages_join_to_the_whole_and_no_row_comes_twice(wanted: LogFilter, limit: int, backwards: bool) -> None:
     """In both directions and whatever is filtered, the pages are the filtered log, each row once."""
     joined = paged(LOG, wanted, limit, backwards=backwards)
@@ -83,7 +84,7 @@ def test_pages_join_to_the_whole_and_no_row_comes_twice(wanted: LogFilter, limit
 
 
 @given(st.integers(0, 10_000), st.integers(1, 60), filters)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_window_around_a_row_holds_it(place: int, limit: int, wanted: LogFilter) -> None:
     """A row that the filter shows lies within its window, and the rows before it are counted."""
     shown = whole(LOG, wanted)
@@ -150,7 +151,7 @@ def test_templates_of_which_no_line_is_held_have_a_row_of_their_own() -> None:
 
 
 @given(filters)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_facets_count_what_a_choice_would_show(wanted: LogFilter) -> None:
     """A value's count is the number of rows with it and the filter's other fields."""
     facets = LOG.facets(wanted)

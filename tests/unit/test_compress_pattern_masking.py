@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.pattern_masking import asks_for_digits, blur
 from diagnoser.compress.prefilter import PatternSet
+from tests.thorough import examples
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ def test_a_number_is_one_digit_and_a_gap_one_blank(line: bytes, seen: bytes) -> 
     assert blurred(line) == seen
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.text("ab01 -\t.█", max_size=30), max_size=30))
 def test_a_block_blurs_line_by_line(lines: list[str]) -> None:
     """What stands around a line does not change its blur."""
@@ -117,7 +118,7 @@ _patterns = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(_patterns, st.text("ab019 -.\t", max_size=10))
 def test_blurring_never_loses_a_match(pattern: str, text: str) -> None:
     """Whatever a pattern matches, its blur matches in the blurred text: no line is passed over by it."""

@@ -237,9 +237,9 @@ def test_dumps_alone_neither_cordon_nor_act(analyzer: LogAnalyzer, mode: Mode, p
     assert (plan.action, plan.nodes) == (Action.CHECK_AND_RESUBMIT, ())
     assert plan.state is (PlanState.ADVISED if mode is Mode.OBSERVE else PlanState.WAITING)
     cordon = replace(plan, action=Action.CORDON_AND_RESUBMIT, nodes=("gpu-002",))
-    objection = trust.objection(cordon, attempt.nodes)
+    objection = trust.why_not_removable(cordon, attempt.nodes)
     assert objection and objection[0] is PlanReason.UNPROVEN
-    assert trust.objection(replace(cordon, proofs=node_log("gpu-002")), attempt.nodes) is None
+    assert trust.why_not_removable(replace(cordon, proofs=node_log("gpu-002")), attempt.nodes) is None
 
 
 def test_a_proof_in_a_nodes_own_log_wins(analyzer: LogAnalyzer) -> None:

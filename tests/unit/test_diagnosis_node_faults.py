@@ -24,6 +24,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Action, Category, FailureType
 from tests import accuracy_bars
+from tests.thorough import examples
 
 T = FailureType
 ANALYZER = accuracy_bars.load()
@@ -316,7 +317,7 @@ _JOBS = st.sampled_from(
 _LOGS = st.dictionaries(st.sampled_from(["gpu-01", "gpu-02", "vic-9", "gpu-99"]), st.lists(_TEXTS, max_size=5))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(_JOBS, _LOGS, st.sampled_from([NODES, ("gpu-01",), ()]))
 def test_whatever_nodes_log_only_the_attempts_own_are_blamed(
     job: str, logs: dict[str, list[str]], nodes: tuple[str, ...]

@@ -67,7 +67,7 @@ def test_make_targets_and_test_programs_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = re.findall(r"(?:^|`)make ([a-z-]+)", TEXTS[page], re.MULTILINE)
     assert set(named) - targets == set()
-    programs = [ROOT / name.replace(".", "/") for name in re.findall(r"python -m (tests[.\w]*)", TEXTS[page])]
+    programs = [ROOT / name.replace(".", "/") for name in re.findall(r"python -m ((?:tests|tools)[.\w]*)", TEXTS[page])]
     assert [
         one for one in programs if not one.with_suffix(".py").is_file() and not (one / "__main__.py").is_file()
     ] == []
@@ -77,7 +77,7 @@ def test_make_targets_and_test_programs_exist(page: Path) -> None:
 def test_paths_exist(page: Path) -> None:
     """Each file or folder of this repository that a page names is there."""
     inline = re.findall(r"`((?:diagnoser|rules)/[\w./-]+)`", TEXTS[page])
-    anywhere = re.findall(r"(?<![\w/.-])((?:deploy|tests|prompts)/[\w./-]*\w)", TEXTS[page])
+    anywhere = re.findall(r"(?<![\w/.-])((?:deploy|tests|tools|prompts)/[\w./-]*\w)", TEXTS[page])
     assert [path for path in (*inline, *anywhere) if not (ROOT / path).exists()] == []
 
 

@@ -10,6 +10,7 @@ from diagnoser.hang.flight_recorder import DumpReader
 from diagnoser.model.errors import BadInput
 from tests import hostile_evidence
 from tests.hang_dumps import dump, entry, written
+from tests.thorough import examples
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=20)
 VALUES = st.recursive(
@@ -23,21 +24,21 @@ OPCODES = b"(.0]}ea\x85\x86\x87\x88\x89Nhqrjtsu)KMJGX\x8a\x8c\x8d\x94\x95cRbiop\
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x80\x02", b"\x80\x04", b"{", b"[", *hostile_evidence.SEEDS]))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_any_bytes_are_read_or_refused(data: bytes, head: bytes) -> None:
     """Alone, behind the first bytes of a format, and behind a whole file of it."""
     hostile_evidence.one_input(head + data)
 
 
 @given(st.lists(st.sampled_from([bytes([code]) for code in OPCODES]) | st.binary(max_size=3), max_size=60))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_any_opcodes_are_read_or_refused(parts: list[bytes]) -> None:
     """Of a pickle, in any order, with any arguments."""
     hostile_evidence.one_input(b"\x80\x02" + b"".join(parts) + b".")
 
 
 @given(st.dictionaries(st.sampled_from(PLACES), VALUES, max_size=5), st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_any_values_are_read_or_refused(values: dict[str, Any], as_json: bool) -> None:
     """In the place of what an entry, a group or the dump should have there."""
     content = dump({"0": (0, 1, 2, 3)}, [entry("0", 5, order=2)])

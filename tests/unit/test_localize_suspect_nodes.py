@@ -20,6 +20,14 @@ def test_shared_faults_blame_no_node() -> None:
     assert suspect_nodes.suspects(log("x"), RANKS, RootBlame("self", 2, "n2", "x"), alike=RANKS) == ()
 
 
+def test_a_failure_on_half_of_the_nodes_is_not_shared() -> None:
+    """Only what most of the job's nodes show alike is the fault of none of them."""
+    ranks = {0: "n1", 1: "n2", 2: "n3", 3: "n4"}
+    root = Blamed("self", 0, "n1", "ECC error")
+    assert [one.node for one in suspect_nodes.suspects(log("x"), ranks, root, alike=(0, 1))] == ["n1"]
+    assert suspect_nodes.suspects(log("x"), ranks, root, alike=(0, 1, 2)) == ()
+
+
 def test_only_a_fault_that_blames_itself_names_the_node_of_its_line() -> None:
     """A line that blames nobody, or its peer, was printed by some node, which is no reason to suspect that one."""
     for kind in ("none", "peer"):

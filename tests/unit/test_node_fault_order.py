@@ -30,7 +30,7 @@ from tests import accuracy_bars
 from tests.thorough import THOROUGH
 
 NOON = 1_772_362_800.0  # 2026-03-01 11:00:00 UTC
-ORDERS = 100 if THOROUGH else 40
+ORDERS = 100 if THOROUGH else 20
 XID = "NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 FAILURE = (
     "[rank1]:[E301 11:00:00.1 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "

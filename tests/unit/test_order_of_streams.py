@@ -17,7 +17,7 @@ from tests import accuracy_bars, rank_streams
 from tests.rank_streams import FRAMES, START
 from tests.thorough import THOROUGH
 
-RUNS = 60 if THOROUGH else 20
+RUNS = 60 if THOROUGH else 10
 ECC = "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"
 OUT, ERR = Stream("/logs/train.out"), Stream("/logs/train.err")
 

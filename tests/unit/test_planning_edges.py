@@ -25,8 +25,8 @@ from diagnoser.model import (
 )
 from diagnoser.model.alerts import decode
 from diagnoser.model.errors import Conflict
+from diagnoser.model.evaluations import Score, ScoreDrop
 from diagnoser.model.taxonomy import Action, FailureType
-from diagnoser.model.trials import Score, ScoreDrop
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import _recovery_message, alert_key, verdict_key
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
@@ -414,3 +414,14 @@ def test_a_bad_checkpoint_withdraws_what_nobody_acts_on(
         assert result.plan.reason == PlanReason.BAD_CHECKPOINT
         assert result.plan.history[-1].why == "/ckpt/1 was reported bad: a bit flipped"
         assert (result.plan.lease is None) is (state is not PlanState.SENT)
+
+
+def test_a_check_suspects_no_node_that_the_scheduler_did_not_give() -> None:
+    """An executor names a further node, which the plan suspects as well: it is tested, and not asked as a suspect."""
+    request = CheckRequest((*NODES, "elsewhere"), types=(FailureType.ECC_ERROR,), since=NOW - 60.0, queries=True)
+    plan = made(suspects=("elsewhere", "n1"))
+    assert "elsewhere" not in plan.allocation
+    begun = plan_commands().check_next("t", request, NOW)(plan, ClusterHistory()).plan
+    assert begun is not None and begun.check is not None
+    assert begun.check.suspects == ("n1",)
+    assert {query.node for query in begun.check.queries} == {"n1"}

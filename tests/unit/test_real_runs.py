@@ -12,12 +12,12 @@ import pytest
 
 from diagnoser.accuracy.scoring import label_of
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
-from tests.real_runs import environments, measure, runner
-from tests.real_runs.__main__ import one_case
-from tests.real_runs.carriers import CARRIERS, LAUNCHED, ONE_PROCESS, SEVERAL, Line, carry
-from tests.real_runs.cases import NODES, Case, NoRootLine, make_case, read_labels, root_lines_of
-from tests.real_runs.frameworks import FRAMEWORKS, Framework
-from tests.real_runs.scenarios import FAULTS, HEALTHY, SCENARIOS, Scenario, Truth, write_inputs
+from tools.real_runs import environments, measure, runner
+from tools.real_runs.__main__ import one_case
+from tools.real_runs.carriers import CARRIERS, LAUNCHED, ONE_PROCESS, SEVERAL, Line, carry
+from tools.real_runs.cases import NODES, Case, NoRootLine, make_case, read_labels, root_lines_of
+from tools.real_runs.frameworks import FRAMEWORKS, Framework
+from tools.real_runs.scenarios import FAULTS, HEALTHY, SCENARIOS, Scenario, Truth, write_inputs
 
 SAMPLES = measure.SAMPLES
 FRAMEWORK = {framework.name: framework for framework in FRAMEWORKS}

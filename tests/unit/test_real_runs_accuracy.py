@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from diagnoser.accuracy.scoring import AccuracyReport
-from tests.real_runs import measure
+from tools.real_runs import measure
 
 LEAST = {"category": 0.98, "type": 0.98, "root_line": 0.97}
 """Measured by the rules alone; what comes later may only be better."""

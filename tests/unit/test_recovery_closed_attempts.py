@@ -36,7 +36,7 @@ from tests.unit.test_recovery_guardrails import R, S, done, plan, settle, shippe
 
 RESUBMIT = replace(ECC, recovery=Advice(Action.RESUBMIT, "transient_service"), nodes=())
 CHECK = replace(ECC, recovery=Advice(Action.CHECK_AND_RESUBMIT, "infrastructure"))
-ORDERS = 100 if THOROUGH else 25
+ORDERS = 100 if THOROUGH else 10
 CLEAN = replace(OOM, outcome=Outcome.COMPLETED, recovery=Advice(Action.NONE, "no_failure"), root_cause=None, nodes=())
 
 
@@ -110,7 +110,7 @@ async def test_a_refusal_that_was_taken_back_leaves_the_matter_with_people(store
     site = ManagedSite(store)
     refused = await site.wait_for_person()
     await site.refuse(refused)
-    await site.service.change(refused.id, site.now, site.commands.take_back("ida", "", site.now))
+    await site.service.change(refused.id, site.now, site.commands.revoke_decision("ida", "", site.now))
     site.verdict = CORDON
     await site.fail(reason="its node's log came late")
     later = await site.plan_of()

@@ -406,7 +406,7 @@ def test_whose_suspicion_counts(old: dict[str, object], counts: bool) -> None:
 )
 def test_what_counts_as_progress(now: tuple[str, float], before: tuple[str, float], is_further: bool) -> None:
     """Steps and checkpoints exactly, time and lines only by half as much again, and never one against the other."""
-    assert retry_history.further(now, before) is is_further
+    assert retry_history.is_further(now, before) is is_further
 
 
 def test_a_persons_word_on_a_node_is_feedback_on_ours() -> None:
@@ -430,7 +430,7 @@ def test_names_of_nodes_are_spelled_as_the_scheduler_does() -> None:
     nodes = ("gpu-1.lab", "gpu-2", "10.0.0.3", "gpu-3.a", "gpu-3.b")
     named = ("gpu-1", "gpu-2.lab", "10.0.0.3", "10.0.0.4", "10", "gpu-3", "gpu-1.lab")
     spelled = ("gpu-1.lab", "gpu-2", "10.0.0.3", "10.0.0.4", "10", "gpu-3")
-    assert trust.as_allocated(named, nodes) == spelled
+    assert trust.match_scheduler_names(named, nodes) == spelled
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_names_of_nodes_are_spelled_as_the_scheduler_does() -> None:
 )
 def test_whose_check_counts(job: str, stated: bool | None, counts: bool) -> None:
     """As the agent says; one of before said nothing, and only Slurm's ran the operator's program."""
-    assert trust.is_vouched(job, stated) is counts
+    assert trust.is_operator_run(job, stated) is counts
 
 
 def test_a_root_line_that_is_no_text_has_a_fingerprint() -> None:

@@ -19,6 +19,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.recovery import node_proofs
 from diagnoser.recovery.node_query import Answer
 from tests import accuracy_bars
+from tests.thorough import examples
 
 TABLE = load_node_proofs(bundled("rules"))
 QUERIES = site_node_queries(Settings())
@@ -179,7 +180,7 @@ def test_a_name_is_no_suspicion_either(form: str) -> None:
             assert suspected(filled(form, lie)) == plain, lie
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     st.sampled_from(FORMS),
     st.sampled_from(HEADS),

@@ -93,7 +93,7 @@ def test_history_quotes_who_decided(comment: str, quoted: str) -> None:
     more = {"by": "ida", "comment": comment, "now": 1_001.0}
     approved = plan_states.approve(waiting(), life=60.0, **more)  # type: ignore[arg-type]
     refused = plan_states.refuse(waiting(), **more)  # type: ignore[arg-type]
-    taken = [plan_states.take_back(made, **more) for made in (approved, refused)]  # type: ignore[arg-type]
+    taken = [plan_states.revoke_decision(made, **more) for made in (approved, refused)]  # type: ignore[arg-type]
     changes = [made.history[-1] for made in (approved, refused, *taken)]
     assert [change.why for change in changes] == [
         f"approved{quoted}",
@@ -109,7 +109,7 @@ def test_what_a_person_vouched_for_is_taken_back_with_the_approval() -> None:
     """Other proofs stay."""
     own, vouched = NodeProof("n1", ProofKind.NODE_LOG, "x"), NodeProof("n1", ProofKind.PERSON, "y", by="ida")
     approved = sent(reason=PlanReason.APPROVED.value, proofs=(own, vouched))
-    assert plan_states.take_back(approved, by="ida", comment="", now=1_001.0).proofs == (own,)
+    assert plan_states.revoke_decision(approved, by="ida", comment="", now=1_001.0).proofs == (own,)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_what_a_person_vouched_for_is_taken_back_with_the_approval() -> None:
 )
 def test_what_can_be_taken_back(made: Plan, objection: str) -> None:
     """A person's own decision that nothing has come of, as long as the plan has time."""
-    assert plan_states.settled(made, 1_001.0) == objection
+    assert plan_states.why_not_revocable(made, 1_001.0) == objection
     if objection:
         with pytest.raises(Conflict, match=f"^plan {made.id} cannot be taken back: {objection}$"):
-            plan_states.take_back(made, by="ida", comment="", now=1_001.0)
+            plan_states.revoke_decision(made, by="ida", comment="", now=1_001.0)
 
 
 @pytest.mark.parametrize(

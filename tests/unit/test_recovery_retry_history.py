@@ -41,7 +41,7 @@ def test_what_varies_by_itself_must_be_clearly_more(
     now: tuple[str, float], before: tuple[str, float], further: bool
 ) -> None:
     """Steps and checkpoints are exact; time and volume are not, and different measures cannot be compared."""
-    assert retry_history.further(now, before) == further
+    assert retry_history.is_further(now, before) == further
 
 
 def failed(attempt: int) -> Plan:

@@ -45,6 +45,7 @@ from tests.hostile_logs import NAMING, VICTIM, forgeries
 from tests.proofs import node_log, proven
 from tests.rule_files import ANALYZER
 from tests.serving import plan_commands
+from tests.thorough import examples
 
 NOW = 1000.0
 NODES = ("gpu-001", "gpu-002", "gpu-003")
@@ -71,19 +72,36 @@ def test_what_speaks_against_a_plan(
     allocation: tuple[str, ...], proofs: tuple[object, ...], reason: PlanReason | None
 ) -> None:
     """Its nodes must be of the attempt, and each needs a proof of its own."""
-    objection = trust.objection(cordon(proofs=proofs), allocation)
+    objection = trust.why_not_removable(cordon(proofs=proofs), allocation)
     assert (objection and objection[0]) == reason
+
+
+def test_one_foreign_node_is_one_too_many() -> None:
+    """A plan may not take out the node of another job beside one of its own, and the reason names only the other."""
+    two = cordon(nodes=("gpu-004", "gpu-777"), proofs=node_log("gpu-004", "gpu-777"))
+    objection = trust.objection(two, ("gpu-004", "gpu-005"))
+    assert objection is not None
+    assert objection[0] is R.FOREIGN_NODE
+    assert "gpu-777" in objection[1] and "gpu-004" not in objection[1]
+
+
+def test_a_claim_looks_at_the_nodes_that_are_known_now() -> None:
+    """A plan was made when its attempt was thought to run elsewhere: what the scheduler says since then counts."""
+    planned = cordon(proofs=node_log("gpu-004"), allocation=("gpu-004", "gpu-005"))
+    held = plan_commands().claim("slurm-1", "t", NOW)(planned, ("gpu-005", "gpu-006")).plan
+    assert held is not None
+    assert (held.state, held.reason) == (PlanState.HELD, R.FOREIGN_NODE)
 
 
 def test_a_plan_without_nodes_needs_no_proof() -> None:
     """To launch a job again takes nobody's node."""
-    assert trust.objection(cordon(nodes=()), ()) is None
+    assert trust.why_not_removable(cordon(nodes=()), ()) is None
 
 
 def test_a_node_goes_under_the_name_that_the_scheduler_gives_it() -> None:
     """Short and full names are one node; a name that fits two of them is left as it is, and so stays foreign."""
     allocation = ("gpu-1.east", "gpu-2.east", "gpu-2.west")
-    assert trust.as_allocated(["gpu-1", "gpu-1.lab.east", "gpu-2", "10.0.0.7"], allocation) == (
+    assert trust.match_scheduler_names(["gpu-1", "gpu-1.lab.east", "gpu-2", "10.0.0.7"], allocation) == (
         "gpu-1.east",
         "gpu-2",
         "10.0.0.7",
@@ -113,7 +131,7 @@ def test_the_check_of_a_blamed_node_remembers_whom_it_is_about(mode: Mode) -> No
 )
 def test_who_vouches_for_the_results_of_a_check(job: str, told: bool | None, vouched: bool) -> None:
     """What the agent says; of older ones only Slurm's, whatever a job elsewhere is called."""
-    assert trust.is_vouched(job, told) is vouched
+    assert trust.is_operator_run(job, told) is vouched
 
 
 @pytest.fixture
@@ -187,7 +205,7 @@ def texts() -> tuple[str, ...]:
 LINES = st.lists(st.deferred(lambda: st.sampled_from(texts())), max_size=4)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     printed=LINES,
     logs=st.dictionaries(st.sampled_from((*NODES, VICTIM)), LINES, max_size=3),

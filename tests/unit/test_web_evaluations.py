@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from diagnoser.model import Job
-from diagnoser.model.trials import (
+from diagnoser.model.evaluations import (
     BatchKind,
     BatchRecord,
     BatchState,
-    Piece,
-    PieceRecord,
-    PieceState,
     RunState,
+    ShardRecord,
+    ShardState,
     Suite,
     Task,
     TrialRecord,
     TrialRun,
+    TrialShard,
     TrialState,
 )
 from tests.serving import HOSTILE, NOW, Web, serving
@@ -26,7 +26,7 @@ from tests.unit.test_worker_score_alerts import scored
 
 TASKS = (Task("code", 10, (), ()), Task("maths", 4, (), ()))
 RUN = TrialRun("r1", Suite("weekly", ("/ckpt/step-9",), TASKS, gpus=2), "slurm", "/runs/r1", "/suites", NOW - 600)
-MATHS, CODE = Piece("/ckpt/step-9", "maths", 0, 4), Piece("/ckpt/step-9", "code", 0, 10)
+MATHS, CODE = TrialShard("/ckpt/step-9", "maths", 0, 4), TrialShard("/ckpt/step-9", "code", 0, 10)
 
 
 @pytest.fixture
@@ -41,26 +41,26 @@ async def fill_evaluation(web: Web) -> None:
     await store.trials.add_run(RUN)
     await store.trials.cut("r1", 0, (), (MATHS, CODE))
     infer = BatchRecord("r1-a", "r1", BatchKind.INFER, "hgx-01", 0, NOW - 600, 300.0)
-    done = [PieceRecord(MATHS, PieceState.INFERRED, "r1-a", seconds=100.0, load=40.0)]
+    done = [ShardRecord(MATHS, ShardState.INFERRED, "r1-a", seconds=100.0, load=40.0)]
     await store.trials.start_batch(infer, (MATHS,))
-    await store.trials.settle_batch(replace(infer, state=BatchState.ENDED, ended=NOW - 500), done)
+    await store.trials.record_batch(replace(infer, state=BatchState.ENDED, ended=NOW - 500), done)
     lost = replace(infer, id="r1-b", node="hgx-02")
     failed = TrialRecord("/ckpt/step-9", "code", TrialState.FAILED, error=HOSTILE)
     await store.trials.start_batch(lost, (CODE,))
-    code = [PieceRecord(CODE, PieceState.FAILED, "r1-b", 3, HOSTILE)]
-    await store.trials.settle_batch(replace(lost, state=BatchState.LOST, ended=NOW - 400), code, [failed])
+    code = [ShardRecord(CODE, ShardState.FAILED, "r1-b", 3, HOSTILE)]
+    await store.trials.record_batch(replace(lost, state=BatchState.LOST, ended=NOW - 400), code, [failed])
     await store.trials.begin_scoring("r1", [("/ckpt/step-9", "maths")])
     scoring = BatchRecord("r1-s", "r1", BatchKind.SCORE, "", 0, NOW - 500, checkpoint="/ckpt/step-9", task="maths")
     maths = TrialRecord("/ckpt/step-9", "maths", TrialState.SCORED, {"accuracy": 0.75, HOSTILE: 1.0}, scored=NOW - 450)
     await store.trials.start_batch(scoring, ())
-    await store.trials.settle_batch(replace(scoring, state=BatchState.ENDED, ended=NOW - 450), (), [maths])
+    await store.trials.record_batch(replace(scoring, state=BatchState.ENDED, ended=NOW - 450), (), [maths])
     await store.trials.end_run("r1", RunState.ENDED, NOW - 300)
 
 
 async def test_without_runs_the_page_says_how_they_come_about(web: Web) -> None:
     """With the command."""
     page = (await web.client.get("/evaluations")).text
-    assert "Nothing was evaluated yet" in page and "diagnoser trials run SUITE.yaml" in page
+    assert "Nothing was evaluated yet" in page and "diagnoser evaluations run SUITE.yaml" in page
     assert (await web.client.get("/evaluations?suite=none")).status_code == 200
     assert (await web.client.get("/evaluations/none")).status_code == 404
 

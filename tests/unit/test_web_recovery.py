@@ -211,7 +211,7 @@ async def test_where_the_webhook_tells_of_plans_an_approval_stands(web: Web) -> 
     services = replace(web.services, plans=replace(web.services.plans, commands=told))
     await planned(web, mode=Mode.APPROVE)
     await decide(web, "approve", "plan-j")
-    transition = services.plans.commands.take_back("ops", "", NOW)
+    transition = services.plans.commands.revoke_decision("ops", "", NOW)
     with pytest.raises(Conflict, match="the webhook told of it"):
         await services.plans.change("plan-j", NOW, transition)
     assert await state(web) is PlanState.SENT

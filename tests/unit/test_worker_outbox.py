@@ -321,3 +321,18 @@ async def test_sends_to_one_target_keep_their_distance(store: SqlStore) -> None:
         clock.now += 0.5
     assert counts == [2, 3, 4, 5, 6, 7]
     assert {one.tries for one in await store.outbox.messages()} == {1}
+
+
+async def test_a_turn_after_the_expiry_is_not_waited_for(store: SqlStore) -> None:
+    """One an hour, and the second message is good for a minute: it is given up when the minute is over."""
+    await put(store, effect("first"), effect("second", expires=360.0))
+    clock, sender = Time(), RecordingSender()
+    box = outbox(store, sender, clock, pace=replace(PACE, rates={"recovery": 1 / 3600.0}))
+    await box.step()
+    waiting = {one.message.key: one.due for one in await store.outbox.messages() if one.state == "pending"}
+    late = waiting.get("second", 360.0)
+    clock.now = 360.0
+    await box.step()
+    states = {one.message.key: one.state for one in await store.outbox.messages()}
+    assert late == 360.0
+    assert states["second"] in ("expired", "sent")

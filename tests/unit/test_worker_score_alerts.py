@@ -13,13 +13,13 @@ from diagnoser.channels.slack import message as slack
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
-from diagnoser.model.trials import BatchKind, BatchRecord, BatchState, RunState
+from diagnoser.model.evaluations import BatchKind, BatchRecord, BatchState, RunState
 from diagnoser.notifications import text
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.worker.score_alerts import FRESH_SECONDS, ScoreWatch
 from tests.databases import sqlite_store
 from tests.serving import NOW, plan_commands
-from tests.unit.test_trials_scores import evaluated
+from tests.unit.test_evaluations_scores import evaluated
 
 
 class Site:
@@ -48,7 +48,7 @@ async def scored(store: SqlStore, accuracies: list[float], suite: str = "nightly
         await store.trials.add_run(run)
         await store.trials.begin_scoring(run.id, [which])
         assert await store.trials.start_batch(batch, ())
-        assert await store.trials.settle_batch(
+        assert await store.trials.record_batch(
             replace(batch, state=BatchState.ENDED, ended=run.created + 40), (), [trial]
         )
         assert await store.trials.end_run(run.id, RunState.ENDED, run.created + 55)

@@ -19,27 +19,27 @@ from diagnoser.adapters.sql.statements import pick
 from diagnoser.adapters.sql.tables import trial_batches, trial_pieces, trial_runs, trial_runtimes
 from diagnoser.adapters.sql.tables import trials as trial_table
 from diagnoser.model.errors import Conflict
-from diagnoser.model.record_json import RecordJson
-from diagnoser.model.trials import (
+from diagnoser.model.evaluations import (
     BatchKind,
     BatchRecord,
     BatchState,
-    Piece,
-    PieceRecord,
-    PieceState,
     RunProgress,
     RunState,
     Runtime,
+    ShardRecord,
+    ShardState,
     Suite,
     TrialRecord,
     TrialRun,
+    TrialShard,
     TrialState,
 )
+from diagnoser.model.record_json import RecordJson
 
 _SUITE = RecordJson(Suite)
 _AT_ONCE = 500
 """Rows that one statement names."""
-_OPEN_PIECES = (PieceState.WAITING, PieceState.RUNNING)
+_OPEN_SHARDS = (ShardState.WAITING, ShardState.RUNNING)
 _OPEN_TRIALS = (TrialState.INFERRING, TrialState.SCORING)
 
 
@@ -78,12 +78,12 @@ class TrialRepository(Repository):
                 return None
             record = _run(found)
             trials = map(_trial, await _rows_of(connection, trial_table, run))
-            pieces = map(_piece, await _rows_of(connection, trial_pieces, run))
+            shards = map(_shard, await _rows_of(connection, trial_pieces, run))
             batches = map(_batch, await _rows_of(connection, trial_batches, run))
         return RunProgress(
             record,
             tuple(sorted(trials, key=_place_in(record.suite))),
-            tuple(sorted(pieces, key=lambda piece: piece.piece)),
+            tuple(sorted(shards, key=lambda shard: shard.shard)),
             tuple(sorted(batches, key=lambda batch: (batch.started, batch.id))),
         )
 
@@ -96,39 +96,39 @@ class TrialRepository(Repository):
                 found[row["run"]].append(_trial(row))
         return found
 
-    async def cut(self, run: str, cuts: int, old: Collection[Piece], new: Collection[Piece]) -> bool:
-        """Put new pieces in place of waiting ones, which hold the same samples. cuts: as it was read. False where one
+    async def cut(self, run: str, cuts: int, old: Collection[TrialShard], new: Collection[TrialShard]) -> bool:
+        """Put new shards in place of waiting ones, which hold the same samples. cuts: as it was read. False where one
         of those replaced does not wait any more."""
         mine = and_(trial_runs.c.id == run, trial_runs.c.cuts == cuts, trial_runs.c.state == RunState.RUNNING.value)
         try:
             async with self._db.writing() as connection:
                 if not (await connection.execute(update(trial_runs).where(mine).values(cuts=cuts + 1))).rowcount:
                     raise _Lost
-                gone = await _taken(connection, run, set(old) - set(new), {"state": PieceState.SPLIT.value})
-                for piece in sorted(set(new) - set(old)):
-                    await _revive(connection, run, PieceRecord(piece, failures=_failures(piece, gone)))
+                gone = await _taken(connection, run, set(old) - set(new), {"state": ShardState.SPLIT.value})
+                for shard in sorted(set(new) - set(old)):
+                    await _revive(connection, run, ShardRecord(shard, failures=_failures(shard, gone)))
         except _Lost:
             return False
         return True
 
-    async def start_batch(self, batch: BatchRecord, pieces: Sequence[Piece]) -> bool:
-        """Take a free slot and waiting pieces; for scoring, a trial that is to be scored. All or nothing."""
+    async def start_batch(self, batch: BatchRecord, shards: Sequence[TrialShard]) -> bool:
+        """Take a free slot and waiting shards; for scoring, a trial that is to be scored. All or nothing."""
         try:
             async with self._db.writing() as connection:
-                await _start(connection, batch, pieces)
+                await _start(connection, batch, shards)
         except _Lost:
             return False
         return True
 
-    async def settle_batch(
+    async def record_batch(
         self,
         batch: BatchRecord,
-        pieces: Sequence[PieceRecord] = (),
+        shards: Sequence[ShardRecord] = (),
         trials: Sequence[TrialRecord] = (),
         runtimes: Mapping[str, Runtime] = MappingProxyType({}),
     ) -> bool:
-        """What has come out of a batch so far, and its state. Of pieces only those that this batch runs are changed; a
-        trial that is over keeps its state, and the waiting pieces of a trial that fails are cancelled. runtimes: by a
+        """What has come out of a batch so far, and its state. Of shards only those that this batch runs are changed; a
+        trial that is over keeps its state, and the waiting shards of a trial that fails are cancelled. runtimes: by a
         name that stays the same when they are stored again. False where the batch was over already."""
         row = trial_batches.c
         is_open = and_(row.id == batch.id, row.state == BatchState.RUNNING.value)
@@ -136,8 +136,8 @@ class TrialRepository(Repository):
         async with self._db.writing() as connection:
             if not (await connection.execute(changed)).rowcount:
                 return False
-            for record in pieces:
-                await _settle_piece(connection, batch, record)
+            for record in shards:
+                await _settle_shard(connection, batch, record)
             for trial in trials:
                 await _settle_trial(connection, batch.run, trial)
             for name, runtime in runtimes.items():
@@ -153,7 +153,7 @@ class TrialRepository(Repository):
         )
 
     async def begin_scoring(self, run: str, which: Collection[tuple[str, str]], again: bool = False) -> int:
-        """Trials (checkpoint, task) whose pieces are all inferred; how many changed state. again: also those scored or
+        """Trials (checkpoint, task) whose shards are all inferred; how many changed state. again: also those scored or
         failed before, of a run that is over, which goes on."""
         row = trial_table.c
         before = (TrialState.INFERRING, TrialState.SCORED, TrialState.FAILED) if again else (TrialState.INFERRING,)
@@ -174,7 +174,7 @@ class TrialRepository(Repository):
             await connection.execute(update(trial_runs).where(trial_runs.c.id == run).values(suite=text))
 
     async def end_run(self, run: str, state: RunState, now: float) -> bool:
-        """CANCELLED also cancels its trials and pieces that are not over."""
+        """CANCELLED also cancels its trials and shards that are not over."""
         is_open = and_(trial_runs.c.id == run, trial_runs.c.state == RunState.RUNNING.value)
         values = {"state": state.value, "ended": now}
         async with self._db.writing() as connection:
@@ -185,7 +185,7 @@ class TrialRepository(Repository):
         return True
 
     async def runtimes(self, tasks: Collection[str], limit: int) -> list[Runtime]:
-        """Of earlier pieces of these tasks, the newest first."""
+        """Of earlier shards of these tasks, the newest first."""
         row = trial_runtimes.c
         columns = (row.task, row.size, row.hardware, row.samples, row.seconds, row.load, row.score)
         query = select(*columns).where(row.task.in_(tasks)).order_by(row.time.desc(), row.name).limit(limit)
@@ -200,16 +200,16 @@ class TrialRepository(Repository):
         return runs + await self._db.drop_rows(times, limit, trial_runtimes.c.name)
 
 
-async def _revive(connection: AsyncConnection, run: str, record: PieceRecord) -> None:
-    """Store a new piece. A cut may come back after another cut: its row is there."""
-    values = {"state": PieceState.WAITING.value, "failures": record.failures, "batch": ""}
-    is_split = trial_pieces.c.state == PieceState.SPLIT.value
+async def _revive(connection: AsyncConnection, run: str, record: ShardRecord) -> None:
+    """Store a new shard. A cut may come back after another cut: its row is there."""
+    values = {"state": ShardState.WAITING.value, "failures": record.failures, "batch": ""}
+    is_split = trial_pieces.c.state == ShardState.SPLIT.value
     keys = list(trial_pieces.primary_key.columns.keys())
-    statement = insert(connection, trial_pieces).values(_piece_row(run, record))
+    statement = insert(connection, trial_pieces).values(_shard_row(run, record))
     await connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=values, where=is_split))
 
 
-async def _start(connection: AsyncConnection, batch: BatchRecord, pieces: Sequence[Piece]) -> None:
+async def _start(connection: AsyncConnection, batch: BatchRecord, shards: Sequence[TrialShard]) -> None:
     """The run's row is locked, so that it is not cancelled meanwhile."""
     is_open = and_(trial_runs.c.id == batch.run, trial_runs.c.state == RunState.RUNNING.value)
     if (await connection.execute(select(trial_runs.c.id).where(is_open).with_for_update())).first() is None:
@@ -217,7 +217,7 @@ async def _start(connection: AsyncConnection, batch: BatchRecord, pieces: Sequen
     if not await insert_new(connection, trial_batches, [asdict(batch)]):
         raise _Lost
     if batch.kind is BatchKind.INFER:
-        await _taken(connection, batch.run, pieces, {"state": PieceState.RUNNING.value, "batch": batch.id})
+        await _taken(connection, batch.run, shards, {"state": ShardState.RUNNING.value, "batch": batch.id})
         return
     row = trial_table.c
     is_free = and_(
@@ -239,42 +239,42 @@ def _place_in(suite: Suite) -> Callable[[TrialRecord], tuple[int, int]]:
 
 
 async def _taken(
-    connection: AsyncConnection, run: str, pieces: Collection[Piece], values: dict[str, Any]
-) -> list[PieceRecord]:
-    """Change pieces that wait, and what they were. Raises _Lost when one of them does not."""
-    row, ordered = trial_pieces.c, sorted(pieces)
-    taken: list[PieceRecord] = []
+    connection: AsyncConnection, run: str, shards: Collection[TrialShard], values: dict[str, Any]
+) -> list[ShardRecord]:
+    """Change shards that wait, and what they were. Raises _Lost when one of them does not."""
+    row, ordered = trial_pieces.c, sorted(shards)
+    taken: list[ShardRecord] = []
     for start in range(0, len(ordered), _AT_ONCE):
-        keys = [(piece.checkpoint, piece.task, piece.first, piece.last) for piece in ordered[start : start + _AT_ONCE]]
+        keys = [(shard.checkpoint, shard.task, shard.first, shard.last) for shard in ordered[start : start + _AT_ONCE]]
         of_keys = tuple_(row.checkpoint, row.task, row.first, row.last).in_(keys)
-        are_waiting = and_(row.run == run, of_keys, row.state == PieceState.WAITING.value)
+        are_waiting = and_(row.run == run, of_keys, row.state == ShardState.WAITING.value)
         changed = update(trial_pieces).where(are_waiting).values(values).returning(*row)
-        taken += map(_piece, (await connection.execute(changed)).mappings())
+        taken += map(_shard, (await connection.execute(changed)).mappings())
     if len(taken) != len(ordered):
         raise _Lost
     return taken
 
 
-def _failures(piece: Piece, replaced: Sequence[PieceRecord]) -> int:
-    """A piece that takes samples over has failed as often as those that it takes them from."""
+def _failures(shard: TrialShard, replaced: Sequence[ShardRecord]) -> int:
+    """A shard that takes samples over has failed as often as those that it takes them from."""
     most = 0
     for record in replaced:
-        if _overlap(piece, record.piece):
+        if _overlap(shard, record.shard):
             most = max(most, record.failures)
     return most
 
 
-def _overlap(one: Piece, other: Piece) -> bool:
+def _overlap(one: TrialShard, other: TrialShard) -> bool:
     same = (one.checkpoint, one.task) == (other.checkpoint, other.task)
     return same and one.first < other.last and other.first < one.last
 
 
-async def _settle_piece(connection: AsyncConnection, batch: BatchRecord, record: PieceRecord) -> None:
-    row, piece = trial_pieces.c, record.piece
-    same = and_(row.checkpoint == piece.checkpoint, row.task == piece.task, row.first == piece.first)
-    mine = and_(same, row.last == piece.last, row.run == batch.run, row.batch == batch.id)
-    runs = and_(mine, row.state == PieceState.RUNNING.value)
-    values = pick(_piece_row(batch.run, record), _SETTLED)
+async def _settle_shard(connection: AsyncConnection, batch: BatchRecord, record: ShardRecord) -> None:
+    row, shard = trial_pieces.c, record.shard
+    same = and_(row.checkpoint == shard.checkpoint, row.task == shard.task, row.first == shard.first)
+    mine = and_(same, row.last == shard.last, row.run == batch.run, row.batch == batch.id)
+    runs = and_(mine, row.state == ShardState.RUNNING.value)
+    values = pick(_shard_row(batch.run, record), _SETTLED)
     await connection.execute(update(trial_pieces).where(runs).values(values))
 
 
@@ -288,13 +288,13 @@ async def _settle_trial(connection: AsyncConnection, run: str, record: TrialReco
     if record.state is TrialState.FAILED:
         left = trial_pieces.c
         of_trial = and_(left.run == run, left.checkpoint == record.checkpoint, left.task == record.task)
-        waiting = and_(of_trial, left.state == PieceState.WAITING.value)
-        await connection.execute(update(trial_pieces).where(waiting).values(state=PieceState.CANCELLED.value))
+        waiting = and_(of_trial, left.state == ShardState.WAITING.value)
+        await connection.execute(update(trial_pieces).where(waiting).values(state=ShardState.CANCELLED.value))
 
 
 async def _cancel_open(connection: AsyncConnection, run: str) -> None:
-    pieces = and_(trial_pieces.c.run == run, trial_pieces.c.state.in_(_OPEN_PIECES))
-    await connection.execute(update(trial_pieces).where(pieces).values(state=PieceState.CANCELLED.value))
+    shards = and_(trial_pieces.c.run == run, trial_pieces.c.state.in_(_OPEN_SHARDS))
+    await connection.execute(update(trial_pieces).where(shards).values(state=ShardState.CANCELLED.value))
     open_trials = and_(trial_table.c.run == run, trial_table.c.state.in_(_OPEN_TRIALS))
     await connection.execute(update(trial_table).where(open_trials).values(state=TrialState.CANCELLED.value))
 
@@ -336,15 +336,15 @@ def _trial(row: RowMapping) -> TrialRecord:
     )
 
 
-def _piece_row(run: str, record: PieceRecord) -> dict[str, Any]:
+def _shard_row(run: str, record: ShardRecord) -> dict[str, Any]:
     more = {"failures": record.failures, "error": record.error, "seconds": record.seconds, "load": record.load}
-    return {**asdict(record.piece), "run": run, "state": record.state.value, "batch": record.batch, **more}
+    return {**asdict(record.shard), "run": run, "state": record.state.value, "batch": record.batch, **more}
 
 
-def _piece(row: RowMapping) -> PieceRecord:
-    piece = Piece(row["checkpoint"], row["task"], row["first"], row["last"])
-    state = PieceState(row["state"])
-    return PieceRecord(piece, state, row["batch"], row["failures"], row["error"], row["seconds"], row["load"])
+def _shard(row: RowMapping) -> ShardRecord:
+    shard = TrialShard(row["checkpoint"], row["task"], row["first"], row["last"])
+    state = ShardState(row["state"])
+    return ShardRecord(shard, state, row["batch"], row["failures"], row["error"], row["seconds"], row["load"])
 
 
 def _batch(row: RowMapping) -> BatchRecord:

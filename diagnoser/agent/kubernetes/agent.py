@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from diagnoser.agent.api_client import ApiClient
-from diagnoser.agent.give_back import give_back
 from diagnoser.agent.kubernetes import check, kube, names
 from diagnoser.agent.kubernetes.cluster import KubernetesCluster, KubernetesNodes
 from diagnoser.agent.kubernetes.evidence import KubernetesEvidence
@@ -18,6 +17,7 @@ from diagnoser.agent.kubernetes.reflector import Reflector
 from diagnoser.agent.kubernetes.source import KubernetesSource
 from diagnoser.agent.runtime import AgentOptions, executor_name, run_agent
 from diagnoser.agent.state_file import AgentState
+from diagnoser.agent.uncordon import give_back
 
 
 async def run(
@@ -66,7 +66,9 @@ def reflectors(api: Kube, cache: InformerCache, namespaces: Sequence[str]) -> li
 
     lists = [Reflector(api, "/api/v1/nodes", cache.put_node, cache.drop_node)]
     for namespace in namespaces or ("",):
-        where = f"/api/v1/namespaces/{namespace}" if namespace else "/api/v1"
+        where = "/api/v1"
+        if namespace:
+            where += f"/namespaces/{namespace}"
         lists.append(Reflector(api, f"{where}/pods", cache.put_pod, cache.drop_pod))
         lists.append(Reflector(api, f"{where}/events", cache.put_event, keep))
         for kind in KINDS.values():

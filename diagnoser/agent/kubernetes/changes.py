@@ -1,4 +1,4 @@
-"""What is new about a workload since the last look. Pure.
+"""Finds what is new about a workload since the last look. Pure.
 
 A launch (attempt) is one life of all of a workload's pods: it ends with the first of them that fails, or with the
 workload, and what starts after that, because a controller or a plan started it, is the next launch.
@@ -12,7 +12,7 @@ from diagnoser.agent.changes import STOPPED, Body, Changes, JobRegistration, Lif
 from diagnoser.agent.kubernetes.parsing import ContainerExit, ContainerRun, PodRecord, Workload
 from diagnoser.agent.state_file import JobCheckpoint
 
-SETTLE_SECONDS = 5.0
+ENDING_SECONDS = 5.0
 """How long the other pods of a launch may take to end by themselves after the first one failed."""
 
 PREEMPTED = frozenset({"Preempted", "Preempting", "PreemptionByScheduler", "PreemptionByKubeScheduler",
@@ -25,7 +25,7 @@ PLAIN = frozenset({"", "Error", "Completed"})
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """What one look at one workload sees. workload: None once it was deleted. unread: whether a run's log still has
+    """One look at one workload. workload: None once it was deleted. unread: whether a run's log still has
     lines to be sent."""
 
     workload: Workload | None
@@ -38,8 +38,10 @@ def runs_of(pods: Collection[PodRecord]) -> tuple[ContainerRun, ...]:
     """All runs, oldest first. One that is being deleted from a node that is lost will not end by itself."""
     runs: list[ContainerRun] = []
     for pod in pods:
-        end = ContainerExit(None, "NodeLost") if pod.leaving and pod.lost else None
-        runs += [replace(run, ended=run.ended or end) for run in pod.runs]
+        for run in pod.runs:
+            if run.ended is None and pod.leaving and pod.lost:
+                run = replace(run, ended=ContainerExit(None, "NodeLost"))
+            runs.append(run)
     return tuple(sorted(runs, key=lambda run: (run.created, run.pod, run.restarts)))
 
 
@@ -48,7 +50,7 @@ def diff(view: WorkloadView, before: JobCheckpoint, cluster: str) -> tuple[JobCh
     changes: Changes = []
     checkpoint, all_runs = before, runs_of(view.pods)
     if view.workload is None:
-        if checkpoint.started and not checkpoint.ended:
+        if checkpoint.is_open:
             body: Body = {"kind": "cancelled", "attempt": checkpoint.attempt, "reason": "Deleted", "time": view.now}
             checkpoint = replace(checkpoint, ended=True)
             changes.append((LifecycleEvent(checkpoint.attempt, body, ends=True), checkpoint))
@@ -71,8 +73,15 @@ def diff(view: WorkloadView, before: JobCheckpoint, cluster: str) -> tuple[JobCh
 def first_failure(runs: Collection[ContainerRun]) -> ContainerRun | None:
     """The run that failed first; one that nobody saw fail comes last. What never ran did not fail: a kubelet that is
     short of devices turns pods away."""
-    failed = [run for run in runs if run.started and run.ended and (run.ended.code is None or run.ended.code != 0)]
-    return min(failed, key=_when_failed, default=None)
+    return min(filter(_has_failed, runs), key=_when_failed, default=None)
+
+
+def _has_failed(run: ContainerRun) -> bool:
+    if not run.started:
+        return False
+    if run.ended is None:
+        return False
+    return run.ended.code != 0
 
 
 def _when_failed(run: ContainerRun) -> tuple[bool, float, str]:
@@ -82,10 +91,15 @@ def _when_failed(run: ContainerRun) -> tuple[bool, float, str]:
 
 def _next_launch(runs: Collection[ContainerRun], known: JobCheckpoint) -> JobCheckpoint | None:
     """None while nothing has started since the last one ended."""
+    seen, started = set[str](), set[str]()
+    for run in runs:
+        seen.add(run.key)
+        if run.started:
+            started.add(run.key)
     done = {*known.past, *known.members}
-    if not any(run.started for run in runs if run.key not in done):
+    if started <= done:
         return None
-    past = tuple(sorted(done & {run.key for run in runs}))
+    past = tuple(sorted(done & seen))
     return JobCheckpoint(known.job, known.attempt + 1, past=past, earlier_nodes=known.all_nodes)
 
 
@@ -99,7 +113,7 @@ def _joined(
     started = [run for run in members if run.started]
     if not started:
         return after
-    nodes = tuple(sorted({run.node for run in started if run.node}))
+    nodes = tuple(sorted({run.node for run in started} - {""}))
     after = replace(after, nodes=nodes or known.nodes, started=True)
     if known.started and set(nodes) <= set(known.nodes):
         return after
@@ -119,22 +133,37 @@ def _members(runs: Collection[ContainerRun], known: JobCheckpoint) -> list[Conta
 
     Times are of whole seconds: one that appears within the second of the failure of a launch that is known replaces it.
     """
-    until, failure = math.inf, first_failure(runs)
-    if failure and failure.ended and failure.ended.time:
-        until = failure.ended.time if known.started else failure.ended.time + 0.5
+    until, failed_at = math.inf, _failed_at(first_failure(runs))
+    if failed_at:
+        until = failed_at
+        if not known.started:
+            until += 0.5
     return [run for run in runs if run.key in known.members or run.created < until]
+
+
+def _failed_at(failure: ContainerRun | None) -> float:
+    """0.0 without a failure, or where nobody saw when it was."""
+    if failure is None:
+        return 0.0
+    if failure.ended is None:
+        return 0.0
+    return failure.ended.time
 
 
 def _end(
     view: WorkloadView, work: Workload, runs: Collection[ContainerRun], known: JobCheckpoint
 ) -> LifecycleEvent | None:
     """None while the launch goes on, or while its last lines are still being read."""
+    if not known.started:
+        return None
     members = [run for run in runs if run.key in known.members]
     failure, how = first_failure(members), work.end[0]
-    if not known.started or not (how or failure):
-        return None
-    since = view.now - _ended_at(failure, work)
-    if not how and not _is_over(members, runs, since):
+    since = view.now - work.ended
+    if failure:
+        since = view.now - _failed_at(failure)
+        if not how and not _is_over(members, runs, since):
+            return None
+    elif not how:
         return None
     if _is_being_read(members, view, since):
         return None
@@ -143,70 +172,91 @@ def _end(
     return _failed(failure, members, known, view.now)
 
 
-def _ended_at(failure: ContainerRun | None, work: Workload) -> float:
-    """When the launch failed; without a failure, when its workload ended."""
-    return failure.ended.time if failure and failure.ended else work.ended
-
-
 def _is_over(members: Collection[ContainerRun], runs: Collection[ContainerRun], since: float) -> bool:
-    """Whether a launch that failed has ended: the next one has begun, all of its pods have ended, or had the time to.
+    """Tell whether a launch that failed has ended: the next one has begun, all of its pods have ended, or had the time
+    to.
 
     members: runs of the launch, of ``runs``.
     since: seconds since its first failure.
     """
-    return len(members) < len(runs) or all(run.ended for run in members) or since > SETTLE_SECONDS
+    if len(members) < len(runs):
+        return True
+    if since > ENDING_SECONDS:
+        return True
+    return all(run.ended for run in members)
 
 
 def _is_being_read(members: Collection[ContainerRun], view: WorkloadView, since: float) -> bool:
-    """Whether a log of the launch has lines to be sent, and there still is time for them."""
-    return since <= 2 * SETTLE_SECONDS and any(run.ended and view.unread(run) for run in members)
+    """Tell whether a log of the launch has lines to be sent, and there still is time for them."""
+    if since > 2 * ENDING_SECONDS:
+        return False
+    return any(view.unread(run) for run in members if run.ended)
 
 
 def _end_of_workload(view: WorkloadView, work: Workload, known: JobCheckpoint) -> LifecycleEvent:
-    how, why = work.end
-    body: Body = {"kind": "exit", "attempt": known.attempt, "code": 0 if how == "done" else STOPPED}
+    (how, why), code, lines = work.end, STOPPED, []
+    if how == "done":
+        code = 0
+    elif how == "failed":
+        lines.append(f"{work.word} {work.name} {how}: {why}")
+    body: Body = {"kind": "exit", "attempt": known.attempt, "code": code}
     body |= {"reason": why, "time": float(work.ended or view.now)}
-    lines = (f"{work.word} {work.name} {how}: {why}",) if how == "failed" else ()
-    return LifecycleEvent(known.attempt, body, ends=True, lines=lines)
+    return LifecycleEvent(known.attempt, body, ends=True, lines=tuple(lines))
 
 
 def _failed(run: ContainerRun, members: Collection[ContainerRun], known: JobCheckpoint, now: float) -> LifecycleEvent:
     assert run.ended is not None, "the caller has chosen a run that failed"
-    ended, reason = run.ended, "NODE_FAIL" if run.ended.reason in LOST else run.ended.reason
+    ended, reason = run.ended, run.ended.reason
+    if reason in LOST:
+        reason = "NODE_FAIL"
     kind = _kind_of_end(reason)
     body: Body = {"kind": kind, "attempt": known.attempt, "reason": reason, "time": float(ended.time or now)}
-    if kind == "exit":
-        body |= {"signal": ended.signal} if ended.signal else {"code": ended.code or STOPPED}
+    if kind == "exit" and ended.signal:
+        body["signal"] = ended.signal
+    elif kind == "exit":
+        body["code"] = ended.code or STOPPED
     if run.node:
         body["node"] = run.node
     if run.rank >= 0:
         body["rank"] = run.rank
-    lines = tuple(line for member in members if (line := _line(member)))
+    lines = tuple(filter(None, map(_line, members)))
     return LifecycleEvent(known.attempt, body, ends=True, lines=lines)
 
 
 def _kind_of_end(reason: str) -> str:
     if reason in PREEMPTED:
         return "preempted"
-    return "cancelled" if reason in CANCELLED else "exit"
+    if reason in CANCELLED:
+        return "cancelled"
+    return "exit"
 
 
 def _line(run: ContainerRun) -> str:
     """The end of a run in the words of the cluster, where they say more than an exit code."""
     ended = run.ended
-    if ended is None or ended.reason in PLAIN | CANCELLED:
+    if ended is None:
+        return ""
+    if ended.reason in PLAIN | CANCELLED:
         return ""
     if ended.reason in LOST:
         return f"node {run.node} NotReady: pod {run.pod} was lost with it"
-    code = "" if ended.code is None else f", exit code {ended.code}"
-    message = " ".join(ended.message.split())
-    return f"pod {run.pod} on {run.node}: terminated, reason: {ended.reason}{code}{': ' if message else ''}{message}"
+    line = f"pod {run.pod} on {run.node}: terminated, reason: {ended.reason}"
+    if ended.code is not None:
+        line += f", exit code {ended.code}"
+    if message := " ".join(ended.message.split()):
+        line += f": {message}"
+    return line
 
 
 def _registration(
     work: Workload, known: JobCheckpoint, members: Collection[ContainerRun], nodes: tuple[str, ...], cluster: str
 ) -> JobRegistration:
-    placed = [(run.node, run.place) for run in members if run.node and run.place]
-    ranks = {rank: node for node, (first, count) in placed for rank in range(first, first + count)}
+    ranks: dict[int, str] = {}
+    for run in members:
+        if not run.node:
+            continue
+        if run.place:
+            first, count = run.place
+            ranks |= dict.fromkeys(range(first, first + count), run.node)
     labels = {**work.labels, "namespace": work.namespace, "kind": work.word, "uid": work.uid}
     return registration(known, cluster, work.name, nodes, ranks, labels, work.namespace)

@@ -15,7 +15,7 @@ import orjson
 
 from diagnoser.agent import node_query
 from diagnoser.agent.cluster import Command, CommandAttempt, NodeQuestion
-from diagnoser.agent.kubernetes import names, parsing, ranks
+from diagnoser.agent.kubernetes import fields, names, parsing, ranks
 from diagnoser.agent.kubernetes.kinds import Object, WorkloadRef, templates
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.reconcile import COPY_KEY, copy_name, request
@@ -62,7 +62,7 @@ class PodCheck:
 
     def pods(self, name: str = "") -> str:
         """Address of the pods, or of one."""
-        return f"/api/v1/namespaces/{self.namespace}/pods" + (f"/{name}" if name else "")
+        return f"/api/v1/namespaces/{self.namespace}/pods/{name}".rstrip("/")
 
     async def run(self, place: int, nodes: Sequence[str], attempts: list[CommandAttempt]) -> tuple[bool, str, float]:
         base = _base(self.ref, self.stored, self.image)
@@ -81,14 +81,14 @@ class PodQueries:
     check: PodCheck
 
     async def ask(self, place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:
-        """What the pod printed. Its devices are those of the workload, so that it sees the GPUs."""
+        """Give what the pod printed. Its devices are those of the workload, so that it sees the GPUs."""
         base = _base(self.check.ref, self.check.stored, self.check.image)
         name = f"{copy_name(self.check.spec)}-ask-{place}"
         group = _PodGroup(self.check, base, name, (node,), attempts)
         words = [word.replace("$(", "$$(") for word in node_query.program(asked)]
         container = {"name": "ask", "command": words}
-        container |= {key: base["containers"][0][key] for key in ("image", "resources")}
-        spec = {**{key: base[key] for key in ASKED if key in base}, "containers": [container]}
+        container |= _picked(base["containers"][0], ("image", "resources"))
+        spec = {**_picked(base, ASKED), "containers": [container]}
         try:
             await group.create(name, node, spec)
             await group.until(lambda pods: pods[0].get("phase") in ("Running", *_ENDED), [name], "start")
@@ -112,15 +112,17 @@ class _PodGroup:
         """The first pod's address is where the others meet it. Raises Unavailable, also when the cluster took a pod
         away from a node that is up: that says nothing about the node."""
         first = await self._make(0, "$(POD_IP)", seconds)
-        [pod] = await self.until(lambda pods: bool(pods[0].get("podIP")) or _failed(pods), [first], "start")
-        address = str(pod.get("podIP") or "gone")
-        all_pods = [first, *[await self._make(place, address, seconds) for place in range(1, len(self.nodes))]]
+        [pod] = await self.until(_has_address, [first], "start")
+        address = fields.text(pod, "podIP") or "gone"
+        all_pods = [first]
+        for place in range(1, len(self.nodes)):
+            all_pods.append(await self._make(place, address, seconds))
         await self.until(lambda pods: _all_in(pods, ("Running", *_ENDED)), all_pods, "start")
         started = self.check.clock()
-        pods = await self.until(lambda pods: _failed(pods) or _all_in(pods, _ENDED), all_pods, "", seconds + 10)
+        pods = await self.until(_is_decided, all_pods, "", seconds + 10)
         elapsed = self.check.clock() - started
         if _failed(pods):  # what one of them met may show on another only now
-            pods = [await self._status(name) for name in all_pods]
+            pods = await self._statuses(all_pods)
         await self._check_removed(pods)
         failed = [name for name, pod in zip(all_pods, pods, strict=True) if pod.get("phase") != "Succeeded"]
         return not failed, await self._log((failed or all_pods)[0]), elapsed
@@ -128,7 +130,8 @@ class _PodGroup:
     async def _check_removed(self, pods: Sequence[Object]) -> None:
         """Raises Unavailable where the cluster took a pod away from a node that is up. pods: status of each."""
         for node, pod in zip(self.nodes, pods, strict=True):
-            if (why := _removed(pod)) and await self._is_up(node):
+            why = _removed(pod)
+            if why and await self._is_up(node):
                 raise Unavailable(f"the check of {', '.join(self.nodes)} lost its pod on {node}: {why}")
 
     async def _make(self, place: int, address: str, seconds: float) -> str:
@@ -153,24 +156,31 @@ class _PodGroup:
         """The pods' status once it holds, or when the time is over. what: raises Unavailable then, "" for not to."""
         deadline = self.check.clock() + seconds
         while True:
-            statuses = [await self._status(name) for name in pods]
-            late = self.check.clock() > deadline
-            if holds(statuses) or (late and not what):
+            statuses = await self._statuses(pods)
+            if holds(statuses):
                 return statuses
-            if late:
+            if self.check.clock() > deadline:
+                if not what:
+                    return statuses
                 raise Unavailable(f"the check of {', '.join(self.nodes)} did not {what} within {seconds:.0f} s")
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _status(self, name: str) -> Object:
+    async def _statuses(self, names: Sequence[str]) -> list[Object]:
         """A pod that is gone, or is going, has failed; with its node, if that went away."""
-        pod = await self.check.kube.get(self.check.pods(name))
-        if pod is None or pod["metadata"].get("deletionTimestamp"):
-            return {"phase": "Failed", "reason": "it was deleted"}
-        return dict(pod.get("status") or {})
+        statuses: list[Object] = []
+        for name in names:
+            pod = await self.check.kube.get(self.check.pods(name))
+            if pod is None or pod["metadata"].get("deletionTimestamp"):
+                statuses.append({"phase": "Failed", "reason": "it was deleted"})
+            else:
+                statuses.append(dict(fields.section(pod, "status")))
+        return statuses
 
     async def _is_up(self, node: str) -> bool:
         manifest = await self.check.kube.get(f"/api/v1/nodes/{node}")
-        return manifest is not None and parsing.node(manifest).up
+        if manifest is None:
+            return False
+        return parsing.node(manifest).up
 
     async def _log(self, name: str) -> str:
         return await self.log(name, {"tailLines": "5", "limitBytes": str(LOG_BYTES)})
@@ -179,7 +189,9 @@ class _PodGroup:
         path = self.check.pods(f"{name}/log")
         try:
             async with self.check.kube.stream(path, query, 10.0) as answer:
-                return (await answer.aread()).decode("utf-8", "replace") if answer.is_success else ""
+                if not answer.is_success:
+                    return ""
+                return (await answer.aread()).decode("utf-8", "replace")
         except (Unavailable, OutOfScope) as error:
             return str(error)
 
@@ -190,13 +202,13 @@ class _PodGroup:
     async def ask(self, command: Command) -> CommandAttempt:
         method, path = command.words
         answer = await self.check.kube.ask(method, path, command.body)
-        attempt = CommandAttempt(command, 0 if answer.ok else answer.code, answer.message)
+        attempt = CommandAttempt(command, answer.exit_code, answer.message)
         self.attempts.append(attempt)
         return attempt
 
 
 def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
-    """What all pods of the check have in common. image: "" for the workload's own. Raises Unavailable without a
+    """Build what all pods of the check have in common. image: "" for the workload's own. Raises Unavailable without a
     workload to take it from."""
     if not stored:
         raise Unavailable("the copy of the workload is gone")
@@ -207,17 +219,17 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
     main = spec["containers"][0]
     shared, variables = _picked(spec, SHARED), list[Object]()
     if image:
-        rights = _picked(main.get("securityContext") or {}, RIGHTS)
+        rights = _picked(fields.section(main, "securityContext"), RIGHTS)
         container = {"image": image, "resources": _devices(main), "securityContext": rights}
     else:
         container = _picked(main, OWN_CONTAINER)
         shared |= _picked(spec, OWN_POD)
-        variables = [variable for variable in main.get("env") or () if _VARIABLES.match(variable["name"])]
+        variables = [variable for variable in fields.entries(main, "env") if _VARIABLES.match(variable["name"])]
     own = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     mount = {"name": "shm", "mountPath": SHARED_MEMORY}
     return {
         **shared,
-        "tolerations": [*(spec.get("tolerations") or ()), CORDONED],
+        "tolerations": [*fields.entries(spec, "tolerations"), CORDONED],
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -226,21 +238,20 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
     }
 
 
-def _picked(given: Object, names: Sequence[str]) -> Object:
-    """Those of the fields that there are."""
+def _picked(given: Mapping[str, Any], names: Sequence[str]) -> Object:
+    """Pick those of the fields that there are."""
     return {name: given[name] for name in names if name in given}
 
 
 def _devices(container: Object) -> Object:
     """Its extended resources, such as ``nvidia.com/gpu``. Not its processors and memory, which a job may choose so that
     the check cannot run in them."""
-    resources = container.get("resources") or {}
-    wanted = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    wanted = fields.resources(container)
     return {"limits": {name: count for name, count in wanted.items() if "/" in name}}
 
 
 def bound_to(node: str, spec: Object) -> Object:
-    """By affinity, not nodeName: the scheduler knows whether the devices are free."""
+    """Bind a pod to a node by affinity, not nodeName: the scheduler knows whether the devices are free."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     return {**spec, "affinity": affinity}
@@ -254,13 +265,26 @@ def _command(program: str, base: Object, size: int, place: int, address: str, se
 
 
 def _removed(status: Object) -> str:
-    """Why the cluster, and not the program, ended the pod (evicted, preempted, not admitted); "" where it did not."""
-    return str(status.get("reason") or "") if status.get("phase") == "Failed" else ""
+    """Say why the cluster, not the program, ended the pod (evicted, preempted, not admitted); "" where it did not."""
+    return "" if status.get("phase") != "Failed" else fields.text(status, "reason")
+
+
+def _phases(pods: Sequence[Object]) -> set[object]:
+    return {pod.get("phase") for pod in pods}
 
 
 def _failed(pods: Sequence[Object]) -> bool:
-    return any(pod.get("phase") == "Failed" for pod in pods)
+    return "Failed" in _phases(pods)
 
 
 def _all_in(pods: Sequence[Object], phases: Sequence[str]) -> bool:
-    return all(pod.get("phase") in phases for pod in pods)
+    return _phases(pods) <= set(phases)
+
+
+def _is_decided(pods: Sequence[Object]) -> bool:
+    return _failed(pods) or _all_in(pods, _ENDED)
+
+
+def _has_address(pods: Sequence[Object]) -> bool:
+    """Tell whether the first pod has one, or never will."""
+    return bool(pods[0].get("podIP")) or _failed(pods)

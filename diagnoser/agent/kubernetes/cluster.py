@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from diagnoser.agent import node_check, node_query
@@ -45,8 +46,10 @@ class KubernetesNodes:
     async def run(self, command: Command) -> CommandAttempt:
         method, path = command.words
         answer = await self.kube.ask(method, path, command.body)
-        passing = answer.code in BUSY or (answer.code == 404 and method != "POST")
-        return CommandAttempt(command, 0 if answer.ok else answer.code, answer.message, passing)
+        passing = answer.code in BUSY
+        if answer.code == 404 and method != "POST":
+            passing = True
+        return CommandAttempt(command, answer.exit_code, answer.message, passing)
 
     def _patch(self, node: NodeRecord, marks: Mapping[str, str | None], unschedulable: bool | None) -> Command:
         """Only as the node was seen: it must not cross a person's."""
@@ -99,15 +102,18 @@ class KubernetesCluster(KubernetesNodes):
         ref = workload_ref(spec.job, self.name)
         copy = ref.core("configmaps", reconcile.copy_name(spec))
         manifest, stored = await asyncio.gather(self.kube.get(ref.path), self.kube.get(copy))
-        launch = await self.launch_of(parsing.workload(ref.kind, manifest)) if manifest else 0
+        launch = 0
+        if manifest:
+            launch = await self.launch_of(parsing.workload(ref.kind, manifest))
         pods = self.cache.by_workload().get(ref.key, ())
-        alive = tuple(pod for pod in pods if not pod.gone and not pod.over)
-        nodes = tuple(sorted({*reconcile.stored_nodes(spec, stored), *(pod.node for pod in pods if pod.node)}))
+        alive = tuple(pod for pod in pods if pod.alive)
+        seen = {*reconcile.stored_nodes(spec, stored), *(pod.node for pod in pods)}
+        nodes = tuple(sorted(filter(None, seen)))
         return WorkloadState(ref, manifest, launch, stored, alive, self.by, nodes)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         ref, groups = workload_ref(spec.job, self.name), round["pairs"]
-        nodes = await self.nodes({name for group in groups for name in group})
+        nodes = await self.nodes(set(chain.from_iterable(groups)))
         pods = await self._pod_check(spec, ref, round, self.check_image)
         return await node_check.run_groups(groups, nodes, pods.run)
 

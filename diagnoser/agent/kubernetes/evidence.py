@@ -14,7 +14,7 @@ from diagnoser.agent.kubernetes.informer_cache import InformerCache
 from diagnoser.agent.kubernetes.kinds import WorkloadRef, workload_ref
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.parsing import PodRecord, Workload
-from diagnoser.model import EvidenceRequest, RequestReason, RuntimeFile
+from diagnoser.model import EvidenceRequest, RuntimeFile
 
 FIELDS = ("job", "namespace")
 EXEC_SECONDS = 4 * PROGRAM_SECONDS
@@ -35,28 +35,28 @@ class KubernetesEvidence:
 
     async def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
         ref, number = workload_ref(asked.attempt.job, self.cluster), asked.attempt.number
-        work = self.cache.works.get(ref.key)
-        launch = await self.launch_of(work) if work else 0
+        work, launch = self.cache.works.get(ref.key), 0
+        if work:
+            launch = await self.launch_of(work)
         if launch < number:
             yield NotCollected(f"launch {number} of {ref.kind.word} {ref.name} is not there any more")
             return
-        pods = [pod for pod in self.cache.by_workload().get(ref.key, ()) if _has_containers(pod)]
-        async for item in evidence.read_dumps(self.options.dumps, _window(ref, asked, launch, pods)):
-            yield item
-        if not self.options.programs or asked.reason is not RequestReason.SILENCE:
-            return
-        if why := self._why_no_programs(launch, number):
-            yield NotCollected(why)
-            return
-        ask = partial(self._execute, _window(ref, asked, launch, pods), pods)
-        async for item in evidence.from_nodes([pod.node for pod in pods], ask):
+        pods = list(filter(_has_containers, self.cache.by_workload().get(ref.key, ())))
+        window, nodes = _window(ref, asked, launch, pods), [pod.node for pod in pods]
+        ask, refusal = partial(self._execute, window, pods), self._why_no_programs(launch, number)
+        async for item in evidence.collect(self.options, asked, window, nodes, ask, refusal):
             yield item
 
     def _why_no_programs(self, launch: int, asked: int) -> str:
-        """Why nothing may be run beside the launch that is asked about; "" where it may. launch: the present one."""
+        """Say why nothing may be run beside the launch that is asked about; "" where it may.
+
+        launch: the present one.
+        """
         if self.dry:
             return "dry run: nothing is run in the containers"
-        return "" if launch == asked else f"launch {asked} has ended"
+        if launch != asked:
+            return f"launch {asked} has ended"
+        return ""
 
     async def _execute(self, window: LaunchWindow, pods: Sequence[PodRecord], place: int, node: str) -> str:
         pod = pods[place]
@@ -66,12 +66,14 @@ class KubernetesEvidence:
 
 
 def _has_containers(pod: PodRecord) -> bool:
-    """Whether something can be run in the pod."""
-    return bool(pod.runs) and not pod.gone and not pod.over
+    """Tell whether something can be run in the pod."""
+    return bool(pod.runs) and pod.alive
 
 
 def _window(ref: WorkloadRef, asked: EvidenceRequest, launch: int, pods: Sequence[PodRecord]) -> LaunchWindow:
     """Users of containers are not known. A launch before the present one ended before that began."""
-    started = min((run.started for pod in pods for run in pod.runs if run.started), default=float("inf"))
-    until = float("inf") if launch == asked.attempt.number else started
+    until = float("inf")
+    if launch != asked.attempt.number:
+        for pod in pods:
+            until = min([until, *(run.started for run in pod.runs if run.started)])
     return LaunchWindow({"job": ref.name, "namespace": ref.namespace}, -1, asked.since - CLOCKS, until)

@@ -1,11 +1,11 @@
-"""What the cluster looks like now, kept up by lists and watches. Its size is bounded by the objects that concern us."""
+"""Keeps how the cluster looks now, by lists and watches. Its size is bounded by the objects that concern us."""
 
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diagnoser.agent.kubernetes import parsing
+from diagnoser.agent.kubernetes import fields, parsing
 from diagnoser.agent.kubernetes.kinds import RAYJOB, Key, Object, WorkloadKind
 from diagnoser.agent.kubernetes.parsing import PodRecord, Workload
 from diagnoser.agent.nodes import NodeRecord
@@ -48,21 +48,23 @@ class InformerCache:
         pod = parsing.pod(item)
         if pod is None:
             return
-        before = self.pods.get(pod.uid)
-        started = {run.key: run.started for run in before.runs} if before else {}
-        runs = tuple(run if run.started else replace(run, started=started.get(run.key, 0.0)) for run in pod.runs)
-        self.pods[pod.uid] = replace(pod, runs=runs)
+        before = self.pods.get(pod.uid, pod)
+        started = {run.key: run.started for run in before.runs}
+        runs = []
+        for run in pod.runs:
+            runs.append(replace(run, started=run.started or started.get(run.key, 0.0)))
+        self.pods[pod.uid] = replace(pod, runs=tuple(runs))
         self.changed.set()
 
     def drop_pod(self, item: Object) -> None:
-        """What it was is kept for its end to be told."""
+        """Forget a pod, but for what its end is told from."""
         if "status" in item:  # how it was at its end
             self.put_pod(item)
         uid = item["metadata"]["uid"]
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
-        why = "NodeLost" if self._lost(pod.node) else self.reasons.pop(uid, "Deleted")
+        why = self.reasons.pop(uid, "Deleted") if not self._lost(pod.node) else "NodeLost"
         self.gone[uid] = parsing.gone(pod, why)
         _bound(self.gone)
         self.changed.set()
@@ -71,14 +73,14 @@ class InformerCache:
         """Keep an event that tells why a pod goes, or something bad about a node."""
         if _time_of(item) < self.since:
             return
-        about, reason = item.get("involvedObject") or {}, str(item.get("reason") or "")
+        about, reason = fields.section(item, "involvedObject"), fields.text(item, "reason")
         is_bad = item.get("type") == "Warning" or reason == "NodeNotReady"
         if is_bad and about.get("kind") == "Node":
-            name, text = about["name"], " ".join(str(item.get("message") or "").split())
+            name, text = about["name"], " ".join(fields.text(item, "message").split())
             self.notes.append((name, f"node {name}: {reason}: {text[: parsing.TEXT_LENGTH]}"))
             self.changed.set()
         elif reason in TAKEN_AWAY:
-            self.reasons[str(about.get("uid") or "")] = reason
+            self.reasons[fields.text(about, "uid")] = reason
             _bound(self.reasons)
 
     def put_workload(self, kind: WorkloadKind, item: Object) -> None:
@@ -90,22 +92,28 @@ class InformerCache:
         """Unless another one has taken its name since."""
         meta = item["metadata"]
         key = (kind.word, meta["namespace"], meta["name"])
-        if key in self.works and self.works[key].uid == meta["uid"]:
+        work = self.works.get(key)
+        if work and work.uid == meta["uid"]:
             del self.works[key]
         self.changed.set()
 
     def by_workload(self) -> dict[Key, list[PodRecord]]:
         """Pods of each workload, those that are gone among them."""
-        rays = (work for work in self.works.values() if work.word == RAYJOB.word and work.cluster)
-        owners = {("raycluster", work.namespace, work.cluster): work.key for work in rays}
+        owners = {}
+        for work in self.works.values():
+            if work.word != RAYJOB.word:
+                continue
+            if work.cluster:
+                owners["raycluster", work.namespace, work.cluster] = work.key
         by_key: dict[Key, list[PodRecord]] = {}
         for pod in (*self.gone.values(), *self.pods.values()):
-            record = replace(pod, lost=True) if self._lost(pod.node) else pod
-            by_key.setdefault(owners.get(pod.owner, pod.owner), []).append(record)
+            if self._lost(pod.node):
+                pod = replace(pod, lost=True)
+            by_key.setdefault(owners.get(pod.owner, pod.owner), []).append(pod)
         return by_key
 
     def _lost(self, node: str) -> bool:
-        return node in self.nodes and not self.nodes[node].up
+        return not self.nodes.get(node, NodeRecord(node)).up
 
 
 def _time_of(event: Object) -> float:

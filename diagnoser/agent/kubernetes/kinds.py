@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnoser.agent.kubernetes import names
+from diagnoser.agent.kubernetes.fields import conditions, entries, section, text
 from diagnoser.model.errors import BadInput
 
 Object = dict[str, Any]
@@ -25,8 +26,10 @@ class WorkloadKind:
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Address of one object, of a namespace's objects, or of all."""
-        where = f"/namespaces/{namespace}" if namespace else ""
-        return f"/apis/{self.group}{where}/{self.plural}" + (f"/{name}" if name else "")
+        where = f"/apis/{self.group}"
+        if namespace:
+            where += f"/namespaces/{namespace}"
+        return f"{where}/{self.plural}/{name}".rstrip("/")
 
 
 JOB = WorkloadKind("job", "Job", "batch/v1", "jobs")
@@ -54,7 +57,7 @@ class WorkloadRef:
 
     def core(self, plural: str, name: str = "") -> str:
         """Address of pods or ConfigMaps of its namespace."""
-        return f"/api/v1/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+        return f"/api/v1/namespaces/{self.namespace}/{plural}/{name}".rstrip("/")
 
 
 def workload_ref(job: str, cluster: str) -> WorkloadRef:
@@ -66,21 +69,20 @@ def workload_ref(job: str, cluster: str) -> WorkloadRef:
 
 
 def templates(kind: WorkloadKind, manifest: Mapping[str, Any]) -> list[Object]:
-    """The pods' templates inside the object itself, the one of rank 0 first where the kind tells."""
-    spec = manifest.get("spec") or {}
+    """List the pods' templates inside the object itself, the one of rank 0 first where the kind tells."""
+    spec = section(manifest, "spec")
     if kind is JOB:
         return [spec["template"]]
     if kind is JOBSET:
-        return [job["template"]["spec"]["template"] for job in spec.get("replicatedJobs") or ()]
+        return [job["template"]["spec"]["template"] for job in entries(spec, "replicatedJobs")]
     if kind is PYTORCHJOB:
-        replicas = spec.get("pytorchReplicaSpecs") or {}
-        return [replicas[name]["template"] for name in sorted(replicas)]
-    return _ray_templates(spec.get("rayClusterSpec") or {})
+        return [replica["template"] for _, replica in sorted(section(spec, "pytorchReplicaSpecs").items())]
+    return _ray_templates(section(spec, "rayClusterSpec"))
 
 
 def _ray_templates(cluster: Mapping[str, Any]) -> list[Object]:
     """The head's first; without any where the RayJob uses a cluster that stands."""
-    groups = list(cluster.get("workerGroupSpecs") or ())
+    groups = list(entries(cluster, "workerGroupSpecs"))
     if cluster.get("headGroupSpec"):
         groups.insert(0, cluster["headGroupSpec"])
     return [group["template"] for group in groups]
@@ -88,20 +90,20 @@ def _ray_templates(cluster: Mapping[str, Any]) -> list[Object]:
 
 def ending(kind: WorkloadKind, manifest: Mapping[str, Any]) -> tuple[str, str]:
     """("done" or "failed", why); empty while it goes on."""
-    status = manifest.get("status") or {}
+    status = section(manifest, "status")
     if kind is RAYJOB:
         return _ray_ending(status)
-    for condition in status.get("conditions") or ():
-        if condition.get("status") == "True" and condition.get("type") in (kind.done, kind.failed):
-            word = "done" if condition["type"] == kind.done else "failed"
-            return word, str(condition.get("reason") or condition["type"])
+    words = {kind.done: "done", kind.failed: "failed"}
+    for name, condition in conditions(status).items():
+        if name in words:
+            return words[name], text(condition, "reason") or name
     return "", ""
 
 
 def _ray_ending(status: Mapping[str, Any]) -> tuple[str, str]:
-    word = str(status.get("jobStatus") or "")
+    word = text(status, "jobStatus")
     if word == "SUCCEEDED":
         return "done", word
-    if word in ("FAILED", "STOPPED") or status.get("jobDeploymentStatus") == "Failed":
-        return "failed", str(status.get("reason") or status.get("message") or word)
-    return "", ""
+    if status.get("jobDeploymentStatus") != "Failed" and word not in ("FAILED", "STOPPED"):
+        return "", ""
+    return "failed", text(status, "reason") or text(status, "message") or word

@@ -14,6 +14,7 @@ import kr8s.asyncio
 import orjson
 import structlog
 
+from diagnoser.agent.kubernetes import fields
 from diagnoser.model.errors import BadInput, Denied, OutOfScope, Unavailable
 
 REQUEST_SECONDS = 30.0
@@ -30,7 +31,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """What the server said; an error too, as long as it came from the API server itself."""
+    """Answer of the server; an error too, as long as it came from the API server itself."""
 
     code: int
     body: Mapping[str, Any]
@@ -41,9 +42,18 @@ class ApiResponse:
 
     @property
     def message(self) -> str:
-        """What a person reads."""
-        detail = str(self.body.get("message") or "") if not self.ok else ""
-        return f"HTTP {self.code}" + (f": {detail[:1000]}" if detail else "")
+        """The answer for a person."""
+        detail = fields.text(self.body, "message")
+        if self.ok:
+            return f"HTTP {self.code}"
+        if not detail:
+            return f"HTTP {self.code}"
+        return f"HTTP {self.code}: {detail[:1000]}"
+
+    @property
+    def exit_code(self) -> int:
+        """As of a command: 0 where it was done."""
+        return 0 if self.ok else self.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +87,8 @@ class Kube:
 
     async def pages(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[dict[str, Any]]:
         """A list in pieces, so that a large one never lies in memory at once. Raises Gone when it must begin anew."""
-        after = ""
+        page_query = {**(query or {}), "limit": str(PAGE)}
         while True:
-            page_query = {**(query or {}), "limit": str(PAGE), **({"continue": after} if after else {})}
             answer = await self.ask("GET", path, query=page_query)
             if answer.code == 410:
                 raise Gone(answer.message)
@@ -87,8 +96,8 @@ class Kube:
                 raise OutOfScope("the cluster does not serve it")
             page = _body(path, answer)
             yield page
-            after = str((page.get("metadata") or {}).get("continue") or "")
-            if not after:
+            page_query["continue"] = fields.text(fields.section(page, "metadata"), "continue")
+            if not page_query["continue"]:
                 return
 
     @asynccontextmanager
@@ -106,7 +115,7 @@ class Kube:
             raise Unavailable(f"the stream of {path} broke: {type(error).__name__}") from None
 
     async def execute(self, path: str, container: str, command: Sequence[str], seconds: float, limit: int) -> str:
-        """What a command in a container prints until it ends, or the time is over; ``limit`` bytes of it are kept."""
+        """Run a command in a container, and give the first ``limit`` bytes that it prints within the time."""
         query = [*(("command", word) for word in command), ("container", container), ("stdout", "true")]
         output = bytearray()
         try:
@@ -137,7 +146,9 @@ class Kube:
         self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str] | None
     ) -> ApiResponse:
         root, _, rest = path[1:].partition("/")
-        headers = {**self._headers(), **({"content-type": MERGE} if method == "PATCH" else {})}
+        headers = self._headers()
+        if method == "PATCH":
+            headers["content-type"] = MERGE
         request: dict[str, Any] = {"params": query or {}, "headers": headers, "timeout": REQUEST_SECONDS}
         if body is not None:
             request["content"] = orjson.dumps(body)
@@ -166,7 +177,7 @@ class Gone(Unavailable):
 
 @asynccontextmanager
 async def connect(context: str = "") -> AsyncIterator[Kube]:
-    """By the service account inside a pod, else by the kubeconfig. context: of the kubeconfig, "" for its own.
+    """Connect by the service account inside a pod, else by the kubeconfig. context: of the kubeconfig, "" for its own.
 
     Raises Denied without credentials, Unavailable when the server does not answer.
     """
@@ -200,8 +211,10 @@ async def _message(socket: httpx_ws.AsyncWebSocketSession) -> bytes:
 def _body(path: str, answer: ApiResponse) -> dict[str, Any]:
     if answer.code == 429:
         raise Unavailable(f"the API server is busy: {answer.message}")
+    if answer.code == 403:
+        raise OutOfScope(f"GET {path}: {answer.message}")
     if not answer.ok:
-        raise (OutOfScope if answer.code == 403 else BadInput)(f"GET {path}: {answer.message}")
+        raise BadInput(f"GET {path}: {answer.message}")
     return dict(answer.body)
 
 

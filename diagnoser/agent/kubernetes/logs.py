@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LogTarget:
-    """Where a run's lines go."""
+    """The stream that a run's lines go to."""
 
     job: str
     attempt: int
@@ -43,7 +43,9 @@ class LogTarget:
     @classmethod
     def of_run(cls, run: ContainerRun, job: str, attempt: int) -> "LogTarget":
         """A pod whose rank is known prints as that rank; others are told apart by their names."""
-        source = MAIN_SOURCE if run.rank >= 0 and not run.restarts else f"{run.pod[-80:]}.{run.restarts}"
+        source = f"{run.pod[-80:]}.{run.restarts}"
+        if run.rank >= 0 and not run.restarts:
+            source = MAIN_SOURCE
         return cls(job, attempt, source, run.node, run.rank)
 
 
@@ -64,15 +66,21 @@ class LogFollower:
     def see(self, run: ContainerRun, target: LogTarget, gone: bool) -> None:
         """A run of a launch that the service knows. gone: its pod is no more, so nothing more can be read."""
         self.runs[run.key] = run
+        if run.key in self.tasks:
+            return
         offset = self.offsets.get(run.key, LogOffset())
-        if gone and run.key not in self.tasks:
+        if gone:
             self.offsets[run.key] = replace(offset, done=True)
-        elif not offset.done and run.started and run.key not in self.tasks:
+        elif run.started and not offset.done:
             self.tasks[run.key] = asyncio.create_task(self._follow(run.key, target))
 
     def unread(self, run: ContainerRun) -> bool:
-        """Whether it is worth waiting for: a log that cannot be read now is not."""
-        return run.started > 0 and run.key not in self.failing and not self.offsets.get(run.key, LogOffset()).done
+        """Tell whether it is worth waiting for: a log that cannot be read now is not."""
+        if not run.started:
+            return False
+        if run.key in self.failing:
+            return False
+        return not self.offsets.get(run.key, LogOffset()).done
 
     def forget(self, keys: set[str]) -> None:
         """keys: of runs that can still be seen."""
@@ -102,7 +110,9 @@ class LogFollower:
                     log.warning("log_waits", pod=run.pod, why=str(error), again_in=wait)
                     exists, wait, failures = True, min(2 * wait, LONGEST_WAIT), failures + 1
                     self.failing.add(key)
-                if not exists or (run.over and failures in (0, TRIES)):
+                if not exists:
+                    break
+                if run.over and failures in (0, TRIES):
                     break
                 await self._pause(key, wait)
             self.offsets[key] = replace(self.offsets.get(key, LogOffset()), done=True)
@@ -123,15 +133,21 @@ class LogFollower:
         """One stream until it ends. False when the pod's log is no more."""
         offset = self.offsets.get(run.key, LogOffset())
         query = {"container": run.container, "timestamps": "true", "follow": str(not run.over).lower()}
-        query |= {"sinceTime": offset.time[:19] + "Z"} if offset.time else {}
-        query |= {"previous": "true"} if run.before else {}
+        if offset.time:
+            query["sinceTime"] = offset.time[:19] + "Z"
+        if run.before:
+            query["previous"] = "true"
         path = f"/api/v1/namespaces/{run.namespace}/pods/{run.pod}/log"
         async with self.kube.stream(path, query, QUIET_SECONDS) as answer:
-            if answer.status_code in (400, 404):  # not there yet, or no more
-                return answer.status_code == 400 and not run.over
+            why = f"the log of {run.namespace}/{run.pod}: HTTP {answer.status_code}"
+            if answer.status_code == 404:
+                return False
+            if answer.status_code == 400:
+                return not run.over  # not there yet, or no more
+            if answer.status_code == 403:
+                raise OutOfScope(why)
             if answer.status_code != 200:
-                kind = OutOfScope if answer.status_code == 403 else Unavailable
-                raise kind(f"the log of {run.namespace}/{run.pod}: HTTP {answer.status_code}")
+                raise Unavailable(why)
             splitter = LineSplitter(offset)
             try:
                 async for chunk in _in_time(answer.aiter_bytes()):
@@ -204,17 +220,30 @@ class LineSplitter:
 
     def _line(self, line: bytes) -> None:
         stamp, text = _split(line)
-        if self.behind and stamp and (stamp < self.behind or (stamp == self.behind and self.skip > 0)):
-            self.skip -= stamp == self.behind
+        if self._was_taken(stamp):
             return
-        time = stamp or self.offset.time
-        same = self.offset.same + 1 if time == self.offset.time else 1
+        time, same = stamp or self.offset.time, 1
+        if time == self.offset.time:
+            same += self.offset.same
         self.offset = LogOffset(self.offset.lines + 1, time=time, same=same)
         record: dict[str, object] = {"message": text.decode("utf-8", "replace").replace("\0", "")}
-        if when := seconds(stamp[:26] + "+00:00" if stamp else ""):
+        if when := seconds(stamp[:26] + "+00:00"):
             record["time"] = when
         self.ready.append(orjson.dumps(record))
         self.size += len(line)
+
+    def _was_taken(self, stamp: str) -> bool:
+        """Tell whether a line was taken by an earlier stream; counts those of the last stamp."""
+        if not self.behind:
+            return False
+        if not stamp:
+            return False
+        if stamp != self.behind:
+            return stamp < self.behind
+        if self.skip <= 0:
+            return False
+        self.skip -= 1
+        return True
 
 
 async def _in_time(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -248,7 +277,13 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes:
 def _split(line: bytes) -> tuple[str, bytes]:
     """(stamp, text). Stamps have nine digits of a second and are of UTC, so that they compare as text."""
     head, space, text = line.partition(b" ")
-    if not space or len(head) > STAMP_LENGTH or len(head) < 20 or not head.endswith(b"Z") or head[10:11] != b"T":
+    if not space:
+        return "", line
+    if not 20 <= len(head) <= STAMP_LENGTH:
+        return "", line
+    if not head.endswith(b"Z"):
+        return "", line
+    if head[10:11] != b"T":
         return "", line
     whole, _, part = head[:-1].decode("ascii", "replace").partition(".")
     return f"{whole}.{part.ljust(9, '0')}Z", text

@@ -1,16 +1,17 @@
-"""What the agent keeps of the cluster's objects: a few fields of each, so that a large cluster stays small. Pure."""
+"""Reads the cluster's objects into records: a few fields of each, so that a large cluster stays small. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from diagnoser.agent.kubernetes import names, ranks, restart
+from diagnoser.agent.kubernetes import fields, names, ranks, restart
 from diagnoser.agent.kubernetes.kinds import JOB, JOBSET, KINDS, PYTORCHJOB, Key, WorkloadKind, ending, templates
 from diagnoser.agent.nodes import NodeRecord
 
 TEXT_LENGTH = 500
 LABELS = 40
+MOST_LAUNCHES = 99_999_999
 LABEL_LENGTH = 200
 QUEUE = "kueue.x-k8s.io/queue-name"
 _OWNERS = {kind.name: kind.word for kind in KINDS.values()}
@@ -19,7 +20,7 @@ _RAY_CLUSTER = "raycluster"
 
 @dataclass(frozen=True, slots=True)
 class ContainerExit:
-    """How a container ended. code is None when nobody saw it end."""
+    """End of a container. code is None when nobody saw it end."""
 
     code: int | None
     reason: str = ""
@@ -58,8 +59,9 @@ class ContainerRun:
 
     @property
     def rank(self) -> int:
-        """Of the only process in it; -1 when there are several, or it is not known."""
-        return self.place[0] if self.place and self.place[1] == 1 else -1
+        """Rank of the only process in it; -1 when there are several, or it is not known."""
+        first, count = self.place or (-1, 1)
+        return -1 if count != 1 else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,11 @@ class PodRecord:
     @property
     def over(self) -> bool:
         return bool(self.runs) and self.runs[-1].over
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is there, and has not ended."""
+        return not self.gone and not self.over
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +115,28 @@ class Workload:
 
 def node(manifest: Mapping[str, Any]) -> NodeRecord:
     """Its reason is that of our marks, else why it is not ready."""
-    meta, status = manifest["metadata"], manifest.get("status") or {}
-    conditions = status.get("conditions") or ()
-    ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {"status": "True"})
-    up = ready.get("status") == "True"
-    fault = "" if up else f"{ready.get('reason', '')}: {ready.get('message', '')}"[:TEXT_LENGTH].strip(": ")
+    meta, fault, record = manifest["metadata"], "", ""
+    up = True
+    for condition in fields.entries(manifest, "status", "conditions"):
+        if condition.get("type") != "Ready":
+            continue
+        if condition.get("status") != "True":
+            up = False
+            fault = f"{condition.get('reason', '')}: {condition.get('message', '')}"[:TEXT_LENGTH].strip(": ")
+            record = f"node {meta['name']} NotReady: {fault}"
     return NodeRecord(
         name=meta["name"],
         up=up,
-        cordoned=bool((manifest.get("spec") or {}).get("unschedulable")),
-        reason=(meta.get("annotations") or {}).get(names.REASON) or fault,
-        record="" if up else f"node {meta['name']} NotReady: {fault}",
+        cordoned=bool(fields.section(manifest, "spec").get("unschedulable")),
+        reason=fields.section(meta, "annotations").get(names.REASON) or fault,
+        record=record,
         version=meta.get("resourceVersion", ""),
     )
 
 
 def pod(manifest: Mapping[str, Any]) -> PodRecord | None:
     """None for a pod that no known kind of workload owns."""
-    meta, spec = manifest["metadata"], manifest.get("spec") or {}
+    meta = manifest["metadata"]
     owner = _owner(meta)
     if owner is None:
         return None
@@ -134,7 +145,7 @@ def pod(manifest: Mapping[str, Any]) -> PodRecord | None:
         namespace=meta["namespace"],
         name=meta["name"],
         owner=(owner[0], meta["namespace"], owner[1]),
-        node=spec.get("nodeName") or "",
+        node=fields.text(fields.section(manifest, "spec"), "nodeName"),
         place=ranks.place(manifest),
         leaving=bool(meta.get("deletionTimestamp")),
     )
@@ -142,35 +153,36 @@ def pod(manifest: Mapping[str, Any]) -> PodRecord | None:
 
 
 def gone(record: PodRecord, why: str) -> PodRecord:
-    """The pod after it was deleted. why: what still ran then came to its end."""
-    ended = ContainerExit(None, why)
-    runs = tuple(run if run.ended or run.before else replace(run, ended=ended) for run in record.runs)
-    return replace(record, runs=runs, gone=True)
+    """Mark the pod as deleted. why: what still ran then came to its end."""
+    runs = []
+    for run in record.runs:
+        if run.ended is None and not run.before:
+            run = replace(run, ended=ContainerExit(None, why))
+        runs.append(run)
+    return replace(record, runs=tuple(runs), gone=True)
 
 
 def workload(kind: WorkloadKind, manifest: Mapping[str, Any]) -> Workload:
-    meta, status = manifest["metadata"], manifest.get("status") or {}
-    marks = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
-    attempt = str(marks.get(names.ATTEMPT, "0"))
+    meta, status, marks = manifest["metadata"], fields.section(manifest, "status"), fields.marks(manifest)
     return Workload(
         word=kind.word,
         namespace=meta["namespace"],
         name=meta["name"],
         uid=meta["uid"],
-        attempt=int(attempt) if attempt.isdecimal() and len(attempt) < 9 else 0,
+        attempt=fields.count(marks.get(names.ATTEMPT, "0"), MOST_LAUNCHES),
         end=ending(kind, manifest),
-        ended=seconds(status.get("completionTime") or status.get("endTime")) or _last_change(status),
+        ended=seconds(status.get("completionTime")) or seconds(status.get("endTime")) or _last_change(status),
         labels=_labels(meta),
         chosen=_chosen(kind, manifest, marks),
-        cluster=str(status.get("rayClusterName") or ""),
+        cluster=fields.text(status, "rayClusterName"),
     )
 
 
 def seconds(text: Any) -> float:
     """Since the epoch; 0.0 for what is no time."""
     try:
-        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else 0.0
-    except ValueError:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, TypeError):
         return 0.0
 
 
@@ -180,48 +192,57 @@ def _chosen(kind: WorkloadKind, manifest: Mapping[str, Any], marks: Mapping[str,
         return str(marks[names.WATCH]).lower() == "true"
     if kind is not JOB:
         return True
-    owned = any(owner.get("kind") in _OWNERS for owner in manifest["metadata"].get("ownerReferences") or ())
-    return not owned and any(ranks.gpus(template.get("spec") or {}) for template in templates(kind, manifest))
+    owners = {owner.get("kind") for owner in fields.entries(manifest, "metadata", "ownerReferences")}
+    if not owners.isdisjoint(_OWNERS):
+        return False
+    return any(ranks.gpus(fields.section(template, "spec")) for template in templates(kind, manifest))
 
 
 def _owner(meta: Mapping[str, Any]) -> tuple[str, str] | None:
     """(kind, name). Ray's pods are owned by a RayCluster, which its RayJob names."""
-    labels = meta.get("labels") or {}
+    labels = fields.section(meta, "labels")
     if name := labels.get("jobset.sigs.k8s.io/jobset-name"):
         return JOBSET.word, name
     if name := labels.get("ray.io/cluster"):
         return _RAY_CLUSTER, name
-    owners = (owner for owner in meta.get("ownerReferences") or () if owner.get("kind") in (JOB.name, PYTORCHJOB.name))
-    return next(((_OWNERS[owner["kind"]], owner["name"]) for owner in owners), None)
+    for owner in fields.entries(meta, "ownerReferences"):
+        if owner.get("kind") in (JOB.name, PYTORCHJOB.name):
+            return _OWNERS[owner["kind"]], owner["name"]
+    return None
 
 
 def _runs(record: PodRecord, manifest: Mapping[str, Any]) -> tuple[ContainerRun, ...]:
     """The lives of the pod's first container, at most two: the other containers are helpers."""
-    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
-    containers = spec.get("containers") or ()
+    containers, status = fields.entries(manifest, "spec", "containers"), fields.section(manifest, "status")
     if not containers:
         return ()
     name = containers[0]["name"]
     container = _container_status(status, name)
-    restarts, created = int(container.get("restartCount") or 0), seconds(manifest["metadata"].get("creationTimestamp"))
+    restarts = fields.number(container, "restartCount")
+    created = seconds(manifest["metadata"].get("creationTimestamp"))
     now = ContainerRun(record.uid, restarts, record.namespace, record.name, name, record.node, record.place, created)
     before = _run_before(now, container)
-    if before and before.ended:
+    if before is None:
+        return (_present_run(now, fields.section(container, "state"), status, created),)
+    if before.ended:
         now = replace(now, created=max(created, before.ended.time + 1.0))  # times are of whole seconds
-    now = _present_run(now, container.get("state") or {}, status, created)
-    return (before, now) if before else (now,)
+    return before, _present_run(now, fields.section(container, "state"), status, created)
 
 
 def _container_status(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Empty where the cluster says nothing of the container."""
-    entries = status.get("containerStatuses") or ()
-    return next((entry for entry in entries if entry.get("name") == name), {})
+    for entry in fields.entries(status, "containerStatuses"):
+        if entry.get("name") == name:
+            return dict(entry)
+    return {}
 
 
 def _run_before(now: ContainerRun, container: Mapping[str, Any]) -> ContainerRun | None:
     """The life of the container before the present one, where there was one. container: its status."""
-    previous = (container.get("lastState") or {}).get("terminated")
-    if not previous or not now.restarts:
+    previous = fields.section(container, "lastState", "terminated")
+    if not previous:
+        return None
+    if not now.restarts:
         return None
     started = seconds(previous.get("startedAt")) or now.created
     return replace(now, restarts=now.restarts - 1, before=True, started=started, ended=_ended(previous))
@@ -235,22 +256,24 @@ def _present_run(
     state: of the container.
     status: of the pod.
     """
-    running, terminated = state.get("running"), state.get("terminated")
-    started = seconds((running or terminated or {}).get("startedAt"))
+    running, terminated = fields.section(state, "running"), fields.section(state, "terminated")
+    started = seconds((running or terminated).get("startedAt"))
     if not started and terminated:
         started = pod_created  # it ran, and nobody says since when
-    return replace(run, started=started, ended=_end(terminated, status, run, running))
+    return replace(run, started=started, ended=_end(terminated, status, run))
 
 
-def _end(
-    over: Mapping[str, Any] | None, status: Mapping[str, Any], run: ContainerRun, running: object
-) -> ContainerExit | None:
-    """The container's own end, with what the cluster says about the pod."""
-    phase, why = status.get("phase"), str(status.get("reason") or _disruption(status))[:TEXT_LENGTH]
-    message = str(status.get("message") or "")[:TEXT_LENGTH]
+def _end(over: Mapping[str, Any], status: Mapping[str, Any], run: ContainerRun) -> ContainerExit | None:
+    """Tell the container's own end, with what the cluster says about the pod. over: how the container ended."""
+    phase, why = status.get("phase"), (fields.text(status, "reason") or _disruption(status))[:TEXT_LENGTH]
+    message = fields.text(status, "message")[:TEXT_LENGTH]
     if over:
         ended = _ended(over)
-        return replace(ended, reason=why, message=message or ended.message) if why and phase != "Succeeded" else ended
+        if not why:
+            return ended
+        if phase == "Succeeded":
+            return ended
+        return replace(ended, reason=why, message=message)
     if phase == "Failed":
         return ContainerExit(None, why or "Failed", _last_change(status) or run.created, 0, message)
     return None
@@ -259,28 +282,30 @@ def _end(
 def _ended(terminated: Mapping[str, Any]) -> ContainerExit:
     """Without the container's termination message: the job writes it, and this is told as the cluster's word."""
     return ContainerExit(
-        code=int(terminated.get("exitCode") or 0),
-        reason=str(terminated.get("reason") or "")[:TEXT_LENGTH],
+        code=fields.number(terminated, "exitCode"),
+        reason=fields.text(terminated, "reason")[:TEXT_LENGTH],
         time=seconds(terminated.get("finishedAt")),
-        signal=int(terminated.get("signal") or 0),
+        signal=fields.number(terminated, "signal"),
     )
 
 
 def _disruption(status: Mapping[str, Any]) -> str:
-    """Why the cluster itself took the pod away."""
-    conditions = status.get("conditions") or ()
-    targets = (condition for condition in conditions if condition.get("type") == "DisruptionTarget")
-    return next((str(target.get("reason") or "") for target in targets if target.get("status") == "True"), "")
+    """Say why the cluster itself took the pod away."""
+    return fields.text(fields.conditions(status).get("DisruptionTarget", {}), "reason")
 
 
 def _last_change(status: Mapping[str, Any]) -> float:
-    times = (condition.get("lastTransitionTime") for condition in status.get("conditions") or ())
+    times = (condition.get("lastTransitionTime") for condition in fields.entries(status, "conditions"))
     return max(map(seconds, times), default=0.0)
 
 
 def _labels(meta: Mapping[str, Any]) -> dict[str, str]:
     """The workload's own labels, by their last word, for the policy and the ledgers."""
-    own = {name: value for name, value in (meta.get("labels") or {}).items() if name not in restart.JOBS_OWN}
-    shortened = {name.rpartition("/")[2]: str(value)[:LABEL_LENGTH] for name, value in list(own.items())[:LABELS]}
-    queue = str(own.get(QUEUE) or "")
-    return {**({"partition": queue} if queue else {}), **{name: value for name, value in shortened.items() if value}}
+    own = [name for name in fields.section(meta, "labels") if name not in restart.JOBS_OWN]
+    labels = {"partition": fields.text(fields.section(meta, "labels"), QUEUE)}
+    for name in own[:LABELS]:
+        if value := str(meta["labels"][name])[:LABEL_LENGTH]:
+            labels[name.rpartition("/")[2]] = value
+    if not labels["partition"]:
+        del labels["partition"]
+    return labels

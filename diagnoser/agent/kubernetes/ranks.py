@@ -1,9 +1,9 @@
-"""Which ranks run in a pod. Pure."""
+"""Finds the ranks that run in a pod. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from diagnoser.agent.kubernetes import names
+from diagnoser.agent.kubernetes import fields, names
 from diagnoser.dialects.replicas import replica_rank
 
 MOST = 100_000
@@ -22,39 +22,42 @@ def place(pod: Mapping[str, Any]) -> tuple[int, int] | None:
     A label or annotation of ours wins, then variables that hold a number, then what the controllers write: the index
     of a Job or JobSet, the replica of a PyTorchJob. Where that counts pods, each pod runs one rank for each GPU.
     """
-    meta, spec = pod["metadata"], pod.get("spec") or {}
-    marks = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
+    marks, spec = fields.marks(pod), fields.section(pod, "spec")
     variables = _variables(spec)
     stated = _number(variables, _PROCESSES)
-    processes = stated or gpus(spec) or 1
     own = _number(marks, (names.RANK,))
     if own is not None:
-        return own, processes if stated else 1
+        return own, stated or 1
     index = _number(variables, _NODE_RANKS)
     if index is None:
         index = _by_controller(marks)
-    return None if index is None else _within_bounds(index * processes, processes)
-
-
-def _within_bounds(first: int, count: int) -> tuple[int, int] | None:
-    return (first, count) if first <= MOST else None
+    processes = stated or gpus(spec) or 1
+    if index is None:
+        return None
+    if index * processes > MOST:
+        return None
+    return index * processes, processes
 
 
 def gpus(spec: Mapping[str, Any]) -> int:
-    """Of all containers of a pod."""
+    """Count the GPUs of all containers of a pod."""
     total = 0
-    for container in spec.get("containers") or ():
-        resources = container.get("resources") or {}
-        limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-        total += sum(int(count) for name, count in limits.items() if name.endswith("/gpu") and str(count).isdecimal())
+    for container in fields.entries(spec, "containers"):
+        for name, count in fields.resources(container).items():
+            if not name.endswith("/gpu"):
+                continue
+            if str(count).isdecimal():
+                total += int(count)
     return total
 
 
 def _by_controller(marks: Mapping[str, Any]) -> int | None:
     index = _number(marks, (_INDEX,))
-    if index is not None:
-        return index if _number(marks, (_JOB_INDEX,)) in (None, 0) else None
     job = _number(marks, (_JOB_INDEX,))
+    if index is not None and job:
+        return None  # how many pods the jobs before it have is not known
+    if index is not None:
+        return index
     if job is not None:
         return job
     for kind, number in (_REPLICAS, _OLD_REPLICAS):
@@ -65,12 +68,20 @@ def _by_controller(marks: Mapping[str, Any]) -> int | None:
 
 
 def _variables(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Those of the first container that hold their value themselves."""
-    containers: list[dict[str, Any]] = spec.get("containers") or [{}]
-    env = containers[0].get("env") or ()
-    return {variable["name"]: str(variable.get("value", "")) for variable in env if "name" in variable}
+    """Read the variables of the first container that hold their value themselves."""
+    variables = {}
+    for container in fields.entries(spec, "containers")[:1]:
+        for variable in fields.entries(container, "env"):
+            if "name" in variable:
+                variables[variable["name"]] = str(variable.get("value", ""))
+    return variables
 
 
 def _number(values_by_name: Mapping[str, Any], candidates: tuple[str, ...]) -> int | None:
-    values = (str(values_by_name.get(name, "")) for name in candidates)
-    return next((int(value) for value in values if value.isdecimal() and int(value) <= MOST), None)
+    for name in candidates:
+        value = str(values_by_name.get(name, ""))
+        if not value.isdecimal():
+            continue
+        if int(value) <= MOST:
+            return int(value)
+    return None

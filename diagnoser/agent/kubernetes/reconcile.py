@@ -1,4 +1,4 @@
-"""What to do next for a plan, given what the cluster shows now. Pure.
+"""Decides what to do next for a plan, given what the cluster shows now. Pure.
 
 There is no memory between two steps: what has been done is seen in the cluster itself (the marks of a cordoned node, a
 stored copy of a workload, the plan's name on the new one). So an agent that died is taken over by any other.
@@ -11,12 +11,15 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import orjson
 
 from diagnoser.agent.cluster import Attempts, Command, Done, Held, NextStep, Run, Wait
 from diagnoser.agent.kubernetes import names, restart
+from diagnoser.agent.kubernetes.fields import marks as fields_of_marks
+from diagnoser.agent.kubernetes.fields import section
 from diagnoser.agent.kubernetes.kinds import Object, WorkloadRef, ending, templates
 from diagnoser.agent.kubernetes.parsing import PodRecord
 from diagnoser.agent.plan_spec import PlanSpec
@@ -60,8 +63,10 @@ def request(method: str, path: str, body: Object | None = None, note: str = "") 
 
 
 def stored_nodes(spec: PlanSpec, stored: Object | None) -> tuple[str, ...]:
-    """Where the pods of a workload were that is only a copy now; nothing of a copy that the report does not know."""
-    if stored is None or copy_digest(stored) not in spec.copies:
+    """List where the pods of a workload were that is only a copy now; none for a copy that the report does not know."""
+    if stored is None:
+        return ()
+    if copy_digest(stored) not in spec.copies:
         return ()
     return tuple(_annotations(stored).get(names.NODES, "").split())
 
@@ -71,26 +76,40 @@ def copy_digest(stored: Mapping[str, Any]) -> str:
     namespace can change both."""
     marks = _annotations(stored)
     ours = [marks.get(name, "") for name in (names.PLAN, names.FROM, names.ATTEMPT, names.NODES)]
-    return hashlib.sha256(orjson.dumps([*ours, (stored.get("data") or {}).get(COPY_KEY, "")])).hexdigest()
+    return hashlib.sha256(orjson.dumps([*ours, section(stored, "data").get(COPY_KEY, "")])).hexdigest()
 
 
 def reported_copies(steps: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """Digests of the copies that agents stored, from the report of the plan, which the service keeps."""
-    stored = (_STORED.fullmatch(step["command"]) for step in steps if step["exit_code"] == 0)
-    return frozenset(match[1] for match in stored if match)
+    digests = set[str]()
+    for step in steps:
+        match = _STORED.fullmatch(step["command"])
+        if not match:
+            continue
+        if step["exit_code"] == 0:
+            digests.add(match[1])
+    return frozenset(digests)
 
 
 def running(spec: PlanSpec, state: WorkloadState) -> bool:
-    """Whether the launch that failed still has pods that run, and nothing was stored for the plan."""
+    """Tell whether the launch that failed still has pods that run, and nothing was stored for the plan."""
     manifest = state.manifest
-    if manifest is None or state.stored is not None or state.launch != spec.attempt:
+    if manifest is None:
         return False
-    is_ending = bool(manifest["metadata"].get("deletionTimestamp") or ending(state.ref.kind, manifest)[0])
-    return not is_ending and any(run.started for pod in state.pods for run in pod.runs)
+    if state.stored is not None:
+        return False
+    if state.launch != spec.attempt:
+        return False
+    if manifest["metadata"].get("deletionTimestamp"):
+        return False
+    if ending(state.ref.kind, manifest)[0]:
+        return False
+    runs = chain.from_iterable(pod.runs for pod in state.pods)
+    return any(run.started for run in runs)
 
 
 def copy_name(spec: PlanSpec) -> str:
-    """Of the ConfigMap that holds the workload while there is none."""
+    """Name the ConfigMap that holds the workload while there is none."""
     return "diagnoser-" + (re.sub(r"[^a-z0-9-]+", "-", spec.id.lower())[-60:].strip("-") or "plan")
 
 
@@ -101,7 +120,7 @@ def hold(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
         return end
     if state.manifest is None:
         return Held()
-    if state.stored is None and state.launch > spec.attempt:
+    if _is_launched_again(spec, state):
         return Done(False, f"launch {state.launch} was made by its controller already; its nodes were not checked")
     return _make_room(spec, state, attempts)
 
@@ -114,9 +133,16 @@ def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSt
         return end
     if state.manifest is None:
         return _create(spec, state, attempts)
-    if state.stored is None and state.launch > spec.attempt and not spec.variables:
+    if _is_launched_again(spec, state) and not spec.variables:
         return _move_pods(spec, state, attempts)
     return _make_room(spec, state, attempts)
+
+
+def _is_launched_again(spec: PlanSpec, state: WorkloadState) -> bool:
+    """Tell whether its controller has launched the workload again already, before anything was done for the plan."""
+    if state.stored is not None:
+        return False
+    return state.launch > spec.attempt
 
 
 def put_back(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
@@ -127,7 +153,7 @@ def put_back(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSt
 
 
 def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
-    """Why that is so, or None."""
+    """Say why that is so, or None."""
     ref, manifest, stored = state.ref, state.manifest, state.stored
     if manifest is None:
         return None if stored else Done(False, f"{ref.kind.name} {ref.namespace}/{ref.name} is gone")
@@ -146,14 +172,13 @@ def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
 
 def _ended_well(spec: PlanSpec, launch: int) -> Done:
     """The plan's end is reached where a controller launched the workload again, and that launch ended well."""
-    is_later = launch > spec.attempt
-    requeued = spec.job if is_later else ""
-    return Done(is_later, f"launch {launch} ended well; it is not launched again", requeued)
+    why = f"launch {launch} ended well; it is not launched again"
+    return Done(True, why, spec.job) if launch > spec.attempt else Done(False, why)
 
 
 def _forbids_restart(manifest: Object) -> bool:
-    """Whether the workload says, by a label or an annotation, that nobody may launch it again."""
-    marks = {**_annotations(manifest), **(manifest["metadata"].get("labels") or {})}
+    """Tell whether the workload says, by a label or an annotation, that nobody may launch it again."""
+    marks = fields_of_marks(manifest)
     return str(marks.get(names.RESTART, "true")).lower() == "false"
 
 
@@ -176,20 +201,19 @@ def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> Next
         drop = request("DELETE", ref.core("configmaps", name))  # its report was lost, or somebody changed it
         return attempts.unless_refused(drop, "a copy that the plan's report does not know could not be deleted")
     if meta.get("deletionTimestamp"):
-        return _forget_lost(state, attempts) or Wait("the pods of the old workload end")
+        return _forget_lost(state, attempts)
     options = {"propagationPolicy": "Foreground", "preconditions": {"uid": meta["uid"]}}
     return attempts.unless_refused(request("DELETE", ref.path, options), "the old workload could not be deleted")
 
 
-def _forget_lost(state: WorkloadState, attempts: Attempts) -> Run | None:
-    """Pods of a node that is lost never end: the server is told to forget them."""
+def _forget_lost(state: WorkloadState, attempts: Attempts) -> Run | Wait:
+    """Tell the server to forget pods of a node that is lost: they never end. Wait for the others."""
     for pod in state.pods:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
         command = request("DELETE", state.ref.core("pods", pod.name), options, "(its node is lost)")
-        tried = any(attempt.command == command and attempt.code not in BUSY for attempt in attempts)
-        if pod.leaving and pod.lost and not tried:
+        if pod.leaving and pod.lost and BUSY.issuperset(attempts.codes(command)):
             return Run(command)
-    return None
+    return Wait("the pods of the old workload end")
 
 
 def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
@@ -202,21 +226,30 @@ def _create(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSte
     body = restart.launched_again(
         ref.kind, stored, plan=spec.id, attempt=number, without=spec.nodes, variables=spec.variables
     )
-    without = f" without {', '.join(spec.nodes)}" if spec.nodes else ""
-    env = "".join(f" {name}={value}" for name, value in spec.variables)
-    command = request("POST", ref.kind.path(ref.namespace), body, f"({ref.name}, launch {number}{without}{env})")
+    note = f"{ref.name}, launch {number}"
+    if spec.nodes:
+        note += f" without {', '.join(spec.nodes)}"
+    for name, value in spec.variables:
+        note += f" {name}={value}"
+    command = request("POST", ref.kind.path(ref.namespace), body, f"({note})")
     return attempts.unless_refused(command, f"the workload could not be made anew (a copy is in {copy_name(spec)})")
 
 
 def _is_ours(spec: PlanSpec, stored: Object, attempts: Attempts) -> bool:
-    """Whether the copy is what an agent stored: as the plan's report has it, or as this agent has just stored it."""
+    """Tell whether an agent stored the copy: as the plan's report has it, or as this agent has just stored it."""
     return copy_digest(stored) in spec.copies | _own_copies(attempts)
 
 
 def _own_copies(attempts: Attempts) -> frozenset[str]:
     """Digests of the copies that this agent has stored."""
-    bodies = (attempt.command.body for attempt in attempts if attempt.code == 0)
-    return frozenset(copy_digest(body) for body in bodies if body and body.get("kind") == "ConfigMap")
+    digests = set[str]()
+    for attempt in attempts:
+        body = attempt.command.body or {}
+        if attempt.code != 0:
+            continue
+        if body.get("kind") == "ConfigMap":
+            digests.add(copy_digest(body))
+    return frozenset(digests)
 
 
 def _clean_up(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
@@ -231,12 +264,14 @@ def _move_pods(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> Next
     there = [pod for pod in state.pods if pod.node in spec.nodes]
     if not there:
         return Done(True, f"launch {state.launch} was made by its controller already", spec.job)
-    staying = next((pod for pod in there if not pod.leaving), None)
-    return _evict(state.ref, staying, attempts) if staying else Wait("pods leave their nodes")
+    for pod in there:
+        if not pod.leaving:
+            return _evict(state.ref, pod, attempts)
+    return Wait("pods leave their nodes")
 
 
 def _evict(ref: WorkloadRef, pod: PodRecord, attempts: Attempts) -> NextStep:
-    """By the eviction of today, that of clusters before 1.22, or a plain deletion, whichever the cluster allows."""
+    """Evict a pod as clusters do today, as before 1.22, or by a plain deletion, whichever the cluster allows."""
     path, meta = ref.core("pods", pod.name), {"name": pod.name, "namespace": ref.namespace}
     options = {"preconditions": {"uid": pod.uid}}
     ways = []
@@ -253,4 +288,4 @@ def _evict(ref: WorkloadRef, pod: PodRecord, attempts: Attempts) -> NextStep:
 
 
 def _annotations(manifest: Mapping[str, Any]) -> Mapping[str, str]:
-    return manifest["metadata"].get("annotations") or {}
+    return section(manifest, "metadata", "annotations")

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import structlog
 
+from diagnoser.agent.kubernetes import fields
 from diagnoser.agent.kubernetes.kube import Gone, Kube
 from diagnoser.model.errors import BadInput, OutOfScope, Unavailable
 
@@ -60,12 +61,12 @@ class Reflector:
                 wait = min(2 * wait, LONGEST_WAIT)
 
     async def _list(self) -> None:
-        """What is not in the list any more was deleted while nobody watched."""
+        """List anew; what is not in the list any more was deleted while nobody watched."""
         seen: dict[str, dict[str, Any]] = {}
         version = ""
         async for page in self.kube.pages(self.path, self.query):
-            version = str(page["metadata"].get("resourceVersion") or "")
-            for item in page.get("items") or ():
+            version = fields.text(page["metadata"], "resourceVersion")
+            for item in fields.entries(page, "items"):
                 seen[item["metadata"]["uid"]] = _identity(item)
                 self._put(item)
         for uid, identity in self.known.items():
@@ -85,16 +86,18 @@ class Reflector:
         async with self.kube.stream(self.path, query, SILENCE_SECONDS) as answer:
             if answer.status_code == 410:
                 raise Gone("the version is too old")
+            if answer.status_code in (403, 404):
+                raise OutOfScope(f"HTTP {answer.status_code}")
             if answer.status_code != 200:
-                raise (OutOfScope if answer.status_code in (403, 404) else Unavailable)(f"HTTP {answer.status_code}")
+                raise Unavailable(f"HTTP {answer.status_code}")
             async for line in _lines(answer.aiter_bytes()):
                 self._take(_event(line))
 
     def _take(self, event: Mapping[str, Any]) -> None:
-        kind, item = event.get("type"), event.get("object") or {}
+        kind, item = event.get("type"), dict(fields.section(event, "object"))
         if kind == "ERROR":
             if item.get("code") == 410:
-                raise Gone(str(item.get("message") or ""))
+                raise Gone(fields.text(item, "message"))
             raise Unavailable(f"the watch of {self.path} failed: {str(item.get('message'))[:200]}")
         meta = item["metadata"]
         self.version = str(meta["resourceVersion"])

@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 from diagnoser.agent.kubernetes import names
+from diagnoser.agent.kubernetes.fields import entries, section
 from diagnoser.agent.kubernetes.kinds import JOB, Object, WorkloadKind, templates
 from diagnoser.agent.plan_spec import PLAN_VARIABLE
 
@@ -22,13 +23,19 @@ def cleaned(kind: WorkloadKind, manifest: Mapping[str, Any]) -> Object:
     meta = copy["metadata"]
     for name in (*_SERVERS_OWN, *_DELETION):
         meta.pop(name, None)
-    (meta.get("annotations") or {}).pop(_TRACKING, None)
+    _drop(meta.get("annotations"), (_TRACKING,))
     if kind is JOB and not copy["spec"].get("manualSelector"):
         copy["spec"].pop("selector", None)
-        for labels in (meta.get("labels"), (copy["spec"]["template"].get("metadata") or {}).get("labels")):
-            for name in JOBS_OWN:
-                (labels or {}).pop(name, None)
+        _drop(meta.get("labels"), JOBS_OWN)
+        _drop(section(copy["spec"]["template"], "metadata").get("labels"), JOBS_OWN)
     return copy
+
+
+def _drop(marks: dict[str, Any] | None, names_of_marks: Sequence[str]) -> None:
+    if not marks:
+        return
+    for name in names_of_marks:
+        marks.pop(name, None)
 
 
 def launched_again(
@@ -50,25 +57,25 @@ def launched_again(
         spec = template.setdefault("spec", {})
         for name in without:
             _keep_off(spec, name)
-        for container in spec.get("containers") or ():
+        for container in entries(spec, "containers"):
             _set_variables(container, {PLAN_VARIABLE: plan, **dict(variables)})
     return copy
 
 
 def _keep_off(spec: Object, node: str) -> None:
-    """By the node's name: its host name label may differ. Terms are alternatives, so that each must say it; and a
-    requirement on fields takes exactly one value."""
+    """Exclude a node by its name: its host name label may differ. Terms are alternatives, so that each must say it; and
+    a requirement on fields takes exactly one value."""
     affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
     terms = required["nodeSelectorTerms"] = required.get("nodeSelectorTerms") or [{}]
     for term in terms:
-        if elsewhere not in (term.get("matchFields") or ()):
-            term["matchFields"] = [*(term.get("matchFields") or ()), elsewhere]
+        if elsewhere not in entries(term, "matchFields"):
+            term["matchFields"] = [*entries(term, "matchFields"), elsewhere]
 
 
 def _set_variables(container: Object, variables: Mapping[str, str]) -> None:
     """``$(NAME)`` would be read as a reference to another variable: the dollar is doubled."""
-    others = [variable for variable in container.get("env") or () if variable.get("name") not in variables]
+    others = [variable for variable in entries(container, "env") if variable.get("name") not in variables]
     ours = [{"name": name, "value": value.replace("$(", "$$(")} for name, value in variables.items()]
     container["env"] = [*others, *ours]

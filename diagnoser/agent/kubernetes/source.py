@@ -1,4 +1,4 @@
-"""What happens on a Kubernetes cluster: its workloads, their pods and logs, its nodes."""
+"""Watches a Kubernetes cluster: its workloads, their pods and logs, its nodes."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,7 +9,7 @@ import structlog
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.changes import Changes
 from diagnoser.agent.cluster import ClusterSnapshot
-from diagnoser.agent.kubernetes import changes, names
+from diagnoser.agent.kubernetes import changes, fields, names
 from diagnoser.agent.kubernetes.changes import WorkloadView
 from diagnoser.agent.kubernetes.cluster import KubernetesNodes
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
@@ -52,7 +52,7 @@ class KubernetesSource:
         self.cache.changed.clear()
         self.logs.moved.clear()
 
-    async def look(self, state: AgentState) -> ClusterSnapshot[WorkloadView]:
+    async def snapshot(self, state: AgentState) -> ClusterSnapshot[WorkloadView]:
         """Once everything has been listed: a workload without its pods would look as if it had none."""
         await asyncio.gather(*(reflector.ready.wait() for reflector in self.reflectors))
         await self._tell_notes()
@@ -60,9 +60,12 @@ class KubernetesSource:
         for uid, view in views.items():
             if uid in state.jobs:
                 self._follow_logs(view, state.jobs[uid])
-        for node in self.cache.nodes.values():
-            if node.ours and not node.cordoned and not self.dry:
-                await self._unmark(node)
+        if not self.dry:
+            for node in self.cache.nodes.values():
+                if not node.ours:
+                    continue
+                if not node.cordoned:
+                    await self._unmark(node)
         return ClusterSnapshot(views, dict(self.cache.nodes))
 
     def _views(self, state: AgentState) -> dict[str, WorkloadView]:
@@ -74,14 +77,17 @@ class KubernetesSource:
             if work.chosen:
                 views[work.uid] = WorkloadView(work, tuple(pods.get(work.key, ())), now, self._unread)
         for uid in state.jobs.keys() - {work.uid for work in works}:
-            if state.jobs[uid].started and not state.jobs[uid].ended:
+            if state.jobs[uid].is_open:
                 views[uid] = WorkloadView(None, (), now)
         return views
 
-    async def meet(self, job: WorkloadView) -> JobCheckpoint | None:
+    async def first_checkpoint(self, job: WorkloadView) -> JobCheckpoint | None:
         """A workload of the same name as an earlier one is its next launch."""
-        started = any(run.started for run in changes.runs_of(job.pods))
-        return await self._checkpoint(job.workload) if job.workload and started else None
+        if job.workload is None:
+            return None
+        if not any(run.started for run in changes.runs_of(job.pods)):
+            return None
+        return await self._checkpoint(job.workload)
 
     async def launch_of(self, work: Workload) -> int:
         """Number of the workload's present launch. Raises Unavailable."""
@@ -102,12 +108,13 @@ class KubernetesSource:
         if work.attempt:
             return JobCheckpoint(job, work.attempt)
         stored_job = await self.client.job(job) or {}
-        last = max((int(attempt["number"]) for attempt in stored_job.get("attempts") or ()), default=0)
-        same = (stored_job.get("labels") or {}).get("uid") == work.uid
-        return JobCheckpoint(job, last if last and same else last + 1)
+        last = max((int(attempt["number"]) for attempt in fields.entries(stored_job, "attempts")), default=0)
+        if last and fields.section(stored_job, "labels").get("uid") == work.uid:
+            return JobCheckpoint(job, last)
+        return JobCheckpoint(job, last + 1)
 
     async def _tell_notes(self) -> None:
-        """What could not be sent now is sent at the next look."""
+        """Send notes about nodes; what could not be sent now is sent at the next look."""
         while self.cache.notes:
             name, line = self.cache.notes[0]
             try:
@@ -126,29 +133,43 @@ class KubernetesSource:
         log.info("marks_taken_off", node=node.name, answer=attempt.output)
 
     def _follow_logs(self, job: WorkloadView, checkpoint: JobCheckpoint) -> None:
-        if not self.ships or not checkpoint.started:
+        if not self.ships:
+            return
+        if not checkpoint.started:
             return
         for pod in job.pods:
             for run in pod.runs:
-                if run.key in checkpoint.members and run.started:
+                if run.key not in checkpoint.members:
+                    continue
+                if run.started:
                     self.logs.see(run, LogTarget.of_run(run, checkpoint.job, checkpoint.attempt), pod.gone)
 
     def _unread(self, run: ContainerRun) -> bool:
-        return self.ships and self.logs.unread(run)
+        if not self.ships:
+            return False
+        return self.logs.unread(run)
 
     def _tidy(self, pods: Mapping[Key, Collection[PodRecord]]) -> None:
         """Forgets deleted pods whose launch is over, and how far the logs of what cannot be seen were read."""
         for key, workload_pods in pods.items():
             for pod in workload_pods:
-                if pod.gone and self._is_told(key, pod):
+                if not pod.gone:
+                    continue
+                if self._is_told(key, pod):
                     self.cache.gone.pop(pod.uid, None)
-        all_pods = (*self.cache.pods.values(), *self.cache.gone.values())
-        self.logs.forget({run.key for pod in all_pods for run in pod.runs})
+        seen = set[str]()
+        for pod in (*self.cache.pods.values(), *self.cache.gone.values()):
+            seen.update(run.key for run in pod.runs)
+        self.logs.forget(seen)
 
     def _is_told(self, key: Key, pod: PodRecord) -> bool:
         work = self.cache.works.get(key)
-        checkpoint = self.state.jobs.get(work.uid) if work else None
-        if checkpoint is None:
+        if work is None:
             return True
-        keys = {run.key for run in pod.runs}
-        return bool(keys & set(checkpoint.past)) or (checkpoint.ended and bool(keys & set(checkpoint.members)))
+        if work.uid not in self.state.jobs:
+            return True
+        checkpoint = self.state.jobs[work.uid]
+        told = set(checkpoint.past)
+        if checkpoint.ended:
+            told.update(checkpoint.members)
+        return any(run.key in told for run in pod.runs)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 from diagnoser.agent.api_client import ApiClient
-from diagnoser.agent.give_back import give_back
 from diagnoser.agent.runtime import AgentOptions, run_agent
 from diagnoser.agent.slurm import rest
 from diagnoser.agent.slurm.cluster import SlurmCluster
@@ -13,6 +12,7 @@ from diagnoser.agent.slurm.commands import Slurm
 from diagnoser.agent.slurm.evidence import SlurmEvidence
 from diagnoser.agent.slurm.source import SlurmSource
 from diagnoser.agent.state_file import AgentState
+from diagnoser.agent.uncordon import give_back
 from diagnoser.integrations import http_api
 
 

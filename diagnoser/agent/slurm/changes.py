@@ -1,4 +1,4 @@
-"""What is new about a job since the last look. Pure."""
+"""Finds what is new about a job since the last look. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,8 +16,16 @@ SKEW_SECONDS = 5.0
 
 
 def concerns(job: JobRecord, known: bool, since: float) -> bool:
-    """Whether to look at the job: it runs, it is known, or it began and ended since the last look."""
-    return known or job.runs or (job.finished and job.started > 0 and job.ended >= since - SKEW_SECONDS)
+    """Tell whether to look at the job: it runs, it is known, or it began and ended since the last look."""
+    if known:
+        return True
+    if job.runs:
+        return True
+    if not job.finished:
+        return False
+    if not job.started:
+        return False
+    return job.ended >= since - SKEW_SECONDS
 
 
 def diff(
@@ -27,25 +35,19 @@ def diff(
     changes: Changes = []
     checkpoint = before
     if checkpoint.attempt < job.attempt:
-        if _is_open(checkpoint):
+        if checkpoint.is_open:
             checkpoint = replace(checkpoint, ended=True)
             changes.append((_unseen_end(checkpoint, nodes), checkpoint))
         checkpoint = JobCheckpoint(checkpoint.job, job.attempt, earlier_nodes=checkpoint.all_nodes)
-    has_begun = (job.runs or job.finished) and bool(job.nodes)
-    if has_begun and not checkpoint.started:
+    if not checkpoint.started and job.has_begun:
         changes.append((_registration(job, cluster, checkpoint), checkpoint))
         checkpoint = replace(checkpoint, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
         body: Body = {"kind": "started", "attempt": job.attempt, **_time(job.started)}
         changes.append((LifecycleEvent(job.attempt, body), checkpoint))
-    if job.finished and _is_open(checkpoint):
+    if job.finished and checkpoint.is_open:
         checkpoint = replace(checkpoint, ended=True)
         changes.append((_end(job, nodes), checkpoint))
     return checkpoint, changes
-
-
-def _is_open(known: JobCheckpoint) -> bool:
-    """Whether the launch has begun, and its end was not reported."""
-    return known.started and not known.ended
 
 
 def forgotten(known: JobCheckpoint, accounted: JobRecord) -> JobRecord:
@@ -60,7 +62,7 @@ def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegi
 
 
 def _unseen_end(known: JobCheckpoint, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:
-    """Of an attempt that Slurm requeued at once."""
+    """Make the end of an attempt that Slurm requeued at once."""
     down = _down(known.nodes, nodes)
     body: Body = {"kind": "cancelled", "attempt": known.attempt, "reason": "REQUEUED"}
     if down:
@@ -71,18 +73,28 @@ def _unseen_end(known: JobCheckpoint, nodes: Mapping[str, NodeRecord]) -> Lifecy
 def _end(job: JobRecord, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:
     kind = {"CANCELLED": "cancelled", "PREEMPTED": "preempted"}.get(job.state, "exit")
     body: Body = {"kind": kind, "attempt": job.attempt, "reason": job.state, **_time(job.ended)}
-    if kind == "exit" and job.signal:
-        body["signal"] = job.signal
-    elif kind == "exit" and job.state != GONE:
-        body["code"] = job.code if job.state in CODED else job.code or STOPPED
+    if kind == "exit":
+        body |= _ending(job)
     down = _down(job.nodes, nodes)
     if down and job.state == "NODE_FAIL":
         body["node"] = down[0].name
     return LifecycleEvent(job.attempt, body, ends=True, lines=tuple(node.record for node in down))
 
 
+def _ending(job: JobRecord) -> dict[str, int]:
+    """The signal or the code; empty where nobody knows either."""
+    if job.signal:
+        return {"signal": job.signal}
+    if job.state == GONE:
+        return {}
+    if job.state in CODED:
+        return {"code": job.code}
+    return {"code": job.code or STOPPED}
+
+
 def _down(names: tuple[str, ...], nodes: Mapping[str, NodeRecord]) -> list[NodeRecord]:
-    return [nodes[name] for name in names if name in nodes and not nodes[name].up]
+    known = [nodes[name] for name in names if name in nodes]
+    return [node for node in known if not node.up]
 
 
 def _time(seconds: float) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """Runs the groups of a node check, and asks nodes: one job of ``srun`` each, on exactly its nodes."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,16 +7,12 @@ from dataclasses import dataclass
 from diagnoser.agent import node_query
 from diagnoser.agent.cluster import Command, CommandAttempt, NodeQuestion
 from diagnoser.agent.nodes import NodeRecord
-from diagnoser.agent.slurm.commands import ABSENT, Runner
+from diagnoser.agent.slurm.commands import Runner
 from diagnoser.model.errors import Unavailable
 
 CHECK_JOB, QUERY_JOB = "diagnoser-check", "diagnoser-ask"
 START_SECONDS = 60.0
 FIRST_PORT, PORTS = 29_600, 2_000
-NOT_STARTED = re.compile(
-    r"Unable to allocate resources|Unable to confirm allocation|Unable to create step|Invalid job id"
-)
-"""srun's words when the program has not been started: they say nothing about the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +30,7 @@ class SrunCheck:
         command = self._srun(place, group)
         result = await self.runner(command.words, self.seconds + START_SECONDS)
         attempts.append(CommandAttempt(command, result.code, result.message))
-        if result.code == ABSENT or (result.code and NOT_STARTED.search(result.error)):
+        if result.not_started:
             raise Unavailable(f"Slurm did not start the check of {', '.join(group)}: {result.message}")
         return result.code == 0, result.message, time.monotonic() - started
 
@@ -52,10 +47,19 @@ class SrunCheck:
             "--kill-on-bad-exit=1",
             "--exclusive",
             f"--export=MASTER_ADDR={address},MASTER_PORT={FIRST_PORT + place % PORTS},PATH",
+            *_resources(self.reservation, gpus),
         ]
-        options += [f"--reservation={self.reservation}"] if self.reservation else []
-        options += [f"--gres=gpu:{gpus}"] if gpus else []
         return Command(("srun", *options, *self.program))
+
+
+def _resources(reservation: str, gpus: int) -> list[str]:
+    """Without an option for GPUs, these are hidden where devices are confined."""
+    options = []
+    if reservation:
+        options.append(f"--reservation={reservation}")
+    if gpus:
+        options.append(f"--gres=gpu:{gpus}")
+    return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,13 @@ class SrunQueries:
             "--exclusive",
             "--export=PATH",
             "--chdir=/",
+            *_resources(self.reservation, gpus),
         ]
-        options += [f"--reservation={self.reservation}"] if self.reservation else []
-        options += [f"--gres=gpu:{gpus}"] if gpus else []  # else the GPUs are hidden where devices are confined
         result = await self.runner(("srun", *options, *node_query.program(asked)), seconds + START_SECONDS)
-        shown = Command(("srun", *options), note=node_query.summary(asked))
-        attempts.append(CommandAttempt(shown, result.code, "" if result.code == 0 else result.message))
-        if result.code == ABSENT or (result.code and NOT_STARTED.search(result.error)):
+        shown, message = Command(("srun", *options), note=node_query.summary(asked)), ""
+        if result.code != 0:
+            message = result.message
+        attempts.append(CommandAttempt(shown, result.code, message))
+        if result.not_started:
             raise Unavailable(f"Slurm did not start the queries on {node}: {result.message}")
         return result.output or result.message

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,11 @@ class SlurmCluster:
     async def job(self, spec: PlanSpec) -> SlurmState:
         jobs, number = await self.slurm.jobs(), reconcile.job_number(self.name, spec.job)
         job, mark = jobs.get(number), reconcile.comment(spec)
-        copies = (candidate for candidate in jobs.values() if candidate.comment == mark and candidate.number != number)
-        copy = next((candidate for candidate in copies if job is None or candidate.uid == job.uid), None)
-        checks = spec.action is Action.CHECK_AND_RESUBMIT
-        reserved = await self.slurm.reservation(reconcile.reservation(spec)) if checks else ()
+        copies = [candidate for candidate in jobs.values() if candidate.comment == mark]
+        copy = next((candidate for candidate in copies if candidate.replaces(job, number)), None)
+        reserved: tuple[str, ...] = ()
+        if spec.action is Action.CHECK_AND_RESUBMIT:
+            reserved = await self.slurm.reservation(reconcile.reservation(spec))
         script = str(self.folder / f"{number}.sh")
         return SlurmState(job, copy, self.user, script, self._busy(jobs.values(), number), reserved)
 
@@ -84,33 +86,38 @@ class SlurmCluster:
 
     async def run(self, command: Command) -> CommandAttempt:
         result = await self.slurm.runner(command.words, COMMAND_SECONDS)
-        away = result.code != 0 and AWAY.search(result.message)
-        return CommandAttempt(command, None if away else result.code, result.message)
+        if result.code != 0 and AWAY.search(result.message):
+            return CommandAttempt(command, None, result.message)
+        return CommandAttempt(command, result.code, result.message)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         """Raises Denied where another job runs on one of the nodes: a partition may share them whatever srun asks
         for."""
         number = reconcile.job_number(self.name, spec.job)
         nodes, jobs, reservation = await asyncio.gather(self.nodes(), self.slurm.jobs(), self._reservation(spec))
-        if busy := self._busy(jobs.values(), number) & {node for pair in round["pairs"] for node in pair}:
+        if busy := self._busy(jobs.values(), number).intersection(chain.from_iterable(round["pairs"])):
             raise Denied(f"other jobs run on {', '.join(sorted(busy))}, and are not disturbed")
         check = SrunCheck(self.slurm.runner, self.program, nodes, float(round["timeout_seconds"]), reservation)
         return await node_check.run_groups(round["pairs"], nodes, check.run)
 
     def _busy(self, jobs: Iterable[JobRecord], number: int) -> frozenset[str]:
         """Nodes on which jobs run beside the one of this number, and beside our own on nodes that are looked after."""
-        ours = {(self.user, CHECK_JOB), (self.user, QUERY_JOB)}
-        others = (job for job in jobs if job.runs and job.number != number and (job.user, job.name) not in ours)
-        return frozenset(node for job in others for node in job.nodes)
+        ours, busy = {(self.user, CHECK_JOB), (self.user, QUERY_JOB)}, set[str]()
+        for job in jobs:
+            if job.runs and job.number != number and (job.user, job.name) not in ours:
+                busy.update(job.nodes)
+        return frozenset(busy)
 
     async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
         nodes, reservation = await asyncio.gather(self.nodes(), self._reservation(spec))
         return await node_query.ask_nodes(questions, nodes, SrunQueries(self.slurm.runner, nodes, reservation).ask)
 
     async def _reservation(self, spec: PlanSpec) -> str:
-        """The one that keeps the nodes for the check; "" where they could not be reserved."""
+        """Name the one that keeps the nodes for the check; "" where they could not be reserved."""
         name = reconcile.reservation(spec)
-        return name if await self.slurm.reservation(name) else ""
+        if not await self.slurm.reservation(name):
+            return ""
+        return name
 
     @property
     def can_collect(self) -> bool:

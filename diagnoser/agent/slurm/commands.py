@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -18,13 +19,17 @@ READ_BYTES = 1 << 30
 """Of what a command prints; what comes after is thrown away."""
 ABSENT = 127
 """The exit code of a command that is not there, as a shell gives it."""
+NOT_STARTED = re.compile(
+    r"Unable to allocate resources|Unable to confirm allocation|Unable to create step|Invalid job id"
+)
+"""srun's words when the program has not been started."""
 KEPT = ("PATH", "HOME", "USER", "LANG", "TZ", "SLURM_CONF", "SLURM_JWT", "TMPDIR")
 """Variables that commands get: a token of ours is not among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended. code is None when it took too long, 127 when it could not be started. error: its standard
+    """End of a command. code is None when it took too long, 127 when it could not be started. error: its standard
     error."""
 
     words: tuple[str, ...]
@@ -34,8 +39,20 @@ class CommandResult:
 
     @property
     def message(self) -> str:
-        """What a person reads, cut to a bound."""
-        return "\n".join(part for part in (self.output.strip(), self.error.strip()) if part)[-OUTPUT_BYTES:]
+        """Output for a person, cut to a bound."""
+        return "\n".join(filter(None, (self.output.strip(), self.error.strip())))[-OUTPUT_BYTES:]
+
+    @property
+    def fault(self) -> str:
+        """Why it failed, for a person."""
+        return self.message or f"exit code {self.code}"
+
+    @property
+    def not_started(self) -> bool:
+        """Whether srun has not started the program: that says nothing about the nodes."""
+        if not self.code:
+            return False
+        return self.code == ABSENT or bool(NOT_STARTED.search(self.error))
 
 
 Runner = Callable[[Sequence[str], float], Awaitable[CommandResult]]
@@ -86,18 +103,20 @@ class Slurm:
             return parse_reservation(result.output)
         if "not found" in result.message:
             return ()
-        raise Unavailable(f"{shlex.join(words)}: {result.message or f'exit code {result.code}'}")
+        raise Unavailable(f"{shlex.join(words)}: {result.fault}")
 
     async def ended(self, number: int) -> JobRecord:
-        """How a job ended that the controller knows no more, as far as there is accounting. Never raises."""
+        """Ask the accounting how a job ended that the controller knows no more. Never raises."""
         form = ("--noheader", "--parsable2", "--allocations", "--duplicates", "--format=State,ExitCode")
         result = await self.runner(("sacct", *form, f"--jobs={number}"), COMMAND_SECONDS)
-        return parse_account(number, result.output if result.code == 0 else "")
+        if result.code != 0:
+            return parse_account(number, "")
+        return parse_account(number, result.output)
 
     async def _read(self, *words: str) -> str:
         result = await self.runner(words, COMMAND_SECONDS)
         if result.code != 0:
-            raise Unavailable(f"{shlex.join(words)}: {result.message or f'exit code {result.code}'}")
+            raise Unavailable(f"{shlex.join(words)}: {result.fault}")
         return result.output
 
 

@@ -15,11 +15,10 @@ from diagnoser.agent import evidence
 from diagnoser.agent.cluster import NotCollected
 from diagnoser.agent.evidence import CLOCKS, PROGRAM_SECONDS, RAS_NODES, EvidenceOptions, LaunchWindow
 from diagnoser.agent.slurm import commands
-from diagnoser.agent.slurm.check import NOT_STARTED
-from diagnoser.agent.slurm.commands import ABSENT, Runner, Slurm
+from diagnoser.agent.slurm.commands import Runner, Slurm
 from diagnoser.agent.slurm.parsing import JobRecord
 from diagnoser.agent.slurm.reconcile import job_number
-from diagnoser.model import EvidenceRequest, RequestReason, RuntimeFile
+from diagnoser.model import EvidenceRequest, RuntimeFile
 from diagnoser.model.errors import Unavailable
 
 FIELDS = ("job", "user")
@@ -42,26 +41,22 @@ class SlurmEvidence:
     async def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
         number = job_number(self.cluster, asked.attempt.job)
         job = (await self.slurm.jobs()).get(number)
-        if job is None or job.uid < 0 or job.attempt < asked.attempt.number:
+        if job is None or not job.has_launch(asked.attempt.number):
             yield NotCollected(f"Slurm knows launch {asked.attempt.number} of job {number} no more")
             return
         window = _window(job, asked)
-        async for item in evidence.read_dumps(self.options.dumps, window):
-            yield item
-        if not self.options.programs or asked.reason is not RequestReason.SILENCE:
-            return
-        if why := self._why_no_programs(job, asked.attempt.number):
-            yield NotCollected(why)
-            return
+        refusal = self._why_no_programs(job, asked.attempt.number)
         ask = partial(self._step, job, window)
-        async for item in evidence.from_nodes(job.nodes, ask):
+        async for item in evidence.collect(self.options, asked, window, job.nodes, ask, refusal):
             yield item
 
     def _why_no_programs(self, job: JobRecord, attempt: int) -> str:
-        """Why nothing may be run beside the launch; "" where it may."""
+        """Say why nothing may be run beside the launch; "" where it may."""
         if self.dry:
             return "dry run: nothing is run on the nodes"
-        if not job.runs or job.attempt != attempt:
+        if not job.runs:
+            return f"launch {attempt} has ended"
+        if job.attempt != attempt:
             return f"launch {attempt} has ended"
         return ""
 
@@ -86,19 +81,24 @@ class SlurmEvidence:
         )
         words = (*_as_user(job), "srun", *options, *program)
         result = await self.runner(words, STEP_SECONDS)
-        if result.code == ABSENT or (result.code and NOT_STARTED.search(result.error)):
+        if result.not_started:
             raise Unavailable(f"Slurm did not start the collector: {result.message[-300:]}")
         if result.code == 0:
             return result.output
-        why = {"note": f"the collector ended early: {result.message[-200:] if not result.output else result.code}"}
-        return f"{result.output}\n{orjson.dumps(why).decode()}"
+        how = str(result.code)
+        if not result.output:
+            how = result.message[-200:]
+        note = orjson.dumps({"note": f"the collector ended early: {how}"})
+        return f"{result.output}\n{note.decode()}"
 
 
 def _window(job: JobRecord, asked: EvidenceRequest) -> LaunchWindow:
     """A launch before the present one ended before that began."""
-    present = job.attempt == asked.attempt.number
-    since = max(asked.since - CLOCKS, job.started if present else 0.0)
-    until = job.started if not present and job.runs else float("inf")
+    since, until = asked.since - CLOCKS, float("inf")
+    if job.attempt == asked.attempt.number:
+        since = max(since, job.started)
+    elif job.runs:
+        until = job.started
     return LaunchWindow({"job": str(job.number), "user": job.user}, job.uid, since, until)
 
 

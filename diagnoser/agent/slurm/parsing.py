@@ -1,4 +1,4 @@
-"""What Slurm says about jobs and nodes, as records. Pure.
+"""Reads what Slurm says about jobs and nodes into records. Pure.
 
 Jobs are read from ``squeue --json``, because the text forms let a job's name or comment pass for other fields.
 """
@@ -68,7 +68,22 @@ class JobRecord:
     @property
     def tenant(self) -> str:
         """The user alone: where no accounting enforces associations, a job may name any account."""
-        return self.user or (f"uid {self.uid}" if self.uid >= 0 else "")
+        if self.user:
+            return self.user
+        if self.uid < 0:
+            return self.user
+        return f"uid {self.uid}"
+
+    def has_launch(self, attempt: int) -> bool:
+        """Tell whether this launch, or a later one, can still be seen, and whose it is."""
+        return self.uid >= 0 and self.attempt >= attempt
+
+    def replaces(self, job: "JobRecord | None", number: int) -> bool:
+        """Tell whether it can be the copy of the job of this number: another one, of the same user. job: None where
+        Slurm has forgotten it."""
+        if self.number == number:
+            return False
+        return job is None or self.uid == job.uid
 
     @property
     def finished(self) -> bool:
@@ -77,6 +92,22 @@ class JobRecord:
     @property
     def runs(self) -> bool:
         return self.state in RUNS
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it runs or ran on nodes that are known."""
+        return bool(self.nodes) and (self.runs or self.finished)
+
+    @property
+    def is_out_of_way(self) -> bool:
+        """Whether it has ended, and its nodes are clean."""
+        return self.finished and not self.completing
+
+    def waits_for_launch(self, attempt: int) -> bool:
+        """Tell whether it waits for the start of this launch, or of a later one."""
+        if self.state != "PENDING":
+            return False
+        return self.attempt >= attempt
 
     @property
     def requeueing(self) -> bool:
@@ -95,12 +126,14 @@ def parse_jobs(text: str) -> dict[int, JobRecord]:
 
 
 def parse_account(number: int, text: str) -> JobRecord:
-    """How a job ended, of ``sacct --parsable2 --format=State,ExitCode``; GONE where sacct does not know it."""
+    """Read how a job ended, of ``sacct --parsable2 --format=State,ExitCode``; GONE where sacct does not know it."""
     for line in text.splitlines()[::-1]:  # the last launch is the last line
         state, _, ending = line.partition("|")
-        word, (code, _, signal) = state.partition(" ")[0], ending.partition(":")
-        if word in FINISHED and code.isdecimal():
-            return JobRecord(number, word, code=int(code), signal=int(signal) if signal.isdecimal() else 0)
+        word, ended = state.partition(" ")[0], re.fullmatch(r"(\d+)(?::(?:(\d+)|.*))?", ending)
+        if word not in FINISHED:
+            continue
+        if ended:
+            return JobRecord(number, word, code=int(ended[1]), signal=int(ended[2] or 0))
     return JobRecord(number, GONE)
 
 
@@ -149,9 +182,17 @@ def rank_map(job: JobRecord) -> dict[int, str]:
     One task on nodes of several GPUs is a launcher that starts the ranks itself, in an order of its own.
     """
     count = len(job.nodes)
-    if job.tasks < 2 or not count or job.tasks % count or (job.tasks == count and job.gpus_per_node > 1):
+    if job.tasks < 2:
         return {}
-    return {rank: job.nodes[rank // (job.tasks // count)] for rank in range(job.tasks)}
+    if not count:
+        return {}
+    on_each, left_over = divmod(job.tasks, count)
+    is_launcher = on_each == 1 and job.gpus_per_node > 1
+    if left_over:
+        return {}
+    if is_launcher:
+        return {}
+    return {rank: job.nodes[rank // on_each] for rank in range(job.tasks)}
 
 
 def _job(row: Mapping[str, Any]) -> JobRecord:
@@ -164,15 +205,15 @@ def _job(row: Mapping[str, Any]) -> JobRecord:
         completing="COMPLETING" in states,
         restarts=_number(row.get("restart_cnt")),
         nodes=nodes,
-        held=_set(row.get("priority")) and _number(row.get("priority")) == 0,
+        held=_is_zero(row.get("priority")),
         code=code,
         signal=signal,
         started=float(_number(row.get("start_time"))),
         ended=float(_number(row.get("end_time"))),
         name=_text(row, "name"),
         user=_text(row, "user_name"),
-        uid=_number(row.get("user_id")) if row.get("user_id") is not None else -1,
-        gid=_number(row.get("group_id")) if row.get("group_id") is not None else -1,
+        uid=_owner(row, "user_id"),
+        gid=_owner(row, "group_id"),
         output=_output(row, nodes),
         pattern=_text(row, "standard_output"),
         folder=_text(row, "current_working_directory"),
@@ -192,21 +233,33 @@ def _text(row: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _owner(row: Mapping[str, Any], name: str) -> int:
+    """Number of a user or group; -1 where the row has none."""
+    return _number(row[name]) if row.get(name) is not None else -1
+
+
 def _number(value: Any) -> int:
     """Newer versions write numbers as ``{"set": true, "infinite": false, "number": 3}``."""
-    if isinstance(value, Mapping):
-        value = value.get("number") if value.get("set") else 0
-    return int(value or 0)
+    if not isinstance(value, Mapping):
+        return int(value or 0)
+    if not value.get("set"):
+        return 0
+    return int(value.get("number") or 0)
 
 
-def _set(value: Any) -> bool:
-    return bool(value.get("set")) if isinstance(value, Mapping) else value is not None
+def _is_zero(value: Any) -> bool:
+    """Tell whether it is a number, and 0: one that is not set is neither."""
+    if isinstance(value, Mapping) and not value.get("set"):
+        return False
+    if value is None:
+        return False
+    return _number(value) == 0
 
 
 def _words(value: Any) -> list[str]:
     """A state is one word in older versions, a list of words in newer ones."""
     if isinstance(value, str):
-        return [word for word in re.split(r"[ ,+]+", value.upper()) if word]
+        return re.findall(r"[^ ,+]+", value.upper())
     return [str(word).upper() for word in value or ()]
 
 
@@ -222,7 +275,11 @@ def _ending(value: Any) -> tuple[int, int]:
 def _gpus(row: Mapping[str, Any]) -> int:
     match = re.search(r"gres/gpu(?::[^=,:]+)?[=:](\d+)", _text(row, "tres_alloc_str") or _text(row, "tres_req_str"))
     nodes = _number(row.get("node_count"))
-    return int(match[1]) // nodes if match and nodes else 0
+    if match is None:
+        return 0
+    if not nodes:
+        return 0
+    return int(match[1]) // nodes
 
 
 def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
@@ -238,12 +295,15 @@ def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
         path += values[letter].zfill(int(width[:2] or 0)) + rest
     if not path.startswith("/"):
         path = f"{_text(row, 'current_working_directory')}/{path}"
-    is_usable = path.startswith("/") and "\0" not in path
-    return path if is_usable else ""
+    if not path.startswith("/"):
+        return ""
+    if "\0" in path:
+        return ""
+    return path
 
 
 def _output_values(row: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, str]:
-    """By the letter of the pattern, as Slurm fills it in for the batch script."""
+    """Give values by the letter of the pattern, as Slurm fills it in for the batch script."""
     array = _number(row.get("array_job_id"))
     number, task = str(_number(row["job_id"])), str(_number(row.get("array_task_id")))
     values = {
@@ -282,10 +342,12 @@ def _rest_node(row: Mapping[str, Any]) -> NodeRecord:
 
 def _node_record(name: str, state: str, states: set[str], reason: str, address: str, gres: str) -> NodeRecord:
     """state: as Slurm writes it, with a star behind for a node that does not answer; the reason says so only later."""
-    cause = reason or ("Not responding" if "*" in state else "")
+    cause, up = reason, states.isdisjoint({"DOWN", "FAIL"})
+    if "*" in state:
+        cause, up = reason or "Not responding", False
     return NodeRecord(
         name=valid_node(name),
-        up="*" not in state and states.isdisjoint({"DOWN", "FAIL"}),
+        up=up,
         cordoned="DRAIN" in states,
         reason=_WHEN.sub("", reason.strip()),
         record=f"NodeName={name} State={state} Reason={cause}".rstrip(),

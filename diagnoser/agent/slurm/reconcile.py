@@ -1,4 +1,4 @@
-"""What to do next for a plan, given what Slurm shows now. Pure.
+"""Decides what to do next for a plan, given what Slurm shows now. Pure.
 
 There is no memory between two steps: what has been done is seen in Slurm itself (the reason of a drain, the number of
 launches of a job, the comment of a resubmitted one). So an agent that died is taken over by any other.
@@ -34,11 +34,13 @@ class SlurmState:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        return self.job.nodes if self.job else ()
+        if self.job is None:
+            return ()
+        return self.job.nodes
 
 
 def job_id(cluster: str, number: int) -> str:
-    """What the service calls a job of this cluster."""
+    """Name a job of this cluster as the service does."""
     return f"slurm-{cluster}-{number}"
 
 
@@ -70,11 +72,17 @@ def scontrol(*words: str) -> Command:
 
 
 def running(spec: PlanSpec, state: SlurmState) -> bool:
-    """Whether the launch that failed still runs; a copy shows that a rollback is under way."""
+    """Tell whether the launch that failed still runs; a copy shows that a rollback is under way."""
     job = state.job
-    if job is None or state.copy is not None or job.attempt != spec.attempt:
+    if job is None:
         return False
-    return job.runs and not job.completing
+    if state.copy is not None:
+        return False
+    if job.attempt != spec.attempt:
+        return False
+    if job.completing:
+        return False
+    return job.runs
 
 
 def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
@@ -84,13 +92,16 @@ def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     Where nodes cannot be reserved, other jobs may get them first, and the check tells so.
     """
     job = state.job
-    if job is None or job.attempt < spec.attempt:
+    if job is None:
+        return _forgotten(spec)
+    if job.attempt < spec.attempt:
         return _forgotten(spec)
     if job.attempt > spec.attempt:
         return _hold_next_launch(job, state.reserved, attempts)
     if not state.busy.isdisjoint(state.reserved):  # a job began just before they were reserved
         return attempts.unless_refused(free(spec), "Slurm refused to give back nodes on which other jobs run")
-    return _reserve_once(spec, job, state, attempts) or _requeue_and_hold(spec, job, state.reserved, attempts)
+    reserve = _reserve_once(spec, job, state, attempts)
+    return reserve if reserve else _requeue_and_hold(spec, job, state.reserved, attempts)
 
 
 def _hold_next_launch(job: JobRecord, reserved: tuple[str, ...], attempts: Attempts) -> NextStep:
@@ -101,7 +112,9 @@ def _hold_next_launch(job: JobRecord, reserved: tuple[str, ...], attempts: Attem
         launch = f"launch {job.attempt} of the job is {job.state.lower()} already"
         return Done(False, f"{launch}; its nodes were not checked")
     command = scontrol("hold", str(job.number))
-    if job.held or attempts.succeeded(command):
+    if job.held:
+        return Held(reserved)
+    if attempts.succeeded(command):
         return Held(reserved)
     return attempts.unless_refused(command, "Slurm refused to hold the job")
 
@@ -112,17 +125,18 @@ def _reserve_once(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: A
     A refusal is no reason to stop: the nodes are checked without a reservation then.
     """
     nodes = tuple(node for node in job.nodes if node not in state.busy)
-    if not nodes or state.reserved:
+    if not nodes:
+        return None
+    if state.reserved:
         return None
     reserve = _reserve(spec, job, nodes, state.user)
-    was_tried = any(attempt.command == reserve for attempt in attempts)
-    return None if was_tried else Run(reserve)
+    return None if attempts.codes(reserve) else Run(reserve)
 
 
 def _requeue_and_hold(spec: PlanSpec, job: JobRecord, reserved: tuple[str, ...], attempts: Attempts) -> NextStep:
     command = scontrol("requeuehold", str(job.number))
-    if attempts.refusal(command) and job.finished and not job.completing:
-        return Held(reserved)  # it is out of the way, and can only be submitted anew
+    if attempts.refusal(command) and job.is_out_of_way:
+        return Held(reserved)  # it can only be submitted anew
     step = attempts.unless_refused(command, "Slurm refused to requeue the job")
     if isinstance(step, Done):
         return step
@@ -134,7 +148,9 @@ def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     job = state.job
     if state.copy is not None:
         return _replace_by_copy(spec, job, state.copy)
-    if job is None or job.attempt < spec.attempt:
+    if job is None:
+        return _forgotten(spec)
+    if job.attempt < spec.attempt:
         return _forgotten(spec)
     if job.attempt > spec.attempt:
         return _after_requeue(spec, job, attempts)
@@ -142,23 +158,22 @@ def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
         return Done(False, why)
     command = scontrol("requeue", str(job.number))
     hold_command = scontrol("requeuehold", str(job.number))
-    if spec.variables or attempts.refusal(command) or attempts.refusal(hold_command):
+    is_refused = attempts.refusal(command) or attempts.refusal(hold_command)
+    if spec.variables or is_refused:
         return _resubmit(spec, job, attempts, state.script)
     return _wait_or_done(spec, job, attempts, command) or Run(command)
 
 
 def _replace_by_copy(spec: PlanSpec, job: JobRecord | None, copy: JobRecord) -> NextStep:
     """The copy waits for the end of the job that it replaces: end that one, where it runs or would run again."""
-    if job is not None:
-        would_run = job.state == "PENDING" and job.attempt >= spec.attempt
-        if job.runs or would_run:
-            return Run(Command(("scancel", str(job.number))))
+    if job is not None and (job.runs or job.waits_for_launch(spec.attempt)):
+        return Run(Command(("scancel", str(job.number))))
     requeued = f"{spec.job.rpartition('-')[0]}-{copy.number}"
     return Done(True, f"submitted anew as job {copy.number}: {copy.state.lower()}", requeued)
 
 
 def _not_launchable(job: JobRecord) -> str:
-    """Why the job cannot be launched again; "" where it can."""
+    """Say why the job cannot be launched again; "" where it can."""
     if job.state == "COMPLETED":
         return "the job ended well; it is not launched again"
     if job.state == "CANCELLED":
@@ -170,9 +185,11 @@ def _not_launchable(job: JobRecord) -> str:
 
 def put_back(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     job = state.job
-    if job is not None and job.held and job.requeueing:
+    if job is None or not job.held:
+        return Done(True, "the job is not held")
+    if job.requeueing:
         return Wait("the nodes of the job are being cleaned up")
-    if job is None or not job.held or job.state != "PENDING" or job.attempt <= spec.attempt:
+    if not job.waits_for_launch(spec.attempt + 1):
         return Done(True, "the job is not held")
     command = scontrol("release", str(job.number))
     if attempts.succeeded(command):
@@ -188,8 +205,10 @@ def _reserve(spec: PlanSpec, job: JobRecord, nodes: tuple[str, ...], user: str) 
     """It expires by itself, in case no agent is left to delete it. Slurm refuses nodes on which jobs run; only the job
     itself, if it still does, is no reason to."""
     where = (f"reservationname={reservation(spec)}", f"nodes={','.join(nodes)}")
-    how = ("starttime=now", f"duration={RESERVED_MINUTES}", f"users={user}")
-    return scontrol("create", "reservation", *where, *how, *(("flags=ignore_jobs",) if job.runs else ()))
+    how = ["starttime=now", f"duration={RESERVED_MINUTES}", f"users={user}"]
+    if job.runs:
+        how.append("flags=ignore_jobs")
+    return scontrol("create", "reservation", *where, *how)
 
 
 def _wait_or_done(spec: PlanSpec, job: JobRecord, attempts: Attempts, command: Command) -> NextStep | None:
@@ -209,11 +228,11 @@ def _after_requeue(spec: PlanSpec, job: JobRecord, attempts: Attempts) -> NextSt
     if job.requeueing:
         return Wait("the nodes of the job are being cleaned up")
     command = scontrol("release", str(job.number))
-    was_held = job.held and job.state == "PENDING" and spec.action is Action.CHECK_AND_RESUBMIT
-    if was_held and not attempts.succeeded(command):
+    was_held = spec.action is Action.CHECK_AND_RESUBMIT and job.held
+    if was_held and job.state == "PENDING" and not attempts.succeeded(command):
         return attempts.unless_refused(command, "Slurm refused to release the job")
-    ours = any(attempt.code == 0 and attempt.command.words[1] in ("requeue", "requeuehold") for attempt in attempts)
-    how = "requeued" if ours else "found"
+    verbs = {attempt.command.words[1] for attempt in attempts if attempt.code == 0}
+    how = "found" if verbs.isdisjoint({"requeue", "requeuehold"}) else "requeued"
     return Done(True, f"launch {job.attempt} {how}: {job.state.lower()}", spec.job)
 
 
@@ -221,7 +240,8 @@ def _resubmit(spec: PlanSpec, job: JobRecord, attempts: Attempts, script: str) -
     for command in (scontrol("write", "batch_script", str(job.number), script), _sbatch(spec, job, script)):
         refused = attempts.refusal(command)
         if refused:
-            earlier = [attempt.output for attempt in attempts if attempt.code and attempt != refused]
+            failed = [attempt for attempt in attempts if attempt.code]
+            earlier = [attempt.output for attempt in failed if attempt != refused]
             return Done(False, "; ".join(("Slurm refused to submit the job anew", refused.output, *earlier)))
         if not attempts.succeeded(command):
             return Run(command)
@@ -233,23 +253,29 @@ def _sbatch(spec: PlanSpec, job: JobRecord, script: str) -> Command:
 
     What the script's own #SBATCH lines ask for holds too; these options repeat what may have come from elsewhere.
     """
-    options = {
+    variables = {PLAN_VARIABLE: spec.id, **dict(spec.variables)}
+    options: dict[str, object] = {
         "job-name": job.name,
         "partition": job.labels.get("partition", ""),
         "account": job.labels.get("account", ""),
         "qos": job.labels.get("qos", ""),
-        "nodes": str(job.node_count or ""),
-        "ntasks": str(job.tasks or ""),
-        "time": str(job.minutes or ""),
+        "nodes": job.node_count,
+        "ntasks": job.tasks,
+        "time": job.minutes,
         "gres": job.gres.replace("gres:", ""),
         "chdir": job.folder,
         "output": job.pattern,
         "exclude": ",".join(spec.nodes),
-        "uid": str(job.uid) if job.uid >= 0 else "",
-        "gid": str(job.gid) if job.gid >= 0 else "",
-        "dependency": f"afterany:{job.number}" if not job.finished else "",
+        "uid": "",
+        "gid": "",
+        "dependency": "",
         "comment": comment(spec),
-        "export": ",".join(f"{name}={value}" for name, value in ((PLAN_VARIABLE, spec.id), *spec.variables)),
+        "export": ",".join(f"{name}={value}" for name, value in variables.items()),
     }
+    for name, owner in (("uid", job.uid), ("gid", job.gid)):
+        if owner >= 0:
+            options[name] = str(owner)
+    if not job.finished:
+        options["dependency"] = f"afterany:{job.number}"
     arguments = [f"--{name}={value}" for name, value in options.items() if value]
     return Command(("sbatch", "--parsable", "--requeue", *arguments, script))

@@ -6,7 +6,8 @@ where it answers 405.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,15 +49,17 @@ class RestClient:
         return answer.text
 
     async def change(self, words: Sequence[str], request: RestRequest) -> CommandResult | None:
-        """How the command went; None when this version of the daemon has no such request."""
+        """Run a command as a request; None when this version of the daemon has no such request."""
         try:
             answer = await self._ask(request.method, request.path, request.body)
         except Unavailable as error:
             return CommandResult(tuple(words), 1, error=str(error))
         if answer.status_code in (404, 405, 501):
             return None
-        errors = _errors(answer)
-        return CommandResult(tuple(words), 0 if answer.is_success and not errors else 1, "by slurmrestd", errors)
+        errors, code = _errors(answer), 1
+        if answer.is_success and not errors:
+            code = 0
+        return CommandResult(tuple(words), code, "by slurmrestd", errors)
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         try:
@@ -86,8 +89,9 @@ def over_rest(client: RestClient, commands: Runner = run) -> RestSlurm:
     """Slurm over REST, with commands for what REST cannot do."""
 
     async def runner(words: Sequence[str], seconds: float) -> CommandResult:
-        request = as_request(words)
-        result = await client.change(words, request) if request else None
+        request, result = as_request(words), None
+        if request:
+            result = await client.change(words, request)
         return result or await commands(words, seconds)
 
     return RestSlurm(runner, client=client)
@@ -98,9 +102,13 @@ def as_request(words: Sequence[str]) -> RestRequest | None:
     match list(words):
         case ["scontrol", "update", node, state, *reason] if node.startswith("nodename="):
             states = _STATES.get(state.removeprefix("state="))
-            why = {"reason": reason[0].removeprefix("reason=")} if reason else {}
+            if states is None:
+                return None
+            body: dict[str, object] = {"state": states}
+            for word in reason[:1]:
+                body["reason"] = word.removeprefix("reason=")
             name = quote(node.removeprefix("nodename="), safe="")
-            return RestRequest("POST", f"node/{name}", {"state": states, **why}) if states else None
+            return RestRequest("POST", f"node/{name}", body)
         case ["scancel", number] if number.isdecimal():
             return RestRequest("DELETE", f"job/{number}")
     return None
@@ -110,13 +118,14 @@ async def connect(client: httpx.AsyncClient, headers: Callable[[], dict[str, str
     """A client for the newest version that the daemon speaks. Raises Unavailable, Denied, BadInput."""
     try:
         answer = await client.get("/openapi.json", headers=headers(), timeout=COMMAND_SECONDS)
-        paths = answer.json()["paths"] if answer.is_success else ()
     except httpx.TransportError as error:
         raise Unavailable(f"slurmrestd is away: {type(error).__name__}") from None
-    except (ValueError, KeyError, TypeError):
-        paths = ()
     if answer.status_code in (401, 403):
         raise Denied("slurmrestd refuses the token")
+    paths: Iterable[str] = ()
+    if answer.is_success:
+        with suppress(ValueError, KeyError, TypeError):
+            paths = answer.json()["paths"]
     versions = [int(match[1]) for path in paths if (match := _JOBS.fullmatch(path))]
     if not versions:
         raise BadInput("no slurmrestd that tells of jobs: start it with -s openapi/v0.0.38, or openapi/slurmctld")
@@ -129,11 +138,13 @@ def credentials(user: str, path: Path | None, given: str) -> Callable[[], dict[s
         raise BadInput("slurmrestd needs a token: --rest-token-file, or SLURM_JWT in the environment")
 
     def headers() -> dict[str, str]:
-        try:
-            token = (path.read_text() if path else given).strip().removeprefix("SLURM_JWT=")
-        except OSError as error:
-            raise Unavailable(f"cannot read {path}: {error.strerror}") from None
-        return {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": token}
+        token = given
+        if path is not None:
+            try:
+                token = path.read_text()
+            except OSError as error:
+                raise Unavailable(f"cannot read {path}: {error.strerror}") from None
+        return {"X-SLURM-USER-NAME": user, "X-SLURM-USER-TOKEN": token.strip().removeprefix("SLURM_JWT=")}
 
     return headers
 
@@ -144,4 +155,4 @@ def _errors(answer: httpx.Response) -> str:
         errors = answer.json().get("errors") or []
         return "; ".join(str(error.get("error") or error.get("description") or error) for error in errors)
     except (ValueError, AttributeError):
-        return answer.text[:200] if not answer.is_success else ""
+        return "" if answer.is_success else answer.text[:200]

@@ -1,4 +1,4 @@
-"""What happens on a Slurm cluster: its jobs, their log files, its nodes."""
+"""Watches a Slurm cluster: its jobs, their log files, its nodes."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -42,18 +42,18 @@ class SlurmSource:
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def look(self, state: AgentState) -> ClusterSnapshot[JobRecord]:
+    async def snapshot(self, state: AgentState) -> ClusterSnapshot[JobRecord]:
         now = self.now()
         listed, nodes = await asyncio.gather(self.slurm.jobs(), self.slurm.nodes())
         by_key = {str(number): job for number, job in listed.items()}
         jobs = {key: job for key, job in by_key.items() if changes.concerns(job, key in state.jobs, state.time)}
         for key, checkpoint in state.jobs.items():
-            if key not in by_key and checkpoint.started and not checkpoint.ended:
+            if key not in by_key and checkpoint.is_open:
                 jobs[key] = changes.forgotten(checkpoint, await self.slurm.ended(int(key)))
         state.logs = {key: offset for key, offset in state.logs.items() if key in jobs}
         return ClusterSnapshot(jobs, nodes, now)
 
-    async def meet(self, job: JobRecord) -> JobCheckpoint:
+    async def first_checkpoint(self, job: JobRecord) -> JobCheckpoint:
         """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart
         now: only what comes from now on surely belongs to this launch."""
         if self.logs and job.restarts and job.output:
@@ -70,7 +70,11 @@ class SlurmSource:
         return changes.diff(job, nodes, before, self.cluster)
 
     async def ship(self, job: JobRecord, checkpoint: JobCheckpoint, *, rest: bool) -> None:
-        if not self.logs or not job.output or not checkpoint.started:
+        if not self.logs:
+            return
+        if not job.output:
+            return
+        if not checkpoint.started:
             return
         key, count = str(job.number), 0
         offset = self.state.logs.get(key, LogOffset())

@@ -11,7 +11,7 @@ from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.alerts import WebhookMessage, node_alerts, node_lines
 from diagnoser.model import NodeAlert
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.recovery.trust import as_allocated
+from diagnoser.recovery.trust import match_scheduler_names
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import ALERTS, Caller
@@ -75,7 +75,7 @@ async def _as_known(core: Core, alerts: list[NodeAlert]) -> list[NodeAlert]:
     names: dict[tuple[str, str], str] = {}
     for cluster, nodes in by_cluster.items():
         allocated = await core.store.node_facts.nodes_like(cluster, nodes)
-        names |= {(cluster, node): as_allocated((node,), allocated)[0] for node in nodes}
+        names |= {(cluster, node): match_scheduler_names((node,), allocated)[0] for node in nodes}
     clusters = [alert.cluster or DEFAULT_CLUSTER for alert in alerts]
     return [
         replace(alert, cluster=cluster, node=names[cluster, alert.node])

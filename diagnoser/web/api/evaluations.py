@@ -8,9 +8,16 @@ from pydantic import ConfigDict, Field
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
+from diagnoser.evaluations.progress import (
+    gpu_seconds,
+    gpu_seconds_in_line,
+    job_of,
+    samples,
+    samples_stored,
+    trial_fields,
+)
 from diagnoser.model.errors import NotFound
-from diagnoser.model.trials import RunProgress, RunState, TrialRun, TrialState
-from diagnoser.trials.progress import gpu_seconds, gpu_seconds_in_line, job_of, samples, samples_stored, trial_fields
+from diagnoser.model.evaluations import RunProgress, RunState, TrialRun, TrialState
 from diagnoser.web.api.params import Moment, MomentIfSet
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core

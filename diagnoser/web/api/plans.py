@@ -320,7 +320,7 @@ async def take_plan_back(core: Core, plans: Plans, caller: Credential, id: str, 
     """Raises NotFound, Conflict."""
     await find(core, id)
     now = core.clock()
-    return await plans.change(id, now, plans.commands.take_back(caller.name, comment, now))
+    return await plans.change(id, now, plans.commands.revoke_decision(caller.name, comment, now))
 
 
 async def find(core: Core, id: str) -> Plan:

@@ -8,9 +8,9 @@ from fastapi import Depends, Request, Response
 from markupsafe import Markup
 from pydantic import Field
 
-from diagnoser.model.trials import RunProgress, ScoreDrop, TrialRecord, TrialRun, TrialState
-from diagnoser.trials import gantt, progress
-from diagnoser.trials.scores import ScoreSeries, drops, series
+from diagnoser.evaluations import gantt, progress
+from diagnoser.evaluations.scores import ScoreSeries, drops, series
+from diagnoser.model.evaluations import RunProgress, ScoreDrop, TrialRecord, TrialRun, TrialState
 from diagnoser.web.api.evaluations import EvaluationId, find
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core

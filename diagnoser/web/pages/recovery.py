@@ -87,7 +87,7 @@ async def recovery_page(
         breakers=sorted(breakers, key=lambda state: (not state.tripped, state.scope)),
         scopes=_scopes(breakers, marks),
         plans=shown,
-        undoable={plan.id for plan in shown if not plan_states.settled(plan, now) and not announced(plan)},
+        undoable={plan.id for plan in shown if not plan_states.why_not_revocable(plan, now) and not announced(plan)},
         dead=await store.outbox.page("dead", "", SHOWN),
     )
 
@@ -184,7 +184,7 @@ async def _outcomes(core: Core, ids: Iterable[str], now: float, *, is_late: bool
 
 def _objection(plan: Plan, now: float) -> str:
     """Why a press changed nothing."""
-    foreign = trust.objection(plan, plan.allocation)
+    foreign = trust.why_not_removable(plan, plan.allocation)
     if foreign and foreign[0] is not PlanReason.UNPROVEN and plan.state is PlanState.WAITING:
         return foreign[1]
     return plan_states.undecidable(plan, now) or "somebody else decided about it at the same moment"

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from copy import copy
+from functools import cache
 from pathlib import Path
 
 from fastapi import Request
@@ -24,22 +25,14 @@ QUIET = Attention()
 
 
 class Pages:
-    """The templates, compiled once. All log text is autoescaped: no template marks text as safe."""
+    """Draws the templates. All log text is autoescaped: no template marks text as safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._caller: Credential | None = None
         self._unplaced = 0
         self._attention = QUIET
-        self._templates = Environment(
-            loader=FileSystemLoader(TEMPLATES),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters.update(template_filters.FILTERS, summary=summary)
-        self._templates.globals["static"] = _Versions()
+        self._templates = templates()
 
     def signed_in(self, caller: Credential, unplaced: int = 0, attention: Attention = QUIET) -> "Pages":
         """The same templates, for one person: pages say who that is, and show buttons only to who may press them.
@@ -65,6 +58,21 @@ class Pages:
 
     def error(self, request: Request, problem: Problem) -> HTMLResponse:
         return self.draw("error.html", problem.status, problem=problem, path=request.url.path)
+
+
+@cache
+def templates() -> Environment:
+    """The engine of this process: it compiles a template at its first use."""
+    engine = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    engine.filters.update(template_filters.FILTERS, summary=summary)
+    engine.globals["static"] = _Versions()
+    return engine
 
 
 class _Versions:

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from diagnoser.agent.kubernetes.trial_jobs import BATCH
+from diagnoser.agent.kubernetes.batch_jobs import BATCH
 
 ROOT = Path(__file__).parents[3]
 Object = dict[str, Any]

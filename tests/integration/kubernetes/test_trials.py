@@ -12,14 +12,14 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from diagnoser.agent.kubernetes.trial_jobs import JobSettings
-from diagnoser.agent.kubernetes.trials import KubernetesTrials
+from diagnoser.agent.kubernetes.batch_jobs import JobSettings
+from diagnoser.agent.kubernetes.evaluation_batches import KubernetesBatches
+from diagnoser.evaluations import batch_folder
+from diagnoser.evaluations.coordinator import Coordinator
+from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.errors import BadInput, Unavailable
-from diagnoser.model.trials import BatchKind, BatchState, Node
+from diagnoser.model.evaluations import BatchKind, BatchState, Node
 from diagnoser.ports import Command, Order, OrderState
-from diagnoser.trials import batch_folder
-from diagnoser.trials.coordinator import Coordinator
-from diagnoser.trials.weights import CopyLimits
 from tests.databases import sqlite_store
 from tests.integration.kubernetes.conftest import NAMESPACE, PlainKube
 from tests.integration.kubernetes.containers import Containers
@@ -30,7 +30,7 @@ JOB = "diagnoser-trial-b1"
 
 
 @pytest.fixture
-async def trials(server: Server, tmp_path: Path) -> AsyncIterator[KubernetesTrials]:
+async def trials(server: Server, tmp_path: Path) -> AsyncIterator[KubernetesBatches]:
     """Two GPUs may be taken of each of two nodes that have eight."""
     for name in ("gpu-01", "gpu-02", "gpu-03"):
         node = server.state.objects["nodes", "", name]
@@ -40,7 +40,7 @@ async def trials(server: Server, tmp_path: Path) -> AsyncIterator[KubernetesTria
     (tmp_path / "memory").mkdir()
     copies = CopyLimits(str(tmp_path / "memory" / "weights"), 0.0)
     async with httpx.AsyncClient(base_url=server.base) as client:
-        yield KubernetesTrials(PlainKube(cast(Any, None), client), NAMESPACE, settings, copies, time.time, nodes)
+        yield KubernetesBatches(PlainKube(cast(Any, None), client), NAMESPACE, settings, copies, time.time, nodes)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def containers(server: Server) -> Iterator[Containers]:
         yield found
 
 
-async def state(trials: KubernetesTrials, order: Order) -> OrderState:
+async def state(trials: KubernetesBatches, order: Order) -> OrderState:
     return (await trials.poll([order]))[0].state
 
 
@@ -79,7 +79,7 @@ def jobs(server: Server) -> list[str]:
     return sorted(name for plural, _, name in server.state.objects if plural == "jobs")
 
 
-async def test_a_run_is_carried_out_by_jobs(server: Server, trials: KubernetesTrials, tmp_path: Path) -> None:
+async def test_a_run_is_carried_out_by_jobs(server: Server, trials: KubernetesBatches, tmp_path: Path) -> None:
     """On the nodes that may be used; each sample is inferred once, and the copies of the weights are dropped."""
     store = await sqlite_store(tmp_path / "test.db")
     try:
@@ -99,7 +99,7 @@ async def test_a_run_is_carried_out_by_jobs(server: Server, trials: KubernetesTr
 
 
 async def test_a_batch_is_one_job_however_often_it_is_started(
-    server: Server, trials: KubernetesTrials, order: Order
+    server: Server, trials: KubernetesBatches, order: Order
 ) -> None:
     """Also by somebody who does not see that it is: who comes second is refused, and takes that for a start."""
     assert await state(trials, order) is OrderState.UNKNOWN
@@ -112,7 +112,7 @@ async def test_a_batch_is_one_job_however_often_it_is_started(
 
 
 async def test_a_batch_that_was_cancelled_is_not_started(
-    server: Server, trials: KubernetesTrials, order: Order
+    server: Server, trials: KubernetesBatches, order: Order
 ) -> None:
     """Neither later nor, by another coordinator, while it is cancelled."""
     await trials.start(order)
@@ -125,18 +125,18 @@ async def test_a_batch_that_was_cancelled_is_not_started(
     other = replace(order, batch="b2", folder=f"{order.folder}-2")
     create = type(trials)._create
 
-    async def cancelled_meanwhile(self: KubernetesTrials, job: Object, query: Any = None) -> None:
+    async def cancelled_meanwhile(self: KubernetesBatches, job: Object, query: Any = None) -> None:
         await self.cancel(other)
         await create(self, job, query)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KubernetesTrials, "_create", cancelled_meanwhile)
+        patch.setattr(KubernetesBatches, "_create", cancelled_meanwhile)
         await trials.start(other)
     assert jobs(server) == []
 
 
 async def test_what_the_runner_printed_says_why_a_job_failed(
-    server: Server, trials: KubernetesTrials, order: Order
+    server: Server, trials: KubernetesBatches, order: Order
 ) -> None:
     """A folder where its commands cannot run; the log is in the folder of the batch."""
     faulty = replace(order, directory="/no/such/folder")
@@ -151,7 +151,7 @@ async def test_what_the_runner_printed_says_why_a_job_failed(
 
 
 async def test_a_job_that_is_gone_is_lost_unless_its_results_are_there(
-    server: Server, trials: KubernetesTrials, order: Order
+    server: Server, trials: KubernetesBatches, order: Order
 ) -> None:
     """A person may delete it, and Kubernetes does some minutes after its end."""
     await trials.start(order)
@@ -164,7 +164,7 @@ async def test_a_job_that_is_gone_is_lost_unless_its_results_are_there(
 
 
 async def test_a_batch_on_a_dead_node_is_lost_and_its_job_deleted(
-    server: Server, trials: KubernetesTrials, order: Order
+    server: Server, trials: KubernetesBatches, order: Order
 ) -> None:
     """Once it runs: nobody else would end its pod. Before that it only waits."""
     await trials.start(order)
@@ -178,7 +178,7 @@ async def test_a_batch_on_a_dead_node_is_lost_and_its_job_deleted(
 
 
 async def test_a_cordoned_node_ends_its_batch_and_gets_none(
-    server: Server, trials: KubernetesTrials, order: Order
+    server: Server, trials: KubernetesBatches, order: Order
 ) -> None:
     """What runs there goes on."""
     await trials.start(order)
@@ -188,7 +188,7 @@ async def test_a_cordoned_node_ends_its_batch_and_gets_none(
     assert await state(trials, order) is OrderState.RUNNING
 
 
-async def test_a_batch_that_kueue_preempted_waits(server: Server, trials: KubernetesTrials, order: Order) -> None:
+async def test_a_batch_that_kueue_preempted_waits(server: Server, trials: KubernetesBatches, order: Order) -> None:
     """It is suspended, and goes on when it is admitted again."""
     await trials.start(order)
     batch_folder.mark(Path(order.folder), "started")
@@ -199,7 +199,7 @@ async def test_a_batch_that_kueue_preempted_waits(server: Server, trials: Kubern
 
 @pytest.mark.parametrize(("code", "error"), [(403, BadInput), (422, BadInput), (429, Unavailable), (503, Unavailable)])
 async def test_what_the_api_server_refuses_is_told(
-    server: Server, trials: KubernetesTrials, order: Order, code: int, error: type[Exception]
+    server: Server, trials: KubernetesBatches, order: Order, code: int, error: type[Exception]
 ) -> None:
     """For good, or until it can; nothing counts as started."""
     server.state.refused["POST", "jobs"] = code
@@ -211,7 +211,7 @@ async def test_what_the_api_server_refuses_is_told(
     assert jobs(server) == [JOB]
 
 
-async def test_a_check_before_the_run_makes_nothing(server: Server, trials: KubernetesTrials) -> None:
+async def test_a_check_before_the_run_makes_nothing(server: Server, trials: KubernetesBatches) -> None:
     """It finds what will be refused, a node that is mistyped, and trials that are larger than any node."""
     await trials.check(1)
     assert jobs(server) == []
@@ -224,7 +224,7 @@ async def test_a_check_before_the_run_makes_nothing(server: Server, trials: Kube
         await trials.check(1)
 
 
-async def test_without_names_all_nodes_with_gpus_may_be_used(server: Server, trials: KubernetesTrials) -> None:
+async def test_without_names_all_nodes_with_gpus_may_be_used(server: Server, trials: KubernetesBatches) -> None:
     """With as many as they have."""
     server.state.add_node("cpu-01")
     found = await replace(trials, nodes_given=()).nodes()

@@ -19,14 +19,14 @@ import httpx
 import pytest
 import yaml
 
-from diagnoser.agent.kubernetes import trial_jobs
-from diagnoser.agent.kubernetes.trial_jobs import JobSettings
-from diagnoser.agent.kubernetes.trials import KubernetesTrials
+from diagnoser.agent.kubernetes import batch_jobs
+from diagnoser.agent.kubernetes.batch_jobs import JobSettings
+from diagnoser.agent.kubernetes.evaluation_batches import KubernetesBatches
+from diagnoser.evaluations import batch_folder
+from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.errors import BadInput, OutOfScope
-from diagnoser.model.trials import BatchKind, BatchState, Node, RunProgress, RunState
+from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunProgress, RunState
 from diagnoser.ports import Command, Order, OrderState
-from diagnoser.trials import batch_folder
-from diagnoser.trials.weights import CopyLimits
 from tests.databases import sqlite_store
 from tests.e2e.service import until
 from tests.integration.kubernetes import cluster as real
@@ -87,7 +87,7 @@ def claim(cluster: Cluster, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def trials(cluster: Cluster, token: str, claim: str, tmp_path: Path) -> AsyncIterator[KubernetesTrials]:
+async def trials(cluster: Cluster, token: str, claim: str, tmp_path: Path) -> AsyncIterator[KubernetesBatches]:
     """Two GPUs may be taken of each of two nodes."""
     settings = JobSettings("eval:1", 1000, 1000, {str(tmp_path): claim}, cpu="100m", memory="64Mi")
     (tmp_path / "memory").mkdir()
@@ -96,7 +96,7 @@ async def trials(cluster: Cluster, token: str, claim: str, tmp_path: Path) -> As
     headers = {"authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=cluster.url, headers=headers, verify=trusted) as client:
         nodes = [Node(name, 2) for name in NODES[:2]]
-        yield KubernetesTrials(RealKube(cast(Any, None), client), SPACE, settings, copies, time.time, nodes)
+        yield KubernetesBatches(RealKube(cast(Any, None), client), SPACE, settings, copies, time.time, nodes)
     for name in NODES:
         cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
 
@@ -119,7 +119,7 @@ def sleeper(folder: Path, node: str = NODES[0]) -> Order:
     return Order("b1", BatchKind.INFER, node, 0, 1, "", str(folder / "b1"), str(folder), (command,))
 
 
-async def reaches(trials: KubernetesTrials, order: Order, state: OrderState, seconds: float = 60) -> str:
+async def reaches(trials: KubernetesBatches, order: Order, state: OrderState, seconds: float = 60) -> str:
     """The detail, once it has this state."""
     limit = time.monotonic() + seconds
     while (found := (await trials.poll([order]))[0]).state is not state:
@@ -138,7 +138,7 @@ def pods(cluster: Cluster, **query: str) -> list[Object]:
 
 
 async def carried_out(
-    trials: KubernetesTrials, folder: Path, meanwhile: Callable[[RunProgress], None] = lambda progress: None
+    trials: KubernetesBatches, folder: Path, meanwhile: Callable[[RunProgress], None] = lambda progress: None
 ) -> RunProgress:
     store = await sqlite_store(folder / "test.db")
     try:
@@ -156,16 +156,16 @@ async def carried_out(
 
 
 async def test_a_run_is_carried_out_by_jobs_and_leaves_none(
-    cluster: Cluster, containers: Containers, trials: KubernetesTrials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, containers: Containers, trials: KubernetesBatches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the nodes that the schedule chose, each sample once; Kubernetes takes the Jobs away some time later."""
-    monkeypatch.setattr(trial_jobs, "KEEP_SECONDS", 1)
+    monkeypatch.setattr(batch_jobs, "KEEP_SECONDS", 1)
     places: set[tuple[str, str]] = set()
 
     def look(progress: RunProgress) -> None:
         for pod in pods(cluster):
             if node := pod["spec"].get("nodeName"):
-                places.add((pod["metadata"]["labels"][trial_jobs.BATCH], node))
+                places.add((pod["metadata"]["labels"][batch_jobs.BATCH], node))
 
     progress = await carried_out(trials, tmp_path, look)
     check(progress)
@@ -179,7 +179,7 @@ async def test_a_run_is_carried_out_by_jobs_and_leaves_none(
 
 
 async def test_a_dead_node_is_taken_over(
-    cluster: Cluster, containers: Containers, trials: KubernetesTrials, tmp_path: Path
+    cluster: Cluster, containers: Containers, trials: KubernetesBatches, tmp_path: Path
 ) -> None:
     """What ran there runs on another one; nobody writes down that its pod has ended."""
     dead: list[str] = []
@@ -199,7 +199,7 @@ async def test_a_dead_node_is_taken_over(
     check(progress)
     lost = [batch for batch in progress.batches if batch.state is BatchState.LOST]
     assert {batch.node for batch in lost} == {NODES[1]}
-    assert not {trial_jobs.job_name(batch.id) for batch in lost} & set(jobs(cluster))
+    assert not {batch_jobs.job_name(batch.id) for batch in lost} & set(jobs(cluster))
 
 
 def _runs(folder: Path, batch: str) -> bool:
@@ -217,7 +217,7 @@ def _ready(node: Object) -> bool:
 
 
 async def test_a_batch_is_one_job_however_often_it_is_started(
-    cluster: Cluster, containers: Containers, trials: KubernetesTrials, tmp_path: Path
+    cluster: Cluster, containers: Containers, trials: KubernetesBatches, tmp_path: Path
 ) -> None:
     """The real server refuses the second one. Cancelled, its processes end, and it is never started again."""
     order = sleeper(tmp_path)
@@ -227,18 +227,18 @@ async def test_a_batch_is_one_job_however_often_it_is_started(
     await trials.start(order)
     assert jobs(cluster).count("diagnoser-trial-b1") == 1
     await reaches(trials, order, OrderState.RUNNING)
-    [pod] = pods(cluster, labelSelector=f"{trial_jobs.BATCH}=b1")
+    [pod] = pods(cluster, labelSelector=f"{batch_jobs.BATCH}=b1")
     assert pod["spec"]["nodeName"] == NODES[0]
     await trials.cancel(order)
     await trials.start(order)
     await reaches(trials, order, OrderState.LOST)
-    await asyncio.to_thread(until, lambda: not pods(cluster, labelSelector=f"{trial_jobs.BATCH}=b1"), "it is gone", 60)
+    await asyncio.to_thread(until, lambda: not pods(cluster, labelSelector=f"{batch_jobs.BATCH}=b1"), "it is gone", 60)
 
 
-async def test_the_server_keeps_what_it_is_given(cluster: Cluster, trials: KubernetesTrials, tmp_path: Path) -> None:
+async def test_the_server_keeps_what_it_is_given(cluster: Cluster, trials: KubernetesBatches, tmp_path: Path) -> None:
     """No field of ours is unknown to it. It refuses a privileged container by the check, before a run begins."""
     await trials.start(order := sleeper(tmp_path))
-    wanted = trial_jobs.batch_job(order, order.folder, trials.settings, trials.copies)["spec"]
+    wanted = batch_jobs.batch_job(order, order.folder, trials.settings, trials.copies)["spec"]
     kept = cluster.get(f"{JOBS}/diagnoser-trial-b1")["spec"]
     await trials.cancel(order)
     assert left_out(wanted, kept) == [".suspend"], "which servers before 1.21 do not know"
@@ -251,14 +251,14 @@ async def test_the_server_keeps_what_it_is_given(cluster: Cluster, trials: Kuber
 
 
 async def test_a_cordoned_node_gets_nothing(
-    cluster: Cluster, containers: Containers, trials: KubernetesTrials, tmp_path: Path
+    cluster: Cluster, containers: Containers, trials: KubernetesBatches, tmp_path: Path
 ) -> None:
     """Not even a batch that was meant for it: it waits, and the run takes it back without holding that against it."""
     assert cluster.ask("PATCH", f"/api/v1/nodes/{NODES[0]}", {"spec": {"unschedulable": True}}).status_code == 200
     order = sleeper(tmp_path)
     await trials.start(order)
     await asyncio.to_thread(until, lambda: _is_unschedulable(cluster), "the scheduler finds no node for it", 60)
-    [pod] = pods(cluster, labelSelector=f"{trial_jobs.BATCH}=b1")
+    [pod] = pods(cluster, labelSelector=f"{batch_jobs.BATCH}=b1")
     assert "nodeName" not in pod["spec"]
     assert [node.name for node in await trials.nodes()] == [NODES[1]]
     assert (await trials.poll([order]))[0].state is OrderState.QUEUED
@@ -266,11 +266,11 @@ async def test_a_cordoned_node_gets_nothing(
 
 
 def _is_unschedulable(cluster: Cluster) -> bool:
-    found = pods(cluster, labelSelector=f"{trial_jobs.BATCH}=b1")
+    found = pods(cluster, labelSelector=f"{batch_jobs.BATCH}=b1")
     return any(one.get("reason") == "Unschedulable" for pod in found for one in pod["status"].get("conditions", ()))
 
 
-async def test_nodes_are_chosen_by_labels(cluster: Cluster, trials: KubernetesTrials) -> None:
+async def test_nodes_are_chosen_by_labels(cluster: Cluster, trials: KubernetesBatches) -> None:
     """With the GPUs that the cluster says they have."""
     labels = {"metadata": {"labels": {"pool": "eval"}}}
     assert cluster.ask("PATCH", f"/api/v1/nodes/{NODES[2]}", labels).status_code == 200
@@ -280,7 +280,7 @@ async def test_nodes_are_chosen_by_labels(cluster: Cluster, trials: KubernetesTr
 
 
 async def test_the_manifests_give_no_more_than_is_needed(
-    cluster: Cluster, token: str, trials: KubernetesTrials
+    cluster: Cluster, token: str, trials: KubernetesBatches
 ) -> None:
     """Other namespaces, pods, secrets and changes of nodes are refused."""
     refused = [

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from diagnoser.agent.slurm.commands import CommandResult
-from diagnoser.agent.slurm.trials import SlurmTrials
-from diagnoser.model.trials import BatchKind, BatchState, Node, RunProgress, RunState
+from diagnoser.agent.slurm.evaluation_batches import SlurmBatches
+from diagnoser.evaluations.coordinator import Coordinator
+from diagnoser.evaluations.weights import CopyLimits
+from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunProgress, RunState
 from diagnoser.ports import Command, Order, OrderState
-from diagnoser.trials.coordinator import Coordinator
-from diagnoser.trials.weights import CopyLimits
 from tests.databases import sqlite_store
 from tests.integration.slurm.cluster import Cluster, until
 from tests.trial_runs import FAST, check, completions, suite, trial_run
@@ -24,7 +24,7 @@ from tests.trial_runs import FAST, check, completions, suite, trial_run
 ROOT = Path(__file__).parents[3]
 
 
-def executor(cluster: Cluster, folder: Path, names: Sequence[str]) -> SlurmTrials:
+def executor(cluster: Cluster, folder: Path, names: Sequence[str]) -> SlurmBatches:
     async def run(words: Sequence[str], seconds: float) -> CommandResult:
         def call() -> CommandResult:
             done = subprocess.run(
@@ -37,7 +37,7 @@ def executor(cluster: Cluster, folder: Path, names: Sequence[str]) -> SlurmTrial
     nodes = [Node(name, 2) for name in names]
     copies = CopyLimits(str(folder / "weights"), 0.0)
     more = (f"--export=ALL,PYTHONPATH={ROOT}", "--cpus-per-task=1")
-    return SlurmTrials(nodes, copies, time.time, "", more, more, sys.executable, run)
+    return SlurmBatches(nodes, copies, time.time, "", more, more, sys.executable, run)
 
 
 async def carried_out(cluster: Cluster, folder: Path, names: Sequence[str], kill: str = "") -> RunProgress:

@@ -1,0 +1,141 @@
+"""`evaluations plan`: what would run where, and when; nothing is run."""
+
+import asyncio
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.evaluations import gantt
+from diagnoser.evaluations.runtime_estimates import RuntimeEstimates, estimate_runtimes
+from diagnoser.evaluations.schedule import gpu_seconds, in_line, schedule
+from diagnoser.evaluations.suite import read_suite
+from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.model.evaluations import Node, Placement, Runtime, Schedule, Suite
+from diagnoser.model.record_json import RecordJson
+
+_RUNTIME = RecordJson(Runtime)
+_TEXT_ROWS = 40
+"""Of the chart in a terminal; more than these are for --svg."""
+
+
+def plan(
+    suite_file: Annotated[Path, typer.Argument(metavar="SUITE.yaml", help="What to evaluate.")],
+    nodes: Annotated[int, typer.Option(min=1, max=4096, help="Nodes that take part.")] = 1,
+    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each.")] = 8,
+    runtimes: Annotated[
+        Path | None, typer.Option(help="Earlier runtimes, a JSON object a line. Default: those of the database.")
+    ] = None,
+    as_json: AsJson = False,
+    svg: Annotated[Path | None, typer.Option(help="Write the Gantt chart to this file.")] = None,
+) -> None:
+    """Say what would run where and when, how long it takes, and how long at least; nothing is run."""
+    suite = load_suite(suite_file)
+    if suite.follow is not None:
+        suite = replace(suite, checkpoints=("checkpoint",))
+    earlier, source = (_runtimes(runtimes), f"of {runtimes}") if runtimes else _stored_runtimes(suite)
+    expected = estimate_runtimes(suite, earlier)
+    pool = [Node(f"node-{number}", gpus_per_node) for number in range(nodes)]
+    planned = schedule(suite, expected, pool)
+    summary = _summary(suite, planned, in_line(suite, expected, pool))
+    chart = gantt.bars(planned, expected)
+    if svg:
+        svg.write_text(gantt.svg(chart, f"Schedule of {suite.name}", summary), "utf-8")
+    if as_json:
+        print_json({**_as_json(planned, expected, suite, in_line(suite, expected, pool)), "runtimes": source})
+        return
+    rows = len({bar.row for bar in chart})
+    if rows <= _TEXT_ROWS:
+        out.print(gantt.text(chart, min(out.width, 120)), markup=False, highlight=False, soft_wrap=True)
+    else:
+        out.print(f"The chart has {rows} rows: write it to a file with --svg.")
+    out.print(summary, markup=False, highlight=False, soft_wrap=True)
+    out.print(f"Expected times: {source}.", markup=False, highlight=False, soft_wrap=True)
+
+
+def load_suite(path: Path) -> Suite:
+    """Raises BadInput where it cannot be read, RuleFaults with all of its faults."""
+    return read_suite(str(path), read_text(path))
+
+
+def _stored_runtimes(suite: Suite) -> tuple[list[Runtime], str]:
+    """Read runtimes of earlier runs, and where they are from. A database is neither made nor upgraded for a plan."""
+    from diagnoser.adapters.sql import administration
+    from diagnoser.adapters.sql.migrations import head
+    from diagnoser.adapters.sql.store import open_store
+    from diagnoser.evaluations.coordinator import RUNTIMES
+
+    url = site().database_url
+
+    async def read() -> list[Runtime]:
+        if await administration.schema(url) != head():
+            raise BadInput("the database has another version")
+        store = await open_store(url)
+        try:
+            return await store.trials.runtimes([task.name for task in suite.tasks], RUNTIMES)
+        finally:
+            await store.close()
+
+    try:
+        found = asyncio.run(read())
+    except (BadInput, Unavailable) as error:
+        return [], f"of the suite, and guesses by size ({error})"
+    if not found:
+        return [], "of the suite, and guesses by size (nothing of these tasks has run)"
+    return found, f"of the database (shards of these tasks that ran before: {len(found)})"
+
+
+def _runtimes(path: Path) -> list[Runtime]:
+    found = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if line.strip():
+            try:
+                found.append(_RUNTIME.load(line))
+            except ValidationError as error:
+                fault = error.errors()[0]
+                raise BadInput(f"{path}:{number}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
+    return found
+
+
+def read_text(path: Path) -> str:
+    """Raises BadInput."""
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8") from error
+
+
+def _summary(suite: Suite, plan: Schedule, in_line_seconds: float) -> str:
+    trials = len(suite.checkpoints) * len(suite.tasks)
+    shards = sum(len(placement.batch.shards) for placement in plan.placements)
+    hours = gpu_seconds(plan.placements, suite) / 3600
+    return (
+        f"{trials} trials in {shards} shards behind {len(plan.placements)} loads: {gantt.duration(plan.makespan)} "
+        f"(no schedule takes less than {gantt.duration(plan.lower_bound)}), {hours:.1f} GPU hours. "
+        f"A job a data set, in line: {gantt.duration(in_line_seconds)}."
+    )
+
+
+def _as_json(plan: Schedule, expected: RuntimeEstimates, suite: Suite, in_line_seconds: float) -> dict[str, Any]:
+    return {
+        "suite": suite.name,
+        "makespan": plan.makespan,
+        "lower_bound": plan.lower_bound,
+        "in_line": in_line_seconds,
+        "gpu_seconds": gpu_seconds(plan.placements, suite),
+        "load": expected.load,
+        "start": expected.start,
+        "placements": list(map(_placement, plan.placements)),
+        "scorings": [asdict(scoring) for scoring in plan.scorings],
+    }
+
+
+def _placement(placement: Placement) -> dict[str, Any]:
+    """As programs read it: shards are "pieces" there."""
+    batch = {"pieces": [asdict(shard) for shard in placement.batch.shards], "seconds": placement.batch.seconds}
+    return {**asdict(placement), "batch": batch}

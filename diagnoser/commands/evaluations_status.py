@@ -1,0 +1,112 @@
+"""`trials status`: how far evaluations are, and what commands show of one."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from diagnoser.commands.open_store import with_store
+from diagnoser.commands.terminal import AsJson, iso, out, print_json
+from diagnoser.evaluations.progress import gpu_seconds, samples, samples_stored, trial_fields
+from diagnoser.model.errors import NotFound
+from diagnoser.model.evaluations import BatchState, RunProgress, ShardState, TrialRun
+
+if TYPE_CHECKING:
+    from diagnoser.adapters.sql.store import SqlStore
+
+
+def status(
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Its id; without it the latest runs are listed.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the latest runs, or how far one is, with its scores and why trials failed."""
+    if run:
+        show(with_store(lambda store: progress_of(store, run), "trials status"), as_json)
+        return
+    runs = with_store(lambda store: store.trials.runs(50), "trials status")
+    if as_json:
+        for found in runs:
+            print_json(_run_fields(found))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("run", "suite", "state", "started", "ended", "backend"):
+        table.add_column(column, overflow="fold")
+    for found in runs:
+        times = (_minute(iso(found.created)), _minute(iso(found.ended)))
+        table.add_row(*map(Text, (found.id, found.suite.name, found.state, *times, found.backend)))
+    out.print(table)
+
+
+async def progress_of(store: "SqlStore", run: str) -> RunProgress:
+    """Raises NotFound."""
+    progress = await store.trials.progress(run)
+    if progress is None:
+        raise NotFound(f"there is no run {run[:60]!r}")
+    return progress
+
+
+def show(progress: RunProgress, as_json: bool) -> None:
+    if as_json:
+        print_json(_fields(progress))
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("checkpoint", "task", "state", "scores"):
+        table.add_column(column, overflow="fold")
+    for trial in progress.trials:
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in trial.scores.items())
+        table.add_row(*map(Text, (trial.checkpoint, trial.task, trial.state, scores)))
+    out.print(table)
+    for trial in progress.trials:
+        if trial.error:
+            out.print(f"{trial.checkpoint} {trial.task}: {trial.error}", markup=False, highlight=False, style="red")
+    hours = f"{gpu_seconds(progress, time.time()) / 3600:.2f} GPU hours"
+    out.print(
+        f"run {progress.run.id} {progress.run.state}: {samples_stored(progress)} of {samples(progress)} samples, "
+        f"{hours}",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _fields(progress: RunProgress) -> dict[str, Any]:
+    states = [record.state for record in progress.shards]
+    return {
+        **_run_fields(progress.run),
+        "samples": samples_stored(progress),
+        "gpu_seconds": gpu_seconds(progress, time.time()),
+        "pieces": {state.value: states.count(state) for state in ShardState if state in states},
+        "running": [
+            {
+                "batch": batch.id,
+                "kind": batch.kind,
+                "node": batch.node,
+                "slot": batch.slot,
+                "started": iso(batch.started),
+            }
+            for batch in progress.batches
+            if batch.state is BatchState.RUNNING
+        ],
+        "trials": list(map(trial_fields, progress.trials)),
+    }
+
+
+def _run_fields(run: TrialRun) -> dict[str, Any]:
+    seconds = None
+    if run.ended is not None:
+        seconds = run.ended - run.created
+    return {
+        "run": run.id,
+        "suite": run.suite.name,
+        "state": run.state,
+        "backend": run.backend,
+        "folder": run.folder,
+        "created": iso(run.created),
+        "ended": iso(run.ended),
+        "seconds": seconds,
+    }
+
+
+def _minute(time: str | None) -> str:
+    return (time or "")[:16].replace("T", " ")

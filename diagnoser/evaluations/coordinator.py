@@ -1,0 +1,565 @@
+"""Carries a run out: looks at its batches, records what came of them, and gives free slots their next work.
+
+Everything is in the ledger, and each step begins by reading it: a coordinator that was killed anywhere is followed by
+another one, and several at once do the work of one. The order of a step matters. A batch is in the ledger before it is
+started; where only the ledger knows it, it is started again, which its id makes safe.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+import structlog
+
+from diagnoser.adapters.sql.trials import TrialRepository
+from diagnoser.evaluations.batch_folder import link_samples, read_scores
+from diagnoser.evaluations.progress import job_of
+from diagnoser.evaluations.reporting import FailedTrial
+from diagnoser.evaluations.runner import log_of
+from diagnoser.evaluations.runtime_estimates import RuntimeEstimates, estimate_runtimes
+from diagnoser.evaluations.schedule import rescheduled
+from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.model.evaluations import (
+    TRIALS_OVER,
+    Batch,
+    BatchKind,
+    BatchRecord,
+    BatchState,
+    Done,
+    Node,
+    Placement,
+    RunProgress,
+    RunState,
+    Runtime,
+    Schedule,
+    ShardRecord,
+    ShardState,
+    Suite,
+    TrialKey,
+    TrialRecord,
+    TrialShard,
+    TrialState,
+)
+from diagnoser.ports import Clock, Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus
+
+Planner = Callable[[Suite, RuntimeEstimates, Sequence[Node], Done, Sequence[Placement], float], Schedule]
+"""As ``schedule.rescheduled``."""
+
+
+class FailureReporter(Protocol):
+    """``reporting.LogReporter``."""
+
+    def report(self, failed: FailedTrial) -> None: ...
+
+
+RUNTIMES = 10_000
+"""Of earlier runs, that are looked at."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """batch_seconds: of work that a node is given at once; what waits can still be given to another one.
+
+    failures_max: of a shard, or of a trial's scoring, before the trial fails. scorers: trials that are scored at once,
+    where the suite does not say. late_factor, late_seconds: a batch that takes this many times what was expected, and
+    then this much longer, is given to a slot that is idle, once.
+    """
+
+    batch_seconds: float = 60.0
+    failures_max: int = 3
+    scorers: int = 1
+    late_factor: float = 4.0
+    late_seconds: float = 60.0
+
+
+class Coordinator:
+    """Call ``step`` until it says that the run is over, or ``carry_out``. new_id: a name that was never given."""
+
+    def __init__(
+        self,
+        ledger: TrialRepository,
+        executor: NodeExecutor,
+        clock: Clock,
+        new_id: Callable[[], str],
+        planner: Planner = rescheduled,
+        settings: CoordinatorSettings = CoordinatorSettings(),
+        reporter: FailureReporter | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._executor = executor
+        self._clock = clock
+        self._new_id = new_id
+        self._planner = planner
+        self._settings = settings
+        self._reporter = reporter
+        self._plan: list[Placement] = []
+        self._planned_for: tuple[tuple[Node, ...], frozenset[str]] = (), frozenset()
+        self._prior: RuntimeEstimates | None = None
+
+    async def carry_out(
+        self, run: str, pause: Callable[[], Awaitable[None]], changed: Callable[[RunProgress], None]
+    ) -> RunProgress:
+        """Step until the run is over.
+
+        pause: between two steps. What does not answer is asked again after the next pause.
+        """
+        while True:
+            try:
+                progress = await self.step(run)
+                changed(progress)
+                if progress.run.state is not RunState.RUNNING:
+                    return progress
+            except Unavailable as error:
+                log.warning("trials_wait", run=run, error=str(error))
+            await pause()
+
+    async def step(self, run: str) -> RunProgress:
+        """Record what ended, and start what can be started. Returns what the ledger knows then. Raises Unavailable,
+        BadInput.
+        """
+        progress = await self._progress(run)
+        if progress.run.state is RunState.RUNNING:
+            nodes = await self._executor.nodes()
+            if await self._record_outcomes(progress, nodes):
+                progress = await self._progress(run)
+            progress = await self._score(progress)
+            progress = await self._infer(progress, nodes)
+            if not progress.running and {trial.state for trial in progress.trials} <= TRIALS_OVER:
+                await self._ledger.end_run(run, RunState.ENDED, self._clock())
+                progress = await self._progress(run)
+        if progress.run.state is not RunState.RUNNING:
+            await self._end(progress)
+            progress = await self._progress(run)
+        return progress
+
+    async def _progress(self, run: str) -> RunProgress:
+        progress = await self._ledger.progress(run)
+        if progress is None:
+            raise BadInput(f"there is no run {run}")
+        return progress
+
+    async def _end(self, progress: RunProgress) -> None:
+        for batch in progress.running:
+            await self._executor.cancel(_order(progress, batch))
+            await self._close(batch, BatchState.CANCELLED)
+        nodes = sorted({batch.node for batch in progress.batches if batch.kind is BatchKind.INFER})
+        await self._executor.finish(progress.run.suite.checkpoints, nodes)
+
+    async def _close(self, batch: BatchRecord, state: BatchState) -> None:
+        await self._ledger.record_batch(replace(batch, state=state, ended=self._clock()))
+
+    # --- what came of the batches ---
+
+    async def _record_outcomes(self, progress: RunProgress, nodes: Sequence[Node]) -> bool:
+        """Record what came of the batches. Returns whether there was anything to record."""
+        batches = progress.running
+        if not batches:
+            return False
+        orders = [_order(progress, batch) for batch in batches]
+        statuses = await self._executor.poll(orders)
+        idle, is_changed = _has_idle_slot(progress, nodes), False
+        for batch, order, status in zip(batches, orders, statuses, strict=True):
+            if status.state is OrderState.UNKNOWN:
+                await self._start(progress, batch, order)
+                continue
+            state = await self._state_of(batch, order, status, nodes, progress, idle)
+            if batch.kind is BatchKind.INFER:
+                is_changed |= await self._record_inference(progress, batch, order, state, status)
+            else:
+                is_changed |= await self._record_scoring(progress, batch, order, state, status)
+        return is_changed
+
+    async def _state_of(
+        self,
+        batch: BatchRecord,
+        order: Order,
+        status: OrderStatus,
+        nodes: Sequence[Node],
+        progress: RunProgress,
+        idle: bool,
+    ) -> BatchState:
+        """Cancel a batch that waits on a node that is gone, or takes too long. One that is cancelled here counts as
+        lost, unless it has not begun: then nothing is held against it."""
+        if status.state is OrderState.ENDED:
+            return BatchState.ENDED
+        if status.state is OrderState.LOST:
+            return BatchState.LOST
+        if batch.kind is not BatchKind.INFER:
+            return BatchState.RUNNING
+        if status.state is OrderState.QUEUED and batch.node not in {node.name for node in nodes}:
+            await self._executor.cancel(order)
+            return BatchState.CANCELLED
+        if idle and self._is_late(batch, progress):
+            log.warning("trial_batch_late", batch=batch.id, node=batch.node)
+            await self._executor.cancel(order)
+            return BatchState.LOST
+        return BatchState.RUNNING
+
+    def _is_late(self, batch: BatchRecord, progress: RunProgress) -> bool:
+        """Tell whether a batch takes too long. Once for each shard: where the expectation was wrong, the second try is
+        left alone.
+        """
+        if any(record.failures for record in progress.open_shards(batch)):
+            return False
+        limit = self._settings.late_factor * batch.seconds + self._settings.late_seconds
+        return self._clock() - batch.started > limit
+
+    async def _record_inference(
+        self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
+    ) -> bool:
+        """Record the results of a batch's shards. Returns whether there was something to record."""
+        changes, runtimes = self._outcomes(progress, batch, state, status)
+        if not changes and state is BatchState.RUNNING:
+            return False
+        failed: dict[TrialKey, ShardRecord] = {}
+        for record in changes:
+            if record.state is ShardState.FAILED:
+                failed[record.shard.trial] = record
+        trials = list(map(_failed_trial, failed.values()))
+        if await self._ledger.record_batch(self._at(batch, state), changes, trials, runtimes):
+            results = {result.output: result for result in status.results}
+            for record in failed.values():
+                output = _samples_of(progress, record.shard)
+                self._report(progress, record.shard, _log_of(order, output), results.get(output))
+        return True
+
+    def _outcomes(
+        self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
+    ) -> tuple[list[ShardRecord], dict[str, Runtime]]:
+        """Find the shards of a batch that have changed, and how long those took that were inferred."""
+        results = {result.output: result for result in status.results}
+        changes: list[ShardRecord] = []
+        runtimes: dict[str, Runtime] = {}
+        without_result: list[ShardRecord] = []
+        for record in progress.open_shards(batch):
+            result = results.get(_samples_of(progress, record.shard))
+            if result is None:
+                without_result.append(record)
+            elif result.code == 0:
+                changes.append(_inferred(record, result))
+                runtimes |= _runtime(progress, changes[-1])
+            else:
+                changes.append(self._failed(record, f"exit code {result.code}\n{result.tail}"))
+        if state is not BatchState.RUNNING:
+            changes += self._not_inferred(without_result, batch, state, status)
+        return changes, runtimes
+
+    def _not_inferred(
+        self, shards: Sequence[ShardRecord], batch: BatchRecord, state: BatchState, status: OrderStatus
+    ) -> list[ShardRecord]:
+        """Let the shards without a result wait again. Of a batch that is lost, the first one ran, and has failed."""
+        waiting = [replace(record, state=ShardState.WAITING) for record in shards]
+        if shards and state is not BatchState.CANCELLED:
+            why = f"its process on {batch.node} ended without a result\n{status.detail}"
+            waiting[0] = self._failed(shards[0], why)
+        return waiting
+
+    def _report(
+        self, progress: RunProgress, of: TrialShard | TrialRecord, failed_log: Path, result: CommandResult | None
+    ) -> None:
+        """Report a failed trial. Only the coordinator that recorded it does, so that a trial is not reported twice."""
+        if self._reporter is None:
+            return
+        if not failed_log.exists():
+            return
+        job, name = job_of(progress.run, of.checkpoint, of.task), f"{progress.run.suite.name} {of.task}"
+        code = result.code if result else None
+        self._reporter.report(FailedTrial(job, name, failed_log, code))
+
+    def _failed(self, record: ShardRecord, why: str) -> ShardRecord:
+        failures = record.failures + 1
+        state = ShardState.FAILED if failures >= self._settings.failures_max else ShardState.WAITING
+        shard = record.shard
+        log.warning("trial_piece_failed", task=shard.task, first=shard.first, failures=failures, why=why[:200])
+        return replace(record, state=state, failures=failures, error=why)
+
+    def _at(self, batch: BatchRecord, state: BatchState) -> BatchRecord:
+        if state is BatchState.RUNNING:
+            return replace(batch, state=state, ended=None)
+        return replace(batch, state=state, ended=self._clock())
+
+    async def _record_scoring(
+        self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
+    ) -> bool:
+        if state is BatchState.RUNNING:
+            return False
+        trial, result = progress.trial(batch.key), next(iter(status.results), None)
+        runtimes: dict[str, Runtime] = {}
+        try:
+            if result is None:
+                raise BadInput(f"it died\n{status.detail}")
+            if result.code:
+                raise BadInput(f"exit code {result.code}\n{result.tail}")
+            scores = read_scores(Path(result.output))
+            trial = replace(trial, state=TrialState.SCORED, scores=scores, error="", scored=self._clock())
+            runtimes = _runtime(progress, progress.inferred_of(trial.key)[0], result.seconds)
+        except BadInput as error:
+            trial = self._not_scored(trial, str(error))
+        is_recorded = await self._ledger.record_batch(self._at(batch, state), (), [trial], runtimes)
+        if is_recorded and trial.state is TrialState.FAILED:
+            self._report(progress, trial, _log_of(order, order.commands[0].output), result)
+        return True
+
+    def _not_scored(self, trial: TrialRecord, why: str) -> TrialRecord:
+        """Count a try to score the trial that failed: it is tried again, as often as shards are."""
+        failures = trial.failures + 1
+        state = TrialState.FAILED if failures >= self._settings.failures_max else TrialState.SCORING
+        return replace(trial, state=state, failures=failures, error=f"scoring: {why}")
+
+    # --- scoring ---
+
+    async def _score(self, progress: RunProgress) -> RunProgress:
+        """Start scoring where a scorer is free. Returns what the ledger knows afterwards."""
+        inferring = [trial.key for trial in progress.trials if trial.state is TrialState.INFERRING]
+        whole = list(filter(progress.is_whole, inferring))
+        if whole:
+            await self._ledger.begin_scoring(progress.run.id, whole)
+            progress = await self._progress(progress.run.id)
+        running = {batch.key: batch.slot for batch in progress.running if batch.kind is BatchKind.SCORE}
+        waiting = _waiting_for_scorer(progress, running)
+        if not waiting:
+            return progress
+        expected = (await self._expected(progress)).scores
+        waiting.sort(key=lambda trial: -expected[trial.task])  # the longest first: it ends last
+        scorers = progress.run.suite.scorers or self._settings.scorers
+        free = sorted(set(range(scorers)).difference(running.values()))
+        for slot, trial in zip(free, waiting, strict=False):
+            batch = BatchRecord(
+                self._name(progress),
+                progress.run.id,
+                BatchKind.SCORE,
+                "",
+                slot,
+                self._clock(),
+                expected[trial.task],
+                checkpoint=trial.checkpoint,
+                task=trial.task,
+            )
+            if await self._ledger.start_batch(batch, ()):
+                await self._start(progress, batch, _order(progress, batch))
+        return await self._progress(progress.run.id)
+
+    # --- inference ---
+
+    async def _infer(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
+        """Start batches on free slots. Returns what the ledger knows afterwards."""
+        free = _free_slots(progress, nodes)
+        if not free:
+            return progress
+        if not _is_unplanned(progress, []):
+            return progress
+        planned_for = tuple(nodes), frozenset(batch.id for batch in progress.running)
+        if self._needs_plan(progress, planned_for, free):
+            progress = await self._replan(progress, nodes)
+            self._planned_for = planned_for
+        for node, slot in free:
+            await self._give(progress, node, slot)
+        return await self._progress(progress.run.id)
+
+    def _needs_plan(
+        self,
+        progress: RunProgress,
+        planned_for: tuple[tuple[Node, ...], frozenset[str]],
+        free: Sequence[tuple[str, int]],
+    ) -> bool:
+        """planned_for: nodes and running batches as they are now."""
+        nodes, running = planned_for
+        nodes_before, running_before = self._planned_for
+        if nodes != nodes_before:
+            return True
+        if _is_unplanned(progress, _shards(self._plan)):
+            return True
+        if running == running_before:
+            return False
+        return not all(self._next(node, slot) for node, slot in free)
+
+    async def _replan(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
+        """Plan anew. Where another coordinator was faster, nothing is planned until the next step."""
+        self._plan = []
+        waiting, begun = progress.waiting, progress.run.created
+        running = [
+            replace(placed, start=placed.start - begun, end=placed.end - begun)
+            for placed in _placements(progress, self._clock())
+        ]
+        schedule = self._planner(
+            progress.run.suite,
+            await self._expected(progress),
+            nodes,
+            _done(progress),
+            running,
+            self._clock() - begun,
+        )
+        cut = _shards(schedule.placements)
+        if set(cut) != set(waiting) and not await self._ledger.cut(progress.run.id, progress.run.cuts, waiting, cut):
+            return progress
+        self._plan = list(schedule.placements)
+        return await self._progress(progress.run.id)
+
+    def _next(self, node: str, slot: int) -> Placement | None:
+        for placed in self._plan:
+            if (placed.node, placed.slot) != (node, slot):
+                continue
+            if placed.batch.shards:
+                return placed
+        return None
+
+    async def _give(self, progress: RunProgress, node: str, slot: int) -> None:
+        """The next shards of the slot's part of the plan, behind one load."""
+        placed = self._next(node, slot)
+        if placed is None:
+            return
+        expected = await self._expected(progress)
+        shards, seconds = _first_of(placed.batch, expected, self._settings.batch_seconds)
+        batch = BatchRecord(self._name(progress), progress.run.id, BatchKind.INFER, node, slot, self._clock(), seconds)
+        left = replace(placed, batch=replace(placed.batch, shards=placed.batch.shards[len(shards) :]))
+        self._plan[self._plan.index(placed)] = left
+        if not await self._ledger.start_batch(batch, shards):
+            self._plan = []  # somebody else has changed what waits
+            return
+        await self._start(progress, batch, _order(progress, batch, shards))
+
+    async def _start(self, progress: RunProgress, batch: BatchRecord, order: Order) -> None:
+        """Start a batch. Where the node does not answer, the batch is unknown to it, and started by the next step."""
+        if batch.kind is BatchKind.SCORE:
+            folders = [Path(_samples_of(progress, record.shard)) for record in progress.inferred_of(batch.key)]
+            link_samples(Path(order.folder) / "samples", folders)
+        try:
+            await self._executor.start(order)
+        except Unavailable as error:
+            log.warning("trial_batch_waits", batch=batch.id, node=batch.node, error=str(error))
+
+    def _name(self, progress: RunProgress) -> str:
+        return f"{progress.run.id}-{self._new_id()}"
+
+    async def _expected(self, progress: RunProgress) -> RuntimeEstimates:
+        """Estimate from the runs before this one: what is expected does not change within it."""
+        if self._prior is None:
+            tasks = [task.name for task in progress.run.suite.tasks]
+            self._prior = estimate_runtimes(progress.run.suite, await self._ledger.runtimes(tasks, RUNTIMES))
+        return self._prior
+
+
+def _shards(placements: Sequence[Placement]) -> list[TrialShard]:
+    return [shard for placement in placements for shard in placement.batch.shards]
+
+
+def _waiting_for_scorer(progress: RunProgress, scored: Collection[TrialKey]) -> list[TrialRecord]:
+    """List trials whose samples are all there and that nothing scores. scored: those that a batch scores now."""
+    inferred = (trial for trial in progress.trials if trial.state is TrialState.SCORING)
+    return [trial for trial in inferred if trial.key not in scored]
+
+
+def _failed_trial(record: ShardRecord) -> TrialRecord:
+    shard = record.shard
+    error = f"samples {shard.first} to {shard.last}: {record.error}"
+    return TrialRecord(shard.checkpoint, shard.task, TrialState.FAILED, error=error)
+
+
+def _inferred(record: ShardRecord, result: CommandResult) -> ShardRecord:
+    return replace(record, state=ShardState.INFERRED, error="", seconds=result.seconds, load=result.load)
+
+
+def _runtime(progress: RunProgress, record: ShardRecord, score: float | None = None) -> dict[str, Runtime]:
+    """Measure a shard; nothing where its samples were there already."""
+    suite, shard = progress.run.suite, record.shard
+    if not record.seconds:
+        return {}
+    name = f"{progress.run.id} {shard.checkpoint} {shard.task} {shard.first}"
+    load = record.load or 0.0
+    return {name: Runtime(shard.task, suite.size, suite.hardware, shard.samples, record.seconds, load, score)}
+
+
+def _free_slots(progress: RunProgress, nodes: Sequence[Node]) -> list[tuple[str, int]]:
+    busy, free = {(batch.node, batch.slot) for batch in progress.running}, []
+    for node in nodes:
+        for slot in range(node.gpus // progress.run.suite.gpus):
+            if (node.name, slot) not in busy:
+                free.append((node.name, slot))
+    return free
+
+
+def _has_idle_slot(progress: RunProgress, nodes: Sequence[Node]) -> bool:
+    if progress.waiting:
+        return False
+    return bool(_free_slots(progress, nodes))
+
+
+def _done(progress: RunProgress) -> Done:
+    stored = tuple(record.shard for record in progress.inferred)
+    over = frozenset(trial.key for trial in progress.trials if trial.state is not TrialState.INFERRING)
+    return Done(stored, over)
+
+
+def _is_unplanned(progress: RunProgress, planned: Iterable[TrialShard]) -> bool:
+    """Tell whether samples wait of which the plan knows nothing; those of a new run are in no shard yet."""
+    if not progress.run.cuts:
+        return True
+    return not set(progress.waiting) <= set(planned)
+
+
+def _log_of(order: Order, output: str) -> Path:
+    """Log of the command that writes there."""
+    outputs = [command.output for command in order.commands]
+    return log_of(Path(order.folder), outputs.index(output))
+
+
+def _placements(progress: RunProgress, now: float) -> Iterable[Placement]:
+    for batch in progress.running:
+        shards = tuple(record.shard for record in progress.open_shards(batch))
+        if batch.kind is not BatchKind.INFER:
+            continue
+        if shards:
+            end = max(now, batch.started + batch.seconds)
+            yield Placement(Batch(shards, batch.seconds), batch.node, batch.slot, batch.started, end)
+
+
+def _first_of(batch: Batch, expected: RuntimeEstimates, seconds: float) -> tuple[tuple[TrialShard, ...], float]:
+    """As many shards as take this long, at least one; with what they take, their load included."""
+    taken: list[TrialShard] = []
+    total = expected.load
+    for shard in batch.shards:
+        took = expected.start + shard.samples * expected.samples[shard.task]
+        if taken and total + took > seconds:
+            break
+        taken.append(shard)
+        total += took
+    return tuple(taken), total
+
+
+def _samples_of(progress: RunProgress, shard: TrialShard) -> str:
+    """Path of a shard's samples, once they are all there."""
+    place = progress.run.suite.checkpoints.index(shard.checkpoint)
+    folder = f"{progress.run.folder}/samples/checkpoint-{place}/{quote(shard.task, safe='')}"
+    return f"{folder}/{shard.first:09}-{shard.last:09}"
+
+
+def _order(progress: RunProgress, batch: BatchRecord, shards: Sequence[TrialShard] | None = None) -> Order:
+    suite, folder = progress.run.suite, f"{progress.run.folder}/batches/{batch.id}"
+    if batch.kind is BatchKind.SCORE:
+        values = {"checkpoint": batch.checkpoint, "task": batch.task, "samples": f"{folder}/samples"}
+        commands = [Command(suite.task(batch.task).score, values, f"{folder}/scores.json")]
+        gpus, checkpoint = 0, ""
+    else:
+        if shards is None:
+            shards = [record.shard for record in progress.open_shards(batch)]
+        commands = [_inference(progress, shard) for shard in shards]
+        gpus, checkpoint = suite.gpus, ""
+        if shards:
+            checkpoint = shards[0].checkpoint
+    return Order(
+        batch.id, batch.kind, batch.node, batch.slot, gpus, checkpoint, folder, progress.run.directory, tuple(commands)
+    )
+
+
+def _inference(progress: RunProgress, shard: TrialShard) -> Command:
+    values = {
+        "task": shard.task,
+        "first": str(shard.first),
+        "last": str(shard.last),
+        "start": str(shard.first + 1),
+    }
+    return Command(progress.run.suite.task(shard.task).infer, values, _samples_of(progress, shard))

@@ -1,0 +1,164 @@
+"""Carries a batch out on its node: ``python -m diagnoser.evaluations.runner FOLDER [--lock FD] [--owner ID]``.
+
+The order is in FOLDER; results go there, each by rename, so that whoever looks sees a whole result or none. Nothing
+here needs the coordinator: a batch goes on when that is gone. Standard library only.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnoser.evaluations.weights import CopyLimits, Weights, weights
+
+TAIL = 4000
+"""Bytes of a failed command's log that the result carries."""
+LOADED = "DIAGNOSER_TRIAL_LOADED"
+"""Name of the variable that names a file: a command may make it once its model is loaded."""
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--lock", type=int, default=-1)
+    parser.add_argument("--owner", default="")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if not _is_first(given.folder, given.owner):
+        return
+    order = json.loads((given.folder / "order.json").read_text())
+    os.chdir(order["directory"])  # a checkpoint may be named from there
+    kept = []
+    if given.lock >= 0:
+        kept.append(given.lock)
+    with weights(order["checkpoint"], CopyLimits(**order["copies"])) as found:
+        write(given.folder / "weights.json", {"path": found.path, "reason": found.reason, "seconds": found.seconds})
+        for place, command in enumerate(order["commands"]):
+            if not (given.folder / f"{place}.json").exists():
+                write(given.folder / f"{place}.json", _Batch(given.folder, order, found, kept).run(place, command))
+    write(given.folder / "ended", {})
+
+
+def log_of(folder: Path, place: int) -> Path:
+    """Log of the command at this place of the order; absent where it has not begun."""
+    return folder / f"{place}.log"
+
+
+def write(path: Path, value: Mapping[str, Any]) -> None:
+    draft = path.with_name(f"{path.name}.draft-{os.getpid()}")
+    draft.write_text(json.dumps(value))
+    draft.replace(path)
+
+
+def _is_first(folder: Path, owner: str) -> bool:
+    """A batch that was started twice runs once; a job that its scheduler starts again (the same owner) goes on."""
+    started = folder / "started"
+    draft = started.with_name(f"started.draft-{owner}-{os.getpid()}")
+    draft.write_text(json.dumps({"owner": owner, "pid": os.getpid()}))
+    try:
+        os.link(draft, started)
+        return True
+    except FileExistsError:
+        return bool(owner) and json.loads(started.read_text())["owner"] == owner
+    finally:
+        draft.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    folder: Path
+    order: dict[str, Any]
+    weights: Weights
+    kept: Sequence[int]
+
+    def run(self, place: int, command: dict[str, Any]) -> dict[str, Any]:
+        begun, output = time.time(), Path(command["output"])
+        if output.exists():
+            return {"output": str(output), "code": 0, "seconds": 0.0}
+        draft = output.with_name(f"{output.name}.draft-{self.order['batch']}")
+        code, load = self._ran(place, command, draft)
+        if code == 0 and not _is_written(draft):
+            code = 1
+            with log_of(self.folder, place).open("a") as log:
+                log.write(f"it ended well, and wrote nothing to {{{self._output}}}\n")
+        tail, copied = "", 0.0
+        if code == 0:
+            _publish(draft, output)
+        else:
+            tail = _tail(log_of(self.folder, place))
+        shutil.rmtree(draft, ignore_errors=True)
+        if place == 0:
+            copied = self.weights.seconds
+        took = {"seconds": time.time() - begun + copied, "load": load + copied}
+        return {"output": str(output), "code": code, **took, "tail": tail}
+
+    @property
+    def _output(self) -> str:
+        """Placeholder of what its commands write."""
+        return {"score": "scores"}.get(self.order["kind"], "samples")
+
+    def _ran(self, place: int, command: dict[str, Any], draft: Path) -> tuple[int, float]:
+        """(exit code, seconds until its model was loaded)."""
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        if self._output == "samples":
+            draft.mkdir()
+        mark = self.folder / f"{place}.loaded"
+        own = {"checkpoint": self.weights.path, "inspect_engine": str(Path(__file__).with_name("inspect_engine.py"))}
+        values = {**own, **command["values"], self._output: str(draft)}
+        words = [_PLACEHOLDER.sub(lambda name: str(values.get(name[1], name[0])), word) for word in command["words"]]
+        kept = list(self.kept)
+        if self.weights.fd >= 0:
+            kept.append(self.weights.fd)
+        environment = {**os.environ, **self.order["environment"], LOADED: str(mark)}
+        begun = time.time()
+        with log_of(self.folder, place).open("wb") as log:
+            try:
+                done = subprocess.run(  # noqa: S603 - the suite's own command, as words
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    pass_fds=kept,
+                    check=False,
+                )
+            except OSError as error:
+                log.write(f"{words[0]}: {error.strerror}\n".encode())
+                return 127, 0.0
+        if not mark.exists():
+            return done.returncode, 0.0
+        return done.returncode, max(0.0, mark.stat().st_mtime - begun)
+
+
+def _is_written(draft: Path) -> bool:
+    return any(draft.iterdir()) if draft.is_dir() else draft.is_file()
+
+
+def _publish(draft: Path, output: Path) -> None:
+    """Samples that another batch has published first stay: nobody reads samples of both."""
+    try:
+        draft.rename(output)
+    except OSError:
+        if not output.is_dir():
+            raise
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL))
+        return file.read().decode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    main()

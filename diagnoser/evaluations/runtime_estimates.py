@@ -1,0 +1,105 @@
+"""Estimates how long inference, loads and metrics take: from earlier runs, else from sizes.
+
+What the suite says counts first. Then the median of earlier runs of this task with a model of this size on this
+hardware. Then a coefficient, which is what other tasks took on this hardware, and a guess where nothing has run yet.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from diagnoser.model.evaluations import Runtime, Suite, Task
+
+_SAMPLE_SECONDS = 0.05
+"""Of a sample and a billion parameters. A guess, like those below; the first run replaces it."""
+_SCORE_SECONDS = 0.01
+"""Of a sample."""
+_START_SECONDS = 20.0
+"""Of a process until it reads the weights."""
+_STORAGE, _MEMORY = 1e9, 5e9
+"""Bytes of weights a second: from storage to the memory of a node, and from there to its GPUs."""
+_LEAST = 1e-3
+"""Seconds of a sample: the schedule divides by it."""
+_UNITS = {"K": 1e-6, "M": 1e-3, "B": 1.0, "T": 1e3}
+_BYTES_A_PARAMETER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeEstimates:
+    """Seconds. samples: of inference for one sample, by task. scores: of a trial's metric, by task. load: of a batch
+    until the weights are in the memory of its node. start: of each of its shards until the first sample.
+    """
+
+    samples: Mapping[str, float]
+    scores: Mapping[str, float]
+    load: float
+    start: float
+
+
+def estimate_runtimes(suite: Suite, runtimes: Iterable[Runtime] = ()) -> RuntimeEstimates:
+    """runtimes: of earlier runs, of any task, size and hardware."""
+    known = [runtime for runtime in runtimes if runtime.samples > 0]
+    here = [runtime for runtime in known if runtime.hardware == suite.hardware]
+    load, start = _loads(suite, here)
+    return RuntimeEstimates(
+        {task.name: max(_sample_seconds(suite, task, here), _LEAST) for task in suite.tasks},
+        {task.name: _score_seconds(task, known) for task in suite.tasks},
+        load,
+        start,
+    )
+
+
+def billions(size: str) -> float | None:
+    """Read the parameters of a model from its size: 7.0 for "7B". None where it is not a number with a unit."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMBT])\s*", size.upper())
+    if match is None:
+        return None
+    return float(match[1]) * _UNITS[match[2]] or None
+
+
+def _sample_seconds(suite: Suite, task: Task, here: Sequence[Runtime]) -> float:
+    if task.sample_seconds is not None:
+        return task.sample_seconds
+    same = [_rate(runtime) for runtime in here if (runtime.task, runtime.size) == (task.name, suite.size)]
+    if same:
+        return median(same)
+    others = [_rate(runtime) / size for runtime in here if (size := billions(runtime.size))]
+    return median(others) * _billions(suite) if others else _SAMPLE_SECONDS * _billions(suite)
+
+
+def _rate(runtime: Runtime) -> float:
+    return max(runtime.seconds - runtime.load, 0.0) / runtime.samples
+
+
+def _score_seconds(task: Task, known: Sequence[Runtime]) -> float:
+    """A metric runs on CPUs over the samples of its task, whatever the model and the hardware."""
+    if task.score_seconds is not None:
+        return task.score_seconds
+    of_task = (runtime.score for runtime in known if runtime.task == task.name)
+    scores = [score for score in of_task if score is not None]
+    return median(scores) if scores else task.samples * _SCORE_SECONDS
+
+
+def _loads(suite: Suite, here: Sequence[Runtime]) -> tuple[float, float]:
+    """Seconds of a batch's load, and of a shard's. Only the first shard of a batch waits for the weights, and a runtime
+    does not say whether it was the first: the shortest loads are those of a shard, and the longest have both.
+
+    Loads of other sizes count in proportion, where this one has not run.
+    """
+    loads = [runtime.load for runtime in here if runtime.size == suite.size]
+    if not loads:
+        for runtime in here:
+            if size := billions(runtime.size):
+                loads.append(runtime.load / size * _billions(suite))
+    if not loads:
+        weights = suite.weights or _billions(suite) * 1e9 * _BYTES_A_PARAMETER
+        return weights / _STORAGE, _START_SECONDS + weights / _MEMORY
+    if len(loads) == 1:
+        return 0.0, loads[0]
+    tenths = quantiles(loads, n=10, method="inclusive")
+    return tenths[-1] - tenths[0], tenths[0]
+
+
+def _billions(suite: Suite) -> float:
+    return billions(suite.size) or suite.weights / _BYTES_A_PARAMETER / 1e9 or 1.0

@@ -1,0 +1,225 @@
+"""The file that describes an evaluation, and the command lines of its engine.
+
+A command is a list of words, never a text for a shell, so that no name in it can become a command. Engines differ only
+in the two command lines that a task has: those of a pair are written out, those of inspect_ai are made here.
+"""
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from itertools import pairwise
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_validator
+
+from diagnoser.evaluations.runtime_estimates import billions
+from diagnoser.model import yaml_loader
+from diagnoser.model.errors import Fault
+from diagnoser.model.evaluations import Follow, Suite, Task
+from diagnoser.model.yaml_loader import StrictModel
+
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_INFER = frozenset({"checkpoint", "task", "first", "last", "start", "samples"})
+_SCORE = frozenset({"checkpoint", "task", "samples", "scores"})
+_SHELLS = {"sh", "bash", "dash", "zsh", "ksh"}
+
+Place = tuple[int | str, ...]
+
+
+def _words(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError("must be a list of words, such as [python3, infer.py]; no shell reads it")
+    if isinstance(value, list):
+        return list(map(_word, value))
+    return value
+
+
+def _word(value: object) -> object:
+    """A number is a word, too; whatever else is no text stays a fault."""
+    return str(value) if type(value) in (int, float) else value
+
+
+def _name(value: str) -> str:
+    """It becomes the name of a folder."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        raise ValueError("must be up to 100 letters, digits, dots, hyphens and underscores, a letter or digit first")
+    return value
+
+
+def _path(value: str) -> str:
+    """It becomes a word of a command, which must not read it as an option."""
+    if not re.fullmatch(r"[^-\s][^\x00-\x1f]{0,999}", value):
+        raise ValueError("must be up to 1,000 characters on a line, and not start with a hyphen or a space")
+    return value
+
+
+def _size(value: str) -> str:
+    if billions(value) is None:
+        raise ValueError("must be a number with a unit, such as 7B")
+    return value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Command = Annotated[Words, Field(min_length=1)]
+Name = Annotated[str, AfterValidator(_name)]
+Path = Annotated[str, AfterValidator(_path)]
+
+
+class _InspectAI(StrictModel):
+    """model: as inspect_ai names it, such as vllm/{checkpoint}. eval, score: further words of its two commands."""
+
+    program: Path = "inspect"
+    model: Annotated[str, Field(min_length=1)]
+    eval: Words = ()
+    score: Words = ()
+
+
+class _Engine(StrictModel):
+    infer: Command | None = None
+    score: Command | None = None
+    inspect_ai: _InspectAI | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        commands = [command for command in (self.infer, self.score) if command is not None]
+        if (self.inspect_ai is None) == (not commands):
+            raise ValueError("must have either infer and score, or inspect_ai")
+        if len(commands) == 1 and self.inspect_ai is None:
+            raise ValueError("must have infer and score")
+        return self
+
+
+class _Task(StrictModel):
+    """inspect_task: the task as inspect_ai names it; the name itself where it is not given."""
+
+    name: Name
+    samples: Annotated[int, Field(ge=1, le=10**9)]
+    sample_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    score_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    splits: bool = True
+    inspect_task: Path | None = None
+    infer: Command | None = None
+    score: Command | None = None
+
+
+class _Follow(StrictModel):
+    job: Annotated[str, Field(min_length=1, max_length=200)]
+    every: Annotated[int, Field(ge=1, le=10**9)]
+
+
+class _SuiteFile(StrictModel):
+    name: Name
+    checkpoints: tuple[Path, ...] = ()
+    follow: _Follow | None = None
+    gpus: Annotated[int, Field(ge=1, le=1024)] = 1
+    scorers: Annotated[int, Field(ge=0, le=10**6)] = 0
+    size: Annotated[str, AfterValidator(_size)] = "1B"
+    weights: ByteSize = ByteSize(0)
+    hardware: str = ""
+    engine: _Engine
+    tasks: Annotated[tuple[_Task, ...], Field(min_length=1, max_length=10_000)]
+
+    @model_validator(mode="after")
+    def _has_checkpoints(self) -> Self:
+        if bool(self.checkpoints) == (self.follow is not None):
+            raise ValueError("must have either checkpoints, or follow")
+        return self
+
+
+def read_suite(path: str, text: str) -> Suite:
+    """``path`` is only used in the faults. Raises RuleFaults with all of them, each with its line and field."""
+
+    def faults(file: _SuiteFile) -> Iterator[Fault]:
+        for where, message in _faults(file):
+            yield Fault(path, yaml_loader.locate(text, *where), f"{'.'.join(map(str, where))}: {message}")
+
+    file = yaml_loader.load(path, text, _SuiteFile, faults)
+    tasks = tuple(
+        Task(task.name, task.samples, *_commands(file, task), task.sample_seconds, task.score_seconds, task.splits)
+        for task in file.tasks
+    )
+    follow, weights = None, int(file.weights)
+    if file.follow:
+        follow = Follow(file.follow.job, file.follow.every)
+    return Suite(file.name, file.checkpoints, tasks, file.gpus, weights, file.hardware, file.size, file.scorers, follow)
+
+
+def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """To infer and to score: the task's own, else the engine's."""
+    infer, score = file.engine.infer or (), file.engine.score or ()
+    if engine := file.engine.inspect_ai:
+        run = ("python3", "{inspect_engine}")
+        quiet = ("--display", "plain")
+        evaluate = (engine.program, "eval", task.inspect_task or task.name, "--model", engine.model, "--no-score")
+        logs = ("--limit", "{start}-{last}", "--log-dir", "{samples}", "--log-format", "json")
+        infer = (*run, "infer", "{samples}", *evaluate, *logs, *quiet, *engine.eval)
+        score = (*run, "score", "{samples}", "{scores}", engine.program, "score", *quiet, *engine.score)
+    return task.infer or infer, task.score or score
+
+
+def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
+    """Find the faults that the shape alone does not show, with their places."""
+    yield from _repeated(("checkpoints",), file.checkpoints)
+    yield from _repeated(("tasks",), [task.name for task in file.tasks])
+    yield from _engine_faults(file)
+    for place, task in enumerate(file.tasks):
+        if task.infer:
+            yield from _command_faults(("tasks", place, "infer"), task.infer, _INFER, _needed(task.splits))
+        if task.score:
+            yield from _command_faults(("tasks", place, "score"), task.score, _SCORE, {"samples", "scores"})
+        if not task.inspect_task:
+            continue
+        if not file.engine.inspect_ai:
+            yield ("tasks", place, "inspect_task"), "is for the engine inspect_ai"
+
+
+def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
+    engine, splits = file.engine, any(task.splits for task in file.tasks if task.infer is None)
+    if engine.infer and engine.score:
+        yield from _command_faults(("engine", "infer"), engine.infer, _INFER, _needed(splits))
+        yield from _command_faults(("engine", "score"), engine.score, _SCORE, {"samples", "scores"})
+    if engine.inspect_ai:
+        yield from _command_faults(("engine", "inspect_ai", "model"), (engine.inspect_ai.model,), _INFER, set())
+        yield from _command_faults(("engine", "inspect_ai", "eval"), engine.inspect_ai.eval, _INFER, set())
+        yield from _command_faults(("engine", "inspect_ai", "score"), engine.inspect_ai.score, _SCORE, set())
+
+
+def _needed(splits: bool) -> set[str]:
+    """List the placeholders that a command needs: without them, each shard would infer the whole task."""
+    return {"samples", "first", "last"} if splits else {"samples"}
+
+
+def _repeated(where: Place, names: Sequence[str]) -> Iterator[tuple[Place, str]]:
+    seen = set[str]()
+    for place, name in enumerate(names):
+        if name in seen:
+            yield (*where, place), f"{name} is there twice"
+        seen.add(name)
+
+
+def _command_faults(
+    where: Place, words: Sequence[str], known: Set[str], needed: Set[str]
+) -> Iterator[tuple[Place, str]]:
+    missing = set(needed)
+    for place, word in enumerate(words):
+        for name in _PLACEHOLDER.findall(word):
+            if name not in known:
+                yield (*where, place), f"no placeholder {{{name}}}; there are {', '.join(sorted(known))}"
+            missing.discard(name)
+            if name == "start":
+                missing.discard("first")  # the same, counted from 1
+    if missing:
+        yield where, f"needs the placeholder {', '.join(f'{{{name}}}' for name in sorted(missing))}"
+    yield from _shell_faults(where, words)
+
+
+def _shell_faults(where: Place, words: Sequence[str]) -> Iterator[tuple[Place, str]]:
+    """A name put into the text of a script would be run by the shell. The script stands behind -c, or -lc and so on."""
+    if not words:
+        return
+    if words[0].rpartition("/")[2] not in _SHELLS:
+        return
+    for place, (option, word) in enumerate(pairwise(words), 1):
+        if not re.fullmatch(r"-.*c", option, re.DOTALL):
+            continue
+        if _PLACEHOLDER.search(word):
+            yield (*where, place), 'give placeholders to a shell as words of their own, and use "$1" and "$2"'

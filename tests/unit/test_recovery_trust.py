@@ -79,7 +79,7 @@ def test_what_speaks_against_a_plan(
 def test_one_foreign_node_is_one_too_many() -> None:
     """A plan may not take out the node of another job beside one of its own, and the reason names only the other."""
     two = cordon(nodes=("gpu-004", "gpu-777"), proofs=node_log("gpu-004", "gpu-777"))
-    objection = trust.objection(two, ("gpu-004", "gpu-005"))
+    objection = trust.why_not_removable(two, ("gpu-004", "gpu-005"))
     assert objection is not None
     assert objection[0] is R.FOREIGN_NODE
     assert "gpu-777" in objection[1] and "gpu-004" not in objection[1]
@@ -117,21 +117,6 @@ def test_the_check_of_a_blamed_node_remembers_whom_it_is_about(mode: Mode) -> No
     assert checked is not None
     assert (checked.action, checked.nodes, checked.reason) == (Action.CHECK_AND_RESUBMIT, (), R.UNPROVEN)
     assert checked.unproven_suspects == ("gpu-004",)
-
-
-@pytest.mark.parametrize(
-    ("job", "told", "vouched"),
-    [
-        ("slurm-lab-7", None, True),
-        ("slurm-lab-7", False, False),
-        ("k8s:lab:job:train:llama", None, False),
-        ("k8s:lab:job:train:llama", True, True),
-        ("lsf-7", None, False),
-    ],
-)
-def test_who_vouches_for_the_results_of_a_check(job: str, told: bool | None, vouched: bool) -> None:
-    """What the agent says; of older ones only Slurm's, whatever a job elsewhere is called."""
-    assert trust.is_operator_run(job, told) is vouched
 
 
 @pytest.fixture

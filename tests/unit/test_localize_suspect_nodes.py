@@ -23,7 +23,7 @@ def test_shared_faults_blame_no_node() -> None:
 def test_a_failure_on_half_of_the_nodes_is_not_shared() -> None:
     """Only what most of the job's nodes show alike is the fault of none of them."""
     ranks = {0: "n1", 1: "n2", 2: "n3", 3: "n4"}
-    root = Blamed("self", 0, "n1", "ECC error")
+    root = RootBlame("self", 0, "n1", "ECC error")
     assert [one.node for one in suspect_nodes.suspects(log("x"), ranks, root, alike=(0, 1))] == ["n1"]
     assert suspect_nodes.suspects(log("x"), ranks, root, alike=(0, 1, 2)) == ()
 

@@ -79,7 +79,7 @@ def test_what_speaks_against_a_plan(
 def test_one_foreign_node_is_one_too_many() -> None:
     """A plan may not take out the node of another job beside one of its own, and the reason names only the other."""
     two = cordon(nodes=("gpu-004", "gpu-777"), proofs=node_log("gpu-004", "gpu-777"))
-    objection = trust.objection(two, ("gpu-004", "gpu-005"))
+    objection = trust.why_not_removable(two, ("gpu-004", "gpu-005"))
     assert objection is not None
     assert objection[0] is R.FOREIGN_NODE
     assert "gpu-777" in objection[1] and "gpu-004" not in objection[1]

@@ -141,7 +141,7 @@ async def test_nothing_in_a_dump_becomes_markup(tmp_path: Path) -> None:
     )
     suspect = HangSuspect(1, SuspectKind.BEHIND, HOSTILE, 0.9, HOSTILE)
     hang = HangReport((suspect,), graph, (RankStack(1, (HOSTILE,)),), ((HOSTILE, HOSTILE),), (HOSTILE,))
-    async with serving(tmp_path, logs=StoredLogs(hang=hang)) as web:
+    async with serving(tmp_path, context=StoredLogs(hang=hang)) as web:
         await web.store.jobs.register(Job("llm-7b", rank_nodes={1: HOSTILE}))
         record = await save(web.store, "llm-7b", hung(hang))  # type: ignore[arg-type]
         await web.store.evidence.request(EvidenceRequest("01", KEY, "default", NOW, RequestReason.TIMEOUT, NOW))

@@ -41,7 +41,7 @@ from diagnoser.diagnosis.run_status import RunStatuses
 from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.ingest.mapping import FieldMapping
 from diagnoser.ingest.service import RAW_BYTES, IngestService
-from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
 from diagnoser.learning.replay_history import ReplayHistory
@@ -74,7 +74,6 @@ from diagnoser.web.http.services import (
     LogServices,
     PeopleServices,
     ScopedServices,
-    SlackAccess,
     ViewerScopes,
     WebConfig,
     WebServices,
@@ -82,7 +81,7 @@ from diagnoser.web.http.services import (
 from diagnoser.web.http.sessions import CookieRules, Sessions
 from diagnoser.web.http.sign_in import PasswordSignIn
 from diagnoser.web.server import create, create_health
-from diagnoser.worker.alerts import AlertSender
+from diagnoser.worker.alerts import AlertSender, AnswerSender
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
@@ -103,8 +102,8 @@ EXIT_GRACE_AFTER_FATAL = 0.3
 """Seconds to wait for late lines where the log holds a fatal line already; later ones revise the diagnosis."""
 BASELINE_DAYS = 30
 """Days that clean runs of a job family are remembered: one that rests for longer runs other code when it is back."""
-SENDS_PER_SECOND = {"slack": 1.0, "webhook": 20.0}
-"""Slack accepts one message a second; a receiver of plans is a small service of the site's own."""
+WEBHOOKS_PER_SECOND = 20.0
+"""A receiver of plans is a small service of the site's own."""
 NO_TOKENS = (
     "plans may act, and there are neither tokens nor users: everybody who can connect is believed to be an agent and "
     "an operator, also any user of this machine; create tokens (diagnoser token create, or DIAGNOSER_TOKENS)"
@@ -177,7 +176,7 @@ class Reading:
     registry: RuleRegistry
     logs: AttemptLogs
     mapping: FieldMapping
-    unplaced: UnplacedStreams
+    unplaced: UnattributedStreams
     ingest: IngestService
     context: DiagnosisContext
 
@@ -278,7 +277,7 @@ async def _open_reading(settings: Settings, shared: Shared, world: World) -> Rea
     registry = RuleRegistry(shared.analyzer, store.rules, world.clock, shared=settings.tenants_learn_together)
     await registry.refresh()
     logs, mapping = AttemptLogs(store, registry.compressor), load_mapping(settings)
-    unplaced = UnplacedStreams(store.unplaced, load_redactor(settings), metrics)
+    unplaced = UnattributedStreams(store.unplaced, load_redactor(settings), metrics)
     ingest = IngestService(
         store.logs,
         registry.compressor,
@@ -442,7 +441,6 @@ def make_id(now: float) -> str:
 def _senders(
     settings: Settings, store: AlertRepository, clock: Clock, client: "httpx.AsyncClient"
 ) -> dict[MessageKind, Sender]:
-    from diagnoser.adapters.slack import SlackAnswers
     from diagnoser.adapters.webhook import RecoveryWebhook
 
     senders: dict[MessageKind, Sender] = {}
@@ -452,9 +450,9 @@ def _senders(
         senders[MessageKind.RECOVERY] = RecoveryWebhook(
             settings.webhook_url, secret, client, time.time, allow_private=private
         )
-    if channels := alerting.channels(settings, client):
-        senders[MessageKind.ALERT] = AlertSender(channels, store, alerting.load_routing(settings), clock)
-        senders[MessageKind.SLACK] = SlackAnswers(client, time.time, allow_private=private)
+    if receivers := alerting.open_receivers(settings, client):
+        senders[MessageKind.ALERT] = AlertSender(receivers, store, alerting.load_routing(settings), clock)
+        senders[MessageKind.ANSWER] = AnswerSender(alerting.answer_senders(settings, client))
     return senders
 
 
@@ -526,7 +524,8 @@ def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
 
 
 def _outbox_config(settings: Settings, poll: float) -> OutboxConfig:
-    return OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=SENDS_PER_SECOND)
+    rates = {**alerting.rates(), "webhook": WEBHOOKS_PER_SECOND}
+    return OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
 
 
 def _web_config(settings: Settings) -> WebConfig:
@@ -534,7 +533,7 @@ def _web_config(settings: Settings) -> WebConfig:
         base_url=settings.base_url.rstrip("/"),
         allowed_hosts=allowed_hosts(settings),
         silent_seconds=settings.hang_diagnosis_idle_seconds,
-        slack=SlackAccess(settings.slack_signing_secret.get_secret_value(), alerting.slack_operators(settings)),
+        channel_routes=alerting.routes(settings),
     )
 
 

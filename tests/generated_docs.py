@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from diagnoser.cli import Deferred, cli
 from diagnoser.commands import client
 from diagnoser.config.settings import PREFIX, SECRETS, Settings
+from diagnoser.ingest.protocols import PROTOCOLS
 from diagnoser.model.access import Scope, Token
 from diagnoser.model.vitals import PoolUse, Vitals
 from diagnoser.observability.metrics import Metrics
@@ -46,6 +47,14 @@ def settings() -> str:
         default = "" if is_empty else f" (`{field.default}`)"
         rows.append(f"- `{PREFIX}{name.upper()}`{default}: {field.description}")
     return "\n".join(rows)
+
+
+def protocols() -> str:
+    """Every protocol by which lines come in, with its paths and the types of its bodies."""
+    return "\n".join(
+        f"- **{protocol.name}**: {', '.join(f'`{path}`' for path in protocol.paths)}; {', '.join(protocol.formats)}"
+        for protocol in PROTOCOLS
+    )
 
 
 def metrics() -> str:
@@ -191,6 +200,7 @@ def _words(text: str | None) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
+    "protocols": protocols,
     "metrics": metrics,
     "routes": routes,
     "commands": commands,

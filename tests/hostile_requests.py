@@ -5,14 +5,12 @@ import random
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from diagnoser.ingest import Batch, RecordDefaults
-from diagnoser.ingest.bulk import parse_bulk
-from diagnoser.ingest.formats import formats
+from diagnoser.ingest import Batch, RecordDefaults, protocols
 from diagnoser.ingest.mapping import DEFAULT
+from diagnoser.ingest.protocols.elasticsearch import BulkBatch
 from diagnoser.model.errors import BadInput
 from tests.loki_messages import PushRequest
 
-_FORMATS = formats(DEFAULT)
 _NOW = 1_800_000_000.0
 
 
@@ -47,31 +45,22 @@ def _otlp() -> bytes:
 SEEDS = (
     _loki(),
     _otlp(),
-    b'{"streams": [{"stream": {"job": "j"}, "values": [["1790000000000000000", "a", {"rank": "1"}], ["0", "b\\n"]]}]}',
-    b'{"resourceLogs": [{"resource": {"attributes": [{"key": "job", "value": {"stringValue": "j"}}]}, "scopeLogs": '
-    b'[{"logRecords": [{"body": {"kvlistValue": {"values": [{"key": "message", "value": {"stringValue": "a"}}]}},'
-    b' "timeUnixNano": "1790000000000000000"}, {"body": {"arrayValue": {}}}]}]}]}',
-    b'{"log": "a", "kubernetes": {"namespace_name": "n", "labels": {"job-name": "t"}}, "date": 1790000000.5}\n'
-    b'{"message": "b", "job": "j", "rank": 3, "log": {"file": {"path": "/x"}}}\n',
-    b'{"create": {"_index": "i"}}\n{"message": "a", "job": "j", "host": {"name": "n"}, "@timestamp": "2026-09-21"}\n'
-    b'{"delete": {"_id": "1"}}\n{"index": {}}\n{"message": "", "job": "j", "log": {"offset": 7}}\n',
-    b'<11>1 2026-11-22T20:00:00.003Z gpu-1 train 4001 - [diagnoser@0 job="j\\"" rank="3"] \xef\xbb\xbfTrace\n  x\n'
-    b"<3>Nov 22 20:00:00 gpu-1 kernel: [12.3] NVRM: Xid\n<30>2026-11-22T20:00:00+01:00 gpu-1 sshd[9]: hello\n",
-    b"52 <11>Nov 22 20:00:00 gpu-1 train[4]: Traceback\nFile x46 <3>Nov 22 20:00:00 gpu-1 kernel: [12.3] NVRM: Xid",
+    *(sample for protocol in protocols.PROTOCOLS for sample in protocol.samples),
 )
+FORMATS = [read for protocol in protocols.PROTOCOLS for read in protocol.formats.values()]
 
 
 def one_input(data: bytes) -> None:
     """Raises AssertionError where a promise does not hold."""
-    bulk = parse_bulk(data, "index", RecordDefaults(), _NOW, DEFAULT)
-    assert len(json.loads(bulk.answer())["items"]) == len(bulk.actions)
-    _check(bulk)
-    for read in _FORMATS.values():
-        try:
-            batch = read.parse(data, RecordDefaults("j") if read.is_ours else RecordDefaults(), _NOW)
-        except BadInput:
-            continue
-        _check(batch)
+    for read in FORMATS:
+        for defaults in (RecordDefaults(), RecordDefaults("j")):
+            try:
+                batch = read.parse(data, defaults, _NOW, DEFAULT)
+            except BadInput:
+                continue
+            _check(batch)
+            if isinstance(batch, BulkBatch):
+                assert len(json.loads(batch.answer())["items"]) == len(batch.actions)
 
 
 def _check(batch: Batch) -> None:

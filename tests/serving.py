@@ -18,6 +18,7 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.app import Shared, WakeSignals, World, compose
+from diagnoser.channels.slack.buttons import SlackAccess, routes
 from diagnoser.compress import Compressor, pack
 from diagnoser.config.alerting import load_table
 from diagnoser.config.loader import site_node_queries
@@ -25,10 +26,10 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.run_comparison import RunComparison
 from diagnoser.hang.report import HangReport
-from diagnoser.ingest import Batch, RecordDefaults
-from diagnoser.ingest.bulk import BulkBatch, parse_bulk
+from diagnoser.ingest import Batch, IngestReceipt, RecordDefaults
 from diagnoser.ingest.mapping import DEFAULT
-from diagnoser.ingest.service import IngestReceipt, JobSender
+from diagnoser.ingest.protocols.protocol import BodyFormat
+from diagnoser.ingest.service import JobSender
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
@@ -108,19 +109,13 @@ class FakeIngest:
     error: Exception | None = None
     taken: list[tuple[bytes, str, RecordDefaults, float]] = field(default_factory=list)
 
-    async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
-    ) -> IngestReceipt:
-        self.taken.append((body, format, defaults, received))
-        if self.error:
-            raise self.error
-        return self.receipt
+    async def parse_body(self, body: bytes, format: BodyFormat, defaults: RecordDefaults, received: float) -> Batch:
+        batch = format.parse(body, defaults, received, DEFAULT)
+        self.taken.append((body, format.name, defaults, received))
+        return batch
 
-    async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch:
-        return parse_bulk(body, index, defaults, received, DEFAULT)
-
-    async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
+    async def accept_batch(
+        self, batch: Batch, protocol: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         if self.error:
             raise self.error
@@ -194,6 +189,8 @@ async def services(store: SqlStore, stack: AsyncExitStack, /, **parts: object) -
     parts: by the name of the field that they take the place of, in whichever group it is; ``clock`` and ``metrics`` of
     the whole service, ``tokens`` of the settings, and ``commands`` of the plans.
     """
+    if isinstance(access := parts.pop("slack", None), SlackAccess):
+        parts["channel_routes"] = routes(access)
     commands = parts.pop("commands", None) or plan_commands()
     assert isinstance(commands, PlanCommands)
     clock, metrics = parts.pop("clock", lambda: NOW), parts.pop("metrics", None) or Metrics(CollectorRegistry())

@@ -99,7 +99,7 @@ async def _try(settings: Settings, names: list[str]) -> bool:
 
     reached = True
     async with create_client() as client:
-        channels = alerting.channels(settings, client)
+        channels = alerting.open_receivers(settings, client)
         for receiver in names:
             name, _, place = receiver.partition(":")
             if name not in channels:

@@ -93,7 +93,7 @@ async def _run(
     from diagnoser.ingest.consumer import LogConsumer
     from diagnoser.ingest.messages import MessageReader
     from diagnoser.ingest.service import IngestService
-    from diagnoser.ingest.unplaced import UnplacedStreams
+    from diagnoser.ingest.unattributed import UnattributedStreams
     from diagnoser.learning.rule_registry import RuleRegistry
     from diagnoser.observability.metrics import Metrics
     from diagnoser.observability.tracing import untraced
@@ -113,7 +113,7 @@ async def _run(
         if traces:
             stack.push_async_callback(traces.close)
         ingest = IngestService(store.logs, registry.compressor, metrics, trace=traces.note if traces else untraced)
-        unplaced = UnplacedStreams(store.unplaced, load_redactor(settings), metrics)
+        unplaced = UnattributedStreams(store.unplaced, load_redactor(settings), metrics)
         may_not = partial(refused, JobAccess(store.jobs, clock), sender)
         consumer = LogConsumer(source, ingest, store.logs, reader, unplaced, may_not, clock, metrics)
         if port:

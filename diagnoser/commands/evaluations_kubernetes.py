@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from diagnoser.agent.cli import kubernetes_client
+from diagnoser.agent.kubernetes.command import kubernetes_client
 from diagnoser.commands.evaluations_plan import read_text
 from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.errors import BadInput

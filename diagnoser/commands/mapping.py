@@ -12,7 +12,7 @@ from diagnoser.config.field_mapping import load_mapping
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.batch import Labels, Place
 from diagnoser.ingest.mapping import FieldMapping, load
-from diagnoser.ingest.remedies import remedy
+from diagnoser.ingest.mapping_hints import mapping_hint
 from diagnoser.ingest.samples import read_samples
 from diagnoser.model import NODE_LOG
 from diagnoser.model.errors import BadInput
@@ -63,7 +63,7 @@ def _text(given: str) -> str:
 
 def _checked(sample: str, labels: Labels, mapping: FieldMapping) -> dict[str, Any]:
     defaults = RecordDefaults(vouched=True)
-    where = mapping.place(labels, defaults)
+    where = mapping.attribute(labels, defaults)
     decisions = mapping.trace(labels, defaults)
     decided = {}
     for field, decision in decisions.items():
@@ -77,7 +77,7 @@ def _checked(sample: str, labels: Labels, mapping: FieldMapping) -> dict[str, An
         if job.startswith(NODE_LOG):
             doubt = mapping.node_doubts(labels, defaults)
         return result | place | {"provenance": stream.provenance.value, "warning": doubt}
-    proposed = remedy(where.labels, where.reason, "")
+    proposed = mapping_hint(where.labels, where.reason, "")
     return result | {
         "reason": where.reason.value,
         "detail": where.detail,

@@ -1,22 +1,23 @@
 """Builds the receivers of alerts and the table that routes them, from the settings."""
 
-import re
 import time
 from typing import TYPE_CHECKING
 
+from diagnoser import channels
 from diagnoser.adapters import files
+from diagnoser.channels.channel import OpenReceiver, Transport
 from diagnoser.config.folders import rules_folder, site_or_shipped
-from diagnoser.config.settings import Settings, listed
+from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting, AlertTable
-from diagnoser.ports import AlertChannel
+from diagnoser.ports import AlertChannel, Sender
 
 if TYPE_CHECKING:
     import httpx
+    from starlette.routing import BaseRoute
 
 ALERTS = "alerts.yaml"
-_APPRISE = re.compile(r"([a-z0-9_-]+)=(\S+)")
 
 
 def load_table(settings: Settings) -> AlertTable:
@@ -37,51 +38,42 @@ def load_routing(settings: Settings) -> AlertRouting:
 
 def receiver_names(settings: Settings) -> tuple[str, ...]:
     """Raises BadInput."""
-    names = []
-    if settings.slack_token.get_secret_value() or settings.slack_url.get_secret_value():
-        names.append("slack")
-    if settings.alertmanager_url:
-        names.append("alertmanager")
-    return (*names, *(name for name, _ in _apprise_urls(settings)))
+    return tuple(_receivers(settings))
 
 
-def channels(settings: Settings, client: "httpx.AsyncClient") -> dict[str, AlertChannel]:
-    """Open the channels, by the name of the receiver. Raises BadInput."""
-    from diagnoser.adapters.alertmanager import Alertmanager
-    from diagnoser.adapters.slack import SlackBot, SlackWebhook
-
-    built: dict[str, AlertChannel] = {}
-    if token := settings.slack_token.get_secret_value():
-        built["slack"] = SlackBot(
-            token, settings.slack_channel, buttons=bool(slack_operators(settings)), api=settings.slack_api_url
-        )
-    elif url := settings.slack_url.get_secret_value():
-        built["slack"] = SlackWebhook(url, client, time.time, allow_private=settings.allow_private_targets)
-    if settings.alertmanager_url:
-        built["alertmanager"] = Alertmanager(settings.alertmanager_url, client, time.time)
-    for name, url in _apprise_urls(settings):
-        from diagnoser.adapters.apprise import AppriseReceiver  # loads for a while, and most sites have none
-
-        built[name] = AppriseReceiver(name, url)
-    return built
+def open_receivers(settings: Settings, client: "httpx.AsyncClient") -> dict[str, AlertChannel]:
+    """By name. Raises BadInput."""
+    transport = _transport(settings, client)
+    return {name: open_receiver(transport) for name, open_receiver in _receivers(settings).items()}
 
 
-def slack_operators(settings: Settings) -> frozenset[str]:
-    """Who may press buttons; nobody where their presses cannot be proven."""
-    if not settings.slack_signing_secret.get_secret_value():
-        return frozenset()
-    return frozenset(listed(settings.slack_operators))
+def answer_senders(settings: Settings, client: "httpx.AsyncClient") -> dict[str, Sender]:
+    """What sends answers to people, by the channel in which they asked."""
+    transport = _transport(settings, client)
+    return {channel.name: channel.answers(transport) for channel in channels.CHANNELS if channel.answers}
 
 
-def _apprise_urls(settings: Settings) -> list[tuple[str, str]]:
-    """The URLs are secrets: no message shows them."""
-    pairs = []
-    for place, word in enumerate(settings.apprise_urls.get_secret_value().split(), 1):
-        match = _APPRISE.fullmatch(word)
-        if match is None:
-            raise BadInput(f"DIAGNOSER_APPRISE_URLS: entry {place} is not name=URL")
-        pairs.append((match[1], match[2]))
-    names = [name for name, _ in pairs]
-    if len({*names, "slack", "alertmanager"}) < len(names) + 2:
-        raise BadInput("DIAGNOSER_APPRISE_URLS: each receiver needs a name of its own, other than slack, alertmanager")
-    return pairs
+def rates() -> dict[str, float]:
+    """Target -> messages that may be sent a second."""
+    return {channel.name: channel.rate for channel in channels.CHANNELS if channel.rate}
+
+
+def routes(settings: Settings) -> "list[BaseRoute]":
+    """At which presses of buttons arrive."""
+    return [route for channel in channels.CHANNELS if channel.routes for route in channel.routes(settings)]
+
+
+def _transport(settings: Settings, client: "httpx.AsyncClient") -> Transport:
+    return Transport(client, time.time, settings.allow_private_targets)
+
+
+def _receivers(settings: Settings) -> dict[str, OpenReceiver]:
+    """Those of all channels. Each has a name of its own, and none that of another channel. Raises BadInput."""
+    receivers: dict[str, OpenReceiver] = {}
+    names = {channel.name for channel in channels.CHANNELS}
+    for channel in channels.CHANNELS:
+        for name, open_receiver in channel.receivers(settings).items():
+            if name in receivers or (name in names and name != channel.name):
+                raise BadInput(f"a receiver of {channel.name} cannot be called {name!r}: another one is")
+            receivers[name] = open_receiver
+    return receivers

@@ -119,7 +119,7 @@ async def _listening(settings: Settings) -> str:
 
 async def _alerts(settings: Settings) -> str:
     async with create_client() as client:
-        receivers = alerting.channels(settings, client)
+        receivers = alerting.open_receivers(settings, client)
     alerting.load_routing(settings)
     return ", ".join(sorted(receivers)) or "no receiver"
 

@@ -7,10 +7,11 @@ start; those of the client (`diagnoser run`) are known.
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, create_model
 
+from diagnoser.channels import CHANNELS
 from diagnoser.client import VARIABLES as CLIENT_VARIABLES
 from diagnoser.config.removed_settings import REMOVED
 from diagnoser.model.errors import BadInput
@@ -22,7 +23,16 @@ STANDARD_OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class Settings(BaseModel):
+if TYPE_CHECKING:
+
+    class ChannelSettings(BaseModel):
+        """The groups of all channels for alerts: each knows its own fields."""
+
+else:
+    ChannelSettings = create_model("ChannelSettings", __base__=tuple(channel.settings for channel in CHANNELS))
+
+
+class Settings(ChannelSettings):
     """Each description is the row of its setting in docs/configuration.md: units first, one fact a sentence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -210,34 +220,6 @@ class Settings(BaseModel):
         "", description="Receiver of recovery plans, signed as Standard Webhooks defines. Empty: none."
     )
     webhook_secret: SecretStr = Field(SecretStr(""), description="Signing secret of the webhook: `whsec_` and base64.")
-    slack_url: SecretStr = Field(
-        SecretStr(""),
-        description="Slack-compatible incoming webhook for alerts, the receiver `slack`. Empty: none. With "
-        "`DIAGNOSER_SLACK_TOKEN`, the bot is used instead.",
-    )
-    slack_token: SecretStr = Field(
-        SecretStr(""),
-        description="Token of a Slack bot (`xoxb-`, scope `chat:write`), which keeps one thread for an incident. "
-        "Empty: none.",
-    )
-    slack_channel: str = Field("", description="Channel that the Slack bot tells, by name or id.")
-    slack_signing_secret: SecretStr = Field(
-        SecretStr(""), description="Signing secret of the Slack app, for buttons in its messages. Empty: no buttons."
-    )
-    slack_operators: str = Field(
-        "",
-        description="Ids of the Slack users who may press the buttons (`U024BE7LH`), comma separated. Empty: no "
-        "buttons.",
-    )
-    slack_api_url: str = Field("https://slack.com/api/", description="Address of Slack's API.")
-    alertmanager_url: str = Field(
-        "", description="Prometheus Alertmanager that alerts are pushed to, the receiver `alertmanager`. Empty: none."
-    )
-    apprise_urls: SecretStr = Field(
-        SecretStr(""),
-        description="Further receivers of alerts, as `name=URL` in Apprise's form, separated by white space: "
-        "`pager=pagerduty://... mail=mailtos://...`. Needs the package `apprise`. Empty: none.",
-    )
     allow_private_targets: bool = Field(False, description="Allow webhook targets on loopback and private addresses.")
     recovery_mode: Literal["policy", "observe", "act"] = Field(
         "policy",

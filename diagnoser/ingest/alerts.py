@@ -21,7 +21,7 @@ LABELS_KEPT = 40
 NAME_LENGTH, TEXT_LENGTH, LINE_LENGTH = 200, 500, 2_000
 NODE_LENGTH = 253
 OURS = ("service", "diagnoser")
-"""The label of alerts that this service pushes (``notifications.alertmanager``): fed back, they would confirm what they
+"""The label of alerts that this service pushes (``channels.alertmanager``): fed back, they would confirm what they
 were made from."""
 SHOWN_APART = frozenset({"alertname", "severity"})
 

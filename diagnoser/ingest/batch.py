@@ -69,7 +69,7 @@ class Place(NamedTuple):
     stream: Stream
 
 
-class Unplaced(NamedTuple):
+class Unattributed(NamedTuple):
     """Why lines with these labels go nowhere."""
 
     reason: UnplacedReason
@@ -87,13 +87,13 @@ class Batch:
 
     blocks: dict[Target, list[LineBlock]] = field(default_factory=dict)
     rejected: int = 0
-    unplaced: dict[Unplaced, tuple[int, str]] = field(default_factory=dict)
+    unplaced: dict[Unattributed, tuple[int, str]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
     def add(self, target: Target, block: LineBlock) -> None:
         self.blocks.setdefault(target, []).append(block)
 
-    def leave_out(self, unplaced: Unplaced, lines: int, sample: str) -> None:
+    def leave_out(self, unplaced: Unattributed, lines: int, sample: str) -> None:
         """Remember lines, beside those that are counted as rejected, that belong to nothing."""
         counted, first = self.unplaced.get(unplaced, (0, sample))
         self.unplaced[unplaced] = (counted + lines, first)
@@ -125,6 +125,20 @@ class Batch:
     def size(self) -> int:
         """Bytes of log text."""
         return sum(len(block.data) for blocks in self.blocks.values() for block in blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReceipt:
+    """What became of a request. duplicates: numbered lines that were stored already. rejected: records, or lines of
+    refused jobs, that are not stored; unplaced: what is not because it belongs to no job (of our own formats, it is
+    part of the rejected). cut: lines over the line limit."""
+
+    lines: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+    cut: int = 0
+    errors: tuple[str, ...] = ()
+    unplaced: int = 0
 
 
 def check_count(count: int, limit: int, what: str) -> None:

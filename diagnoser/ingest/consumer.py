@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import structlog
 
 from diagnoser.adapters.sql.logs import LogRepository
-from diagnoser.ingest.batch import Batch, Unplaced
+from diagnoser.ingest.batch import Batch, Unattributed
 from diagnoser.ingest.messages import MessageReader, leave_out
 from diagnoser.ingest.service import IngestService
-from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.model import UnplacedReason
 from diagnoser.model.errors import BadInput, OffsetsMoved, Overloaded, Unavailable
 from diagnoser.model.logs import OffsetAdvance, Partition
@@ -53,7 +53,7 @@ class LogConsumer:
         ingest: IngestService,
         store: LogRepository,
         reader: MessageReader,
-        unplaced: UnplacedStreams,
+        unplaced: UnattributedStreams,
         refused: RefusedJobs,
         clock: Clock,
         metrics: Metrics,
@@ -147,7 +147,7 @@ class LogConsumer:
         if not self._reader.defaults.vouched:
             reasons |= await self._ingest.ahead(batch)
         for target, reason in reasons.items():
-            unplaced = Unplaced(UnplacedReason.REFUSED, reason, (("job", target.job),))
+            unplaced = Unattributed(UnplacedReason.REFUSED, reason, (("job", target.job),))
             for block in batch.blocks.pop(target):
                 leave_out(batch, unplaced, block.data)
 

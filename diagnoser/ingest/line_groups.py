@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from diagnoser.ingest.batch import LINES_LIMIT, Batch, Place, Unplaced, check_count
+from diagnoser.ingest.batch import LINES_LIMIT, Batch, Place, Unattributed, check_count
 from diagnoser.model import DAEMON, KERNEL_SOURCES, LineBlock, Stream
 
 YEAR_2000, YEAR_2100 = 946_684_800.0, 4_102_444_800.0
@@ -29,12 +29,12 @@ class LineGroups:
     """The lines of one request, those included that belong to nothing."""
 
     def __init__(self) -> None:
-        self._by_place: dict[Place | Unplaced, LineGroup] = {}
+        self._by_place: dict[Place | Unattributed, LineGroup] = {}
 
     def __len__(self) -> int:
         return len(self._by_place)
 
-    def at(self, place: Place | Unplaced) -> LineGroup:
+    def at(self, place: Place | Unattributed) -> LineGroup:
         group = self._by_place.get(place)
         if group is None:
             group = self._by_place[place] = LineGroup()
@@ -45,7 +45,7 @@ class LineGroups:
         for place, group in self._by_place.items():
             if not group.texts:
                 continue
-            if isinstance(place, Unplaced):
+            if isinstance(place, Unattributed):
                 batch.leave_out(place, len(group.texts), group.texts[0][:SAMPLE_BYTES].decode("utf-8", "replace"))
             else:
                 batch.add(place.target, _block(place.stream, group.texts, read_times(group.times), first, received))

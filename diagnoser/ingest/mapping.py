@@ -14,7 +14,7 @@ from typing import Any, get_args
 from pydantic import Field as Describe
 from pydantic import ValidationError
 
-from diagnoser.ingest.batch import Labels, Place, RecordDefaults, Unplaced, target
+from diagnoser.ingest.batch import Labels, Place, RecordDefaults, Unattributed, target
 from diagnoser.ingest.presets import KUBERNETES, PLAIN, PRESETS, SENDER_NAMES, Candidates, Field
 from diagnoser.ingest.senders import doubts, vouched_source
 from diagnoser.model import JOB_ID, Stream, UnplacedReason, expressions
@@ -166,7 +166,7 @@ class _MappingFile(StrictModel):
 
 
 class FieldMapping:
-    """The mapping of a site. ``place`` remembers what it said: a shipper sends the same labels again and again.
+    """The mapping of a site. ``attribute`` remembers what it said: a shipper sends the same labels again and again.
 
     stated: candidates that win over a request's query; derived: those that do not.
 
@@ -186,7 +186,7 @@ class FieldMapping:
         of_pods = _names(*map(_without_source, (stated, _of(KUBERNETES), counts)))
         self._pod_labels = self._names & of_pods
         self._prefixes = frozenset(prefix for name in self._names for prefix in _prefixes(name))
-        self._placed = lru_cache(STREAMS_KNOWN)(self._place)
+        self._known_places = lru_cache(STREAMS_KNOWN)(self._attribute)
         self._known_name = lru_cache(NAMES_KNOWN)(self._name)
         self._known_holder = lru_cache(NAMES_KNOWN)(self._holds)
 
@@ -198,11 +198,11 @@ class FieldMapping:
         """Whether an object under ``key`` may hold labels that the mapping reads."""
         return len(key) <= KEY_LENGTH and self._known_holder(key)
 
-    def place(self, labels: Labels, defaults: RecordDefaults) -> Place | Unplaced:
+    def attribute(self, labels: Labels, defaults: RecordDefaults) -> Place | Unattributed:
         """Where lines with these labels go. Labels that the mapping does not read are best left out."""
         if sum(len(name) + len(value) for name, value in labels) > LABELS_LENGTH:
-            return self._place(labels, defaults)
-        return self._placed(labels, defaults)
+            return self._attribute(labels, defaults)
+        return self._known_places(labels, defaults)
 
     def trace(self, labels: Labels, defaults: RecordDefaults) -> dict[Field, "Decision"]:
         """Of each field that anything is said of: its value, and what decided it."""
@@ -270,13 +270,13 @@ class FieldMapping:
                 values[name] = value
         return values
 
-    def _place(self, labels: Labels, defaults: RecordDefaults) -> Place | Unplaced:
+    def _attribute(self, labels: Labels, defaults: RecordDefaults) -> Place | Unattributed:
         values = self._values(labels)
         known: dict[Field, str] = {}
         for field in FIELDS:
             value, fault = self._value(field, values, known, _default(field, defaults))
             if fault:
-                return Unplaced(_BAD[field], fault, labels)
+                return Unattributed(_BAD[field], fault, labels)
             known[field] = value
         source, rank = vouched_source(known["source"], values) or DEFAULT_SOURCE, int(known["rank"] or -1)
         stream = defaults.stream_of(source, known["node"], rank)
@@ -286,7 +286,7 @@ class FieldMapping:
         attempt = int(known["attempt"]) if known["attempt"] else None
         destination = target(known["job"], attempt, known["cluster"], stream)
         if not destination.job:
-            return Unplaced(UnplacedReason.NO_JOB, _no_job(labels), labels)
+            return Unattributed(UnplacedReason.NO_JOB, _no_job(labels), labels)
         return Place(destination, stream)
 
     def _said(

@@ -12,7 +12,7 @@ from typing import Literal
 
 import orjson
 
-from diagnoser.ingest.batch import Batch, Labels, Place, RecordDefaults, Unplaced
+from diagnoser.ingest.batch import Batch, Labels, Place, RecordDefaults, Unattributed
 from diagnoser.ingest.line_groups import one_line
 from diagnoser.ingest.mapping import FieldMapping
 from diagnoser.ingest.ndjson import parse_ndjson
@@ -65,7 +65,7 @@ class MessageReader:
     def without(self, message: Message, reason: UnplacedReason, detail: str) -> Batch:
         """An empty batch that says why this message is not in it."""
         batch = Batch()
-        leave_out(batch, Unplaced(reason, detail, self._origin(message).labels), message.value)
+        leave_out(batch, Unattributed(reason, detail, self._origin(message).labels), message.value)
         return batch
 
     def _origin(self, message: Message) -> _Origin:
@@ -79,7 +79,7 @@ class MessageReader:
 
     def _read_text(self, batch: Batch, origin: _Origin, received: float) -> None:
         """A message is lines, and its time is theirs; one of a kernel is one line."""
-        where = self.mapping.place(origin.labels, origin.defaults)
+        where = self.mapping.attribute(origin.labels, origin.defaults)
         if not isinstance(where, Place):
             for message in origin.messages:
                 leave_out(batch, _with_key(where), message.value)
@@ -104,14 +104,14 @@ class MessageReader:
             labels = tuple(dict((*origin.labels, *unplaced.labels)).items())
             batch.leave_out(_with_key(unplaced._replace(labels=labels)), lines, sample)
         if records.rejected > records.unplaced_lines:
-            unreadable = Unplaced(UnplacedReason.UNREADABLE, records.errors[0], origin.labels)
+            unreadable = Unattributed(UnplacedReason.UNREADABLE, records.errors[0], origin.labels)
             faulty = next((row for row in rows if not _is_object(row)), rows[0])
             sample = faulty[:SAMPLE_BYTES].decode(errors="replace")
             batch.leave_out(unreadable, records.rejected - records.unplaced_lines, sample)
 
     def _with_headers(self, origin: _Origin) -> RecordDefaults:
         """What the headers say of records that do not say it themselves."""
-        where = self.mapping.place(origin.labels, origin.defaults)
+        where = self.mapping.attribute(origin.labels, origin.defaults)
         if not isinstance(where, Place):
             return origin.defaults
         decisions = self.mapping.trace(origin.labels, origin.defaults)
@@ -124,14 +124,14 @@ class MessageReader:
         )
 
 
-def leave_out(batch: Batch, unplaced: Unplaced, text: bytes) -> None:
+def leave_out(batch: Batch, unplaced: Unattributed, text: bytes) -> None:
     """Count lines that are not stored, with the first of them as a sample."""
     lines = text.removesuffix(b"\n").count(b"\n") + 1
     batch.rejected += lines
     batch.leave_out(unplaced, lines, text[:SAMPLE_BYTES].partition(b"\n")[0].decode(errors="replace"))
 
 
-def _with_key(unplaced: Unplaced) -> Unplaced:
+def _with_key(unplaced: Unattributed) -> Unattributed:
     """Where nothing else names a job, the key that cannot be one is the reason."""
     key = dict(unplaced.labels).get(KEY_LABEL)
     if key is None or unplaced.reason is not UnplacedReason.NO_JOB:

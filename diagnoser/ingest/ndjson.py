@@ -18,7 +18,7 @@ from diagnoser.ingest.batch import (
     Batch,
     Place,
     RecordDefaults,
-    Unplaced,
+    Unattributed,
     check_count,
     check_json,
 )
@@ -70,7 +70,7 @@ def _collect(
             record, text = _record(row)
             time, line = time_of(record), text.encode()
             placed = places.of(record)
-            if isinstance(placed, Unplaced):
+            if isinstance(placed, Unattributed):
                 batch.leave_out(placed, 1, _sample(row))
                 raise _Reject(NO_JOB if placed.reason is UnplacedReason.NO_JOB else placed.detail)
             group = placed[1]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from diagnoser.ingest.batch import Labels, Place, RecordDefaults, Unplaced
+from diagnoser.ingest.batch import Labels, Place, RecordDefaults, Unattributed
 from diagnoser.ingest.labels import NESTED_DEEP, flat, label_text
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import OWN, FieldMapping
@@ -101,12 +101,12 @@ class RecordPlaces:
         self._defaults = defaults
         self._mapping = mapping
         self._outlines: dict[tuple[str, ...], _Outline] = {}
-        self._known: dict[Any, tuple[Place, LineGroup] | Unplaced] = {}
-        self._last: dict[tuple[str, ...], tuple[_Getter | None, Any, tuple[Place, LineGroup] | Unplaced]] = {}
+        self._known: dict[Any, tuple[Place, LineGroup] | Unattributed] = {}
+        self._last: dict[tuple[str, ...], tuple[_Getter | None, Any, tuple[Place, LineGroup] | Unattributed]] = {}
         """Of the last record with these keys: what gets its values, these, and where it went. The next one with equal
         values, however deep, goes there too: to compare them takes a fifth of the time of looking for names."""
 
-    def of(self, record: dict[str, Any]) -> tuple[Place, LineGroup] | Unplaced:
+    def of(self, record: dict[str, Any]) -> tuple[Place, LineGroup] | Unattributed:
         """Where the record's line goes, and the lines that it joins."""
         keys = tuple(record)
         last = self._last.get(keys)
@@ -128,9 +128,9 @@ class RecordPlaces:
         self._last[keys] = get, values, known
         return known
 
-    def _placed(self, record: dict[str, Any]) -> tuple[Place, LineGroup] | Unplaced:
-        place = self._mapping.place(self.labels(record), self._defaults)
-        return place if isinstance(place, Unplaced) else (place, self.groups.at(place))
+    def _placed(self, record: dict[str, Any]) -> tuple[Place, LineGroup] | Unattributed:
+        place = self._mapping.attribute(self.labels(record), self._defaults)
+        return place if isinstance(place, Unattributed) else (place, self.groups.at(place))
 
     def _says(self, record: dict[str, Any], path: str, deep: int) -> Any:
         """The values that may say where its line goes, in the order of the record. path: of an object in a record."""

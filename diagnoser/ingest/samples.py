@@ -6,9 +6,10 @@ from typing import Any
 
 import orjson
 
+from diagnoser.ingest import protocols
 from diagnoser.ingest.batch import Labels, RecordDefaults
-from diagnoser.ingest.loki import read_labels
 from diagnoser.ingest.mapping import FieldMapping
+from diagnoser.ingest.protocols.protocol import Protocol
 from diagnoser.ingest.records import RecordPlaces
 from diagnoser.model.errors import BadInput
 
@@ -32,10 +33,10 @@ def _labels(line: str, mapping: FieldMapping) -> Labels:
             return _of_record(orjson.loads(line), mapping)
         except orjson.JSONDecodeError:
             pass
-        try:
-            return read_labels(line.encode())
-        except ValueError as error:
-            raise BadInput(str(error)) from None
+    for protocol in protocols.PROTOCOLS:
+        labels = _labels_by(protocol, line)
+        if labels is not None:
+            return labels
     try:
         words = [word.partition("=") for word in shlex.split(line)]
     except ValueError as error:
@@ -43,6 +44,16 @@ def _labels(line: str, mapping: FieldMapping) -> Labels:
     if not all(equals and name for name, equals, _ in words):
         raise BadInput(f'not a JSON record, {{name="value"}} or name=value: {line[:60]!r}')
     return tuple((name, value) for name, _, value in words)
+
+
+def _labels_by(protocol: Protocol, line: str) -> Labels | None:
+    """None where the line is no sample of this protocol. Raises BadInput."""
+    if protocol.labels_of is None:
+        return None
+    try:
+        return protocol.labels_of(line)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
 
 
 def _of_record(record: Any, mapping: FieldMapping) -> Labels:

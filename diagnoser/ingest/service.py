@@ -8,7 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.compress import Compressor, Losses, pack, to_bytes
@@ -17,6 +17,7 @@ from diagnoser.diagnosis import node_logs
 from diagnoser.ingest import (
     ERRORS_TOLD,
     Batch,
+    IngestReceipt,
     OffsetRanges,
     RecordDefaults,
     Target,
@@ -24,11 +25,10 @@ from diagnoser.ingest import (
     missing,
 )
 from diagnoser.ingest.backlog import CompressionBacklog
-from diagnoser.ingest.bulk import BulkBatch, parse_bulk
 from diagnoser.ingest.fair_queue import FairQueue
-from diagnoser.ingest.formats import formats
 from diagnoser.ingest.mapping import DEFAULT, FieldMapping
-from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.ingest.protocols.protocol import BodyFormat
+from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream, spoken_job_id
 from diagnoser.model.access import EVERYTHING, Viewer
 from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OutOfScope, OwnerMoved, Unavailable
@@ -56,7 +56,6 @@ FAILED_SECONDS = 30.0
 
 OWNER_TRIES = 3
 
-AnyBatch = TypeVar("AnyBatch", bound=Batch)
 AttemptCursors = dict[AttemptKey, dict[Stream, Cursor]]
 
 
@@ -77,20 +76,6 @@ class JobSender(Protocol):
 
     def forget(self, jobs: Collection[str]) -> None:
         """What was remembered of these jobs is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class IngestReceipt:
-    """What became of a request. duplicates: numbered lines that were stored already. rejected: records, or lines of
-    refused jobs, that are not stored; unplaced: what is not because it belongs to no job (of our own formats, it is
-    part of the rejected). cut: lines over the line limit."""
-
-    lines: int = 0
-    duplicates: int = 0
-    rejected: int = 0
-    cut: int = 0
-    errors: tuple[str, ...] = ()
-    unplaced: int = 0
 
 
 @dataclass(slots=True)
@@ -160,7 +145,7 @@ class IngestService:
         *,
         pending_limit: int = PENDING_BYTES,
         mapping: FieldMapping = DEFAULT,
-        unplaced: UnplacedStreams | None = None,
+        unplaced: UnattributedStreams | None = None,
         raw_bytes: int = RAW_BYTES,
         trace: Trace = untraced,
     ) -> None:
@@ -172,7 +157,6 @@ class IngestService:
         self._raw_bytes = raw_bytes
         self._trace = trace
         self._mapping = mapping
-        self._formats = formats(mapping)
         self._unplaced = unplaced
         self._pending = FairQueue[_Pending](pending_limit)
         self._committed = -COMMIT_SPACING
@@ -181,44 +165,31 @@ class IngestService:
         self._backlog = CompressionBacklog(store)
         self._arrived = asyncio.Event()
 
-    async def accept(
-        self,
-        body: bytes,
-        format: str,
-        defaults: RecordDefaults,
-        received: float,
-        sender: JobSender | None = None,
-    ) -> IngestReceipt:
-        """Returns once the lines are committed. sender: None when it may send lines of any job.
+    async def parse_body(self, body: bytes, format: BodyFormat, defaults: RecordDefaults, received: float) -> Batch:
+        """For ``accept_batch``. Raises BadInput."""
+        if format.is_cheap or len(body) <= INLINE_BYTES:
+            return format.parse(body, defaults, received, self._mapping)
+        return await asyncio.to_thread(format.parse, body, defaults, received, self._mapping)
 
-        Raises BadInput, OutOfScope when all lines are of refused jobs, Overloaded when too many lines of this job wait
-        already, for a commit or to be compressed, or Unavailable when they could not be committed.
-        """
-        parse, is_ours = self._formats[format]
-        inline = format == "text" or len(body) <= INLINE_BYTES  # text costs one count of its lines
-        batch = await _parsed(lambda: parse(body, defaults, received), inline)
-        receipt = await self.take(batch, format, defaults, received, sender)
-        if is_ours and not batch.blocks:
-            raise BadInput("no usable line: " + ("; ".join(batch.errors) or "the body holds no record"))
-        return receipt
-
-    async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch:
-        """For ``take``; see ``ingest.bulk``."""
-        return await _parsed(
-            lambda: parse_bulk(body, index, defaults, received, self._mapping), len(body) <= INLINE_BYTES
-        )
-
-    async def take(
+    async def accept_batch(
         self,
         batch: Batch,
-        format: str,
+        protocol: str,
         defaults: RecordDefaults,
         received: float,
         sender: JobSender | None = None,
     ) -> IngestReceipt:
-        """Returns once the lines of the batch, if it has any, are committed. Raises what ``accept`` does."""
+        """Returns once the lines of the batch, if it has any, are committed.
+
+        protocol: as streams of lines that belong to no job have it.
+
+        sender: None when it may send lines of any job.
+
+        Raises OutOfScope when all lines are of refused jobs, Overloaded when too many lines of this job wait already,
+        for a commit or to be compressed, or Unavailable when they could not be committed.
+        """
         if self._unplaced and batch.unplaced:
-            self._unplaced.note(batch, format, defaults, received)
+            self._unplaced.note(batch, protocol, defaults, received)
         if not batch.blocks:
             receipt = IngestReceipt(rejected=batch.rejected, errors=tuple(batch.errors), unplaced=batch.unplaced_lines)
             self._metrics.observe_ingest(receipt, 0)
@@ -459,10 +430,6 @@ class IngestService:
         delta = compressor.take()
         senders = frozenset(commit.senders)
         return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal, 0, senders), delta.losses
-
-
-async def _parsed(parse: Callable[[], AnyBatch], inline: bool) -> AnyBatch:
-    return parse() if inline else await asyncio.to_thread(parse)
 
 
 def _parts_before(hour: int, latest: Mapping[str, int]) -> dict[str, int]:

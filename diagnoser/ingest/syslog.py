@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from diagnoser.dialects.system_log import KERNEL, KERNEL_FACILITY
-from diagnoser.ingest.batch import ERRORS_TOLD, LINES_LIMIT, Batch, Place, RecordDefaults, Unplaced, check_count
+from diagnoser.ingest.batch import ERRORS_TOLD, LINES_LIMIT, Batch, Place, RecordDefaults, Unattributed, check_count
 from diagnoser.ingest.mapping import OWN, FieldMapping
 from diagnoser.model import KERNEL_SOURCES, SYSLOG, LineBlock
 from diagnoser.model.errors import BadInput
@@ -67,12 +67,12 @@ class _Streams:
     def __init__(self, defaults: RecordDefaults, mapping: FieldMapping) -> None:
         self._defaults = defaults
         self._mapping = mapping
-        self._lines: dict[Place | Unplaced, list[bytes]] = {}
+        self._lines: dict[Place | Unattributed, list[bytes]] = {}
         self._known: dict[tuple[bool, bytes, bytes, bytes], list[bytes]] = {}
 
     def headless(self) -> list[bytes]:
         """The lines of messages without a head."""
-        return self._at(self._mapping.place((), self._defaults))
+        return self._at(self._mapping.attribute((), self._defaults))
 
     def of(self, kernel: bool, host: bytes, program: bytes, data: bytes) -> list[bytes]:
         key = (kernel, host, program, data)
@@ -94,10 +94,10 @@ class _Streams:
                     batch.errors.append(f"{len(lines)} messages: {place.detail}")
         return batch
 
-    def _at(self, place: Place | Unplaced) -> list[bytes]:
+    def _at(self, place: Place | Unattributed) -> list[bytes]:
         return self._lines.setdefault(place, [])
 
-    def _place(self, kernel: bool, host: bytes, program: bytes, data: bytes) -> Place | Unplaced:
+    def _place(self, kernel: bool, host: bytes, program: bytes, data: bytes) -> Place | Unattributed:
         """Facility and query alone say whose word a line is: its text and structured data are any program's."""
         defaults, labels = self._defaults, [("host.name", _text(host))] if host != NIL else []
         source = defaults.stream.source
@@ -106,12 +106,12 @@ class _Streams:
         if kernel:
             # No message of a kernel is a job's: a query that names one is meant for the programs of the node.
             of_node = replace(defaults, job="", attempt=None, stream=replace(defaults.stream, rank=-1))
-            return self._mapping.place((*labels, (SOURCE, source if source in KERNEL_SOURCES else SYSLOG)), of_node)
+            return self._mapping.attribute((*labels, (SOURCE, source if source in KERNEL_SOURCES else SYSLOG)), of_node)
         labels += [("appname", _text(program))] if program != NIL else []
         labels += _parameters(data)
-        place = self._mapping.place((*labels, (SOURCE, source)), defaults)
-        if isinstance(place, Unplaced):
-            in_node_log = self._mapping.place((*labels, (SOURCE, SYSLOG)), defaults)
+        place = self._mapping.attribute((*labels, (SOURCE, source)), defaults)
+        if isinstance(place, Unattributed):
+            in_node_log = self._mapping.attribute((*labels, (SOURCE, SYSLOG)), defaults)
             return in_node_log if isinstance(in_node_log, Place) else place
         return place
 

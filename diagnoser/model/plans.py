@@ -276,7 +276,7 @@ class ClusterHistory:
 class MessageKind(StrEnum):
     RECOVERY = "recovery"
     ALERT = "alert"
-    SLACK = "slack"  # an answer to a person who pressed a button in Slack
+    ANSWER = "slack"  # to a person who pressed a button in an alert; the first channel with buttons gave the name
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,11 +219,11 @@ class PlanCommands:
         now: float,
         answers: Sequence[NodeAnswer] = (),
         *,
-        vouched: bool | None = None,
+        vouched: bool = False,
     ) -> PlanTransition:
         """Store results and answers; a verdict names the plan's nodes, within the guardrails.
 
-        vouched: whether the results are those of the operator's program, as far as the executor says (``trust``).
+        vouched: whether the results are those of the operator's program, as far as the executor says.
         """
 
         def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
@@ -233,7 +233,7 @@ class PlanCommands:
             check = node_check.record_answers(plan.check, [self._judged(plan.check, answer) for answer in answers])
             if not answers and not results:
                 check = node_check.skip_queries(check)  # it was to ask, and has nothing to say
-            check = node_check.record(check, round, results, vouched=trust.is_operator_run(plan.job, vouched))
+            check = node_check.record(check, round, results, vouched=vouched)
             return self._checked(plan, check, history, now)
 
         return transition

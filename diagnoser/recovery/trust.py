@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterable
 
 from diagnoser.model import Plan, PlanReason
 
-_SLURM = "slurm-"
-
 Objection = tuple[PlanReason, str]
 """Why a plan may not take its nodes out, and the same in words."""
 
@@ -33,17 +31,6 @@ def why_not_removable(plan: Plan, allocation: Collection[str]) -> Objection | No
         why = f"would cordon {listed}, which only the job's own output blames; needs the node's own log or a node check"
         return PlanReason.UNPROVEN, why
     return None
-
-
-def is_operator_run(job: str, stated: bool | None) -> bool:
-    """Tell whether the operator's program gave the results of a node check, so that they count as proof.
-
-    stated: what the agent says, None for an older one.
-
-    Slurm's agent has always run the operator's program, and carries out only plans of its own jobs. What others ran may
-    be what the job brought along.
-    """
-    return stated if stated is not None else job.startswith(_SLURM)
 
 
 def match_scheduler_names(names: Iterable[str], allocation: Collection[str]) -> tuple[str, ...]:

@@ -14,12 +14,8 @@ class Exit:
     messages: tuple[str, ...] = ()
 
 
-EXITS = (
+EXITS = (  # and those of the channels for alerts, which have them with them
     Exit("recovery webhook", ("adapters.webhook", "adapters.http"), "planning.planner", ("recovery",)),
-    Exit("Slack", ("adapters.slack",), "planning.planner", ("alert",)),
-    Exit("Alertmanager", ("adapters.alertmanager",), "planning.planner", ("alert",)),
-    Exit("Apprise", ("adapters.apprise",), "planning.planner", ("alert",)),
-    Exit("answer in Slack", ("web.api.slack_actions",), "web.api.slack_actions", ("slack",)),
     Exit("language model", ("adapters.openai", "adapters.openai_transport"), "adapters.openai"),
     Exit("embeddings", ("adapters.embeddings",), "adapters.embeddings"),
     Exit("assistant", ("integrations.mcp_server",), "integrations.assistant_text"),
@@ -34,6 +30,7 @@ NO_EXIT: Mapping[str, str] = {
     "adapters.kafka": "reads lines, commits offsets",
     "adapters.oidc": "signs people in; carries no text of a log",
     "adapters.s3_archive": "the site's own store of logs as they came",
+    "channels.channel": "names what channels for alerts send with",
     "agent": "beside the site's scheduler: carries lines to the service",
     "client": "beside a training: carries lines to the service",
     "integrations.api_client": "asks the service",

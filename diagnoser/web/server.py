@@ -8,10 +8,9 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from diagnoser.client.service import API
+from diagnoser.ingest.protocols import path_ends
 from diagnoser.observability.vitals import VitalsReader
 from diagnoser.web.api import (
     alertmanager,
@@ -19,7 +18,6 @@ from diagnoser.web.api import (
     attribution,
     client_archive,
     diagnoses,
-    elasticsearch,
     evidence,
     exports,
     feedback,
@@ -27,14 +25,11 @@ from diagnoser.web.api import (
     incidents,
     jobs,
     lines,
-    logs,
-    loki,
     node_notes,
     nodes,
-    otlp,
     outbox,
     plans,
-    slack_actions,
+    protocols,
     sse,
     uncordon,
 )
@@ -93,16 +88,8 @@ def create(services: WebServices) -> FastAPI:
     app = create_health(services)
     app.state.bodies = Bodies(services.core.config.limits)
     app.state.agents_seen = AgentsSeen(services.core.store.vitals, services.core.clock)
-    # Plain routes before the twins that describe them, for the framework's resolving of dependencies costs as much as
-    # taking in ten lines; that of logs first of all, for each route that is tried costs as well.
-    app.router.routes.insert(0, Route(f"{API}/logs", logs.send_logs, methods=["POST"]))
-    app.router.routes.extend(elasticsearch.routes())
-    app.router.routes.append(Route(loki.PATH, loki.push, methods=["POST"]))
-    app.router.routes.append(Route(otlp.PATH, otlp.export, methods=["POST"]))
+    app.router.routes[:0] = protocols.routes()  # before all others, for each route that is tried costs
     for part in (  # as they are: to include a router makes each of its routes once more, 0.2 s in all
-        loki,
-        otlp,
-        logs,
         jobs,
         diagnoses,
         sse,
@@ -136,7 +123,6 @@ def create(services: WebServices) -> FastAPI:
         hangs,
         log_viewer,
         recovery,
-        slack_actions,
         log_search,
         workbench,
         rules,
@@ -149,6 +135,7 @@ def create(services: WebServices) -> FastAPI:
         login,
     ):
         app.router.routes.extend(part.router.routes)
+    app.router.routes.extend(services.core.config.channel_routes)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
     app.router.routes.extend(client_archive.router.routes)
     return app
@@ -182,13 +169,13 @@ def create_health(services: WebServices) -> FastAPI:
     app.state.vitals = VitalsReader(services.core.store.vitals, services.core.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(AuditedCalls, core=services.core)
-    app.add_middleware(BodyBound, unbounded=(f"{API}/logs", loki.PATH, otlp.PATH, "/_bulk"))
+    app.add_middleware(BodyBound, unbounded=path_ends())
     app.add_middleware(AllowedHosts, names=services.core.config.allowed_hosts)
     app.add_middleware(SpokenJobIds)
     app.add_middleware(ReadCompression)
     app.add_middleware(RequestMetrics, metrics=services.core.metrics)
     app.add_middleware(RequestIds)
-    problems.install(app, pages.error, {loki.PATH: loki.problem_text, otlp.PATH: otlp.problem_status})
+    problems.install(app, pages.error, protocols.errors_by_path())
     app.router.routes.extend(health.router.routes)
     app.mount("/static", CompressedFiles(STATIC), name="static")
     return app

@@ -12,7 +12,7 @@ from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread, decode
 from diagnoser.model.errors import Deferred, Withheld
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.ports import AlertChannel, Clock
+from diagnoser.ports import AlertChannel, Clock, Sender
 
 
 class AlertSender:
@@ -62,6 +62,20 @@ class AlertSender:
         if alert.kind is AlertKind.FAILURE and now < thread.told + repeat:
             await self._store.save_thread(replace(thread, held_back=thread.held_back + 1))
             raise Withheld(f"the same incident was told at {_clock_time(thread.told)}")
+
+
+class AnswerSender:
+    """A Sender of what people are answered who pressed a button. senders: by the channel in which they did."""
+
+    def __init__(self, senders: Mapping[str, Sender]) -> None:
+        self._senders = senders
+
+    async def send(self, effect: OutboxMessage) -> None:
+        """Raises Withheld, DeliveryError."""
+        sender = self._senders.get(effect.target)
+        if sender is None:
+            raise Withheld(f"nobody can be answered in {effect.target!r} any more")
+        await sender.send(effect)
 
 
 def _clock_time(seconds: float) -> str:

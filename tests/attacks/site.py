@@ -160,6 +160,7 @@ class Site:
 @asynccontextmanager
 async def running(folder: Path, setting: Setting) -> AsyncIterator[Site]:
     """The service in mode act, with the shipped rules. Silence is no sign of a hang here: labs wait for each other."""
+    slack: dict[str, Any] = {"slack_signing_secret": SecretStr(SLACK_SECRET), "slack_operators": "U1"}
     settings = Settings(
         database_url=f"sqlite:///{folder / 'attacks.db'}",
         recovery_mode="act",
@@ -168,8 +169,7 @@ async def running(folder: Path, setting: Setting) -> AsyncIterator[Site]:
         fatal_debounce_seconds=0.05,
         hang_check_idle_seconds=1e6,
         hang_diagnosis_idle_seconds=1e6,
-        slack_signing_secret=SecretStr(SLACK_SECRET),
-        slack_operators="U1",
+        **slack,
     )
     with patch.object(app, "load_analyzer", lambda settings: ANALYZER):
         async with app.running(settings, asyncio.Event()) as served:

@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from diagnoser.adapters.alertmanager import Alertmanager
-from diagnoser.adapters.apprise import AppriseReceiver
 from diagnoser.adapters.http import create_client
-from diagnoser.adapters.slack import SlackBot
+from diagnoser.channels.alertmanager import Alertmanager
+from diagnoser.channels.apprise import AppriseReceiver
+from diagnoser.channels.slack.sending import SlackBot
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError
 from tests.e2e.service import free_port

@@ -16,6 +16,7 @@ from diagnoser.model import Attempt, AttemptKey, Diagnosis, Event, EventKind, Jo
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord
 from tests.databases import sqlite_store
+from tests.ingesting import accept
 from tests.integration.test_ingest_service import intake
 
 NOW = 500_000 * PART + 60
@@ -30,9 +31,9 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
     opened = await sqlite_store(tmp_path / "test.db")
     async with intake(opened) as made:
         for node in ("n1", "n2", "vic-9"):
-            await made.accept(XID, "text", RecordDefaults(stream=Stream("kernel", node)), NOW)
+            await accept(made, XID, "text", RecordDefaults(stream=Stream("kernel", node)), NOW)
         said = b"rank 0 on node vic-9\n"
-        await made.accept(said, "text", RecordDefaults(job="j", stream=Stream("stdout", "vic-9")), NOW)
+        await accept(made, said, "text", RecordDefaults(job="j", stream=Stream("stdout", "vic-9")), NOW)
     yield opened
     await opened.close()
 

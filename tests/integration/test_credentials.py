@@ -10,9 +10,9 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.ingest import Batch, RecordDefaults
-from diagnoser.ingest.bulk import BulkBatch
-from diagnoser.ingest.service import IngestReceipt, IngestService, JobSender
+from diagnoser.ingest import Batch, IngestReceipt, RecordDefaults
+from diagnoser.ingest.protocols.protocol import BodyFormat
+from diagnoser.ingest.service import IngestService, JobSender
 from diagnoser.model import AttemptKey, BreakerState, Job, Mode, PlanState, TransitionResult
 from diagnoser.model.access import Credential, Owner, Scope, StoredToken, hash_of
 from diagnoser.observability.metrics import Metrics
@@ -50,18 +50,13 @@ class Intake:
 
     service: IngestService
 
-    async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
-    ) -> IngestReceipt:
-        return await self.service.accept(body, format, defaults, received, sender)
+    async def parse_body(self, body: bytes, format: BodyFormat, defaults: RecordDefaults, received: float) -> Batch:
+        return await self.service.parse_body(body, format, defaults, received)
 
-    async def parse_bulk(self, body: bytes, index: str, defaults: RecordDefaults, received: float) -> BulkBatch:
-        return await self.service.parse_bulk(body, index, defaults, received)
-
-    async def take(
-        self, batch: Batch, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
+    async def accept_batch(
+        self, batch: Batch, protocol: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
-        return await self.service.take(batch, format, defaults, received, sender)
+        return await self.service.accept_batch(batch, protocol, defaults, received, sender)
 
 
 @pytest.fixture

@@ -17,13 +17,17 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from diagnoser.adapters.alertmanager import Alertmanager
-from diagnoser.adapters.apprise import AppriseReceiver
 from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.openai import OpenAIModel
-from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.webhook import RecoveryWebhook
+from diagnoser.channels import CHANNELS
+from diagnoser.channels.alertmanager import Alertmanager
+from diagnoser.channels.apprise import AppriseReceiver
+from diagnoser.channels.slack import buttons
+from diagnoser.channels.slack.buttons import SlackAccess
+from diagnoser.channels.slack.message import SILENCE
+from diagnoser.channels.slack.sending import SlackWebhook
 from diagnoser.integrations.assistant_text import fenced
 from diagnoser.model import AttemptKey, Diagnosis, Job, MessageKind, OutboxMessage, PlanChange, PlanState, RootCause
 from diagnoser.model.alerts import Alert, decode
@@ -32,20 +36,21 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.notifications.slack import SILENCE
 from diagnoser.observability import logging
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.planning.planner import DecisionPlanner, verdict_alert
 from diagnoser.ports import AlertChannel, ModelRequest
-from diagnoser.redaction.exits import EXITS, NO_EXIT
+from diagnoser.redaction.exits import EXITS as OTHERS
+from diagnoser.redaction.exits import NO_EXIT
 from diagnoser.redaction.redact import Redactor, redact
-from diagnoser.web.api import exports, slack_actions
+from diagnoser.web.api import exports
 from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http import problems
 from tests.contract.records import plan
 from tests.receiver import Receiver, running
 from tests.secret_formats import is_told, secrets
 
+EXITS = (*(listed for channel in CHANNELS for listed in channel.exits), *OTHERS)
 ROOT = Path(__file__).resolve().parents[2] / "diagnoser"
 NETWORK = {
     *("httpx", "httpx2", "openai", "redis", "aiokafka", "confluent_kafka", "boto3", "botocore", "aiobotocore"),
@@ -140,13 +145,13 @@ async def answer_in_slack() -> str:
     def fail(*given: object) -> None:
         raise BadInput(lines())
 
-    core = SimpleNamespace(config=SimpleNamespace(slack=SimpleNamespace(operators={"U"})), redact=redact)
+    core = SimpleNamespace(redact=redact)
     user = SimpleNamespace(id="U", username="u")
     core.store = SimpleNamespace(alerts=SimpleNamespace(save_silence=fail))
     core.clock = lambda: NOW
     press = SimpleNamespace(action_id=SILENCE, value="i")
-    interaction: Any = SimpleNamespace(user=user, actions=[press])
-    return await slack_actions._decide(SimpleNamespace(core=core), None, interaction)  # type: ignore[arg-type]
+    access, pressed = SlackAccess("", frozenset({"U"})), SimpleNamespace(user=user, actions=[press])
+    return await buttons._decide(SimpleNamespace(core=core), None, access, pressed)  # type: ignore[arg-type]
 
 
 async def model() -> str:
@@ -238,7 +243,7 @@ async def _iterated(parts: Any) -> AsyncIterator[str]:
 async def errors() -> str:
     app = FastAPI()
     app.state.services = SimpleNamespace(core=SimpleNamespace(redact=redact))
-    problems.install(app, lambda request, problem: problems.as_json(problem), {})
+    problems.install(app, lambda request, problem: problems.as_json(problem), lambda _: None)
 
     @app.get("/api/{number}")
     async def fail(number: int) -> None:

@@ -19,7 +19,7 @@ from diagnoser.ingest.consumer import LogConsumer
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.messages import MessageReader
 from diagnoser.ingest.service import IngestService
-from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.logs import Append, OffsetAdvance, Partition
@@ -139,7 +139,7 @@ async def consume(source: Source, store: SqlStore, slow: Slow) -> list[str]:
     logs = cast(LogRepository, slow)
     ingest = IngestService(logs, Compressor, metrics, pending_limit=1 << 20)
     reader = MessageReader(DEFAULT, "text", RecordDefaults())
-    unplaced = UnplacedStreams(RecentUnplaced(), str, metrics)
+    unplaced = UnattributedStreams(RecentUnplaced(), str, metrics)
 
     async def refused(jobs: Collection[str]) -> Mapping[str, str]:
         return {}

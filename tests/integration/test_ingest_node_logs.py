@@ -11,6 +11,7 @@ from diagnoser.diagnosis.node_logs import PART
 from diagnoser.ingest import RecordDefaults
 from diagnoser.model import AttemptKey, Stream, node_log_id
 from tests.databases import sqlite_store
+from tests.ingesting import accept
 from tests.integration.test_ingest_service import intake
 
 LOG = node_log_id("", "n1")
@@ -35,9 +36,9 @@ async def numbers(store: SqlStore, part: int) -> list[int]:
 async def test_an_hour_is_a_part_and_numbers_go_on(store: SqlStore) -> None:
     """Each hour of arrival is stored apart; lines without a number count on from the hour before."""
     async with intake(store) as made:
-        await made.accept(b"a\nb\n", "text", FIRST, HOUR * PART + 5)
-        await made.accept(b"c\n", "text", RecordDefaults(stream=Stream("syslog", "n1")), (HOUR + 1) * PART)
-        await made.accept(b"d\n", "text", FIRST, (HOUR + 2) * PART)
+        await accept(made, b"a\nb\n", "text", FIRST, HOUR * PART + 5)
+        await accept(made, b"c\n", "text", RecordDefaults(stream=Stream("syslog", "n1")), (HOUR + 1) * PART)
+        await accept(made, b"d\n", "text", FIRST, (HOUR + 2) * PART)
     assert [await numbers(store, HOUR + at) for at in range(3)] == [[1, 2], [1], [3]]
 
 
@@ -45,8 +46,8 @@ async def test_a_resend_over_the_hour_counts_once(store: SqlStore) -> None:
     """Numbered lines that are sent again in the next hour are known, though they lie in another part."""
     defaults = RecordDefaults(stream=KERNEL, first=1)
     async with intake(store) as made:
-        await made.accept(b"a\nb\n", "text", defaults, HOUR * PART + 5)
-        again = await made.accept(b"a\nb\nc\n", "text", defaults, (HOUR + 1) * PART)
+        await accept(made, b"a\nb\n", "text", defaults, HOUR * PART + 5)
+        again = await accept(made, b"a\nb\nc\n", "text", defaults, (HOUR + 1) * PART)
     assert (again.lines, again.duplicates) == (1, 2)
     assert await numbers(store, HOUR + 1) == [3]
 
@@ -54,8 +55,8 @@ async def test_a_resend_over_the_hour_counts_once(store: SqlStore) -> None:
 async def test_a_late_clock_writes_to_the_newest_part(store: SqlStore) -> None:
     """A replica whose clock is behind does not reopen an old part: numbers stay unique."""
     async with intake(store) as made:
-        await made.accept(b"a\n", "text", FIRST, (HOUR + 1) * PART)
-        await made.accept(b"b\n", "text", FIRST, (HOUR + 1) * PART - 3)
+        await accept(made, b"a\n", "text", FIRST, (HOUR + 1) * PART)
+        await accept(made, b"b\n", "text", FIRST, (HOUR + 1) * PART - 3)
     assert await numbers(store, HOUR + 1) == [1, 2]
     assert await numbers(store, HOUR) == []
 
@@ -63,6 +64,6 @@ async def test_a_late_clock_writes_to_the_newest_part(store: SqlStore) -> None:
 async def test_a_named_job_keeps_its_kernel_lines(store: SqlStore) -> None:
     """Who names a job means it: the lines are a stream of its attempt."""
     async with intake(store) as made:
-        await made.accept(b"a\n", "text", RecordDefaults(job="j", stream=KERNEL), HOUR * PART)
+        await accept(made, b"a\n", "text", RecordDefaults(job="j", stream=KERNEL), HOUR * PART)
     assert await store.logs.pieces(AttemptKey("j", 1))
     assert await store.node_logs.parts([LOG], 1) == {}

@@ -13,13 +13,14 @@ from diagnoser import compress
 from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import Compressor, Delta
-from diagnoser.ingest import OffsetRanges, RecordDefaults
-from diagnoser.ingest.service import IngestReceipt, IngestService
+from diagnoser.ingest import IngestReceipt, OffsetRanges, RecordDefaults
+from diagnoser.ingest.service import IngestService
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput, Conflict, Overloaded, Unavailable
 from diagnoser.model.logs import Append, OffsetAdvance
 from diagnoser.observability.metrics import Metrics
 from tests.databases import sqlite_store
+from tests.ingesting import accept
 
 KEY = AttemptKey("j")
 
@@ -69,7 +70,7 @@ async def intake(store: SqlStore | Counted, pending_limit: int = 1 << 20) -> Asy
 async def send(
     to: IngestService, body: bytes, first: int | None = None, rank: int = -1, job: str = "j"
 ) -> IngestReceipt:
-    return await to.accept(body, "text", RecordDefaults(job, 1, Stream(rank=rank), first), 100.0)
+    return await accept(to, body, "text", RecordDefaults(job, 1, Stream(rank=rank), first), 100.0)
 
 
 async def stored(store: SqlStore, key: AttemptKey = KEY) -> Delta:
@@ -256,8 +257,8 @@ async def test_more_than_may_wait_is_refused(store: SqlStore) -> None:
 async def test_lines_without_an_attempt_go_to_the_latest(store: SqlStore) -> None:
     """A shipper that does not know attempts feeds the newest one."""
     async with intake(store) as made:
-        await made.accept(b"a\n", "text", RecordDefaults("j", 3), 100.0)
-        await made.accept(b"b\n", "text", RecordDefaults("j", None), 101.0)
+        await accept(made, b"a\n", "text", RecordDefaults("j", 3), 100.0)
+        await accept(made, b"b\n", "text", RecordDefaults("j", None), 101.0)
     assert (await stored(store, AttemptKey("j", 3))).lines == 2
 
 

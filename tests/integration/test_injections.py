@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from diagnoser.channels.slack import message as slack
 from diagnoser.model import Facts, Job
 from diagnoser.model.taxonomy import Action
-from diagnoser.notifications import slack
 from diagnoser.notifications.alert import failure_alert
 from diagnoser.redaction.redact import redact
 from tests.integration.consulting import ANSWER, UNDECIDED, Site, line, subject

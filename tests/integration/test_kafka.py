@@ -26,7 +26,7 @@ from diagnoser.ingest.consumer import LogConsumer
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.messages import MessageReader
 from diagnoser.ingest.service import IngestService
-from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.model import AttemptKey, Job, UnplacedReason
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.logs import Append, OffsetAdvance, Partition
@@ -297,7 +297,7 @@ class Consuming:
         self.source = KafkaSource(properties, "logs")
         self.metrics = Metrics(CollectorRegistry())
         self.unplaced = RecentUnplaced()
-        self._streams = UnplacedStreams(self.unplaced, str, self.metrics)
+        self._streams = UnattributedStreams(self.unplaced, str, self.metrics)
         self._refused = refused
         logs = store.logs if isinstance(store, SqlStore) else cast(LogRepository, store)
         self.ingest = IngestService(logs, Compressor, self.metrics, pending_limit=64 << 20)

@@ -17,9 +17,10 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.compress import Compressor
 from diagnoser.compress.raw_chunks import unpack
-from diagnoser.ingest import RecordDefaults
-from diagnoser.ingest.service import IngestReceipt, IngestService, JobSender
-from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.ingest import Batch, IngestReceipt, RecordDefaults
+from diagnoser.ingest.protocols.protocol import BodyFormat
+from diagnoser.ingest.service import IngestService, JobSender
+from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.model import AttemptKey, Job, Provenance, Stream, UnplacedReason, UnplacedStream, node_log_id
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import Overloaded, Unavailable
@@ -47,12 +48,15 @@ class Intake:
     service: IngestService
     error: Exception | None = None
 
-    async def accept(
-        self, body: bytes, format: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
+    async def parse_body(self, body: bytes, format: BodyFormat, defaults: RecordDefaults, received: float) -> Batch:
+        return await self.service.parse_body(body, format, defaults, received)
+
+    async def accept_batch(
+        self, batch: Batch, protocol: str, defaults: RecordDefaults, received: float, sender: JobSender | None = None
     ) -> IngestReceipt:
         if self.error:
             raise self.error
-        return await self.service.accept(body, format, defaults, received, sender)
+        return await self.service.accept_batch(batch, protocol, defaults, received, sender)
 
 
 class Sink(RecentUnplaced):
@@ -70,7 +74,7 @@ class Sink(RecentUnplaced):
 class Site:
     web: Web
     intake: Intake
-    unplaced: UnplacedStreams
+    unplaced: UnattributedStreams
     sink: Sink
     metrics: Metrics
 
@@ -96,7 +100,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with serving(tmp_path, ingest=intake, limits=LIMITS) as web:
         for credential in CREDENTIALS:
             await web.store.tokens.add(StoredToken(credential, hash_of(credential.name)))
-        unplaced = UnplacedStreams(sink, redact, metrics)
+        unplaced = UnattributedStreams(sink, redact, metrics)
         intake.service = IngestService(web.store.logs, Compressor, metrics, pending_limit=1 << 20, unplaced=unplaced)
         task = asyncio.create_task(intake.service.run())
         yield Site(web, intake, unplaced, sink, metrics)

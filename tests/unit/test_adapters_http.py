@@ -12,8 +12,8 @@ import pytest
 from standardwebhooks import Webhook
 
 from diagnoser.adapters import http
-from diagnoser.adapters.slack import SlackWebhook
 from diagnoser.adapters.webhook import RecoveryWebhook
+from diagnoser.channels.slack.sending import SlackWebhook
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.errors import BadInput, DeliveryError
 from tests.contract.records import effect

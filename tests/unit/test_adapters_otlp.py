@@ -34,8 +34,8 @@ def test_ids_follow_from_the_attempt_and_the_diagnosis() -> None:
         (MessageKind.ALERT, {"job": "", "attempt": 0, "diagnosis": ""}, None),
         (MessageKind.RECOVERY, {"data": {"job": "j", "attempt": 1, "diagnosis": {"id": "d"}}}, (KEY, "d")),
         (MessageKind.RECOVERY, {"data": {"job": "j"}}, None),
-        (MessageKind.SLACK, {"text": "done"}, None),
-        (MessageKind.SLACK, [], None),
+        (MessageKind.ANSWER, {"text": "done"}, None),
+        (MessageKind.ANSWER, [], None),
     ],
 )
 def test_whom_a_message_is_about(kind: MessageKind, body: object, expected: object) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnoser.ingest import RecordDefaults, Target
-from diagnoser.ingest.bulk import AT_ONCE, BulkBatch, parse_bulk
 from diagnoser.ingest.mapping import DEFAULT
+from diagnoser.ingest.protocols.elasticsearch import AT_ONCE, BulkBatch, parse_bulk
 from diagnoser.model import Stream
 from diagnoser.model.errors import TooLarge
 
@@ -23,7 +23,7 @@ def rows(*objects: object) -> bytes:
 
 
 def parse(body: bytes, defaults: RecordDefaults = OF_JOB) -> BulkBatch:
-    return parse_bulk(body, "of-path", defaults, NOW, DEFAULT)
+    return parse_bulk(body, defaults, NOW, DEFAULT, "of-path")
 
 
 def items(batch: BulkBatch) -> list[tuple[str, int]]:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnoser.ingest import Batch, RecordDefaults, Target
-from diagnoser.ingest.batch import RECORDS_LIMIT, Unplaced
-from diagnoser.ingest.loki import STREAMS_LIMIT, parse_loki, parse_loki_json, read_labels
+from diagnoser.ingest.batch import RECORDS_LIMIT, Unattributed
 from diagnoser.ingest.mapping import DEFAULT
-from diagnoser.ingest.protobuf_wire import encoded
+from diagnoser.ingest.protocols.loki import STREAMS_LIMIT, parse_loki, parse_loki_json, read_labels
+from diagnoser.ingest.protocols.protobuf_wire import encoded
 from diagnoser.model import Stream
 from diagnoser.model.errors import BadInput, TooLarge, Undecodable
 from tests.loki_messages import PushRequest
@@ -157,7 +157,7 @@ def test_what_belongs_to_no_job_is_kept_apart() -> None:
     """It is no fault of an entry: its labels, the reason and a sample are there to be shown."""
     batch = parse(push(('{app="web", env="prod"}', [(0, "GET /", {}), (0, "GET /a", {})])))
     ((unplaced, told),) = batch.unplaced.items()
-    assert isinstance(unplaced, Unplaced)
+    assert isinstance(unplaced, Unattributed)
     assert unplaced.labels == (("app", "web"), ("env", "prod"))
     assert (told, batch.rejected, batch.blocks) == ((2, "GET /"), 0, {})
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from diagnoser.ingest import RecordDefaults, Target
-from diagnoser.ingest.batch import Place, Unplaced
+from diagnoser.ingest.batch import Place, Unattributed
 from diagnoser.ingest.mapping import DEFAULT, Decision, FieldMapping, load, preset
 from diagnoser.ingest.presets import PRESETS
 from diagnoser.model import Provenance, Stream, UnplacedReason
@@ -17,8 +17,8 @@ AGENT = RecordDefaults(vouched=True)
 
 def place(
     labels: dict[str, str], defaults: RecordDefaults = NOTHING, mapping: FieldMapping = DEFAULT
-) -> Place | Unplaced:
-    return mapping.place(tuple(labels.items()), defaults)
+) -> Place | Unattributed:
+    return mapping.attribute(tuple(labels.items()), defaults)
 
 
 def placed(labels: dict[str, str], defaults: RecordDefaults = NOTHING, mapping: FieldMapping = DEFAULT) -> Place:
@@ -107,7 +107,7 @@ def test_labels_of_each_kind_of_cluster_are_read(
 
 def test_a_run_that_torchrun_calls_none_has_no_name() -> None:
     """`none` is the id of every run that nobody named: two of them are not one job."""
-    assert isinstance(place({"TORCHELASTIC_RUN_ID": "none"}), Unplaced)
+    assert isinstance(place({"TORCHELASTIC_RUN_ID": "none"}), Unattributed)
 
 
 def test_a_schedulers_label_wins_over_what_was_scraped() -> None:
@@ -127,15 +127,17 @@ def test_an_unusable_label_of_somebody_else_is_passed_over() -> None:
     """A rank that is none costs nothing; one under our own name is told."""
     assert placed({"job": "j", "rank": "first"}).stream.rank == -1
     fault = place({"job": "j", "diagnoser.rank": "first"})
-    assert isinstance(fault, Unplaced)
+    assert isinstance(fault, Unattributed)
     assert (fault.reason, fault.detail) == (UnplacedReason.BAD_RANK, "rank is not a whole number: 'first'")
 
 
 def test_what_cannot_be_placed_says_why_and_what_was_received() -> None:
     """The reason is of a closed list, and the labels are there to be shown."""
-    assert place({"app": "web"}) == Unplaced(UnplacedReason.NO_JOB, "no job: none of app names one", (("app", "web"),))
+    assert place({"app": "web"}) == Unattributed(
+        UnplacedReason.NO_JOB, "no job: none of app names one", (("app", "web"),)
+    )
     fault = place({"job": "team/web"})
-    assert isinstance(fault, Unplaced)
+    assert isinstance(fault, Unattributed)
     assert fault.reason is UnplacedReason.NOT_A_JOB_ID
 
 
@@ -182,7 +184,7 @@ def test_a_tenants_label_vouches_for_nothing() -> None:
     pod = {"kubernetes.namespace_name": "a", "kubernetes.host": "gpu-1", "kubernetes.pod_name": "p"}
     for name in ("source", "diagnoser.source", "diagnoser.io/source", "transport", "job", "diagnoser.job", "job_id"):
         for nest in ("kubernetes.labels.", "kubernetes.pod_annotations.", "k8s.pod.label.", "labels."):
-            assert isinstance(place({**pod, nest + name: "kernel"}, AGENT), Unplaced), nest + name
+            assert isinstance(place({**pod, nest + name: "kernel"}, AGENT), Unattributed), nest + name
     job = {**pod, "job-name": "train"}
     assert placed({**job, "source": "kernel"}, AGENT).stream.provenance is Provenance.JOB
     assert placed({**job, "diagnoser.source": "kernel"}, AGENT).stream.provenance is Provenance.NODE
@@ -207,7 +209,7 @@ def test_a_sites_names_come_first() -> None:
     assert placed(labels, mapping=mapping) == (Target("site-eu-x", None), Stream(rank=0))
     assert placed({**labels, "app": "web"}, mapping=mapping).target.job == "t"
     assert placed({"slurm_job_id": "4"}, mapping=mapping).target.job == "slurm-4"
-    assert isinstance(place({"ray_submission_id": "r"}, mapping=mapping), Unplaced)
+    assert isinstance(place({"ray_submission_id": "r"}, mapping=mapping), Unattributed)
     assert placed({"kubernetes.labels.team.job": "t"}, mapping=mapping).target.job == "t"
 
 

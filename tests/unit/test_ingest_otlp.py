@@ -15,11 +15,12 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from diagnoser.ingest import Batch, RecordDefaults, Target, otlp
+from diagnoser.ingest import Batch, RecordDefaults, Target
 from diagnoser.ingest.batch import RECORDS_LIMIT
 from diagnoser.ingest.mapping import DEFAULT
-from diagnoser.ingest.otlp import parse_otlp, parse_otlp_json
-from diagnoser.ingest.protobuf_wire import encoded
+from diagnoser.ingest.protocols import otlp
+from diagnoser.ingest.protocols.otlp import parse_otlp, parse_otlp_json
+from diagnoser.ingest.protocols.protobuf_wire import encoded
 from diagnoser.model import Stream
 from diagnoser.model.errors import BadInput, TooLarge, Undecodable
 

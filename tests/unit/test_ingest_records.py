@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnoser.ingest.batch import RecordDefaults, Unplaced
+from diagnoser.ingest.batch import RecordDefaults, Unattributed
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.ndjson import parse_ndjson
 from diagnoser.ingest.records import RecordPlaces
@@ -40,7 +40,7 @@ def test_a_record_goes_where_it_would_go_alone(records: list[dict[str, Any]]) ->
 
 def where(places: RecordPlaces, record: dict[str, Any]) -> Any:
     placed = places.of(record)
-    return placed if isinstance(placed, Unplaced) else placed[0]
+    return placed if isinstance(placed, Unattributed) else placed[0]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from pydantic import SecretStr
 
+from diagnoser.channels.slack import SlackSettings, operators
 from diagnoser.config import alerting, settings
 from diagnoser.config.settings import Settings
 from diagnoser.model.alerts import Alert, AlertKind, Severity
@@ -95,6 +97,6 @@ def test_faults_of_apprise_urls_do_not_show_them(urls: str) -> None:
 
 def test_buttons_need_a_secret_and_people() -> None:
     """Without a signing secret nobody can prove who pressed, so that nobody may."""
-    assert alerting.slack_operators(settings.load({"DIAGNOSER_SLACK_OPERATORS": "U1, U2"})) == frozenset()
-    given = {"DIAGNOSER_SLACK_OPERATORS": "U1, U2", "DIAGNOSER_SLACK_SIGNING_SECRET": "s"}
-    assert alerting.slack_operators(settings.load(given)) == {"U1", "U2"}
+    assert operators(SlackSettings(slack_operators="U1, U2")) == frozenset()
+    signed = SlackSettings(slack_operators="U1, U2", slack_signing_secret=SecretStr("s"))
+    assert operators(signed) == {"U1", "U2"}

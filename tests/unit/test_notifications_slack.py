@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from diagnoser.channels.slack.message import code, escape, slack_message
 from diagnoser.model import (
     Advice,
     Diagnosis,
@@ -20,7 +21,6 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.notifications.alert import Redact, failure_alert, plan_alert
-from diagnoser.notifications.slack import code, escape, slack_message
 from diagnoser.redaction.redact import redact
 from tests.contract.records import plan
 

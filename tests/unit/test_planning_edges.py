@@ -145,7 +145,7 @@ def check_of(suspects: tuple[str, ...] = ()) -> NodeCheck:
     return node_check.begin(NODES, suspects)
 
 
-def judged(before: Plan, results: list[PairResult], history: ClusterHistory, vouched: bool | None = True) -> Any:
+def judged(before: Plan, results: list[PairResult], history: ClusterHistory, vouched: bool = True) -> Any:
     """What the last results of a check make of the plan."""
     assert before.check is not None
     transition = plan_commands().check_results("t", before.check.round, results, NOW, vouched=vouched)
@@ -215,12 +215,11 @@ def test_a_faulty_node_that_a_person_handles_is_left_to_them() -> None:
     assert "left to the person who handles them: n1" in theirs.history[-1].why
 
 
-@pytest.mark.parametrize("vouched", [False, None])
-def test_a_check_that_nobody_vouches_for_asks_a_person(vouched: bool | None) -> None:
+def test_a_check_that_nobody_vouches_for_asks_a_person() -> None:
     """Its pairs ran in what the job brings along."""
     check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=((),))
     before = made(job="k8s:lab:job:ns:x", check=check)
-    result = judged(before, [PairResult(("n1", "n3"), False, 1.0)], ClusterHistory(fleet={"east": 1000}), vouched)
+    result = judged(before, [PairResult(("n1", "n3"), False, 1.0)], ClusterHistory(fleet={"east": 1000}), False)
     assert (result.plan.state, result.plan.reason, result.plan.nodes) == (PlanState.WAITING, "unproven", ("n1",))
     assert "beside pairs that ran in what the job brings along" in result.plan.history[-1].why
 

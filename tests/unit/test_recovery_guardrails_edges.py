@@ -433,15 +433,6 @@ def test_names_of_nodes_are_spelled_as_the_scheduler_does() -> None:
     assert trust.match_scheduler_names(named, nodes) == spelled
 
 
-@pytest.mark.parametrize(
-    ("job", "stated", "counts"),
-    [("slurm-lab-7", None, True), ("k8s:lab:job:ns:x", None, False), ("slurm-lab-7", False, False), ("x", True, True)],
-)
-def test_whose_check_counts(job: str, stated: bool | None, counts: bool) -> None:
-    """As the agent says; one of before said nothing, and only Slurm's ran the operator's program."""
-    assert trust.is_operator_run(job, stated) is counts
-
-
 def test_a_root_line_that_is_no_text_has_a_fingerprint() -> None:
     """Half a character that a process printed does not stop a plan; numbers and addresses do not count."""
     roots = [

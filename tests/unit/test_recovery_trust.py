@@ -119,21 +119,6 @@ def test_the_check_of_a_blamed_node_remembers_whom_it_is_about(mode: Mode) -> No
     assert checked.unproven_suspects == ("gpu-004",)
 
 
-@pytest.mark.parametrize(
-    ("job", "told", "vouched"),
-    [
-        ("slurm-lab-7", None, True),
-        ("slurm-lab-7", False, False),
-        ("k8s:lab:job:train:llama", None, False),
-        ("k8s:lab:job:train:llama", True, True),
-        ("lsf-7", None, False),
-    ],
-)
-def test_who_vouches_for_the_results_of_a_check(job: str, told: bool | None, vouched: bool) -> None:
-    """What the agent says; of older ones only Slurm's, whatever a job elsewhere is called."""
-    assert trust.is_operator_run(job, told) is vouched
-
-
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
     opened = await sqlite_store(tmp_path / "test.db")

@@ -28,7 +28,7 @@ async def test_an_alert_reaches_the_page_of_its_node(tmp_path: Path) -> None:
         async def take(batch: Batch, *rest: Any) -> None:
             batches.append(batch)
 
-        web.ingest.take = take  # type: ignore[assignment, method-assign]
+        web.ingest.accept_batch = take  # type: ignore[assignment, method-assign]
         await web.store.jobs.register(Job("j", nodes=("gpu-017.lab",), created=NOW), 1)
         first = await web.client.post(URL, json=body(XID, labelled(job="prometheus")))
         again = await web.client.post(URL, json=body(XID))

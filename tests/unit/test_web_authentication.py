@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from diagnoser.ingest.protocols import PROTOCOLS
 from diagnoser.model.access import Scope, Token
 from diagnoser.web.server import create
 from tests.serving import Web, serving
@@ -109,18 +110,12 @@ SHIPPING = (
     "POST /api/v1/jobs/{id}/events",
     "POST /api/v1/logs",
 )
-PUSHING = (
-    "POST /loki/api/v1/push",
-    "POST /v1/logs",
-    "GET /elasticsearch",
-    "GET /elasticsearch/",
-    "GET /elasticsearch/_license",
-    *(
-        f"{method} {prefix}{path}"
-        for method in ("POST", "PUT")
-        for prefix in ("", "/elasticsearch")
-        for path in ("/_bulk", "/{index}/_bulk")
-    ),
+PUSHING = tuple(
+    f"{method} {path}"
+    for protocol in PROTOCOLS
+    if protocol.takes_passwords
+    for method, paths in (*((method, protocol.paths) for method in protocol.methods), ("GET", protocol.greetings))
+    for path in paths
 )
 """Of protocols whose shippers send a token as a password."""
 CARRYING_OUT = (
@@ -240,7 +235,7 @@ async def test_a_password_changes_nothing_over_the_api(web: Web, route: str) -> 
 async def test_shippers_may_send_a_token_as_a_password(web: Web, route: str) -> None:
     """Or as an API key of Elasticsearch. No page of another site can: a browser asks before it sends JSON there."""
     for header in (basic("a-secret-for-ingest"), basic("a-secret-for-ingest").replace("Basic", "ApiKey")):
-        assert await status(web, route, header) in (200, 204)
+        assert await status(web, route, header) not in (401, 403)
     assert await status(web, route, basic("a-secret-for-read")) == 403
     if not route.startswith("GET"):
         path = route.partition(" ")[2].replace("{index}", "i")

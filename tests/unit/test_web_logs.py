@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from diagnoser.ingest import RecordDefaults
-from diagnoser.ingest.service import IngestReceipt
+from diagnoser.ingest import IngestReceipt, RecordDefaults
 from diagnoser.model import Stream
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.web.http.services import RequestLimits
@@ -48,7 +47,7 @@ async def test_what_the_query_does_not_say_stays_open(tmp_path: Path) -> None:
 async def test_content_types(tmp_path: Path, kind: str, format: str) -> None:
     """Each content type that is read goes to its parser, with or without a charset."""
     async with serving(tmp_path) as web:
-        answer = await web.client.post(LOGS + "?job=j", content=b'["a"]', headers={"content-type": kind})
+        answer = await web.client.post(LOGS + "?job=j", content=b'"a"', headers={"content-type": kind})
     assert answer.status_code == 204
     assert web.ingest.taken[0][1] == format
 
@@ -132,7 +131,7 @@ async def test_what_was_not_taken_as_sent_is_told(tmp_path: Path, receipt: Inges
     """Rejected, repeated and cut lines are counted in the answer, with the reasons."""
     async with serving(tmp_path) as web:
         web.ingest.receipt = receipt
-        answer = await web.client.post(LOGS + "?job=j", content=b"a\n", headers=NDJSON)
+        answer = await web.client.post(LOGS + "?job=j", content=b'"a"\n', headers=NDJSON)
     assert answer.status_code == 200
     assert answer.json() == {
         "lines": 3,

@@ -127,7 +127,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     told = {"token": token, "state": "not_reached", "steps": [step], "drained": ["hgx-04"]}
     await post(web, "/plans/plan-j/report", told)
     trip = BreakerState("default", True, NOW, "3 nodes would be taken out")
-    dead = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
+    dead = OutboxMessage("letter", MessageKind.ANSWER, "slack", b"{}", NOW, NOW + 60)
     await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=(trip,), messages=(dead,)))
     for due in await web.store.outbox.claim(NOW, 60.0, 10):
         await web.store.outbox.record_delivery(due, "dead", error="HTTP 410")
@@ -147,7 +147,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
 async def test_dead_letters_over_the_api(web: Web) -> None:
     """They are listed and can be tried again once; what was sent cannot."""
     await planned(web)
-    letter = OutboxMessage("letter", MessageKind.SLACK, "slack", b"{}", NOW, NOW + 60)
+    letter = OutboxMessage("letter", MessageKind.ANSWER, "slack", b"{}", NOW, NOW + 60)
     await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(plan, messages=(letter,)))
     (due,) = await web.store.outbox.claim(NOW, 60.0, 10)
     await web.store.outbox.record_delivery(due, "dead", error="HTTP 410")

@@ -9,12 +9,13 @@ import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from diagnoser.ingest.protocols import PROTOCOLS
 from diagnoser.model.access import Scope, Token
 from diagnoser.web.http.services import WebConfig
 from diagnoser.web.server import create
 from tests.serving import serving
 
-DESCRIBED = {"/api/v1/logs", "/loki/api/v1/push", "/v1/logs"}
+DESCRIBED = {protocol.paths[0] for protocol in PROTOCOLS}
 """Plain routes, with twins behind them that are there to be described only."""
 
 

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from slack_sdk.signature import SignatureVerifier
 
+from diagnoser.channels.slack.buttons import SlackAccess
 from diagnoser.model import MessageKind, Mode, PlanState
-from diagnoser.web.http.services import SlackAccess
 from tests.serving import NOW, Web, save, serving, verdict
 from tests.unit.test_web_plans import planned
 
@@ -65,7 +65,7 @@ async def test_a_plan_is_approved_from_slack(web: Web) -> None:
     await press(web, "approve_plan", "plan-j")
     assert await told(web) == ["Approved: the plan for j goes to the cluster."]
     (message,) = await web.store.outbox.messages()
-    assert message.message.kind is MessageKind.SLACK
+    assert message.message.kind is MessageKind.ANSWER
 
 
 async def test_a_plan_is_refused_from_slack(web: Web) -> None:

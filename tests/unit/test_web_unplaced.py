@@ -43,7 +43,7 @@ async def test_the_route_says_what_came_why_and_what_helps(web: Web) -> None:
     assert (item["sender"], item["protocol"], item["sample"]) == ("alloy", "loki", "GET /cart 200")
     assert item["first_seen"] < item["last_seen"]
     assert "diagnoser_job" in item["remedy"]["setting"]
-    where = load("site.yaml", item["remedy"]["mapping"]).place(WEB.labels, RecordDefaults())
+    where = load("site.yaml", item["remedy"]["mapping"]).attribute(WEB.labels, RecordDefaults())
     assert isinstance(where, Place)
     assert where.target.job == "web"
 

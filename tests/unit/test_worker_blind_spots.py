@@ -7,10 +7,10 @@ import pytest
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.channels import alertmanager
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
-from diagnoser.notifications import alertmanager
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.vitals import VitalsReader
 from diagnoser.worker.blind_spots import BlindSpotWatch

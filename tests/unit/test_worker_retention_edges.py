@@ -167,7 +167,7 @@ def message(body: object = b"", kind: MessageKind = MessageKind.RECOVERY, **fiel
         (message({"job": "j", "attempt": 3, "diagnosis": "d"}, MessageKind.ALERT), (AttemptKey("j", 3), "d")),
         (message({"job": "j", "attempt": 3}, MessageKind.ALERT), (AttemptKey("j", 3), "")),
         (message({"job": ""}, MessageKind.ALERT), None),
-        (message({"response_url": "x"}, MessageKind.SLACK), None),
+        (message({"response_url": "x"}, MessageKind.ANSWER), None),
         (message([1], MessageKind.ALERT), None),
     ],
 )
@@ -295,7 +295,7 @@ async def test_what_becomes_of_a_message(
 async def test_a_message_without_a_receiver_or_time_is_given_up() -> None:
     """With what was the matter."""
     metrics = Metrics(CollectorRegistry())
-    late = Ledger([DueMessage(message(expires=100.0), 1, "t"), DueMessage(message(kind=MessageKind.SLACK), 1, "t")])
+    late = Ledger([DueMessage(message(expires=100.0), 1, "t"), DueMessage(message(kind=MessageKind.ANSWER), 1, "t")])
     await outbox(late, Receiver(), Wake(), metrics).step()
     assert sorted(late.recorded) == [
         ("dead", 0.0, "no receiver is configured"),

@@ -8,11 +8,13 @@ import pytest
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.channels import alertmanager
+from diagnoser.channels.slack import message as slack
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
 from diagnoser.model.evaluations import BatchKind, BatchRecord, BatchState, RunState
-from diagnoser.notifications import alertmanager, slack, text
+from diagnoser.notifications import text
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.worker.score_alerts import FRESH_SECONDS, ScoreWatch
 from tests.databases import sqlite_store

@@ -64,7 +64,7 @@ async def _take(intake: Intake, alerts: list[NodeAlert], now: float, sender: str
     may say was decided by its scope and cluster."""
     named = [replace(alert, cluster="" if alert.cluster == DEFAULT_CLUSTER else alert.cluster) for alert in alerts]
     defaults = RecordDefaults(vouched=True, sender=sender)
-    await intake.ingest.take(node_lines(named), "alertmanager", defaults, now)
+    await intake.ingest.accept_batch(node_lines(named), "alertmanager", defaults, now)
 
 
 async def _as_known(core: Core, alerts: list[NodeAlert]) -> list[NodeAlert]:

@@ -9,6 +9,7 @@ from pydantic import AliasPath, ConfigDict, Field
 from diagnoser.client.service import API
 from diagnoser.hang import report
 from diagnoser.hang.contract import contract
+from diagnoser.ingest.encodings import decoder
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
@@ -19,7 +20,7 @@ from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, READ_ERRORS, answers
-from diagnoser.web.http.request_bodies import Bodies
+from diagnoser.web.http.request_bodies import Bodies, declared_length
 from diagnoser.web.http.routing import Answer, Router, Schema
 
 LEASE_SECONDS = 120.0
@@ -121,9 +122,8 @@ async def send(
     only a part of its ranks, the others would look absent."""
     job = await intake.job_access.check(caller, id)
     bodies: Bodies = request.app.state.bodies
-    length = request.headers.get("content-length", "")
-    encoding = request.headers.get("content-encoding", "identity")
-    async with bodies.read(request.stream(), encoding, int(length) if length.isdecimal() else None) as body:
+    decode = decoder(request.headers.get("content-encoding"))
+    async with bodies.read(request.stream(), decode, declared_length(request)) as body:
         provenance = Provenance.RUNTIME if caller.vouches else Provenance.JOB
         file = RuntimeFile(query.kind, body, query.rank, query.node or "", core.clock(), provenance)
         await asyncio.to_thread(report.check, file)

@@ -155,7 +155,7 @@ class ResultsBody(_Body):
     vouched: bool | None = Field(
         None,
         description="Whether `results` are those of a program that the operator chose, where the job has no say. "
-        "false: a node that they find faulty waits for a person. Absent: true for jobs `slurm-...`, else false",
+        "false, as when it is left out: a node that they find faulty waits for a person",
     )
 
 
@@ -297,7 +297,7 @@ async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans,
     now, results = core.clock(), [result.result() for result in body.results]
     node_answers = [answer.answer() for answer in body.answers]
     commands = plans.commands
-    rule = commands.check_results(body.token, body.round, results, now, node_answers, vouched=body.vouched)
+    rule = commands.check_results(body.token, body.round, results, now, node_answers, vouched=bool(body.vouched))
     return _round(await plans.change(id, now, rule, alone=False), plans)
 
 

@@ -6,7 +6,7 @@ from fastapi import Query
 from pydantic import ConfigDict, Field
 
 from diagnoser.client.service import API
-from diagnoser.ingest.remedies import remedy
+from diagnoser.ingest.mapping_hints import mapping_hint
 from diagnoser.model import UnplacedReason
 from diagnoser.model.unplaced import UnplacedRecord
 from diagnoser.web.api.params import Moment
@@ -58,7 +58,7 @@ class UnplacedSchema(Answer):
             labels=dict(stream.labels),
             first_seen=record.first_seen,
             last_seen=stream.received,
-            remedy=remedy(stream.labels, stream.reason, stream.protocol),
+            remedy=mapping_hint(stream.labels, stream.reason, stream.protocol),
         )
 
 

@@ -10,19 +10,13 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from diagnoser.ingest.protocols import path_ends
 from diagnoser.model.audit import AuditEntry, AuditResult
 from diagnoser.ports import AuditedCall, auditing
 from diagnoser.web.http.request_actor import client_address
 from diagnoser.web.http.services import CoreServices
 
 MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-INGEST = (
-    "/api/v1/logs",
-    "/loki/api/v1/push",
-    "/v1/logs",
-    "/_bulk",
-)
-"""Ends of paths that take in log lines: thousands of requests a second, whose lines are their own record."""
 ANSWERED = ("/login/oidc/callback",)
 """Paths where GET changes something, because a browser is sent there: a sign-in at the identity provider."""
 ASKING = ("/logs", "/api/v1/rules/try")
@@ -34,10 +28,12 @@ REFUSED_SECONDS = 60.0
 REMEMBERED = 1_000
 
 
-def is_audited(method: str, path: str) -> bool:
+def is_audited(method: str, path: str, unaudited: tuple[str, ...]) -> bool:
+    """unaudited: ends of paths that take in log lines: thousands of requests a second, whose lines are their own
+    record."""
     if method not in MUTATING:
         return path in ANSWERED
-    return path not in ASKING and not path.endswith(INGEST)
+    return path not in ASKING and not path.endswith(unaudited)
 
 
 class AuditedCalls:
@@ -47,10 +43,11 @@ class AuditedCalls:
     def __init__(self, app: ASGIApp, core: CoreServices) -> None:
         self.app = app
         self._core = core
+        self._unaudited = path_ends()
         self._refused: OrderedDict[tuple[str, ...], float] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not is_audited(scope["method"], scope["path"]):
+        if scope["type"] != "http" or not is_audited(scope["method"], scope["path"], self._unaudited):
             await self.app(scope, receive, send)
             return
         address = client_address(Request(scope))

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from copy import deepcopy
 from http import HTTPStatus
 from typing import Any
 
@@ -82,41 +81,6 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 }
 """A body of each operation that takes JSON, by its name."""
 
-_BULK: dict[str, Any] = {
-    "tags": ["logs"],
-    "summary": "Send lines as to Elasticsearch",
-    "description": "A bulk request: an action and a document, line by line. Where an item says 201, its document is "
-    "committed; 400 says why it never will be. On 429 and 503 none is, and every item says so: send them again.",
-    "security": [{"HTTPBearer": []}],
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/x-ndjson": {
-                "schema": {"type": "string"},
-                "example": '{"create": {}}\n{"message": "step 1 loss 11.2", "job": "llm-7b", "rank": 0}\n',
-            }
-        },
-    },
-    "responses": {
-        "200": {
-            "description": "Every item says what became of it",
-            "content": {
-                "application/json": {
-                    "schema": {
-                        "type": "object",
-                        "required": ["errors", "items"],
-                        "properties": {
-                            "took": {"type": "integer"},
-                            "errors": {"type": "boolean"},
-                            "items": {"type": "array", "items": {"type": "object"}},
-                        },
-                    }
-                }
-            },
-        }
-    },
-}
-
 
 def complete(document: dict[str, Any]) -> None:
     """Changes the document in place."""
@@ -125,16 +89,12 @@ def complete(document: dict[str, Any]) -> None:
         schemas.pop(name, None)
     schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas |= {**schema.pop("$defs"), "Problem": schema}
-    document["paths"]["/_bulk"] = {
-        "post": deepcopy(_BULK),
-        "put": deepcopy(_BULK) | {"summary": "Send lines as to Elasticsearch by PUT"},
-    }
-    for path, methods in document["paths"].items():
+    for methods in document["paths"].values():
         for operation in methods.values():
             operation["operationId"] = operation_id(operation["summary"])
             operation["responses"].pop("422", None)
             _add_example(operation)
-            _add_errors(operation, bulk=path == "/_bulk")
+            _add_errors(operation)
 
 
 def operation_id(summary: str) -> str:
@@ -150,19 +110,15 @@ def _add_example(operation: dict[str, Any]) -> None:
         body["example"] = dict(example)
 
 
-def _add_errors(operation: dict[str, Any], *, bulk: bool) -> None:
+def _add_errors(operation: dict[str, Any]) -> None:
     """Those that any operation of its kind answers: where it needs a token, and where it takes a body."""
-    needed, content = list[int](), dict[int, Any]()
+    needed = list[int]()
     if operation.get("security"):
         needed += [401, 403, 429]
     if "requestBody" in operation:
         needed.append(413)
-    if bulk:  # refused as a whole, it is answered as Elasticsearch does
-        needed += [400, 415, 503]
-        content[429] = content[503] = {"application/json": {"schema": {"type": "object"}}}
     responses = operation["responses"]
-    kinds = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for status in needed:
-        told = kinds | content.get(status, {})
-        responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": told})
+        responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": content})
     operation["responses"] = dict(sorted(responses.items()))

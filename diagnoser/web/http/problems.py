@@ -48,6 +48,10 @@ TOKEN_PAGE = "/login/token"  # noqa: S105 - an address
 ErrorAnswer = Callable[[Request, "Problem"], Response]
 
 
+ProtocolErrors = Callable[[str], ErrorAnswer | None]
+"""Path -> how the protocol that is spoken there tells an error, None where it does so as everything else."""
+
+
 class FieldProblem(Schema):
     """One fault of the request."""
 
@@ -84,11 +88,11 @@ CHANGE_ERRORS = answers(400, 401, 403, 404, 503)
 DECISION_ERRORS = answers(400, 401, 403, 404, 409, 503)
 
 
-def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer]) -> None:
+def install(app: FastAPI, page: ErrorAnswer, protocols: ProtocolErrors) -> None:
     """Registers the error handlers on the app.
 
     page: renders an error for a person.
-    protocols: path -> how the protocol of others that is spoken there tells an error.
+    protocols: of the paths at which a protocol is spoken.
     """
     handlers = _ErrorHandlers(app, page, protocols)
     app.add_exception_handler(DiagnoserError, handlers.on_own)
@@ -102,7 +106,7 @@ def install(app: FastAPI, page: ErrorAnswer, protocols: Mapping[str, ErrorAnswer
 class _ErrorHandlers:
     app: FastAPI
     page: ErrorAnswer
-    protocols: Mapping[str, ErrorAnswer]
+    protocols: ProtocolErrors
 
     async def on_own(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, DiagnoserError)
@@ -135,7 +139,7 @@ class _ErrorHandlers:
 
     def _answer(self, request: Request, problem: Problem, headers: Mapping[str, str]) -> Response:
         problem = _masked(problem, self.app.state.services.core.redact)
-        if told := self.protocols.get(request.url.path):
+        if told := self.protocols(request.url.path):
             response = told(request, problem)
         elif _is_page(request):
             response = self.page(request, problem)

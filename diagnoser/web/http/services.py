@@ -5,6 +5,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from starlette.routing import BaseRoute
+
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.log_indexes import LogIndexes
@@ -52,26 +54,18 @@ class RequestLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class SlackAccess:
-    """secret: signing secret of the app, "" for none. operators: ids of the users who may press buttons."""
-
-    secret: str = ""
-    operators: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class WebConfig:
     """base_url: how people reach this service, without a slash at the end; "" makes links relative.
 
     allowed_hosts: names by which requests may call this service, in their Host header.
-    slack: who may decide there.
+    channel_routes: at which presses of buttons in alerts arrive.
     silent_seconds: time without lines after which a run is shown as silent.
     """
 
     base_url: str = ""
     limits: RequestLimits = RequestLimits()
     allowed_hosts: frozenset[str] = frozenset({"*"})
-    slack: SlackAccess = SlackAccess()
+    channel_routes: Sequence[BaseRoute] = ()
     silent_seconds: float = 300.0
 
 

@@ -3,7 +3,7 @@
 from fastapi import Depends
 from fastapi.responses import Response
 
-from diagnoser.ingest.remedies import remedy
+from diagnoser.ingest.mapping_hints import mapping_hint
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
@@ -18,5 +18,5 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 async def unplaced_page(core: Core, pages: Drawn) -> Response:
     now = core.clock()
     records = await core.store.unplaced.page(now, SHOWN)
-    streams = [(r, remedy(r.stream.labels, r.stream.reason, r.stream.protocol)) for r in records]
+    streams = [(r, mapping_hint(r.stream.labels, r.stream.reason, r.stream.protocol)) for r in records]
     return pages.draw("unplaced.html", streams=streams, total=await core.store.unplaced.count(now))

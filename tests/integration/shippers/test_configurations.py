@@ -14,7 +14,7 @@ import pytest
 import yaml
 import zstandard
 
-from diagnoser.ingest.protobuf_wire import encoded
+from diagnoser.ingest.protocols.protobuf_wire import encoded
 from tests.e2e.service import Service, diagnosis_of, service
 from tests.integration.shippers.failing_run import BROKEN, NODE, FailingRun
 from tests.integration.shippers.programs import (

@@ -32,7 +32,7 @@ class UnplacedSink(Protocol):
         the sink may forget the oldest."""
 
 
-class UnplacedStreams:
+class UnattributedStreams:
     """redact: hides secrets in what is kept. ``run`` must be running; one instance per process."""
 
     def __init__(self, sink: UnplacedSink, redact: Callable[[str], str], metrics: Metrics) -> None:

@@ -4,6 +4,8 @@ Slack signs what it sends (v0 signatures), and only the listed users may decide.
 with a button.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
@@ -11,25 +13,25 @@ import orjson
 from fastapi import Request
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
+from starlette.routing import BaseRoute
 
+from diagnoser.channels.slack.message import APPROVE, CONFIRM, REFUSE, SILENCE, escape
 from diagnoser.model import FeedbackVerdict, MessageKind, OutboxMessage
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.alerts import AlertSilence
 from diagnoser.model.audit import actor_of
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound
-from diagnoser.notifications.slack import APPROVE, CONFIRM, REFUSE, SILENCE, escape
+from diagnoser.ports import Clock as Now
 from diagnoser.ports import current_call
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.plans import approve_plan, refuse_plan
 from diagnoser.web.http.dependencies import Plans, Unscoped
 from diagnoser.web.http.routing import Router, Schema
-from diagnoser.web.http.services import CoreServices, ScopedServices
+from diagnoser.web.http.services import ScopedServices
 
 SILENCE_SECONDS = 24 * 3600.0
 ANSWER_SECONDS = 25 * 60.0
 """Slack takes an answer for half an hour."""
-
-router = Router(include_in_schema=False)
 
 
 class _User(Schema):
@@ -52,26 +54,38 @@ class _Interaction(Schema):
     response_url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=500)]
 
 
-@router.post("/slack/actions")
-async def press(request: Request, scope: Unscoped, plans: Plans) -> Response:
-    """Does what the button says. Slack shows no answer of ours: the person is told through the outbox.
+@dataclass(frozen=True, slots=True)
+class SlackAccess:
+    """secret: signing secret of the app, "" for none. operators: ids of the users who may press buttons."""
 
-    Raises Denied for what Slack did not sign, BadInput.
-    """
-    body = await request.body()
-    _check_signature(request, body, scope.core)
-    interaction = _interaction(body)
-    await scope.core.store.outbox.add(
-        _answer(interaction, await _decide(scope, plans, interaction), scope.core.clock())
-    )
-    plans.outbox.notify()
-    return Response()
+    secret: str = ""
+    operators: frozenset[str] = frozenset()
 
 
-async def _decide(scope: ScopedServices, plans: Plans, interaction: _Interaction) -> str:
+def routes(access: SlackAccess) -> Sequence[BaseRoute]:
+    router = Router(include_in_schema=False)
+
+    @router.post("/slack/actions")
+    async def press(request: Request, scope: Unscoped, plans: Plans) -> Response:
+        """Does what the button says. Slack shows no answer of ours: the person is told through the outbox.
+
+        Raises Denied for what Slack did not sign, BadInput.
+        """
+        body = await request.body()
+        _check_signature(request, body, access, scope.core.clock)
+        interaction = _interaction(body)
+        answer = await _decide(scope, plans, access, interaction)
+        await scope.core.store.outbox.add(_answer(interaction, answer, scope.core.clock()))
+        plans.outbox.notify()
+        return Response()
+
+    return router.routes
+
+
+async def _decide(scope: ScopedServices, plans: Plans, access: SlackAccess, interaction: _Interaction) -> str:
     """What the person is told."""
     user = interaction.user
-    if user.id not in scope.core.config.slack.operators:
+    if user.id not in access.operators:
         return f"You may not decide here. Whoever runs diagnoser can add {user.id} to DIAGNOSER_SLACK_OPERATORS."
     by = Credential(f"slack:{user.username or user.id}", Scope.OPERATE)
     if call := current_call():
@@ -100,15 +114,15 @@ async def _act(scope: ScopedServices, plans: Plans, by: Credential, press: _Pres
     raise NotFound(f"there is no button {press.action_id!r}")
 
 
-def _check_signature(request: Request, body: bytes, core: CoreServices) -> None:
+def _check_signature(request: Request, body: bytes, access: SlackAccess, now: Now) -> None:
     """Raises NotFound where no Slack app is configured, Denied."""
-    if not core.config.slack.secret:
+    if not access.secret:
         raise NotFound("no Slack app is configured: set DIAGNOSER_SLACK_SIGNING_SECRET")
     from slack_sdk.signature import Clock, SignatureVerifier  # loads for a while, and most sites have no Slack app
 
     clock = Clock()
-    clock.now = core.clock  # type: ignore[method-assign]
-    verifier = SignatureVerifier(core.config.slack.secret, clock)
+    clock.now = now  # type: ignore[method-assign]
+    verifier = SignatureVerifier(access.secret, clock)
     try:
         is_signed = verifier.is_valid_request(body, dict(request.headers))
     except ValueError:  # a time that is no number, a body that is no text
@@ -132,4 +146,4 @@ def _answer(interaction: _Interaction, text: str, now: float) -> OutboxMessage:
     key = f"slack-{interaction.user.id}-{first.action_id}-{first.value}-{first.action_ts}"
     message = {"response_type": "ephemeral", "replace_original": False, "text": escape(text)}
     body = orjson.dumps({"response_url": interaction.response_url, "message": message})
-    return OutboxMessage(key, MessageKind.SLACK, "slack", body, now, now + ANSWER_SECONDS)
+    return OutboxMessage(key, MessageKind.ANSWER, "slack", body, now, now + ANSWER_SECONDS)

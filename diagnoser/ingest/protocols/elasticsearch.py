@@ -1,13 +1,18 @@
-"""Elasticsearch's bulk requests: a line with an action, a line with the document that it writes, and so on.
+"""Elasticsearch's protocol: bulk requests, at the root and below ``PREFIX``, and who answers them, below it.
+
+A bulk request is a line with an action, a line with the document that it writes, and so on.
 
 Each document is one record, and says where it belongs as those of NDJSON do. Only ``create`` and ``index`` write
 anything; every action has its own item in the answer, in order, so that a bad one costs none of its neighbours.
+
+Logstash and Elastic's clients send nothing before they have seen a version, a licence and the header of the product.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,16 +21,42 @@ from diagnoser.ingest.batch import (
     ERRORS_TOLD,
     RECORDS_LIMIT,
     Batch,
+    IngestReceipt,
     RecordDefaults,
     Target,
-    Unplaced,
+    Unattributed,
     check_count,
     check_json,
 )
+from diagnoser.ingest.encodings import decoder
 from diagnoser.ingest.line_groups import SAMPLE_BYTES
 from diagnoser.ingest.mapping import FieldMapping
+from diagnoser.ingest.protocols.protocol import (
+    JSON,
+    Answer,
+    BodyFormat,
+    BodyReading,
+    Description,
+    Protocol,
+    RequestHead,
+)
 from diagnoser.ingest.records import MESSAGE, RecordPlaces, epoch, text_of, time_of
+from diagnoser.model.errors import BadInput, DiagnoserError, OutOfScope, Overloaded, Unavailable, Unsupported
 
+NDJSON, PROBLEM = "application/x-ndjson", "application/problem+json"
+PREFIX = "/elasticsearch"
+INDEX_LENGTH = 255
+PRODUCT = {"X-Elastic-Product": "Elasticsearch"}
+VERSION = {
+    "number": "8.17.0",
+    "build_flavor": "default",
+    "minimum_wire_compatibility_version": "7.17.0",
+    "minimum_index_compatibility_version": "7.0.0",
+}
+"""Whose bulk requests are understood: those of all newer versions are the same."""
+
+IDENTITY = {"name": "diagnoser", "cluster_name": "diagnoser", "cluster_uuid": "diagnoser", "version": VERSION}
+LICENSE = {"license": {"uid": "diagnoser", "type": "basic", "status": "active", "mode": "basic"}}
 WRITES = ("create", "index")
 ACTIONS = (*WRITES, "update", "delete")
 ILLEGAL, UNUSABLE = "illegal_argument_exception", "document_parsing_exception"
@@ -71,7 +102,7 @@ class BulkBatch(Batch):
         if len(self.errors) < ERRORS_TOLD:
             self.errors.append(f"action {len(self.actions)}: {refusal.reason}")
 
-    def pass_over(self, action: Action, unplaced: Unplaced, document: dict[str, Any]) -> None:
+    def pass_over(self, action: Action, unplaced: Unattributed, document: dict[str, Any]) -> None:
         sample = "" if unplaced in self.unplaced else orjson.dumps(document)[:SAMPLE_BYTES].decode("utf-8", "replace")
         self.leave_out(unplaced, 1, sample)
         self.passed_over.append(len(self.actions))
@@ -116,7 +147,9 @@ def _failed(status: int, refusal: Refusal) -> bytes:
     return b'"status":%d,"error":%b}}' % (status, error)
 
 
-def parse_bulk(body: bytes, index: str, defaults: RecordDefaults, received: float, mapping: FieldMapping) -> BulkBatch:
+def parse_bulk(
+    body: bytes, defaults: RecordDefaults, received: float, mapping: FieldMapping, index: str = ""
+) -> BulkBatch:
     """index: of the path, for actions that name none. Raises TooLarge for too many actions or lines in them."""
     check_count(body.count(b"\n"), 2 * RECORDS_LIMIT, "lines of actions and documents")
     check_json(body)
@@ -130,7 +163,7 @@ def parse_bulk(body: bytes, index: str, defaults: RecordDefaults, received: floa
             batch.refuse(action, _unusable(f"no text: one of {', '.join(MESSAGE)} is needed"))
             continue
         placed = places.of(document)
-        if isinstance(placed, Unplaced):
+        if isinstance(placed, Unattributed):
             batch.pass_over(action, placed, document)
             continue
         place, group = placed
@@ -223,3 +256,91 @@ def _not_taken(action: Action) -> Refusal:
 
 def _unusable(reason: str) -> Refusal:
     return Refusal(UNUSABLE, f"the document cannot be used: {reason}")
+
+
+BULK = BodyFormat(
+    "bulk", parse_bulk, hint="Add a field: diagnoser.job: NAME (fields with fields_under_root in Filebeat)"
+)
+
+
+def _choose(head: RequestHead) -> BodyReading:
+    """Takes whatever name of JSON a version of a client uses, and none that a page of another site can send."""
+    name = head.content_type.partition(";")[0].strip().lower()
+    if not (name.startswith(("application/", "text/")) and name.endswith("json")):
+        raise Unsupported("a bulk request is application/x-ndjson or application/json")
+    index = head.path_parts.get("index", "")
+    if len(index) > INDEX_LENGTH:  # every item of the answer repeats it
+        raise BadInput(f"the name of an index has at most {INDEX_LENGTH} characters")
+    of_index = replace(BULK, parse=partial(parse_bulk, index=index))
+    return BodyReading(of_index, decoder(head.encoding))
+
+
+def _answer(batch: Batch, _receipt: IngestReceipt, _head: RequestHead) -> Answer:
+    assert isinstance(batch, BulkBatch)
+    return Answer(200, batch.answer(), JSON, PRODUCT)
+
+
+def _refuse_batch(batch: Batch, error: DiagnoserError) -> Answer | None:
+    assert isinstance(batch, BulkBatch)
+    if isinstance(error, OutOfScope):  # nothing was left of it, and each item says why
+        return Answer(200, batch.answer(), JSON, PRODUCT)
+    if isinstance(error, Unavailable | Overloaded):
+        return Answer(error.status, batch.answer_failed(error.status, str(error)), JSON, PRODUCT)
+    return None
+
+
+def _greeting(content: dict[str, Any]) -> Answer:
+    return Answer(200, orjson.dumps(content), JSON, PRODUCT)
+
+
+PROTOCOL = Protocol(
+    name="elasticsearch",
+    paths=("/_bulk", "/{index}/_bulk", PREFIX + "/_bulk", PREFIX + "/{index}/_bulk"),
+    methods=("POST", "PUT"),
+    formats={NDJSON: BULK},
+    choose=_choose,
+    answer=_answer,
+    refuse_batch=_refuse_batch,
+    ignores_parameters=True,
+    greetings={
+        PREFIX: _greeting(IDENTITY),
+        PREFIX + "/": _greeting(IDENTITY),
+        PREFIX + "/_license": _greeting(LICENSE),
+    },
+    description=Description(
+        summary="Send lines as to Elasticsearch",
+        text="A bulk request: an action and a document, line by line. Where an item says 201, its document is "
+        "committed; 400 says why it never will be. On 429 and 503 none is, and every item says so: send them again.",
+        body="Actions and documents. `Content-Encoding` may be gzip, deflate, zstd or snappy.",
+        content={
+            NDJSON: {
+                "schema": {"type": "string"},
+                "example": '{"create": {}}\n{"message": "step 1 loss 11.2", "job": "llm-7b", "rank": 0}\n',
+            }
+        },
+        answers={
+            200: {
+                "description": "Every item says what became of it",
+                "content": {
+                    JSON: {
+                        "schema": {
+                            "type": "object",
+                            "required": ["errors", "items"],
+                            "properties": {
+                                "took": {"type": "integer"},
+                                "errors": {"type": "boolean"},
+                                "items": {"type": "array", "items": {"type": "object"}},
+                            },
+                        }
+                    }
+                },
+            }
+        },
+        errors={PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}, JSON: {"schema": {"type": "object"}}},
+    ),
+    samples=(
+        b'{"create": {"_index": "i"}}\n'
+        b'{"message": "a", "job": "j", "host": {"name": "n"}, "@timestamp": "2026-09-21"}\n'
+        b'{"delete": {"_id": "1"}}\n{"index": {}}\n{"message": "", "job": "j", "log": {"offset": 7}}\n',
+    ),
+)

@@ -19,15 +19,29 @@ from diagnoser.ingest.batch import (
     ERRORS_TOLD,
     RECORDS_LIMIT,
     Batch,
+    IngestReceipt,
     Labels,
     RecordDefaults,
     check_count,
     check_json,
 )
+from diagnoser.ingest.encodings import decoder, unsnappy
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import FieldMapping
-from diagnoser.ingest.protobuf_wire import LENGTH, VARINT, Malformed, fields, signed, varint
-from diagnoser.model.errors import Undecodable
+from diagnoser.ingest.protocols.protobuf_wire import LENGTH, VARINT, Malformed, fields, signed, varint
+from diagnoser.ingest.protocols.protocol import (
+    JSON,
+    PLAIN_TEXT,
+    PROTOBUF,
+    Answer,
+    BodyFormat,
+    BodyReading,
+    Description,
+    Protocol,
+    RequestHead,
+    format_of,
+)
+from diagnoser.model.errors import TooLarge, Undecodable
 
 STREAMS_LIMIT = 20_000
 LABELS_REMEMBERED = 4096
@@ -40,6 +54,7 @@ ENTRY_TIME, ENTRY_LINE, ENTRY_METADATA = 1, 2, 3
 PAIR_NAME, PAIR_VALUE = 1, 2
 TIME_SECONDS, TIME_NANOS = 1, 2
 
+_FIRST_BYTE = bytes((STREAMS << 3 | LENGTH,))  # of a request that is not compressed
 _ENTRY_KEY = STREAM_ENTRIES << 3 | LENGTH
 _TIME_KEY = ENTRY_TIME << 3 | LENGTH
 _LINE_KEY = ENTRY_LINE << 3 | LENGTH
@@ -187,7 +202,7 @@ class _Push:
     def _group(self, labels: Labels, metadata: Iterable[tuple[str, str]] = ()) -> LineGroup:
         """The lines of a stream that carry this metadata. What the mapping does not read of it tells them not apart."""
         read = tuple(pair for pair in metadata if self._mapping.name(pair[0]))
-        return self.groups.at(self._mapping.place(labels + read, self._defaults))
+        return self.groups.at(self._mapping.attribute(labels + read, self._defaults))
 
     def _count_stream(self) -> None:
         self._streams += 1
@@ -316,3 +331,87 @@ def _read_time(stamp: bytes) -> float:
         return math.nan
     time = seconds + nanos * 1e-9
     return time if YEAR_2000 <= time < YEAR_2100 else math.nan
+
+
+HINT = "Add a label: diagnoser_job=NAME (external_labels in Alloy and Promtail, labels in Fluent Bit)"
+FORMATS = {JSON: BodyFormat("loki-json", parse_loki_json, HINT), PROTOBUF: BodyFormat("loki", parse_loki, HINT)}
+
+
+def _choose(head: RequestHead) -> BodyReading:
+    """Protobuf is compressed with snappy, whatever the header says, and mostly also within another encoding."""
+    chosen = format_of(FORMATS, head.content_type or PROTOBUF)
+    if chosen is FORMATS[JSON]:
+        return BodyReading(chosen, decoder(head.encoding))
+    if head.encoding in (None, "", "snappy"):
+        return BodyReading(chosen, unsnappy)
+    outer = decoder(head.encoding)
+
+    def unwrap(raw: bytes, limit: int) -> bytes:
+        body = outer(raw, limit) if outer else raw
+        try:
+            return unsnappy(body, limit)
+        except (Undecodable, TooLarge):
+            if body.startswith(_FIRST_BYTE):
+                return body
+            raise
+
+    return BodyReading(chosen, unwrap)
+
+
+def _answer(_batch: Batch, receipt: IngestReceipt, _head: RequestHead) -> Answer:
+    if not receipt.rejected:
+        return Answer()
+    why = "\n".join(receipt.errors) or "entries cannot be used"
+    return _text(400, f"{receipt.rejected} of the entries were not taken:\n{why}")
+
+
+def _refuse(_head: RequestHead, status: int, why: str) -> Answer:
+    """Shippers print what Loki says: plain text."""
+    return _text(status, why)
+
+
+def _text(status: int, text: str) -> Answer:
+    return Answer(status, f"{text}\n".encode(), PLAIN_TEXT)
+
+
+def _shown_labels(text: str) -> Labels | None:
+    return read_labels(text.encode()) if text.startswith("{") else None
+
+
+PROTOCOL = Protocol(
+    name="loki",
+    paths=("/loki/api/v1/push",),
+    formats=FORMATS,
+    choose=_choose,
+    answer=_answer,
+    refuse=_refuse,
+    labels_of=_shown_labels,
+    description=Description(
+        summary="Send lines as to Loki",
+        text="Labels and structured metadata say where entries belong. Loki's way with faulty entries: 400 names them, "
+        "the\nothers are committed. Streams that belong to no job are counted and shown, and no error.",
+        body="A push request. `Content-Encoding` may be gzip, deflate, zstd or snappy. Protobuf is "
+        "compressed with snappy, whatever the header says.",
+        content={
+            JSON: {
+                "schema": {
+                    "type": "object",
+                    "required": ["streams"],
+                    "properties": {"streams": {"type": "array", "items": {"type": "object"}}},
+                },
+                "example": {
+                    "streams": [
+                        {"stream": {"job": "llm-7b", "rank": "0"}, "values": [["1790000000000000000", "step 1"]]}
+                    ]
+                },
+            },
+            PROTOBUF: {"schema": {"type": "string", "format": "binary"}},
+        },
+        answers={204: {"description": "All entries are committed, but for streams that belong to no job"}},
+        errors={PLAIN_TEXT: {"schema": {"type": "string"}}},
+    ),
+    samples=(
+        b'{"streams": [{"stream": {"job": "j"}, "values": '
+        b'[["1790000000000000000", "a", {"rank": "1"}], ["0", "b\\n"]]}]}',
+    ),
+)

@@ -13,10 +13,10 @@ import httpx
 import orjson
 
 from diagnoser.adapters.http import poster
+from diagnoser.channels.slack.message import slack_message, with_status
 from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread
 from diagnoser.model.errors import BadInput, DeliveryError, Withheld
-from diagnoser.notifications.slack import slack_message, with_status
 from diagnoser.ports import Clock
 
 if TYPE_CHECKING:

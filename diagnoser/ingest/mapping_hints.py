@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from diagnoser.ingest import mapping
+from diagnoser.ingest import mapping, protocols
 from diagnoser.ingest.batch import Labels, Place, RecordDefaults
 from diagnoser.ingest.mapping import canonical
 from diagnoser.model import JOB_ID, UnplacedReason
@@ -36,15 +36,7 @@ _LAST_ID = "([A-Za-z0-9][A-Za-z0-9._:@+=-]*)[^A-Za-z0-9]*$"
 _TRIED = 40
 """Labels that are tried: a record may have thousands."""
 
-_SETTINGS = {
-    "text": "Name the job in the address: /api/v1/logs?job=NAME",
-    "ndjson": 'Give each record a field "job", or name the job in the address: /api/v1/logs?job=NAME',
-    "loki": "Add a label: diagnoser_job=NAME (external_labels in Alloy and Promtail, labels in Fluent Bit)",
-    "otlp": "Add a resource attribute: OTEL_RESOURCE_ATTRIBUTES=diagnoser.job=NAME, or a resource processor",
-    "bulk": "Add a field: diagnoser.job: NAME (fields with fields_under_root in Filebeat)",
-    "syslog": "Name the job in the address that the shipper sends to: ?job=NAME",
-    "kafka": "Make the job the key of the message, or add a header: diagnoser.job",
-}
+_KAFKA = "Make the job the key of the message, or add a header: diagnoser.job"
 _SETTING = "Send a label or field diagnoser.job with the name of the job"
 
 _OTHERS = {
@@ -56,23 +48,30 @@ _OTHERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class MappingHint:
     """mapping_lines: for DIAGNOSER_MAPPING, "" where no line of it helps. setting: what to change at the shipper."""
 
     mapping_lines: str
     setting: str
 
 
-def remedy(labels: Labels, reason: UnplacedReason, protocol: str) -> Remedy:
+def mapping_hint(labels: Labels, reason: UnplacedReason, protocol: str) -> MappingHint:
     """What would give lines with these labels a place. protocol: as ``UnplacedStream`` has it."""
     if reason in _OTHERS:
-        return Remedy("", _OTHERS[reason])
+        return MappingHint("", _OTHERS[reason])
     if reason in (UnplacedReason.NO_JOB, UnplacedReason.NOT_A_JOB_ID):
         lines = next(filter(lambda text: _places(text, labels), _proposals(labels)), "")
-        names = [name for name in _SETTINGS if protocol.startswith(name)]
-        return Remedy(lines, _SETTINGS[names[0]] if names else _SETTING)
+        return MappingHint(lines, _settings().get(protocol, _SETTING))
     field = reason.value.removeprefix("bad_")
-    return Remedy("", f"Send a usable {field}, or none: its label is one that says outright what the {field} is")
+    return MappingHint("", f"Send a usable {field}, or none: its label is one that says outright what the {field} is")
+
+
+def _settings() -> dict[str, str]:
+    """What to change at the shipper, by the format in which its lines come."""
+    settings = {"kafka": _KAFKA}
+    for protocol in protocols.PROTOCOLS:
+        settings |= {read.name: read.hint or _SETTING for read in protocol.formats.values()}
+    return settings
 
 
 def _proposals(labels: Labels) -> Iterator[str]:
@@ -97,7 +96,7 @@ def _places(text: str, labels: Labels) -> bool:
         proposed = mapping.load("proposal", text)
     except RuleFaults:
         return False
-    return isinstance(proposed.place(labels, RecordDefaults()), Place)
+    return isinstance(proposed.attribute(labels, RecordDefaults()), Place)
 
 
 def _yaml(name: str) -> str:

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.ingest import RecordDefaults, unplaced
-from diagnoser.ingest.batch import Batch, Labels, Unplaced
-from diagnoser.ingest.unplaced import UnplacedStreams
+from diagnoser.ingest import RecordDefaults, unattributed
+from diagnoser.ingest.batch import Batch, Labels, Unattributed
+from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.model import UnplacedReason, UnplacedStream
 from diagnoser.observability.metrics import Metrics
 from diagnoser.redaction.redact import redact
@@ -19,13 +19,13 @@ SENDER = RecordDefaults(cluster="east", sender="shipper")
 def batch(*labels: Labels, lines: int = 1, sample: str = "a") -> Batch:
     made = Batch()
     for one in labels:
-        made.leave_out(Unplaced(UnplacedReason.NO_JOB, "no job", one), lines, sample)
+        made.leave_out(Unattributed(UnplacedReason.NO_JOB, "no job", one), lines, sample)
     return made
 
 
-def streams_of(sink: RecentUnplaced) -> tuple[UnplacedStreams, Metrics]:
+def streams_of(sink: RecentUnplaced) -> tuple[UnattributedStreams, Metrics]:
     metrics = Metrics(CollectorRegistry())
-    return UnplacedStreams(sink, redact, metrics), metrics
+    return UnattributedStreams(sink, redact, metrics), metrics
 
 
 async def test_a_stream_is_handed_on_once_with_all_of_its_lines() -> None:
@@ -45,7 +45,7 @@ async def test_a_stream_is_handed_on_once_with_all_of_its_lines() -> None:
 
 async def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sender that makes up labels fills no memory: further streams are only counted."""
-    monkeypatch.setattr(unplaced, "STREAMS", 3)
+    monkeypatch.setattr(unattributed, "STREAMS", 3)
     sink = RecentUnplaced()
     streams, metrics = streams_of(sink)
     streams.note(batch(*((("app", str(number)),) for number in range(9))), "loki", SENDER, 1.0)

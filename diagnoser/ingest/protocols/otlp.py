@@ -21,6 +21,7 @@ from diagnoser.ingest.batch import (
     ERRORS_TOLD,
     RECORDS_LIMIT,
     Batch,
+    IngestReceipt,
     Labels,
     RecordDefaults,
     check_count,
@@ -29,7 +30,17 @@ from diagnoser.ingest.batch import (
 from diagnoser.ingest.labels import flat
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import FieldMapping
-from diagnoser.ingest.protobuf_wire import FIXED64, LENGTH, VARINT, Malformed, fields, signed, varint
+from diagnoser.ingest.protocols.protobuf_wire import FIXED64, LENGTH, VARINT, Malformed, encoded, fields, signed, varint
+from diagnoser.ingest.protocols.protocol import (
+    JSON,
+    PROTOBUF,
+    Answer,
+    BodyFormat,
+    Description,
+    Protocol,
+    RequestHead,
+    media_type,
+)
 from diagnoser.model.errors import Undecodable
 
 MESSAGE = ("message", "log", "msg", "body", "text", "line")
@@ -195,7 +206,7 @@ class _Request:
         named = dict(attributes)
         error = _exception(named)
         own = [pair for source in (named, of_body) for pair in flat("", source) if self._mapping.name(pair[0])]
-        group = self.groups.at(self._mapping.place((*labels, *own), self._defaults))
+        group = self.groups.at(self._mapping.attribute((*labels, *own), self._defaults))
         group.texts.append(text + b"\n" + error if error else text)
         group.times.append(time)
         return None if error else group
@@ -387,3 +398,82 @@ def _read_times(stamps: list[bytes]) -> list[float]:
     times[(times < YEAR_2000) | (times >= YEAR_2100)] = math.nan
     seconds: list[float] = times.tolist()
     return seconds
+
+
+HINT = "Add a resource attribute: OTEL_RESOURCE_ATTRIBUTES=diagnoser.job=NAME, or a resource processor"
+FORMATS = {JSON: BodyFormat("otlp-json", parse_otlp_json, HINT), PROTOBUF: BodyFormat("otlp", parse_otlp, HINT)}
+CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14}
+"""Status -> code of gRPC."""
+UNKNOWN = 2
+STATUS_CODE, STATUS_MESSAGE = 1, 2  # of google.rpc.Status
+PARTIAL_SUCCESS, REJECTED, WHY = 1, 1, 2  # of ExportLogsServiceResponse, and of ExportLogsPartialSuccess
+
+
+def _answer(_batch: Batch, receipt: IngestReceipt, head: RequestHead) -> Answer:
+    """What is not stored is a partial success."""
+    rejected, errors = receipt.rejected + receipt.unplaced, list(receipt.errors)
+    if receipt.unplaced:
+        errors.append(f"{receipt.unplaced} records belong to no job")
+    why = "; ".join(errors)
+    if media_type(head.content_type)[0] == JSON:
+        partial = {"rejectedLogRecords": str(rejected), "errorMessage": why}  # 64-bit integers are written as text
+        return Answer(200, orjson.dumps({"partialSuccess": partial} if rejected else {}), JSON)
+    message = encoded(PARTIAL_SUCCESS, encoded(REJECTED, rejected) + encoded(WHY, why.encode()))
+    return Answer(200, message if rejected else b"", PROTOBUF)
+
+
+def _refuse(head: RequestHead, status: int, why: str) -> Answer:
+    """A ``google.rpc.Status``, in JSON unless the sender speaks protobuf."""
+    code = CODES.get(status, UNKNOWN)
+    if media_type(head.content_type)[0] == PROTOBUF:
+        return Answer(status, encoded(STATUS_CODE, code) + encoded(STATUS_MESSAGE, why.encode()), PROTOBUF)
+    return Answer(status, orjson.dumps({"code": code, "message": why}), JSON)
+
+
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+STATUS = {
+    "type": "object",
+    "properties": {"code": {"type": "integer"}, "message": {"type": "string"}},
+}
+"""``google.rpc.Status``."""
+
+PROTOCOL = Protocol(
+    name="otlp",
+    paths=("/v1/logs",),
+    formats=FORMATS,
+    answer=_answer,
+    refuse=_refuse,
+    description=Description(
+        summary="Send lines as OTLP",
+        text="Attributes of resource, scope and record say where records belong. What cannot be used, or belongs to no "
+        "job, is\na partial success; errors are a `google.rpc.Status`.",
+        body="An export request. `Content-Encoding` may be gzip, deflate, zstd or snappy.",
+        content={
+            JSON: {
+                "schema": {"type": "object"},
+                "example": {
+                    "resourceLogs": [
+                        {
+                            "resource": {"attributes": [{"key": "slurm.job.id", "value": {"stringValue": "7"}}]},
+                            "scopeLogs": [{"logRecords": [{"body": {"stringValue": "step 1 loss 11.2"}}]}],
+                        }
+                    ]
+                },
+            },
+            PROTOBUF: BINARY,
+        },
+        answers={
+            200: {
+                "description": "All records are committed, but for those that the answer counts as rejected",
+                "content": {JSON: {"schema": {"type": "object"}}, PROTOBUF: BINARY},
+            }
+        },
+        errors={JSON: {"schema": STATUS}, PROTOBUF: BINARY},
+    ),
+    samples=(
+        b'{"resourceLogs": [{"resource": {"attributes": [{"key": "job", "value": {"stringValue": "j"}}]}, '
+        b'"scopeLogs": [{"logRecords": [{"body": {"kvlistValue": {"values": [{"key": "message", '
+        b'"value": {"stringValue": "a"}}]}}, "timeUnixNano": "1790000000000000000"}, '
+        b'{"body": {"arrayValue": {}}}]}]}]}',
+    ),
+)

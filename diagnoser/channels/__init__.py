@@ -1,0 +1,10 @@
+"""The registry of channels for alerts: settings, receivers, routes and exits go by it."""
+
+from diagnoser.channels import alertmanager, apprise, slack
+from diagnoser.channels.channel import Channel
+
+CHANNELS: tuple[Channel, ...] = (
+    slack.CHANNEL,
+    alertmanager.CHANNEL,
+    apprise.CHANNEL,
+)

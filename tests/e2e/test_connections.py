@@ -133,8 +133,7 @@ def test_an_idle_connection_outlives_the_pauses_of_shippers(tmp_path: Path) -> N
     """Shippers flush, and proxies keep connections, for up to a minute: ours does not close after uvicorn's own 5
     seconds."""
     assert KEEP_ALIVE_SECONDS > 60
-    with started(tmp_path) as running:
-        connection = connected(running)
+    with started(tmp_path) as running, closing(connected(running)) as connection:
         for _ in range(2):
             connection.sendall(get("/livez", Host="localhost"))
             assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")

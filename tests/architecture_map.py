@@ -65,17 +65,16 @@ def diagram() -> str:
 
 
 def table() -> str:
-    """A row for each unit: what it is for, and its modules."""
+    """A row for each unit: what it is for."""
     graph, known = imports(), units()
     order = [name for row in layers() for name in row if name in known]
     rows = [
-        f"| `{PACKAGE}/{known[name].name}{'/' if known[name].is_dir() else ''}` | {_purpose(known[name])} "
-        f"| {_modules(known[name])} |"
+        f"| `{PACKAGE}/{known[name].name}{'/' if known[name].is_dir() else ''}` | {_purpose(known[name])} |"
         for name in order
     ]
     edges = sum(len(targets) for targets in graph.values())
     head = [f"{len(known)} packages and modules at the top, {edges} imports between them.", ""]
-    return "\n".join([*head, "| where | what it is for | modules |", "| --- | --- | --- |", *rows])
+    return "\n".join([*head, "| where | what it is for |", "| --- | --- |", *rows])
 
 
 def _files(path: Path) -> list[Path]:
@@ -115,12 +114,3 @@ def _purpose(path: Path) -> str:
     text = ast.get_docstring(ast.parse((path / "__init__.py" if path.is_dir() else path).read_text("utf-8"))) or ""
     sentence = " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".")
     return sentence.replace("``", "`").replace("|", "\\|")
-
-
-def _modules(path: Path) -> str:
-    """Modules by name, folders with a slash."""
-    if not path.is_dir():
-        return ""
-    names = [one.stem for one in path.glob("*.py") if one.stem not in STARTERS]
-    names += [f"{one.parent.name}/" for one in path.glob("*/__init__.py")]
-    return " ".join(f"`{name}`" for name in sorted(names))

@@ -89,9 +89,13 @@ class AlertRouting:
         row = next((row for row in self.table.rows if not _why_not(row.when, alert)), None)
         if row is None:
             return Route("")
-        names = [name for entry in row.to for name in (self.receivers if entry == EVERYONE else (entry,))]
-        configured = [name for name in names if name.partition(":")[0] in self.receivers]
-        return Route(row.id, tuple(dict.fromkeys(configured)), row.severity)
+        names: dict[str, None] = {}
+        for entry in row.to:
+            if entry == EVERYONE:
+                names |= dict.fromkeys(self.receivers)
+            elif _receiver(entry) in self.receivers:
+                names[entry] = None
+        return Route(row.id, tuple(names), row.severity)
 
     def explain(self, alert: Alert) -> list[tuple[str, str]]:
         """Each row up to the one that applies, with why it does not hold ("" for the one that does)."""
@@ -105,37 +109,43 @@ class AlertRouting:
 
     def quiet_until(self, receiver: str, severity: Severity, now: float) -> float | None:
         """When the quiet hours of a receiver end; None when it may be told now."""
-        ends = [
-            end
-            for hours in self.table.quiet_hours
-            if severity not in hours.except_severities and {EVERYONE, receiver} & set(hours.to)
-            if (end := _end(hours, now)) is not None
-        ]
-        return max(ends, default=None)
+        ends = [_end(hours, now) for hours in self.table.quiet_hours if _hold(hours, receiver, severity)]
+        return max(filter(None, ends), default=None)
 
 
 def load(path: str, text: str) -> AlertTable:
     """Raises RuleFaults."""
     table, faults = yaml_loader.read(path, text, AlertTable)
     if table is None:
-        raise RuleFaults(faults)
-    ids = [row.id for row in table.rows]
-    faults = [
-        Fault(path, yaml_loader.locate(text, "rows", place, "id"), f"row {row.id} is there twice")
-        for place, row in enumerate(table.rows)
-        if row.id in ids[:place]
-    ]
-    if faults:
-        raise RuleFaults(faults)
-    return table
+        raise RuleFaults(faults)  # of its form: its rows cannot be looked at
+    seen: set[str] = set()
+    for place, row in enumerate(table.rows):
+        if row.id in seen:
+            line = yaml_loader.locate(text, "rows", place, "id")
+            faults.append(Fault(path, line, f"row {row.id} is there twice"))
+        seen.add(row.id)
+    return yaml_loader.sound(table, faults)
 
 
 def unknown_receivers(table: AlertTable, receivers: Sequence[str]) -> list[str]:
     """Names that the table uses and nobody configured."""
-    named = [name for row in table.rows for name in row.to]
-    named += [name for hours in table.quiet_hours for name in hours.to]
     known = {EVERYONE, *receivers}
-    return sorted({name for name in named if name.partition(":")[0] not in known})
+    named: set[str] = set()
+    for entry in (*table.rows, *table.quiet_hours):
+        named.update(entry.to)
+    return sorted(name for name in named if _receiver(name) not in known)
+
+
+def _receiver(name: str) -> str:
+    """``slack:#gpu-oncall`` -> ``slack``."""
+    return name.partition(":")[0]
+
+
+def _hold(hours: QuietHours, receiver: str, severity: Severity) -> bool:
+    """Whether these quiet hours hold back an alert of that severity for that receiver."""
+    if severity in hours.except_severities:
+        return False
+    return EVERYONE in hours.to or receiver in hours.to
 
 
 def _end(hours: QuietHours, now: float) -> float | None:
@@ -145,7 +155,10 @@ def _end(hours: QuietHours, now: float) -> float | None:
     start, end = time.fromisoformat(hours.start), time.fromisoformat(hours.end)
     for day in (local.date() - timedelta(days=1), local.date()):
         begun = datetime.combine(day, start, zone)
-        over = datetime.combine(day + timedelta(days=1) if end <= start else day, end, zone)
+        last_day = day
+        if end <= start:
+            last_day += timedelta(days=1)
+        over = datetime.combine(last_day, end, zone)
         if begun.timestamp() <= now < over.timestamp():
             return over.timestamp()
     return None
@@ -153,13 +166,14 @@ def _end(hours: QuietHours, now: float) -> float | None:
 
 def _why_not(when: AlertCondition, alert: Alert) -> str:
     """Why the row does not apply, "" when it does."""
-    tests = (
+    tests: list[tuple[str, Sequence[str], str]] = [
         ("kind", when.kinds, alert.kind.value),
         ("category", when.categories, alert.category),
         ("type", when.types, alert.type),
         ("cluster", when.clusters, alert.cluster),
-        *((f"label {name}", values, alert.labels.get(name, "")) for name, values in when.labels.items()),
-    )
+    ]
+    for name, values in when.labels.items():
+        tests.append((f"label {name}", values, alert.labels.get(name, "")))
     for name, wanted, value in tests:
         if wanted and value not in wanted:
             return f"{name} is {value or 'not known'}, not {' or '.join(wanted)}"

@@ -36,7 +36,7 @@ NO_EXIT: Mapping[str, str] = {
     "integrations.api_client": "asks the service",
     "integrations.http_api": "asks the service",
     "commands": "run by a person of the site, who may read the logs",
-    "trials": "runs evaluations on the site's own nodes",
+    "evaluations": "runs evaluations on the site's own nodes",
     "config": "builds adapters from the settings",
     "app": "makes the clients that adapters send with",
     "processes": "makes the listening socket",

@@ -227,13 +227,11 @@ def test_brokers_that_are_away_are_waited_for(tmp_path: Path) -> None:
 def test_wrong_credentials_end_it_with_a_reason(tmp_path: Path) -> None:
     """Exit 1, without a traceback and without the password."""
     with kafka_broker.tansu(_program(), tmp_path, "--authentication") as broker:
-        properties = tmp_path / "client.properties"
-        properties.write_text(
+        properties = (
             "security.protocol=sasl_plaintext\nsasl.mechanism=SCRAM-SHA-256\n"
             "sasl.username=nobody\nsasl.password=a-very-secret-word\n"
         )
-        properties.chmod(0o600)
-        with consuming(tmp_path, broker.address, DIAGNOSER_KAFKA_PROPERTIES=str(properties)) as process:
+        with consuming(tmp_path, broker.address, properties=properties) as process:
             assert process.wait(120) == 1
     log = log_of(tmp_path)
     assert f"diagnoser: Kafka: the brokers at {broker.address} refuse us: " in log

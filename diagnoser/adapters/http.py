@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import httpx
 
@@ -118,12 +118,19 @@ def is_public(address: str) -> bool:
     """Whether ``address`` is on the public Internet. IPv4 addresses inside IPv6 forms are checked as well."""
     parsed = ip_address(address.partition("%")[0])
     if isinstance(parsed, IPv6Address):
-        inner = parsed.ipv4_mapped or parsed.sixtofour or (parsed.teredo or (None, None))[1]
-        if inner is None and int(parsed) >> 32 == _NAT64 >> 32:
-            inner = ip_address(int(parsed) & 0xFFFF_FFFF)  # type: ignore[assignment]
+        inner = _inner(parsed)
         if inner is not None:
             return is_public(str(inner))
     return parsed.is_global and not parsed.is_multicast
+
+
+def _inner(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that a form of an IPv6 address holds."""
+    if int(address) >> 32 == _NAT64 >> 32:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    if address.teredo:
+        return address.teredo[1]
+    return address.ipv4_mapped or address.sixtofour
 
 
 def _seconds(header: str, now: float) -> float | None:
@@ -134,4 +141,6 @@ def _seconds(header: str, now: float) -> float | None:
         date = parsedate_to_datetime(header)
     except ValueError:
         return None
-    return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now)
+    if not date.tzinfo:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, date.timestamp() - now)

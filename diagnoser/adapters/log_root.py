@@ -44,10 +44,11 @@ class LogRoot:
         if not path.startswith("/") or "\0" in path or len(path) > PATH_LENGTH:
             raise LogRefused(LogRefusal.INVALID_PATH, "log_path must be an absolute path")
         target = PurePosixPath(path)
-        root = next((base for base in (self.given, self.real) if target.is_relative_to(base) and target != base), None)
-        if root is None or ".." in target.parts:
-            raise LogRefused(LogRefusal.OUTSIDE_ROOT, "log_path is not below the folder that this service may read")
-        return target.relative_to(root).parts
+        if ".." not in target.parts:
+            for root in (self.given, self.real):
+                if root in target.parents:
+                    return target.relative_to(root).parts
+        raise LogRefused(LogRefusal.OUTSIDE_ROOT, "log_path is not below the folder that this service may read")
 
 
 def log_root(folder: Path) -> LogRoot:

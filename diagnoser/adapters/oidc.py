@@ -179,8 +179,13 @@ class OidcProvider:
 
 def is_name(name: str) -> bool:
     """What history can show without being mistaken for another: no colon, which marks Slack's users, and no space."""
-    is_short = 0 < len(name) <= NAME_MOST
-    return is_short and name.isprintable() and name not in RESERVED_NAMES and not set(name) & set(":/\\ <>")
+    if not 0 < len(name) <= NAME_MOST:
+        return False
+    if not name.isprintable():
+        return False
+    if name in RESERVED_NAMES:
+        return False
+    return set(name).isdisjoint(":/\\ <>")
 
 
 def _check_encrypted(url: str, issuer: str) -> None:

@@ -1,7 +1,7 @@
 """Any OpenAI-compatible server: vLLM, llama.cpp, a gateway, or the API itself."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -84,15 +84,24 @@ class QuestionForm:
 
         complaint: the error message in lower case.
         """
-        steps = (
-            (_TEMPERATURE_WORDS, replace(self, temperature=False) if self.temperature else None),
-            (_LIMIT_WORDS, replace(self, limit=self.limit + 1) if self.limit + 1 < len(LIMITS) else None),
-            (_FORMAT_WORDS, replace(self, format=self.format + 1) if self.format + 1 < len(FORMATS) else None),
-            (_ROLE_WORDS, replace(self, system=False) if self.system else None),
-        )
-        named = [form for words, form in steps if form and any(word in complaint for word in words)]
-        by_cost = (steps[2][1], steps[0][1], steps[1][1], steps[3][1])
-        return next((form for form in (*named, *by_cost) if form), None)
+        steps = dict(self._steps())
+        for words, form in steps.items():
+            if _mentions(complaint, words):
+                return form
+        if _FORMAT_WORDS in steps:  # costs least to give up
+            return steps[_FORMAT_WORDS]
+        return next(iter(steps.values()), None)
+
+    def _steps(self) -> Iterator[tuple[tuple[str, ...], "QuestionForm"]]:
+        """The forms that are weaker in one thing, each with the words of a complaint about it."""
+        if self.temperature:
+            yield _TEMPERATURE_WORDS, replace(self, temperature=False)
+        if self.limit + 1 < len(LIMITS):
+            yield _LIMIT_WORDS, replace(self, limit=self.limit + 1)
+        if self.format + 1 < len(FORMATS):
+            yield _FORMAT_WORDS, replace(self, format=self.format + 1)
+        if self.system:
+            yield _ROLE_WORDS, replace(self, system=False)
 
 
 _ROOMIER = 4
@@ -167,7 +176,9 @@ class OpenAIModel:
         reply = await self._client.get("/models", cast_to=httpx2.Response, options={"timeout": seconds})
         body = reply.json()
         listed = body.get("data") if isinstance(body, dict) else None
-        return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+        if not isinstance(listed, list):
+            return []
+        return [entry for entry in listed if isinstance(entry, dict)]
 
     async def close(self) -> None:
         await self._client.close()
@@ -194,33 +205,38 @@ class OpenAIModel:
         return completion
 
     def _failure(self, error: openai.OpenAIError) -> ModelFailed:
-        status = getattr(error, "status_code", None)
-        if status == _TOO_LARGE or (status in _REFUSING and _is_about_length(error)):
+        if _is_too_long(error):
             return ModelFailed(ModelFailure.CONTEXT_TOO_SMALL, describe_error(error))
-        if status in _BAD_REQUEST:
+        if getattr(error, "status_code", None) in _BAD_REQUEST:
             return ModelFailed(ModelFailure.FORMAT_REFUSED, describe_error(error))
         return failure(error)
 
     def _answer(self, reply: object) -> ModelAnswer:
         """The client does not validate: a gateway may leave out any part, or send something else."""
-        choices, usage, model = (getattr(reply, name, None) for name in ("choices", "usage", "model"))
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        text = _content(choice)
-        tokens_in, tokens_out = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
-        return ModelAnswer(
-            text,
-            model if isinstance(model, str) and model else self.name,
-            tokens_in if isinstance(tokens_in, int) else 0,
-            tokens_out if isinstance(tokens_out, int) else 0,
-        )
+        usage, model = getattr(reply, "usage", None), getattr(reply, "model", None)
+        if not isinstance(model, str) or not model:
+            model = self.name
+        text = _content(_choice(reply))
+        return ModelAnswer(text, model, _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
 
 
 def _complaint(error: openai.OpenAIError) -> str:
     return str(error)[:_DETAIL_CHARS].lower()
 
 
+def _is_too_long(error: openai.OpenAIError) -> bool:
+    status = getattr(error, "status_code", None)
+    if status == _TOO_LARGE:
+        return True
+    return status in _REFUSING and _is_about_length(error)
+
+
 def _is_about_length(error: openai.OpenAIError) -> bool:
-    return any(word in _complaint(error) for word in _LENGTH_WORDS)
+    return _mentions(_complaint(error), _LENGTH_WORDS)
+
+
+def _mentions(complaint: str, words: Iterable[str]) -> bool:
+    return any(word in complaint for word in words)
 
 
 def _is_refusal(error: openai.OpenAIError) -> bool:
@@ -228,8 +244,23 @@ def _is_refusal(error: openai.OpenAIError) -> bool:
     status = getattr(error, "status_code", None)
     if status not in _REFUSING or _is_about_length(error):
         return False
-    words = (*_FORMAT_WORDS, *_TEMPERATURE_WORDS, *_LIMIT_WORDS, *_ROLE_WORDS)
-    return status in _BAD_REQUEST or any(word in _complaint(error) for word in words)
+    if status in _BAD_REQUEST:
+        return True
+    return _mentions(_complaint(error), (*_FORMAT_WORDS, *_TEMPERATURE_WORDS, *_LIMIT_WORDS, *_ROLE_WORDS))
+
+
+def _choice(reply: object) -> object:
+    """The first; None without one."""
+    choices = getattr(reply, "choices", None)
+    if isinstance(choices, list) and choices:
+        return choices[0]
+    return None
+
+
+def _count(usage: object, name: str) -> int:
+    """Tokens; 0 where the server does not say."""
+    tokens = getattr(usage, name, None)
+    return tokens if isinstance(tokens, int) else 0
 
 
 def _content(choice: object) -> str:
@@ -243,15 +274,15 @@ def _content(choice: object) -> str:
 
 def _spent_on_reasoning(reply: object) -> bool:
     """Whether the answer's whole length went into reasoning that is not shown."""
-    choices = getattr(reply, "choices", None)
-    choice = choices[0] if isinstance(choices, list) and choices else None
+    choice = _choice(reply)
     return getattr(choice, "finish_reason", None) == "length" and not _content(choice).strip()
 
 
 def _length(model: Mapping[str, Any]) -> int:
     """vLLM says ``max_model_len``; llama.cpp and others have their own names for it."""
-    meta = model.get("meta")
-    fields = {**model, **(meta if isinstance(meta, dict) else {})}
+    fields, meta = dict(model), model.get("meta")
+    if isinstance(meta, dict):
+        fields |= meta
     for name in ("max_model_len", "context_length", "context_window", "n_ctx"):
         if isinstance(length := fields.get(name), int) and length > 0:
             return length

@@ -73,7 +73,9 @@ def describe_error(error: openai.OpenAIError) -> str:
     if isinstance(error, ReplyTooLong):
         return str(error)
     status = getattr(error, "status_code", None)
-    return f"{type(error).__name__}" + (f", HTTP {status}" if status else "")
+    if not status:
+        return type(error).__name__
+    return f"{type(error).__name__}, HTTP {status}"
 
 
 async def _bound(response: httpx2.Response) -> None:
@@ -102,5 +104,7 @@ class _Counted(httpx2.AsyncByteStream):
 def _retry_after(error: openai.OpenAIError) -> float | None:
     """Seconds. Dates are ignored."""
     response = getattr(error, "response", None)
-    header = response.headers.get("retry-after", "") if response is not None else ""
+    if response is None:
+        return None
+    header = response.headers.get("retry-after", "")
     return float(header) if header.isdecimal() else None

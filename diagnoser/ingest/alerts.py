@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from diagnoser.ingest.batch import Batch, RecordDefaults, Target
-from diagnoser.ingest.mapping import Decision, FieldMapping
+from diagnoser.ingest.mapping import FieldMapping, value_of
 from diagnoser.model import ALERTS, LineBlock, NodeAlert, Provenance, Stream, node_log_id
 
 VERSION = "4"
@@ -62,9 +62,11 @@ def node_alerts(
     message: WebhookMessage, mapping: FieldMapping, *, cluster: str, by: str, received: float
 ) -> tuple[list[NodeAlert], int]:
     """The alerts about nodes, and how many others there were. cluster: of all of them; "" where their labels say it."""
-    found = [_node_alert(alert, mapping, cluster, by, received) for alert in message.alerts]
-    told = [alert for alert in found if alert]
-    return told, len(found) - len(told)
+    told = list[NodeAlert]()
+    for alert in message.alerts:
+        if found := _node_alert(alert, mapping, cluster, by, received):
+            told.append(found)
+    return told, len(message.alerts) - len(told)
 
 
 def node_lines(alerts: Iterable[NodeAlert]) -> Batch:
@@ -84,13 +86,13 @@ def _node_alert(alert: WebhookAlert, mapping: FieldMapping, cluster: str, by: st
         return None
     labels = {_clean(key, NAME_LENGTH): _clean(text, TEXT_LENGTH) for key, text in sorted(alert.labels.items())}
     decided = mapping.trace(tuple(labels.items()), RecordDefaults())
-    node = _value(decided.get("node")) or _host(labels.get("instance", ""))
+    node = value_of(decided.get("node")) or _host(labels.get("instance", ""))
     if not _is_node_name(node):
         return None
     started, ended = _span(alert, received)
     summary = alert.annotations.get("summary") or alert.annotations.get("description") or ""
     return NodeAlert(
-        cluster=cluster or _value(decided.get("cluster")),
+        cluster=cluster or value_of(decided.get("cluster")),
         node=node,
         fingerprint=_clean(alert.fingerprint, NAME_LENGTH) or labels.get("alertname", ""),
         name=labels.get("alertname", "") or "alert",
@@ -104,29 +106,30 @@ def _node_alert(alert: WebhookAlert, mapping: FieldMapping, cluster: str, by: st
     )
 
 
-def _value(decision: Decision | None) -> str:
-    """ "" where the labels say nothing of the field."""
-    return decision.value if decision else ""
-
-
 def _is_node_name(name: str) -> bool:
-    return 0 < len(name) <= NODE_LENGTH and not any(char.isspace() for char in name)
+    if not 0 < len(name) <= NODE_LENGTH:
+        return False
+    return not any(char.isspace() for char in name)
 
 
 def _span(alert: WebhookAlert, received: float) -> tuple[float, float | None]:
     """(when it began to fire, when it ended: None while it fires). Nothing of it lies after ``received``."""
     started = min(alert.startsAt.timestamp(), received)
     ended = alert.endsAt.timestamp() if alert.endsAt else received
-    is_over = alert.status == "resolved"
-    return max(started, 0.0), max(started, min(ended, received)) if is_over else None
+    if alert.status != "resolved":
+        return max(started, 0.0), None
+    return max(started, 0.0), max(started, min(ended, received))
 
 
 def _line(alert: NodeAlert) -> str:
     """``Alertmanager: GpuXid (critical): GPU 3 reports Xid 79 {gpu="3", xid="79"}``."""
-    severity = f" ({alert.severity})" if alert.severity else ""
-    told = f": {alert.summary}" if alert.summary else ""
+    told = alert.name
+    if alert.severity:
+        told += f" ({alert.severity})"
+    if alert.summary:
+        told += f": {alert.summary}"
     rest = ", ".join(f'{name}="{value}"' for name, value in alert.labels.items() if name not in SHOWN_APART)
-    return f"Alertmanager: {alert.name}{severity}{told} {{{rest}}}"[:LINE_LENGTH]
+    return f"Alertmanager: {told} {{{rest}}}"[:LINE_LENGTH]
 
 
 def _host(instance: str) -> str:

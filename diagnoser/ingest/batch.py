@@ -99,6 +99,10 @@ class Batch:
         self.unplaced[unplaced] = (counted + lines, first)
 
     @property
+    def jobs(self) -> set[str]:
+        return {target.job for target in self.blocks}
+
+    @property
     def unplaced_lines(self) -> int:
         """How much belongs to no job."""
         return sum(lines for lines, _ in self.unplaced.values())

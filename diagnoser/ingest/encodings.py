@@ -44,12 +44,19 @@ def gunzip(raw: bytes, limit: int) -> bytes:
 def inflate(raw: bytes, limit: int) -> bytes:
     """A deflate body, at most ``limit`` bytes: zlib, as the standard says, or without its header, as Loki's clients
     and some others send it."""
-    has_header = len(raw) > 1 and raw[0] & 0x0F == zlib.DEFLATED and not int.from_bytes(raw[:2], "big") % 31
-    bits = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
+    bits = zlib.MAX_WBITS if _has_zlib_header(raw) else -zlib.MAX_WBITS
     try:
         return _unpack(raw, limit, lambda: zlib.decompressobj(wbits=bits), GZIP_SLICE)
     except zlib.error as error:
         raise Undecodable(f"the body is not deflate: {error}") from None
+
+
+def _has_zlib_header(raw: bytes) -> bool:
+    if len(raw) < 2:
+        return False
+    if raw[0] & 0x0F != zlib.DEFLATED:
+        return False
+    return int.from_bytes(raw[:2], "big") % 31 == 0
 
 
 def unzstd(raw: bytes, limit: int) -> bytes:

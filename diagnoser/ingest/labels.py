@@ -18,8 +18,9 @@ def flat(name: str, value: Any, deep: int = NESTED_DEEP) -> Iterator[tuple[str, 
 
 def label_text(value: Any) -> str:
     """A number that a shipper's script has made a float is still whole; of a list, its first element."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, list) and value and isinstance(value[0], str):
-        return value[0]
+    match value:
+        case float() if value.is_integer():
+            return str(int(value))
+        case [str() as first, *_]:
+            return first
     return str(value)

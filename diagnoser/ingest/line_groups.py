@@ -54,8 +54,9 @@ class LineGroups:
 def one_line(stream: Stream, text: bytes) -> bytes:
     """The message as one line, where a second one could pass as a message of the kernel: a path may hold a line feed,
     which ``/dev/kmsg`` writes so."""
-    is_sender_known = stream.source in KERNEL_SOURCES or stream.source == DAEMON
-    return text.removesuffix(b"\n").replace(b"\n", b"\\x0a") if is_sender_known else text
+    if stream.source in KERNEL_SOURCES or stream.source == DAEMON:
+        return text.removesuffix(b"\n").replace(b"\n", b"\\x0a")
+    return text
 
 
 def _block(stream: Stream, texts: Sequence[bytes], times: Sequence[float], first: int, received: float) -> LineBlock:

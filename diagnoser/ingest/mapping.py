@@ -51,7 +51,8 @@ _BAD: Mapping[Field, UnplacedReason] = {
     "source": UnplacedReason.BAD_SOURCE,
 }
 
-_COUNTS: tuple[Field, ...] = ("attempt", "rank")
+_LEAST: Mapping[Field, int] = {"attempt": 1, "rank": -1}
+"""The fields that are numbers, each with its least value."""
 
 
 class _Unusable(Exception):
@@ -83,8 +84,10 @@ class Candidate:
     @property
     def names(self) -> set[str]:
         """Labels that it reads, in their canonical form."""
-        parts = {part for part in self.template[1::2] if part not in FIELDS and not part.isdecimal()}
-        return parts | ({self.name} if self.name else set())
+        names = set(filter(_is_label, self.template[1::2]))
+        if self.name:
+            names.add(self.name)
+        return names
 
     def value(self, labels: Mapping[str, str], known: Mapping[Field, str], absent: frozenset[str]) -> str:
         """Empty where it does not apply. absent: values, in lower case, that are none."""
@@ -101,12 +104,15 @@ class Candidate:
             value = _matched(match)
         if self.template:
             value = self._filled(labels, known, groups, absent)
-        return self._added(value) if self.plus else value
+        if self.plus:
+            return self._added(value)
+        return value
 
     def _added(self, value: str) -> str:
         """The number with ``plus`` on it; unchanged where it is no number of at most nine digits."""
-        is_number = value.isdecimal() and len(value) < 10
-        return str(int(value) + self.plus) if is_number else value
+        if value.isdecimal() and len(value) < 10:
+            return str(int(value) + self.plus)
+        return value
 
     def _filled(
         self,
@@ -120,8 +126,10 @@ class Candidate:
             part = parts[index]
             if part.isdecimal():
                 parts[index] = groups[int(part) - 1] or ""
+            elif part in FIELDS:
+                parts[index] = known.get(part, "")
             else:
-                parts[index] = known.get(part, "") if part in FIELDS else labels.get(part, "")
+                parts[index] = labels.get(part, "")
             if parts[index].lower() in absent:
                 return ""
         return "".join(parts)
@@ -150,7 +158,9 @@ class _CandidateFile(StrictModel):
     @classmethod
     def of(cls, item: object) -> "_CandidateFile":
         """A text alone is a name, or a template."""
-        return cls(name=item) if isinstance(item, str) else cls.model_validate(item)
+        if isinstance(item, str):
+            return cls(name=item)
+        return cls.model_validate(item)
 
 
 class _MappingFile(StrictModel):
@@ -182,7 +192,7 @@ class FieldMapping:
         self._derived = {field: tuple(derived.get(field, ())) for field in FIELDS}
         senders = (name for names in SENDER_NAMES.values() for name in names)
         self._names = _names(self._stated, self._derived).union(senders)
-        counts = {field: self._stated[field] + self._derived[field] for field in _COUNTS}
+        counts = {field: self._stated[field] + self._derived[field] for field in _LEAST}
         of_pods = _names(*map(_without_source, (stated, _of(KUBERNETES), counts)))
         self._pod_labels = self._names & of_pods
         self._prefixes = frozenset(prefix for name in self._names for prefix in _prefixes(name))
@@ -192,11 +202,15 @@ class FieldMapping:
 
     def name(self, key: str) -> str:
         """The name by which the mapping reads the label ``key``; "" when it reads no such label."""
-        return self._known_name(key) if len(key) <= KEY_LENGTH else ""
+        if len(key) > KEY_LENGTH:
+            return ""
+        return self._known_name(key)
 
     def may_hold_names(self, key: str) -> bool:
         """Whether an object under ``key`` may hold labels that the mapping reads."""
-        return len(key) <= KEY_LENGTH and self._known_holder(key)
+        if len(key) > KEY_LENGTH:
+            return False
+        return self._known_holder(key)
 
     def attribute(self, labels: Labels, defaults: RecordDefaults) -> Place | Unattributed:
         """Where lines with these labels go. Labels that the mapping does not read are best left out."""
@@ -214,14 +228,18 @@ class FieldMapping:
             value, fault = self._value(field, values, known, default)
             if value or fault:
                 decider = self._decider(field, values, known, default, value)
-                read = decider.names if decider else set()
-                names = tuple(key for key, _ in labels if self.name(key) in read)
-                decisions[field] = Decision(value, decider.origin if decider else "query", names, fault)
+                decisions[field] = self._decision(decider, labels, value, fault)
             known[field] = value
         source = vouched_source(known["source"], values)
         if source != known["source"]:
             decisions["source"] = replace(decisions["source"], value=source, origin=DOUBTED_SENDER)
         return decisions
+
+    def _decision(self, decider: Candidate | None, labels: Labels, value: str, fault: str) -> Decision:
+        if decider is None:
+            return Decision(value, "query", (), fault)
+        read = decider.names
+        return Decision(value, decider.origin, tuple(key for key, _ in labels if self.name(key) in read), fault)
 
     def node_doubts(self, labels: Labels, defaults: RecordDefaults) -> str:
         """Why lines with these labels would prove nothing about their node, or too much; "" where neither is so."""
@@ -240,25 +258,32 @@ class FieldMapping:
                 return candidate
         if default:
             return None
-        answers = ((candidate, candidate.value(values, known, NO_VALUES)) for candidate in self._derived[field])
-        return next((candidate for candidate, answer in answers if answer and answer == (value or answer)), None)
+        for candidate in self._derived[field]:
+            answer = candidate.value(values, known, NO_VALUES)
+            if not answer:
+                continue
+            if value in ("", answer):
+                return candidate
+        return None
 
     def _holds(self, key: str) -> bool:
         name = canonical(key)
-        return (
-            name in self._prefixes
-            or _LABEL.match(f"{name}_labels_") is not None
-            or _OUTER.match(f"{name}_") is not None
-        )
+        if name in self._prefixes:
+            return True
+        if _LABEL.match(f"{name}_labels_"):
+            return True
+        return _OUTER.match(f"{name}_") is not None
 
     def _name(self, key: str) -> str:
-        whole = canonical(key)
-        outer = _OUTER.match(whole)
-        name = whole[outer.end() :] if outer else whole
+        name = canonical(key)
+        if outer := _OUTER.match(name):
+            name = name[outer.end() :]
         if name in self._names:
             return name
         label = _LABEL.match(name)
-        inner = name[label.end() :] if label else ""
+        if label is None:
+            return ""
+        inner = name[label.end() :]
         return inner if inner in self._pod_labels else ""
 
     def _values(self, labels: Labels) -> dict[str, str]:
@@ -266,7 +291,9 @@ class FieldMapping:
         values: dict[str, str] = {}
         for key, value in labels:
             name = self.name(key)
-            if name and (name not in values or name == canonical(key)):
+            if not name:
+                continue
+            if name not in values or name == canonical(key):
                 values[name] = value
         return values
 
@@ -293,8 +320,10 @@ class FieldMapping:
         self, field: Field, labels: Mapping[str, str], known: Mapping[Field, str], defaults: RecordDefaults
     ) -> str:
         """The value as a name of ours, the operator's file or the query states it."""
-        stated = (candidate.value(labels, known, EMPTY) for candidate in self._stated[field])
-        return next(filter(None, stated), "") or _default(field, defaults)
+        for candidate in self._stated[field]:
+            if value := candidate.value(labels, known, EMPTY):
+                return value
+        return _default(field, defaults)
 
     def _value(
         self, field: Field, labels: Mapping[str, str], known: Mapping[Field, str], default: str
@@ -302,8 +331,9 @@ class FieldMapping:
         """(value, why there is none although something was said)."""
         for candidate in self._stated[field]:
             if value := candidate.value(labels, known, EMPTY):
-                fault = _fault(field, value)
-                return ("", fault) if fault else (value, "")
+                if fault := _fault(field, value):
+                    return "", fault
+                return value, ""
         if default:
             return default, ""
         first_fault = ""
@@ -313,7 +343,9 @@ class FieldMapping:
                 if not fault:
                     return value, ""
                 first_fault = first_fault or fault
-        return "", first_fault if field == "job" else ""
+        if field == "job":
+            return "", first_fault
+        return "", ""
 
 
 def _ours(field: Field) -> tuple[Candidate, ...]:
@@ -321,10 +353,20 @@ def _ours(field: Field) -> tuple[Candidate, ...]:
     return tuple(Candidate(canonical(prefix + field), origin="our own name") for prefix in OWN)
 
 
+def _is_label(part: str) -> bool:
+    """Whether the name in a template is a label's: no number of a group, and no field found before."""
+    if part.isdecimal():
+        return False
+    return part not in FIELDS
+
+
 def _matched(match: Any) -> str:
     """The pattern's first group; all of the match where it has none."""
     groups = match.groups()
-    return groups[0] or "" if groups else match[0]
+    if groups:
+        return groups[0] or ""
+    whole: str = match[0]
+    return whole
 
 
 def _names(*orders: Mapping[Field, Iterable[Candidate]]) -> frozenset[str]:
@@ -367,20 +409,36 @@ def _default(field: Field, defaults: RecordDefaults) -> str:
 def _fault(field: Field, value: str) -> str:
     """Why ``value`` cannot be one of the field; "" when it can."""
     if field == "job":
-        return "" if re.fullmatch(JOB_ID, value) else f"not a job id: {value[:40]!r}"
-    if field in ("attempt", "rank"):
-        try:
-            number = int(value)
-        except ValueError:
-            return f"{field} is not a whole number: {value[:40]!r}"
-        least = 1 if field == "attempt" else -1
-        return "" if least <= number < 1 << 31 else f"{field} is out of range: {value[:40]}"
-    return "" if value.isprintable() and len(value) <= NAME_LENGTH else f"{field} is not a name: {value[:40]!r}"
+        if re.fullmatch(JOB_ID, value):
+            return ""
+        return f"not a job id: {value[:40]!r}"
+    if field in _LEAST:
+        return _count_fault(field, value)
+    if value.isprintable() and len(value) <= NAME_LENGTH:
+        return ""
+    return f"{field} is not a name: {value[:40]!r}"
+
+
+def _count_fault(field: Field, value: str) -> str:
+    try:
+        number = int(value)
+    except ValueError:
+        return f"{field} is not a whole number: {value[:40]!r}"
+    if _LEAST[field] <= number < 1 << 31:
+        return ""
+    return f"{field} is out of range: {value[:40]}"
+
+
+def value_of(decision: Decision | None) -> str:
+    """ "" where the labels say nothing of the field."""
+    return decision.value if decision else ""
 
 
 def _no_job(labels: Labels) -> str:
     names = ", ".join(name for name, _ in labels[:8])
-    return f"no job: {f'none of {names} names one' if names else 'no label that the mapping reads was sent'}"
+    if not names:
+        return "no job: no label that the mapping reads was sent"
+    return f"no job: none of {names} names one"
 
 
 def preset(*names: str) -> FieldMapping:
@@ -419,29 +477,35 @@ def load(path: str, text: str) -> FieldMapping:
 
 def _candidate(item: _CandidateFile, origin: str) -> Candidate:
     """Raises ValueError or BadInput for one that can never apply. A name with braces is a template."""
-    is_template = "{" in item.name
-    name, value = ("", item.name) if is_template else (item.name, item.value)
-    pattern = expressions.compiled(item.match) if item.match else None
-    if pattern and not name:
-        raise ValueError("match needs a name, whose value is matched")
+    name, value = item.name, item.value
+    if "{" in name:
+        name, value = "", name
+    pattern: Any = None
+    groups = 0
+    if item.match:
+        pattern = expressions.compiled(item.match)
+        groups = pattern.groups
+        if not name:
+            raise ValueError("match needs a name, whose value is matched")
     if not name and not value:
         raise ValueError("a candidate needs a name or a value")
-    return Candidate(
-        canonical(name), pattern, _template(value, pattern.groups if pattern else 0), item.plus, item.unless, origin
-    )
+    return Candidate(canonical(name), pattern, _template(value, groups), item.plus, item.unless, origin)
 
 
 def _template(value: str, groups: int) -> tuple[str, ...]:
     """Literals and, at odd places, names. Raises ValueError."""
+    if not value:
+        return ()
     parts = _PART.split(value)
-    if any(character in literal for literal in parts[::2] for character in "{}"):
+    if not set("{}").isdisjoint("".join(parts[::2])):
         raise ValueError(f"{value!r} holds a brace that is not one of a pair around a name")
     for index in range(1, len(parts), 2):
         part = parts[index]
         if part.isdecimal() and not 1 <= int(part) <= groups:
             raise ValueError(f"{value!r} takes group {part} of a pattern that has {groups}")
-        parts[index] = part if part.isdecimal() or part in FIELDS else canonical(part)
-    return tuple(parts) if value else ()
+        if _is_label(part):
+            parts[index] = canonical(part)
+    return tuple(parts)
 
 
 DEFAULT = preset(*PRESETS)

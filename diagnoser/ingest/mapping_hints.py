@@ -76,11 +76,16 @@ def _settings() -> dict[str, str]:
 
 def _proposals(labels: Labels) -> Iterator[str]:
     """Each label as the job, the likeliest first: as it is, or else the part at its end that can be a name."""
-    usable = [(name, value) for name, value in labels[:_TRIED] if value and not _UNLIKELY.search(canonical(name))]
+    usable = list[tuple[str, str]]()
+    for name, value in labels[:_TRIED]:
+        if not value:
+            continue
+        if _UNLIKELY.search(canonical(name)):
+            continue
+        if "{" not in name:  # would be a template
+            usable.append((name, value))
     usable.sort(key=lambda label: (not re.fullmatch(JOB_ID, label[1]), _likeliness(label[0])))
     for name, value in usable:
-        if "{" in name:  # would be a template
-            continue
         if re.fullmatch(JOB_ID, value):
             yield f"job:\n  - {_yaml(name)}\n"
         else:

@@ -14,7 +14,7 @@ import orjson
 
 from diagnoser.ingest.batch import Batch, Labels, Place, RecordDefaults, Unattributed
 from diagnoser.ingest.line_groups import one_line
-from diagnoser.ingest.mapping import FieldMapping
+from diagnoser.ingest.mapping import FieldMapping, value_of
 from diagnoser.ingest.ndjson import parse_ndjson
 from diagnoser.model import JOB_ID, LineBlock, Stream, UnplacedReason
 from diagnoser.ports import Message
@@ -55,7 +55,9 @@ class MessageReader:
         for message in messages:
             if message.value:
                 pair = (message.key, message.headers)
-                origin = origins.get(pair) or origins.setdefault(pair, self._origin(message))
+                origin = origins.get(pair)
+                if origin is None:
+                    origin = origins[pair] = self._origin(message)
                 origin.messages.append(message)
         read = self._read_text if self.format == "text" else self._read_json
         for origin in origins.values():
@@ -84,12 +86,11 @@ class MessageReader:
             for message in origin.messages:
                 leave_out(batch, _with_key(where), message.value)
             return
-        texts = [one_line(where.stream, message.value).removesuffix(b"\n") for message in origin.messages]
-        times = [
-            message.time
-            for message, text in zip(origin.messages, texts, strict=True)
-            for _ in range(text.count(b"\n") + 1)
-        ]
+        texts, times = list[bytes](), list[float]()
+        for message in origin.messages:
+            text = one_line(where.stream, message.value).removesuffix(b"\n")
+            texts.append(text)
+            times += [message.time] * (text.count(b"\n") + 1)
         known_times = None if all(map(math.isnan, times)) else tuple(times)
         batch.add(where.target, LineBlock(where.stream, b"\n".join((*texts, b"")), 0, known_times, received))
 
@@ -117,10 +118,10 @@ class MessageReader:
         decisions = self.mapping.trace(origin.labels, origin.defaults)
         return replace(
             origin.defaults,
-            job=decisions["job"].value if "job" in decisions else "",
+            job=value_of(decisions.get("job")),
             attempt=where.target.attempt,
             stream=Stream(where.stream.source, where.stream.node, where.stream.rank),
-            cluster=decisions["cluster"].value if "cluster" in decisions else "",
+            cluster=value_of(decisions.get("cluster")),
         )
 
 
@@ -133,8 +134,10 @@ def leave_out(batch: Batch, unplaced: Unattributed, text: bytes) -> None:
 
 def _with_key(unplaced: Unattributed) -> Unattributed:
     """Where nothing else names a job, the key that cannot be one is the reason."""
+    if unplaced.reason is not UnplacedReason.NO_JOB:
+        return unplaced
     key = dict(unplaced.labels).get(KEY_LABEL)
-    if key is None or unplaced.reason is not UnplacedReason.NO_JOB:
+    if key is None:
         return unplaced
     return unplaced._replace(reason=UnplacedReason.NOT_A_JOB_ID, detail=f"the key is not a job id: {key[:40]!r}")
 

@@ -41,7 +41,7 @@ def parse_ndjson(body: bytes, defaults: RecordDefaults, received: float, mapping
     """
     check_count(body.count(b"\n"), RECORDS_LIMIT, "records")
     check_json(body)
-    rows = ((number, row) for number, row in enumerate(body.split(b"\n"), 1) if row and not row.isspace())
+    rows = ((number, row) for number, row in enumerate(body.split(b"\n"), 1) if row.strip())
     return _collect("line", rows, defaults, received, mapping)
 
 

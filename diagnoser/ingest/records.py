@@ -1,7 +1,7 @@
 """Log records as JSON objects: the text, the time and the place of each, under the names that shippers use."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -36,7 +36,11 @@ def text_of(record: dict[str, Any]) -> str | None:
     text = record.get("message")
     if type(text) is str:
         return text
-    return next((text for name in MESSAGE if type(text := record.get(name)) is str), None)
+    for name in MESSAGE:
+        text = record.get(name)
+        if type(text) is str:
+            return text
+    return None
 
 
 def time_of(record: dict[str, Any]) -> float:
@@ -50,8 +54,6 @@ def time_of(record: dict[str, Any]) -> float:
 
 def epoch(value: Any) -> float:
     """Seconds since the epoch of a time as records write it; infinity when unusable."""
-    if type(value) is float and YEAR_2000 <= value < YEAR_2100:
-        return value
     if type(value) is str:
         value = _iso(value)
     if type(value) is float or type(value) is int:
@@ -71,7 +73,9 @@ def _iso(text: str) -> float | str:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return text
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not moment.tzinfo:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.timestamp()
 
 
 _Getter = Callable[[dict[str, Any]], Any]
@@ -130,7 +134,9 @@ class RecordPlaces:
 
     def _placed(self, record: dict[str, Any]) -> tuple[Place, LineGroup] | Unattributed:
         place = self._mapping.attribute(self.labels(record), self._defaults)
-        return place if isinstance(place, Unattributed) else (place, self.groups.at(place))
+        if isinstance(place, Unattributed):
+            return place
+        return place, self.groups.at(place)
 
     def _says(self, record: dict[str, Any], path: str, deep: int) -> Any:
         """The values that may say where its line goes, in the order of the record. path: of an object in a record."""
@@ -146,14 +152,15 @@ class RecordPlaces:
 
     def _outline(self, path: str, record: dict[str, Any]) -> _Outline:
         """path: of an object in a record; "" for the record itself."""
-        is_record = not path
         keys = list(record)
-        if is_record:
+        ours: Mapping[str, str] = {}
+        if not path:
+            ours = _OURS
             text = next((key for key in MESSAGE if type(record.get(key)) is str), None)
             keys = [key for key in keys if key not in (text, *TIME)]
         holders, plain = list[str](), list[str]()
         for key in keys:
-            if self._mapping.may_hold_names(path + key) or (is_record and key in _OURS):
+            if key in ours or self._mapping.may_hold_names(path + key):
                 holders.append(key)
             elif self._mapping.name(path + key):
                 plain.append(key)
@@ -163,14 +170,19 @@ class RecordPlaces:
     def labels(self, record: dict[str, Any]) -> Labels:
         """What the record says of its place, flat: ``kubernetes.pod_name``. Of our fields, the first that is there."""
         labels: dict[str, str] = {}
-        for key in (*(key for key in _OURS if key in record), *(key for key in record if key not in _OURS)):
+        ours = [key for key in _OURS if key in record]
+        for key in dict.fromkeys((*ours, *record)):
             value = record[key]
+            if value is None:
+                continue
             if isinstance(value, dict):
                 labels |= {name: text for name, text in flat(key, value) if self._mapping.name(name)}
-            elif value is not None and (key in _OURS or self._mapping.name(key)):
+            elif key in _OURS or self._mapping.name(key):
                 labels.setdefault(_OURS.get(key, key), label_text(value))
         return tuple(labels.items())
 
 
 def _getter(keys: Sequence[str]) -> _Getter | None:
-    return itemgetter(*keys) if keys else None
+    if not keys:
+        return None
+    return itemgetter(*keys)

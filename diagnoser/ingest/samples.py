@@ -38,12 +38,16 @@ def _labels(line: str, mapping: FieldMapping) -> Labels:
         if labels is not None:
             return labels
     try:
-        words = [word.partition("=") for word in shlex.split(line)]
+        words = shlex.split(line)
     except ValueError as error:
         raise BadInput(f"not name=value: {line[:60]!r} ({error})") from None
-    if not all(equals and name for name, equals, _ in words):
-        raise BadInput(f'not a JSON record, {{name="value"}} or name=value: {line[:60]!r}')
-    return tuple((name, value) for name, _, value in words)
+    labels = list[tuple[str, str]]()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise BadInput(f'not a JSON record, {{name="value"}} or name=value: {line[:60]!r}')
+        labels.append((name, value))
+    return tuple(labels)
 
 
 def _labels_by(protocol: Protocol, line: str) -> Labels | None:

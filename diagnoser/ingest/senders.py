@@ -22,10 +22,21 @@ def vouched_source(source: str, values: Mapping[str, str]) -> str:
     """
     if source in KERNEL_SOURCES and _why_not_kernel(values):
         return SYSLOG
-    if source == DAEMON and _is_shown(values, "uid", "unit"):
-        is_known = _given(values, "uid") == {"0"} and _given(values, "unit") <= set(DAEMON_UNITS)
-        return DAEMON if is_known and _is_shown(values, "unit") else SYSLOG
+    if source == DAEMON and not _may_be_daemon(values):
+        return SYSLOG
     return source
+
+
+def _may_be_daemon(values: Mapping[str, str]) -> bool:
+    """Whether root runs it as one of the units of daemons, or nothing is said of either."""
+    uids, units = _given(values, "uid"), _given(values, "unit")
+    if not uids | units:
+        return True
+    if uids != {"0"}:
+        return False
+    if not units:
+        return False
+    return units <= set(DAEMON_UNITS)
 
 
 def doubts(source: str, values: Mapping[str, str]) -> str:
@@ -48,7 +59,9 @@ def _why_not_kernel(values: Mapping[str, str]) -> str:
     for role, allowed in _OF_KERNEL.items():
         if others := _given(values, role) - allowed:
             return f"its {role} is {min(others)}, so it is not the kernel's own"
-    if _is_shown(values, "transport") and not _is_shown(values, "facility"):
+    if _is_shown(values, "facility"):
+        return ""
+    if _is_shown(values, "transport"):
         return "send journald's SYSLOG_FACILITY as well, for root may write to /dev/kmsg, too"
     return ""
 

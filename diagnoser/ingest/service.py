@@ -203,33 +203,42 @@ class IngestService:
                 return await self._committed_with_others(turn, batch, received, viewer=viewer)
             except OwnerMoved:
                 assert sender is not None, "only what speaks for one tenant is compared with the owner"
-                sender.forget({target.job for target in batch.blocks})
+                sender.forget(batch.jobs)
         raise Unavailable("the owner of a job kept changing")
 
     async def _admit(self, batch: Batch, sender: JobSender) -> None:
         """Leaves in the batch what the sender may send, under the names that the store has for its jobs. Raises
         OutOfScope when nothing is left."""
-        batch.rename(await sender.names({target.job for target in batch.blocks}))
-        reasons = batch.of_jobs(await sender.refused({target.job for target in batch.blocks}))
+        batch.rename(await sender.names(batch.jobs))
+        reasons = batch.of_jobs(await sender.refused(batch.jobs))
         if not sender.vouches:
             reasons |= await self.ahead(batch)
-        if reasons and not batch.drop(reasons):
+        if not reasons:
+            return
+        if not batch.drop(reasons):
             raise OutOfScope("; ".join(list(dict.fromkeys(reasons.values()))[:ERRORS_TOLD]))
 
     async def ahead(self, batch: Batch) -> dict[Target, str]:
         """Launches that no agent has told of, of jobs that one registered: a shipper may be faster by one."""
-        later = [target for target in batch.blocks if (target.attempt or 1) > 1 and not self._is_known(batch, target)]
-        newest = await self._store.newest_of_registered({target.job for target in later}) if later else {}
-        return {
-            target: f"the job {spoken_job_id(target.job)!r} has no launch {target.attempt} yet"
-            for target in later
-            if target.attempt and target.job in newest and target.attempt > newest[target.job] + 1
-        }
+        later = [target for target in batch.blocks if not self._is_known(batch, target)]
+        if not later:
+            return {}
+        newest = await self._store.newest_of_registered({target.job for target in later})
+        ahead: dict[Target, str] = {}
+        for job, attempt in later:
+            if job not in newest or attempt is None:
+                continue
+            if attempt > newest[job] + 1:
+                ahead[Target(job, attempt)] = f"the job {spoken_job_id(job)!r} has no launch {attempt} yet"
+        return ahead
 
     def _is_known(self, batch: Batch, target: Target) -> bool:
-        """Whether this process has stored lines of the same attempt and stream before."""
-        key, streams = AttemptKey(target.job, target.attempt or 1), {block.stream for block in batch.blocks[target]}
-        return any(self._known.get(key, stream) for stream in streams)
+        """Whether it is a first launch, or this process has stored lines of the same attempt and stream before."""
+        attempt = target.attempt or 1
+        if attempt <= 1:
+            return True
+        key = AttemptKey(target.job, attempt)
+        return any(self._known.get(key, block.stream) for block in batch.blocks[target])
 
     async def store(self, batch: Batch, received: float, advances: Sequence[OffsetAdvance]) -> IngestReceipt:
         """Returns once the lines, and how far their partitions are read, are committed together. The batch may be
@@ -300,8 +309,9 @@ class IngestService:
         except Exception as error:
             self._metrics.observe_failed_commit(error)
             self._failed = max(pending.received for pending in group)
-            is_told = isinstance(error, Unavailable)
-            self._refuse(group, error if is_told else Unavailable(f"the lines were not stored: {error}"))
+            if not isinstance(error, Unavailable):
+                error = Unavailable(f"the lines were not stored: {error}")
+            self._refuse(group, error)
             return
         self._failed = -FAILED_SECONDS
         for pending, receipt in zip(group, receipts, strict=True):
@@ -316,9 +326,10 @@ class IngestService:
 
     async def _commit(self, group: Sequence[_Pending]) -> list[IngestReceipt]:
         keys, new_parts = await self._attempts(group)
-        advances = [advance for pending in group for advance in pending.advances]
+        advances = list[OffsetAdvance]()
         streams: dict[AttemptKey, set[Stream]] = {key: set() for key in keys.values()}
         for pending in group:
+            advances += pending.advances
             for target, blocks in pending.batch.blocks.items():
                 streams[keys[target]].update(block.stream for block in blocks)
         for _ in range(CONFLICT_TRIES):
@@ -399,11 +410,12 @@ class IngestService:
             accepted = offered = cut = 0
             for target, blocks in pending.batch.blocks.items():
                 key = keys[target]
-                commit = commits.get(key) or commits.setdefault(
-                    key, _new_commit(pending.received, cursors.get(key, {}))
-                )
+                commit = commits.get(key)
+                if commit is None:
+                    commit = commits[key] = _new_commit(pending.received, cursors.get(key, {}))
                 commit.received = max(commit.received, pending.received)
-                commit.senders |= {pending.viewer} if pending.viewer.tenant else set()
+                if pending.viewer.tenant:
+                    commit.senders.add(pending.viewer)
                 for block in map(node_logs.with_times, blocks) if _is_node(key.job) else blocks:
                     lines, long = measure(block.data)
                     cursor = cursors.get(key, {}).get(block.stream, Cursor())
@@ -412,9 +424,13 @@ class IngestService:
             batch = pending.batch
             rest = batch.rejected, cut, tuple(batch.errors), batch.unplaced_lines
             receipts.append(IngestReceipt(accepted, offered - accepted, *rest))
-        appended = [self._append(key, commit) for key, commit in commits.items()]
-        losses = [lost for _, lost in appended if lost]
-        return _GroupCommit([append for append, _ in appended], receipts, losses)
+        appends, losses = list[Append](), list[Losses]()
+        for key, commit in commits.items():
+            append, lost = self._append(key, commit)
+            appends.append(append)
+            if lost:
+                losses.append(lost)
+        return _GroupCommit(appends, receipts, losses)
 
     def _append(self, key: AttemptKey, commit: _AttemptCommit) -> tuple[Append, Losses | None]:
         """An attempt's share of a commit; with what compression dropped, where it was compressed at once."""
@@ -452,7 +468,9 @@ def _add_missing(commit: _AttemptCommit, block: LineBlock, count: int, cursor: C
     stream = block.stream
     commit.versions.setdefault(stream, cursor.version)
     covered = commit.covered.setdefault(stream, cursor.covered)
-    first = block.first or (covered[-1][1] + 1 if covered else 1)
+    first = block.first
+    if not first:
+        first = covered[-1][1] + 1 if covered else 1
     last = first + count - 1
     gaps = missing(covered, first, last)
     if gaps == [(first, last)]:
@@ -466,8 +484,9 @@ def _add_missing(commit: _AttemptCommit, block: LineBlock, count: int, cursor: C
 
 
 def _part(block: LineBlock, lines: list[bytes], start: int, stop: int, first: int) -> LineBlock:
-    last = stop == len(lines)
-    end = b"" if last and not block.data.endswith(b"\n") else b"\n"
+    end = b"\n"
+    if stop == len(lines) and not block.data.endswith(b"\n"):
+        end = b""
     return LineBlock(
         stream=block.stream,
         data=b"\n".join(lines[start:stop]) + end,

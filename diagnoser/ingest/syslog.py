@@ -9,7 +9,7 @@ says how severe it is.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from diagnoser.dialects.system_log import KERNEL, KERNEL_FACILITY
@@ -55,8 +55,8 @@ def parse_syslog(body: bytes, defaults: RecordDefaults, received: float, mapping
             lines.append(message)
             continue
         kernel = int(head["priority"]) >> 3 == KERNEL_FACILITY
-        host, program, data = head["host"] or head["old_host"], head["program"] or head["old_program"], head["data"]
-        lines = streams.of(kernel, host or NIL, program or NIL, data or b"")
+        host, program = head["host"] or head["old_host"] or NIL, head["program"] or head["old_program"] or NIL
+        lines = streams.of(kernel, host, program, head["data"] or b"")
         lines.append(_as_in_a_file(message, head))
     return streams.batch(received)
 
@@ -99,21 +99,32 @@ class _Streams:
 
     def _place(self, kernel: bool, host: bytes, program: bytes, data: bytes) -> Place | Unattributed:
         """Facility and query alone say whose word a line is: its text and structured data are any program's."""
-        defaults, labels = self._defaults, [("host.name", _text(host))] if host != NIL else []
-        source = defaults.stream.source
-        if source in KERNEL_SOURCES and not (kernel and program.decode("latin-1") == KERNEL):
-            source = SYSLOG
+        labels: list[tuple[str, str]] = []
+        if host != NIL:
+            labels.append(("host.name", _text(host)))
         if kernel:
-            # No message of a kernel is a job's: a query that names one is meant for the programs of the node.
-            of_node = replace(defaults, job="", attempt=None, stream=replace(defaults.stream, rank=-1))
-            return self._mapping.attribute((*labels, (SOURCE, source if source in KERNEL_SOURCES else SYSLOG)), of_node)
-        labels += [("appname", _text(program))] if program != NIL else []
+            return self._of_kernel(program, labels)
+        if program != NIL:
+            labels.append(("appname", _text(program)))
         labels += _parameters(data)
-        place = self._mapping.attribute((*labels, (SOURCE, source)), defaults)
-        if isinstance(place, Unattributed):
-            in_node_log = self._mapping.attribute((*labels, (SOURCE, SYSLOG)), defaults)
-            return in_node_log if isinstance(in_node_log, Place) else place
+        source = self._defaults.stream.source
+        if source in KERNEL_SOURCES:
+            source = SYSLOG
+        place = self._mapping.attribute((*labels, (SOURCE, source)), self._defaults)
+        if isinstance(place, Place):
+            return place
+        in_node_log = self._mapping.attribute((*labels, (SOURCE, SYSLOG)), self._defaults)
+        if isinstance(in_node_log, Place):
+            return in_node_log
         return place
+
+    def _of_kernel(self, program: bytes, labels: Sequence[tuple[str, str]]) -> Place | Unattributed:
+        """No message of a kernel is a job's: a query that names one is meant for the programs of the node."""
+        stream, source = self._defaults.stream, SYSLOG
+        if stream.source in KERNEL_SOURCES and program.decode("latin-1") == KERNEL:
+            source = stream.source
+        of_node = replace(self._defaults, job="", attempt=None, stream=replace(stream, rank=-1))
+        return self._mapping.attribute((*labels, (SOURCE, source)), of_node)
 
 
 def _parameters(data: bytes) -> Iterator[tuple[str, str]]:
@@ -131,17 +142,24 @@ def _messages(body: bytes) -> Iterator[bytes]:
         return
     position = 0
     while position < len(body):
-        count = _COUNT.match(body, position)
-        begin = count.end() if count else position
-        end = begin + int(count[1]) if count else -1
+        begin, end = _frame(body, position)
         if _is_frame_end(body, end):
             yield from body[begin:end].removesuffix(b"\n").split(b"\n")
             position = end + (body[end : end + 1] == b"\n")
             continue
-        newline = body.find(b"\n", position)
-        end = newline if newline >= 0 else len(body)
+        end = body.find(b"\n", position)
+        if end < 0:
+            end = len(body)
         yield body[begin:end]
         position = end + 1
+
+
+def _frame(body: bytes, position: int) -> tuple[int, int]:
+    """(where the message behind the length begins, where it ends by it); an end of -1 where no length is there."""
+    count = _COUNT.match(body, position)
+    if count is None:
+        return position, -1
+    return count.end(), count.end() + int(count[1])
 
 
 def _is_frame_end(body: bytes, end: int) -> bool:
@@ -172,10 +190,21 @@ def _as_in_a_file(message: bytes, head: re.Match[bytes]) -> bytes:
 
 def _old_as_in_a_file(message: bytes, head: re.Match[bytes]) -> bytes:
     """The same of a message in the older form, which is the form of a file where it names host and process."""
-    if head["old_host"] and (head["old_process"] or head["old_program"] == b"kernel"):
+    if _names_process(head):
         return message
-    stamp = head["old_stamp"] + b" " if head["old_stamp"][:1].isdigit() else b""
-    return b"<" + head["priority"] + b">" + stamp + message[head.end() :]
+    front, stamp = b"<" + head["priority"] + b">", head["old_stamp"]
+    if stamp[:1].isdigit():
+        front += stamp + b" "
+    return front + message[head.end() :]
+
+
+def _names_process(head: re.Match[bytes]) -> bool:
+    """Whether a head in the older form names a process and its host; the kernel has no number."""
+    if not head["old_host"]:
+        return False
+    if head["old_process"]:
+        return True
+    return head["old_program"] == b"kernel"
 
 
 def _text(value: bytes) -> str:

@@ -103,7 +103,9 @@ class BulkBatch(Batch):
             self.errors.append(f"action {len(self.actions)}: {refusal.reason}")
 
     def pass_over(self, action: Action, unplaced: Unattributed, document: dict[str, Any]) -> None:
-        sample = "" if unplaced in self.unplaced else orjson.dumps(document)[:SAMPLE_BYTES].decode("utf-8", "replace")
+        sample = ""
+        if unplaced not in self.unplaced:
+            sample = orjson.dumps(document)[:SAMPLE_BYTES].decode("utf-8", "replace")
         self.leave_out(unplaced, 1, sample)
         self.passed_over.append(len(self.actions))
         self.actions.append(action)
@@ -115,7 +117,9 @@ class BulkBatch(Batch):
 
     def drop(self, reasons: Mapping[Target, str]) -> bool:
         for index, target in enumerate(self.targets):
-            if target and target in reasons:
+            if target is None:
+                continue
+            if target in reasons:
                 self.refusals[index] = Refusal("security_exception", reasons[target])
                 self.targets[index] = None
         return Batch.drop(self, reasons)
@@ -180,14 +184,24 @@ def parse_bulk(
 def _writes(body: bytes, index: str) -> Iterator[tuple[Action, Any]]:
     """Each action with its document, or with why there is none."""
     actions = _Actions(index)
-    rows = [row for row in body.split(b"\n") if row and not row.isspace()]
-    if len(rows) % 2 or not all(actions.of(row).verb in WRITES for row in set(rows[::2])):
+    rows = [row for row in body.split(b"\n") if row.strip()]
+    if not _is_all_writes(rows, actions):
         for action, row in _pairs(rows, actions):
-            yield action, _document(row) if action.verb in WRITES else _not_taken(action)
+            if action.verb in WRITES:
+                yield action, _document(row)
+            else:
+                yield action, _not_taken(action)
         return
     for start in range(0, len(rows), 2 * AT_ONCE):
         documents = _documents(rows[start + 1 : start + 2 * AT_ONCE : 2])
         yield from zip(map(actions.of, rows[start : start + 2 * AT_ONCE : 2]), documents, strict=True)
+
+
+def _is_all_writes(rows: Sequence[bytes], actions: "_Actions") -> bool:
+    """Whether every other row is an action that writes the document behind it."""
+    if len(rows) % 2:
+        return False
+    return all(actions.of(row).verb in WRITES for row in set(rows[::2]))
 
 
 def _documents(rows: Sequence[bytes]) -> Sequence[Any]:
@@ -204,7 +218,9 @@ def _document(row: bytes) -> Any:
         document = orjson.loads(row)
     except orjson.JSONDecodeError as error:
         return _unusable(f"it is not JSON: {error}")
-    return document if type(document) is dict else _unusable("it is no object")
+    if type(document) is not dict:
+        return _unusable("it is no object")
+    return document
 
 
 class _Actions:
@@ -228,8 +244,9 @@ class _Actions:
         if type(action) is not dict or len(action) != 1:
             return self._action("", {})
         ((verb, names),) = action.items()
-        is_action = verb in ACTIONS and type(names) is dict
-        return self._action(verb, names) if is_action else self._action("", {})
+        if verb not in ACTIONS or type(names) is not dict:
+            return self._action("", {})
+        return self._action(verb, names)
 
     def _action(self, verb: str, names: dict[str, Any]) -> Action:
         named = {"_index": names.get("_index") or self._index, "_id": names.get("_id")}
@@ -243,9 +260,18 @@ def _pairs(lines: Sequence[bytes], actions: _Actions) -> Iterator[tuple[Action, 
     while row is not None:
         action, document = actions.of(row), b""
         row = next(rows, None)
-        if action.verb != "delete" and row is not None and (action.verb or not actions.of(row).verb):
+        if row is not None and _has_document(action, row, actions):
             document, row = row, next(rows, None)
         yield action, document
+
+
+def _has_document(action: Action, row: bytes, actions: _Actions) -> bool:
+    """Whether the row behind an action is its document."""
+    if action.verb == "delete":
+        return False
+    if action.verb:
+        return True
+    return not actions.of(row).verb
 
 
 def _not_taken(action: Action) -> Refusal:

@@ -28,7 +28,7 @@ from diagnoser.ingest.batch import (
 from diagnoser.ingest.encodings import decoder, unsnappy
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import FieldMapping
-from diagnoser.ingest.protocols.protobuf_wire import LENGTH, VARINT, Malformed, fields, signed, varint
+from diagnoser.ingest.protocols.protobuf_wire import LENGTH, VARINT, Malformed, fields, messages, signed, varint
 from diagnoser.ingest.protocols.protocol import (
     JSON,
     PLAIN_TEXT,
@@ -71,9 +71,8 @@ def parse_loki(body: bytes, defaults: RecordDefaults, received: float, mapping: 
     lines in them."""
     push = _Push(defaults, mapping)
     try:
-        for number, kind, start, stop in fields(body, 0, len(body)):
-            if number == STREAMS and kind == LENGTH:
-                push.read_stream(body, start, stop)
+        for start, stop in messages(body, 0, len(body), STREAMS):
+            push.read_stream(body, start, stop)
     except (Malformed, IndexError) as error:
         raise Undecodable(f"the body is not a push request of Loki: {error}") from None
     push.groups.into(push.batch, received, read_times=_read_times)
@@ -191,8 +190,9 @@ class _Push:
             self._entries += 1
             match entry:
                 case [str() | int() as stamp, str() as line, *more] if (time := _read_nanos(stamp)) is not None:
-                    metadata = more[0] if more and _is_label_set(more[0]) else {}
-                    group = self._group(own, metadata.items()) if metadata else plain
+                    group = plain
+                    if more and more[0] and _is_label_set(more[0]):
+                        group = self._group(own, more[0].items())
                     group.texts.append(line.encode())
                     group.times.append(time)
                 case _:
@@ -220,11 +220,20 @@ def _read_nanos(stamp: str | int) -> float | None:
         time = int(stamp) * 1e-9
     except (ValueError, OverflowError):
         return None
-    return time if YEAR_2000 <= time < YEAR_2100 else math.nan
+    return _of_a_line(time)
+
+
+def _of_a_line(time: float) -> float:
+    """NaN for a time of which no line can be."""
+    if YEAR_2000 <= time < YEAR_2100:
+        return time
+    return math.nan
 
 
 def _is_label_set(value: Any) -> TypeGuard[dict[str, str]]:
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+    if not isinstance(value, dict):
+        return False
+    return all(isinstance(text, str) for text in value.values())
 
 
 def _line_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
@@ -243,9 +252,8 @@ def _line_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
 
 def _labels_of(body: bytes, start: int, stop: int) -> bytes:
     """The label set of a stream; it comes first. Raises Malformed."""
-    for number, kind, begin, end in fields(body, start, stop):
-        if number == STREAM_LABELS and kind == LENGTH:
-            return body[begin:end]
+    for begin, end in messages(body, start, stop, STREAM_LABELS):
+        return body[begin:end]
     return b""
 
 
@@ -260,7 +268,9 @@ def _pair(body: bytes, start: int, stop: int) -> tuple[str, str]:
 
 def _read_labels(text: bytes) -> Labels:
     """``{app="a", pod="b"}``. Raises ValueError."""
-    return _known_labels(text) if len(text) <= LABELS_LENGTH else read_labels(text)
+    if len(text) > LABELS_LENGTH:
+        return read_labels(text)
+    return _known_labels(text)
 
 
 def read_labels(text: bytes) -> Labels:
@@ -284,14 +294,23 @@ _known_labels = lru_cache(LABELS_REMEMBERED)(read_labels)
 def _unquoted(quoted: str) -> str:
     """A string as Go writes it."""
     inner = quoted[1:-1]
-    return inner if quoted[0] == "`" or "\\" not in inner else _ESCAPE.sub(_unescaped, inner)
+    if quoted[0] == "`":
+        return inner
+    if "\\" not in inner:
+        return inner
+    return _ESCAPE.sub(_unescaped, inner)
 
 
 def _unescaped(match: re.Match[str]) -> str:
     code = match[1] or match[2] or match[3]
     if code is None:
         return _LETTERS.get(match[4], match[4])
-    return chr(number) if (number := int(code, 16)) < 0x110000 and not 0xD800 <= number < 0xE000 else "\ufffd"
+    number = int(code, 16)
+    if number >= 0x110000:
+        return "\ufffd"
+    if 0xD800 <= number < 0xE000:  # half of a pair
+        return "\ufffd"
+    return chr(number)
 
 
 def _read_times(stamps: list[bytes]) -> list[float]:
@@ -323,14 +342,15 @@ def _read_time(stamp: bytes) -> float:
     seconds = nanos = 0
     try:
         for number, kind, begin, end in fields(stamp, 0, len(stamp)):
-            if kind == VARINT and number == TIME_SECONDS:
+            if kind != VARINT:
+                continue
+            if number == TIME_SECONDS:
                 seconds = signed(varint(stamp, begin, end)[0])
-            elif kind == VARINT and number == TIME_NANOS:
+            elif number == TIME_NANOS:
                 nanos = signed(varint(stamp, begin, end)[0])
     except Malformed:
         return math.nan
-    time = seconds + nanos * 1e-9
-    return time if YEAR_2000 <= time < YEAR_2100 else math.nan
+    return _of_a_line(seconds + nanos * 1e-9)
 
 
 HINT = "Add a label: diagnoser_job=NAME (external_labels in Alloy and Promtail, labels in Fluent Bit)"

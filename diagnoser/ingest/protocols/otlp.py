@@ -30,7 +30,17 @@ from diagnoser.ingest.batch import (
 from diagnoser.ingest.labels import flat
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import FieldMapping
-from diagnoser.ingest.protocols.protobuf_wire import FIXED64, LENGTH, VARINT, Malformed, encoded, fields, signed, varint
+from diagnoser.ingest.protocols.protobuf_wire import (
+    FIXED64,
+    LENGTH,
+    VARINT,
+    Malformed,
+    encoded,
+    fields,
+    messages,
+    signed,
+    varint,
+)
 from diagnoser.ingest.protocols.protocol import (
     JSON,
     PROTOBUF,
@@ -77,9 +87,8 @@ def parse_otlp(body: bytes, defaults: RecordDefaults, received: float, mapping: 
     """The protobuf form. Raises Undecodable when it is none, TooLarge for too many records or lines in them."""
     request = _Request(defaults, mapping)
     try:
-        for number, kind, start, stop in fields(body, 0, len(body)):
-            if number == RESOURCE_LOGS and kind == LENGTH:
-                request.read_resource_logs(body, start, stop)
+        for start, stop in messages(body, 0, len(body), RESOURCE_LOGS):
+            request.read_resource_logs(body, start, stop)
     except (Malformed, IndexError) as error:
         raise Undecodable(f"the body is not an export request of OTLP logs: {error}") from None
     request.groups.into(request.batch, received, read_times=_read_times)
@@ -118,13 +127,9 @@ class _Request:
     def read_resource_logs(self, body: bytes, start: int, stop: int) -> None:
         """Raises Malformed or IndexError where a length leads out of its message; TooLarge."""
         of_resource = _labels(_part(body, start, stop, RESOURCE), RESOURCE_ATTRIBUTES)
-        for number, kind, begin, end in fields(body, start, stop):
-            if number == SCOPE_LOGS and kind == LENGTH:
-                # A scope comes before its records: to look for one behind them would cost as much as they do.
-                scope = next(fields(body, begin, end), None)
-                has_scope = scope is not None and (scope.number, scope.kind) == (SCOPE, LENGTH)
-                of_scope = _labels(body[scope.start : scope.stop], SCOPE_ATTRIBUTES) if scope and has_scope else ()
-                self._read_records(body, begin, end, of_resource + of_scope)
+        for begin, end in messages(body, start, stop, SCOPE_LOGS):
+            of_scope = _labels(_scope(body, begin, end), SCOPE_ATTRIBUTES)
+            self._read_records(body, begin, end, of_resource + of_scope)
 
     def _read_records(self, body: bytes, start: int, stop: int, labels: Labels) -> None:
         """Lines with the same bytes behind their text, but for the time of observation, go to the same place."""
@@ -170,12 +175,13 @@ class _Request:
         try:
             for number, kind, begin, end in fields(body, start, stop):
                 borders.add(end)
-                if number in times and kind == FIXED64:
+                if kind == LENGTH:
+                    if number == BODY:
+                        text = _body(body, begin, end)
+                    elif number == ATTRIBUTES:
+                        attributes.append(_key_value(body, begin, end))
+                elif kind == FIXED64 and number in times:
                     times[number] = body[begin:end]
-                elif number == BODY and kind == LENGTH:
-                    text = _body(body, begin, end)
-                elif number == ATTRIBUTES and kind == LENGTH:
-                    attributes.append(_key_value(body, begin, end))
         except Malformed as error:
             self._reject(1, f"record {self._records}: {error}")
             return
@@ -188,7 +194,9 @@ class _Request:
 
     def read_json_records(self, records: Any, labels: Labels) -> None:
         """Raises TooLarge."""
-        for record in records if isinstance(records, list) else ():
+        if not isinstance(records, list):
+            return
+        for record in records:
             self._records += 1
             check_count(self._records, RECORDS_LIMIT, "records")
             try:
@@ -207,9 +215,12 @@ class _Request:
         error = _exception(named)
         own = [pair for source in (named, of_body) for pair in flat("", source) if self._mapping.name(pair[0])]
         group = self.groups.at(self._mapping.attribute((*labels, *own), self._defaults))
-        group.texts.append(text + b"\n" + error if error else text)
         group.times.append(time)
-        return None if error else group
+        if error:
+            group.texts.append(text + b"\n" + error)
+            return None
+        group.texts.append(text)
+        return group
 
     def _reject(self, records: int, why: str) -> None:
         self.batch.rejected += records
@@ -252,24 +263,32 @@ def _text_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
 
 def _part(body: bytes, start: int, stop: int, number: int) -> bytes:
     """The first message under this number; empty without one. Raises Malformed."""
-    for field in fields(body, start, stop):
-        if field.number == number and field.kind == LENGTH:
-            return body[field.start : field.stop]
+    for begin, end in messages(body, start, stop, number):
+        return body[begin:end]
+    return b""
+
+
+def _scope(body: bytes, start: int, stop: int) -> bytes:
+    """Of records; empty without one. It comes before them: to look for one behind them would cost as much as they
+    do. Raises Malformed."""
+    first = next(fields(body, start, stop), None)
+    if first and (first.number, first.kind) == (SCOPE, LENGTH):
+        return body[first.start : first.stop]
     return b""
 
 
 def _labels(message: bytes, number: int) -> Labels:
     """Attributes of a resource or scope, which are under this number. Raises Malformed."""
-    return _known_labels(message, number) if len(message) <= ATTRIBUTES_LENGTH else _read_labels(message, number)
+    if len(message) > ATTRIBUTES_LENGTH:
+        return _read_labels(message, number)
+    return _known_labels(message, number)
 
 
 def _read_labels(message: bytes, number: int) -> Labels:
-    return tuple(
-        pair
-        for field in fields(message, 0, len(message))
-        if field.number == number and field.kind == LENGTH
-        for pair in flat(*_key_value(message, field.start, field.stop))
-    )
+    labels = list[tuple[str, str]]()
+    for start, stop in messages(message, 0, len(message), number):
+        labels += flat(*_key_value(message, start, stop))
+    return tuple(labels)
 
 
 _known_labels = lru_cache(ATTRIBUTES_REMEMBERED)(_read_labels)
@@ -279,9 +298,11 @@ def _key_value(data: bytes, start: int, stop: int, deep: int = NESTED_DEEP) -> t
     """Raises Malformed."""
     key, value = "", None
     for number, kind, begin, end in fields(data, start, stop):
-        if number == KEY and kind == LENGTH:
+        if kind != LENGTH:
+            continue
+        if number == KEY:
             key = data[begin:end].decode("utf-8", "replace")
-        elif number == VALUE and kind == LENGTH:
+        elif number == VALUE:
             value = _any_value(data, begin, end, deep)
     return key, value
 
@@ -302,7 +323,7 @@ def _any_value(data: bytes, start: int, stop: int, deep: int = NESTED_DEEP) -> A
         if read:
             value = read(data, begin, end)
         elif number in (ARRAY, KVLIST) and kind == LENGTH and deep:
-            inner = [(f.start, f.stop) for f in fields(data, begin, end) if (f.number, f.kind) == (ELEMENTS, LENGTH)]
+            inner = list(messages(data, begin, end, ELEMENTS))
             if number == ARRAY:
                 value = [_any_value(data, *span, deep - 1) for span in inner]
             else:
@@ -326,13 +347,20 @@ _SCALARS: Mapping[tuple[int, int], Callable[[bytes, int, int], Any]] = {
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
     """Those of a list."""
-    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
+    if not isinstance(value, list):
+        return
+    for item in value:
+        if isinstance(item, dict):
+            yield item
 
 
 def _json_labels(message: Any) -> Labels:
     """Attributes of a resource or scope; those that cannot be read are left out."""
-    attributes = _objects(message.get("attributes")) if isinstance(message, dict) else ()
-    return tuple(pair for item in attributes for pair in flat(*_json_key_value(item)))
+    labels = list[tuple[str, str]]()
+    if isinstance(message, dict):
+        for item in _objects(message.get("attributes")):
+            labels += flat(*_json_key_value(item))
+    return tuple(labels)
 
 
 def _json_key_value(item: dict[str, Any], deep: int = NESTED_DEEP) -> tuple[str, Any]:
@@ -364,11 +392,15 @@ def _json_value(value: Any, deep: int = NESTED_DEEP) -> Any:
 
 def _json_time(value: Any) -> int:
     """Nanoseconds; 0 for what is no time."""
+    if not isinstance(value, str | int):
+        return 0
     try:
-        nanos = int(value) if isinstance(value, str | int) else 0
+        nanos = int(value)
     except ValueError:
         return 0
-    return nanos if 0 <= nanos < 1 << 64 else 0
+    if 0 <= nanos < 1 << 64:
+        return nanos
+    return 0
 
 
 def _text(body: Any) -> tuple[bytes, dict[str, Any]]:
@@ -381,7 +413,9 @@ def _text(body: Any) -> tuple[bytes, dict[str, Any]]:
         return body, {}
     if isinstance(body, str):
         return body.encode(), {}
-    return b"" if body is None else orjson.dumps(body), {}
+    if body is None:
+        return b"", {}
+    return orjson.dumps(body), {}
 
 
 def _exception(attributes: Mapping[str, Any]) -> bytes:
@@ -389,7 +423,9 @@ def _exception(attributes: Mapping[str, Any]) -> bytes:
     stack, message = attributes.get("exception.stacktrace"), attributes.get("exception.message")
     if isinstance(stack, str) and stack:
         return stack.encode()
-    return f"{attributes.get('exception.type', 'Exception')}: {message}".encode() if message else b""
+    if not message:
+        return b""
+    return f"{attributes.get('exception.type', 'Exception')}: {message}".encode()
 
 
 def _read_times(stamps: list[bytes]) -> list[float]:

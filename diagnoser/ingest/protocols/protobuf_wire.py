@@ -46,6 +46,13 @@ def fields(data: bytes, start: int, stop: int) -> Iterator[WireField]:
         start = end
 
 
+def messages(data: bytes, start: int, stop: int, number: int) -> Iterator[tuple[int, int]]:
+    """Where the messages, texts and bytes under this number begin and end. Raises Malformed."""
+    for field in fields(data, start, stop):
+        if field.number == number and field.kind == LENGTH:
+            yield field.start, field.stop
+
+
 def varint(data: bytes, start: int, stop: int) -> tuple[int, int]:
     """(the number, where it ends). Raises Malformed."""
     value = 0

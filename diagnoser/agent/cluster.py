@@ -51,11 +51,15 @@ class CommandAttempt:
     @property
     def is_final(self) -> bool:
         """Whether another try would end the same way."""
-        return self.code is not None and not self.passing
+        if self.code is None:
+            return False
+        return not self.passing
 
     @property
     def is_refused(self) -> bool:
-        return self.is_final and self.code != 0
+        if not self.is_final:
+            return False
+        return self.code != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,9 @@ class Attempts(tuple[CommandAttempt, ...]):
     def refusal(self, command: Command) -> CommandAttempt | None:
         """Find the answer that refused the command for good."""
         for attempt in self:
-            if attempt.command.words == command.words and attempt.is_refused:
+            if attempt.command.words != command.words:
+                continue
+            if attempt.is_refused:
                 return attempt
         return None
 

@@ -107,7 +107,11 @@ def _denies(table: NodeQueryTable, result: QueryResult) -> bool:
     """Tell whether it is of the kernel's own log, and shows no fault. That a program finds a GPU well now does not
     take back what the kernel has seen."""
     query = table.query(result.query)
-    return query is not None and query.dated and result.state is QueryState.PROVES_NOTHING
+    if query is None:
+        return False
+    if not query.dated:
+        return False
+    return result.state is QueryState.PROVES_NOTHING
 
 
 def _types(failure_type: str) -> tuple[FailureType, ...]:

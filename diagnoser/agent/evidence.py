@@ -70,9 +70,9 @@ class DumpPattern:
         """
         words = text.split("/")
         named = _named_fields(text)
-        if not _is_whole_path(words) or "\0" in text:
+        if not _is_whole_path(text):
             raise BadInput(f"{text[:100]!r} is no pattern of dump files: it must be a whole path")
-        if "job" not in named or not named <= set(fields):
+        if not {"job"} <= named <= set(fields):
             known = ", ".join(f"{{{name}}}" for name in fields)
             raise BadInput(f"{text[:100]!r} must hold {{job}}, so that jobs do not share dumps; it may hold {known}")
         # There is such a word: {job} stands in one.
@@ -100,7 +100,9 @@ class EvidenceOptions:
 
     @property
     def any(self) -> bool:
-        return bool(self.dumps) or self.programs
+        if self.programs:
+            return True
+        return bool(self.dumps)
 
 
 def options(
@@ -134,10 +136,16 @@ def _named_fields(text: str) -> set[str]:
         raise BadInput(f"{text[:100]!r} is no pattern of dump files: {error}") from None
 
 
-def _is_whole_path(words: Sequence[str]) -> bool:
-    """Tell whether a path of these words begins at the root, has two or more names, and none that leads back."""
-    root, *names = words
-    return not root and len(names) > 1 and all(names) and "." not in names and ".." not in names
+def _is_whole_path(text: str) -> bool:
+    """Tell whether a path begins at the root, has two or more names, and none that is empty or leads back."""
+    root, *names = text.split("/")
+    if root:
+        return False
+    if "\0" in text:
+        return False
+    if len(names) < 2:
+        return False
+    return {"", ".", ".."}.isdisjoint(names)
 
 
 Collected = RuntimeFile | NotCollected
@@ -236,7 +244,9 @@ async def collect(
     """
     async for item in read_dumps(options.dumps, window):
         yield item
-    if not options.programs or asked.reason is not RequestReason.SILENCE:
+    if not options.programs:
+        return
+    if asked.reason is not RequestReason.SILENCE:
         return
     if refusal:
         yield NotCollected(refusal)

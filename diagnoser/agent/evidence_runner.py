@@ -48,6 +48,10 @@ class DumpFile(NamedTuple):
     why: str = ""
 
 
+def words_of(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
 class Bounds:
     """Rest of what may be read."""
 
@@ -67,7 +71,7 @@ def dump_files(
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        yield DumpFile(root, why=error.strerror or str(error))
+        yield DumpFile(root, why=words_of(error))
         return
     with closing_handle(handle):
         for place, name, path in walk(handle, parts, root.rstrip("/"), bounds):
@@ -97,9 +101,15 @@ def matches(handle: int, part: str, bounds: Bounds) -> "list[str]":
     with suppress(OSError), os.scandir(handle) as entries:
         for entry in itertools.islice(entries, max(bounds.entries, 0)):
             bounds.entries -= 1
-            if fnmatch.fnmatchcase(entry.name, part) and (part[0] == "." or entry.name[0] != "."):
+            if is_hidden(entry.name) and not is_hidden(part):
+                continue  # as in a shell
+            if fnmatch.fnmatchcase(entry.name, part):
                 names.append(entry.name)
     return names
+
+
+def is_hidden(name: str) -> bool:
+    return name[0] == "."
 
 
 def read_file(
@@ -113,7 +123,7 @@ def read_file(
     except FileNotFoundError:
         return None
     except OSError as error:
-        return DumpFile(path, why=error.strerror or str(error))
+        return DumpFile(path, why=words_of(error))
     with closing_handle(opened):
         status = os.fstat(opened)
         if not since <= status.st_mtime < until:
@@ -127,7 +137,7 @@ def read_file(
             with os.fdopen(os.dup(opened), "rb") as file:
                 data = file.read(status.st_size)
         except OSError as error:
-            return DumpFile(path, why=error.strerror or str(error))
+            return DumpFile(path, why=words_of(error))
     bounds.files -= 1
     bounds.size -= len(data)
     return DumpFile(path, data)
@@ -136,10 +146,11 @@ def read_file(
 def refusal(status: os.stat_result, uid: int, bounds: Bounds) -> str:
     if not stat.S_ISREG(status.st_mode):
         return "not a plain file"
-    if uid >= 0 and status.st_uid != uid:
+    if uid < 0:
+        if status.st_nlink != 1:
+            return "it has a second name"
+    elif status.st_uid != uid:
         return "not a file of the job's user"
-    if uid < 0 and status.st_nlink != 1:
-        return "it has a second name"
     if status.st_size > FILE_BYTES:
         return "larger than %d MiB" % (FILE_BYTES >> 20)
     if bounds.files <= 0 or status.st_size > bounds.size:
@@ -168,7 +179,14 @@ class Process(NamedTuple):
     def number(self, name: str) -> int:
         """-1 for what is no rank."""
         value = self.variables.get(name, "")
-        return int(value) if value.isdecimal() and len(value) < 8 else -1
+        return int(value) if is_number(value, 7) else -1
+
+
+def is_number(text: str, digits: int) -> bool:
+    """Tell whether it is a number of at most so many digits."""
+    if not text.isdecimal():
+        return False
+    return len(text) <= digits
 
 
 def job_processes(job: str) -> "list[Process]":
@@ -186,8 +204,10 @@ def job_processes(job: str) -> "list[Process]":
                 raw = file.read(ENVIRON_BYTES)
             pairs = (pair.decode("utf-8", "replace").partition("=") for pair in raw.split(b"\0"))
             variables = {name: value for name, _, value in pairs}
-            of_job = variables.get("SLURM_JOB_ID") == job and variables.get("SLURMD_NODENAME", node) == node
-            if not (of_job if job else sandbox(str(pid)) == own):
+            if job:
+                if not is_of_job(variables, job, node):
+                    continue
+            elif sandbox(str(pid)) != own:
                 continue
             if not runs_python(pid):
                 continue
@@ -195,6 +215,13 @@ def job_processes(job: str) -> "list[Process]":
                 parent = int(file.read().rpartition(b")")[2].split()[1])
             processes.append(Process(pid, parent, variables))
     return processes
+
+
+def is_of_job(variables: "dict[str, str]", job: str, node: str) -> bool:
+    """Tell whether a process with these variables is of a job of Slurm's, on this node."""
+    if variables.get("SLURM_JOB_ID") != job:
+        return False
+    return variables.get("SLURMD_NODENAME", node) == node
 
 
 def sandbox(process: str) -> str:
@@ -240,7 +267,7 @@ def output_of(argv: "list[str]", seconds: float, limit: int) -> "tuple[int | Non
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
     except OSError as error:
-        return 127, (error.strerror or str(error)).encode()
+        return 127, words_of(error).encode()
     timer = threading.Timer(seconds, end, [process])
     timer.start()
     assert process.stdout is not None
@@ -288,8 +315,13 @@ def ras(by_rank: "dict[int, Process]", seconds: float) -> "dict[str, Any]":
     program = shutil.which("ncclras")
     if program is None:
         return {"note": "ncclras is not installed"}
-    addresses = (process.variables.get("NCCL_RAS_ADDR", "").rpartition(":") for process in by_rank.values())
-    ports = [port for host, _, port in addresses if host in LOCALHOST and port.isdecimal() and len(port) < 6]
+    ports = []
+    for process in by_rank.values():
+        host, _, port = process.variables.get("NCCL_RAS_ADDR", "").rpartition(":")
+        if host not in LOCALHOST:
+            continue
+        if is_number(port, 5):
+            ports.append(port)
     argv = [program, "-v", "-t", str(max(int(seconds / 3), 1)), *(("-p", ports[0]) if ports else ())]
     for form in (["-f", "json"], []):  # JSON since NCCL 2.28.7
         code, data = output_of(argv + form, seconds / 2, RAS_BYTES)

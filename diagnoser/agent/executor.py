@@ -64,7 +64,9 @@ class PlanExecution:
 
     @property
     def started(self) -> bool:
-        return bool(self.attempts) or bool(self.claimed.plan.get("steps"))
+        if self.attempts:
+            return True
+        return bool(self.claimed.plan.get("steps"))
 
 
 Decide = Callable[[PlanExecution, Mapping[str, NodeRecord], S], NextStep]
@@ -238,12 +240,13 @@ class Executor(Generic[S]):
             return None
         if self.dry:
             return Done(False, f"dry run; the next command would be: {step.command.line}")
-        refusal = None
         if not is_started:
             refusal = await self._bad_checkpoint(execution)
-        if refusal is None and step.cordons:
-            refusal = await self._not_confirmed(execution)
-        return refusal
+            if refusal is not None:
+                return refusal
+        if not step.cordons:
+            return None
+        return await self._not_confirmed(execution)
 
     def _still_runs(self, execution: PlanExecution, state: S) -> bool:
         """Tell whether the job runs although it does not hang, and this agent did not see its launch end. What is under
@@ -454,7 +457,11 @@ def _drained(spec: PlanSpec, nodes: Mapping[str, NodeRecord]) -> tuple[str, ...]
     drained = []
     for name in spec.nodes:
         node = nodes.get(name)
-        if node and node.cordoned and node.reason == spec.reason:
+        if node is None:
+            continue
+        if not node.cordoned:
+            continue
+        if node.reason == spec.reason:
             drained.append(name)
     return tuple(drained)
 

@@ -54,7 +54,9 @@ def node_status(node: NodeRecord) -> NodeStatus:
 
 def is_down(name: str, nodes: Mapping[str, NodeRecord]) -> bool:
     """A node that the cluster does not know (any more) is down, too."""
-    return name not in nodes or not nodes[name].up
+    if name not in nodes:
+        return True
+    return not nodes[name].up
 
 
 def node_events(

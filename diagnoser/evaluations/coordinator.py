@@ -221,7 +221,7 @@ class Coordinator:
                 failed[record.shard.trial] = record
         trials = list(map(_failed_trial, failed.values()))
         if await self._ledger.record_batch(self._at(batch, state), changes, trials, runtimes):
-            results = {result.output: result for result in status.results}
+            results = _by_output(status)
             for record in failed.values():
                 output = _samples_of(progress, record.shard)
                 self._report(progress, record.shard, _log_of(order, output), results.get(output))
@@ -231,7 +231,7 @@ class Coordinator:
         self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
     ) -> tuple[list[ShardRecord], dict[str, Runtime]]:
         """Find the shards of a batch that have changed, and how long those took that were inferred."""
-        results = {result.output: result for result in status.results}
+        results = _by_output(status)
         changes: list[ShardRecord] = []
         runtimes: dict[str, Runtime] = {}
         without_result: list[ShardRecord] = []
@@ -314,8 +314,12 @@ class Coordinator:
 
     async def _score(self, progress: RunProgress) -> RunProgress:
         """Start scoring where a scorer is free. Returns what the ledger knows afterwards."""
-        inferring = [trial.key for trial in progress.trials if trial.state is TrialState.INFERRING]
-        whole = list(filter(progress.is_whole, inferring))
+        whole = []
+        for trial in progress.trials:
+            if trial.state is not TrialState.INFERRING:
+                continue
+            if progress.is_whole(trial.key):
+                whole.append(trial.key)
         if whole:
             await self._ledger.begin_scoring(progress.run.id, whole)
             progress = await self._progress(progress.run.id)
@@ -381,10 +385,9 @@ class Coordinator:
         """Plan anew. Where another coordinator was faster, nothing is planned until the next step."""
         self._plan = []
         waiting, begun = progress.waiting, progress.run.created
-        running = [
-            replace(placed, start=placed.start - begun, end=placed.end - begun)
-            for placed in _placements(progress, self._clock())
-        ]
+        running = []
+        for placed in _placements(progress, self._clock()):
+            running.append(replace(placed, start=placed.start - begun, end=placed.end - begun))
         schedule = self._planner(
             progress.run.suite,
             await self._expected(progress),
@@ -443,14 +446,30 @@ class Coordinator:
         return self._prior
 
 
+def _by_output(status: OrderStatus) -> dict[str, CommandResult]:
+    return {result.output: result for result in status.results}
+
+
+def _open_shards(progress: RunProgress, batch: BatchRecord) -> tuple[TrialShard, ...]:
+    return tuple(record.shard for record in progress.open_shards(batch))
+
+
 def _shards(placements: Sequence[Placement]) -> list[TrialShard]:
-    return [shard for placement in placements for shard in placement.batch.shards]
+    shards: list[TrialShard] = []
+    for placement in placements:
+        shards += placement.batch.shards
+    return shards
 
 
 def _waiting_for_scorer(progress: RunProgress, scored: Collection[TrialKey]) -> list[TrialRecord]:
     """List trials whose samples are all there and that nothing scores. scored: those that a batch scores now."""
-    inferred = (trial for trial in progress.trials if trial.state is TrialState.SCORING)
-    return [trial for trial in inferred if trial.key not in scored]
+    waiting = []
+    for trial in progress.trials:
+        if trial.state is not TrialState.SCORING:
+            continue
+        if trial.key not in scored:
+            waiting.append(trial)
+    return waiting
 
 
 def _failed_trial(record: ShardRecord) -> TrialRecord:
@@ -509,10 +528,9 @@ def _log_of(order: Order, output: str) -> Path:
 
 def _placements(progress: RunProgress, now: float) -> Iterable[Placement]:
     for batch in progress.running:
-        shards = tuple(record.shard for record in progress.open_shards(batch))
         if batch.kind is not BatchKind.INFER:
             continue
-        if shards:
+        if shards := _open_shards(progress, batch):
             end = max(now, batch.started + batch.seconds)
             yield Placement(Batch(shards, batch.seconds), batch.node, batch.slot, batch.started, end)
 
@@ -545,7 +563,7 @@ def _order(progress: RunProgress, batch: BatchRecord, shards: Sequence[TrialShar
         gpus, checkpoint = 0, ""
     else:
         if shards is None:
-            shards = [record.shard for record in progress.open_shards(batch)]
+            shards = _open_shards(progress, batch)
         commands = [_inference(progress, shard) for shard in shards]
         gpus, checkpoint = suite.gpus, ""
         if shards:

@@ -187,11 +187,12 @@ def _kinds(chart: Sequence[Bar]) -> list[BarKind]:
 
 
 def _legend(chart: Sequence[Bar]) -> str:
-    return "".join(
-        f'<rect x="{_LEFT + 130 * number}" y="4" width="22" height="12" fill="{_FILL[kind]}" stroke="{_EDGE[kind]}"/>'
-        f'<text x="{_LEFT + 130 * number + 28}" y="14">{_NAMES[kind]}</text>'
-        for number, kind in enumerate(_kinds(chart))
-    )
+    legend = ""
+    for number, kind in enumerate(_kinds(chart)):
+        x = _LEFT + 130 * number
+        legend += f'<rect x="{x}" y="4" width="22" height="12" fill="{_FILL[kind]}" stroke="{_EDGE[kind]}"/>'
+        legend += f'<text x="{x + 28}" y="14">{_NAMES[kind]}</text>'
+    return legend
 
 
 def _row(row: str, number: int) -> str:
@@ -202,11 +203,12 @@ def _row(row: str, number: int) -> str:
 
 
 def _axis(end: float, scale: float, bottom: int) -> str:
-    ticks = "".join(
-        f'<path d="M{_LEFT + at * scale:.1f} {_TOP}V{bottom}" stroke="currentColor" stroke-opacity=".25"/>'
-        f'<text x="{_LEFT + at * scale:.1f}" y="{bottom + 16}" text-anchor="middle">{duration(at)}</text>'
-        for at in (end * tick / _TICKS for tick in range(_TICKS))
-    )
+    ticks = ""
+    for tick in range(_TICKS):
+        at = end * tick / _TICKS
+        x = f"{_LEFT + at * scale:.1f}"
+        ticks += f'<path d="M{x} {_TOP}V{bottom}" stroke="currentColor" stroke-opacity=".25"/>'
+        ticks += f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{duration(at)}</text>'
     return f'{ticks}<text x="{_WIDTH - 8}" y="{bottom + 16}" text-anchor="end">{duration(end)}</text>'
 
 

@@ -43,11 +43,17 @@ def logs_of(folder: Path) -> list[dict[str, Any]]:
 
 def joined_log(logs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One log of the samples of all, as if they had run in one go."""
-    samples = [sample for log in logs for sample in log["samples"]]
-    if len({(str(sample["id"]), sample["epoch"]) for sample in samples}) < len(samples):
+    samples: list[dict[str, Any]] = []
+    ids, known = dict[Any, None](), set[tuple[str, int]]()
+    for log in logs:
+        for sample in log["samples"]:
+            samples.append(sample)
+            known.add((str(sample["id"]), sample["epoch"]))
+            ids[sample["id"]] = None  # in their order, each once
+    if len(known) < len(samples):
         raise SystemExit("a sample is in two logs: does the task shuffle its data set?")
     joined = logs[0]
-    joined["eval"]["dataset"]["sample_ids"] = list(dict.fromkeys(sample["id"] for sample in samples))
+    joined["eval"]["dataset"]["sample_ids"] = list(ids)
     joined["eval"]["config"]["limit"] = None
     return {**joined, "samples": samples, "results": None}
 
@@ -55,12 +61,12 @@ def joined_log(logs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def metrics_of(log: dict[str, Any]) -> dict[str, float]:
     """Read metrics by scorer and metric, such as "match/accuracy"."""
     scores = (log.get("results") or {}).get("scores") or []
-    return {
-        f"{score['name']}/{name}": metric["value"]
-        for score in scores
-        for name, metric in score["metrics"].items()
-        if isinstance(metric["value"], int | float)
-    }
+    metrics: dict[str, float] = {}
+    for score in scores:
+        for name, metric in score["metrics"].items():
+            if isinstance(metric["value"], int | float):
+                metrics[f"{score['name']}/{name}"] = metric["value"]
+    return metrics
 
 
 if __name__ == "__main__":

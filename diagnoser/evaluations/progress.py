@@ -55,13 +55,14 @@ def gpu_seconds_in_line(progress: RunProgress) -> float | None:
     """Estimate for how long a job a trial would have held GPUs, from the figures of this run: it loads once, infers,
     and scores before it gives them back. None before all trials of the run were scored.
     """
-    scoring, longest_load, inference = _scoring_seconds(progress), 0.0, 0.0
+    scoring, longest_load, inference, measured = _scoring_seconds(progress), 0.0, 0.0, 0
     for record in progress.inferred:
         load, seconds = record.load or 0.0, record.seconds or 0.0
         if seconds:
+            measured += 1
             longest_load = max(longest_load, load)
             inference += seconds - load
-    if not any(record.seconds for record in progress.inferred):
+    if not measured:
         return None
     if scoring.keys() != {trial.key for trial in progress.trials}:
         return None

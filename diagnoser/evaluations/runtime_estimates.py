@@ -39,8 +39,14 @@ class RuntimeEstimates:
 
 def estimate_runtimes(suite: Suite, runtimes: Iterable[Runtime] = ()) -> RuntimeEstimates:
     """runtimes: of earlier runs, of any task, size and hardware."""
-    known = [runtime for runtime in runtimes if runtime.samples > 0]
-    here = [runtime for runtime in known if runtime.hardware == suite.hardware]
+    known: list[Runtime] = []
+    here: list[Runtime] = []
+    for runtime in runtimes:
+        if runtime.samples <= 0:
+            continue
+        known.append(runtime)
+        if runtime.hardware == suite.hardware:
+            here.append(runtime)
     load, start = _loads(suite, here)
     return RuntimeEstimates(
         {task.name: max(_sample_seconds(suite, task, here), _LEAST) for task in suite.tasks},
@@ -61,10 +67,15 @@ def billions(size: str) -> float | None:
 def _sample_seconds(suite: Suite, task: Task, here: Sequence[Runtime]) -> float:
     if task.sample_seconds is not None:
         return task.sample_seconds
-    same = [_rate(runtime) for runtime in here if (runtime.task, runtime.size) == (task.name, suite.size)]
+    same: list[float] = []
+    others: list[float] = []
+    for runtime in here:
+        if (runtime.task, runtime.size) == (task.name, suite.size):
+            same.append(_rate(runtime))
+        if size := billions(runtime.size):
+            others.append(_rate(runtime) / size)
     if same:
         return median(same)
-    others = [_rate(runtime) / size for runtime in here if (size := billions(runtime.size))]
     return median(others) * _billions(suite) if others else _SAMPLE_SECONDS * _billions(suite)
 
 
@@ -76,8 +87,12 @@ def _score_seconds(task: Task, known: Sequence[Runtime]) -> float:
     """A metric runs on CPUs over the samples of its task, whatever the model and the hardware."""
     if task.score_seconds is not None:
         return task.score_seconds
-    of_task = (runtime.score for runtime in known if runtime.task == task.name)
-    scores = [score for score in of_task if score is not None]
+    scores = []
+    for runtime in known:
+        if runtime.task != task.name:
+            continue
+        if runtime.score is not None:
+            scores.append(runtime.score)
     return median(scores) if scores else task.samples * _SCORE_SECONDS
 
 

@@ -327,8 +327,7 @@ def _plan(
     placements = list(chain.from_iterable(map(_Lane.placements, lanes)))
     placements.sort(key=lambda placement: (placement.start, placement.node, placement.slot))
     scorings = _scorings(list(zip(ready, trials, strict=True)), scorers)
-    ends = [placement.end for placement in placements]
-    ends += [scoring.end for scoring in scorings]
+    ends = [item.end for item in (*placements, *scorings)]
     return _Plan(tuple(placements), scorings, max(ends, default=begin))
 
 
@@ -375,7 +374,11 @@ def _shares(rooms_of_lanes: Sequence[int], samples: int) -> Iterator[tuple[int, 
     Where one lane has room for all, the widest takes them. Else the widest are filled one by one, and the last share
     goes to the narrowest lane that has room for it, so that wide ones stay free for other trials.
     """
-    rooms = sorted(((room, -lane) for lane, room in enumerate(rooms_of_lanes) if room), reverse=True)
+    rooms = []
+    for lane, room in enumerate(rooms_of_lanes):
+        if room:
+            rooms.append((room, -lane))
+    rooms.sort(reverse=True)
     is_cut = max(rooms_of_lanes, default=0) < samples
     while samples and rooms:
         place = 0

@@ -255,7 +255,7 @@ def _of_groups() -> Iterator[int]:
             limit = place / "memory.max"
             if limit.is_file() and (text := limit.read_text().strip()) != "max":
                 used = int((place / "memory.current").read_text())
-                stats = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
+                stats = dict(map(str.split, (place / "memory.stat").read_text().splitlines()))
                 yield int(text) - used + int(stats.get("inactive_file", 0))
 
 

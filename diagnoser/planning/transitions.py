@@ -273,8 +273,11 @@ class PlanCommands:
                 return TransitionResult(plan)
             is_withdrawn = self._can_withdraw(plan, unused)
             is_news = plan.reason != PlanReason.BAD_CHECKPOINT
-            if not is_news and not (is_withdrawn and plan.state is PlanState.SENT):
-                return TransitionResult(plan)
+            if not is_news:
+                if not is_withdrawn:
+                    return TransitionResult(plan)
+                if plan.state is not PlanState.SENT:
+                    return TransitionResult(plan)
             state = plan.state
             if is_withdrawn and state is not PlanState.ADVISED:
                 state = PlanState.HELD
@@ -327,8 +330,11 @@ class PlanCommands:
 
     def _can_withdraw(self, plan: Plan, unused: str) -> bool:
         """Tell whether nobody acts on the plan, and nobody was told to. unused: as in ``checkpoint_bad``."""
-        if plan.lease is not None and (plan.steps or plan.lease.token != unused):
-            return False
+        if plan.lease is not None:
+            if plan.steps:
+                return False
+            if plan.lease.token != unused:
+                return False
         if unused:
             return True
         return not self.is_announced(plan)
@@ -363,10 +369,17 @@ class PlanCommands:
         if judged.unproven:
             beside = "beside pairs that ran in what the job brings along"
             return self._unproven(judged, judged.nodes, beside, history, now)
+        if check.verdict.faulty:
+            return self._within_breaker(judged, history, now)
         left_alone = breaker.handled(plan.unproven_suspects, history, now, hours)
-        suspects = tuple(node for node in plan.unproven_suspects if node in check.nodes and node not in left_alone)
-        if not check.verdict.faulty and suspects:
-            return self._unproven(judged, suspects, "beside what the job printed", history, now)
+        suspects = []
+        for node in plan.unproven_suspects:
+            if node in left_alone:
+                continue
+            if node in check.nodes:
+                suspects.append(node)
+        if suspects:
+            return self._unproven(judged, tuple(suspects), "beside what the job printed", history, now)
         return self._within_breaker(judged, history, now)
 
     def _unproven(

@@ -26,9 +26,13 @@ def blast_radius(plan: Plan, running: Sequence[NodeRun]) -> BlastRadius:
     """running: launches that run on the cluster of the plan now, of any job."""
     affected = touched(plan)
     checked: tuple[str, ...] = affected if not plan.nodes else ()
-    others = (run for run in running if run.attempt.job != plan.job)
-    neighbours = tuple(run for run in others if not set(affected).isdisjoint(run.nodes))
-    return BlastRadius(plan.nodes, checked, plan.action in RUNNABLE, neighbours)
+    neighbours = []
+    for run in running:
+        if run.attempt.job == plan.job:
+            continue
+        if not set(affected).isdisjoint(run.nodes):
+            neighbours.append(run)
+    return BlastRadius(plan.nodes, checked, plan.action in RUNNABLE, tuple(neighbours))
 
 
 def touched(plan: Plan) -> tuple[str, ...]:

@@ -55,22 +55,30 @@ def failed_at(*, hung: bool, fatal: float | None, ended: float | None, last_line
 
 def recovery_figures(runs: Sequence[FailedRun], now: float) -> RecoveryFigures:
     """runs: those that failed within the window."""
-    known = [run for run in runs if run.gpus]
-    judged = [run for run in runs if run.next_succeeded is not None]
-    down = [_down(run) for run in runs if run.relaunched is not None]
+    lost: list[float] = []
+    down: list[float] = []
+    judged = succeeded = 0
+    for run in runs:
+        if run.gpus:
+            lost.append(_lost(run, now))
+        if run.relaunched is not None:
+            down.append(_down(run))
+        if run.next_succeeded is not None:
+            judged += 1
+            succeeded += bool(run.next_succeeded)
     lost_hours = None
-    if known:
-        lost_hours = sum(_lost(run, now) for run in known)
+    if lost:
+        lost_hours = sum(lost)
     return RecoveryFigures(
         failures=len(runs),
         lost_hours=lost_hours,
-        without_gpus=len(runs) - len(known),
+        without_gpus=len(runs) - len(lost),
         saved_hours=_saved(runs),
         to_diagnosis=_mean(run.diagnosed - run.failed for run in runs),
         to_recovery=_mean(down),
         relaunched=len(down),
-        judged=len(judged),
-        succeeded=sum(bool(run.next_succeeded) for run in judged),
+        judged=judged,
+        succeeded=succeeded,
     )
 
 

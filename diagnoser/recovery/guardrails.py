@@ -313,8 +313,10 @@ def _stopped(plan: Plan, state: PlanState, reason: PlanReason, why: str, now: fl
 def _with_new_key(plan: Plan, same_attempt: Collection[Plan]) -> Plan:
     """Give the plan another key where an executor refused the same plan because the job still ran: the refused one
     stays in the history, and the webhook is told anew."""
-    alike = (past for past in same_attempt if past.key.startswith(plan.key))
-    refused = sum(past.reason == _R.STILL_RUNNING for past in alike)
+    refused = 0
+    for past in same_attempt:
+        if past.key.startswith(plan.key):
+            refused += past.reason == _R.STILL_RUNNING
     return replace(plan, key=f"{plan.key}-{refused + 1}") if refused else plan
 
 

@@ -15,6 +15,7 @@ that is slow there as well is a straggler.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import starmap
 from statistics import median
 
 from diagnoser.model import CheckVerdict, NodeCheck, PairResult, QueryResult, QueryState
@@ -43,14 +44,14 @@ def begin(nodes: Iterable[str], suspects: Sequence[str] = ()) -> NodeCheck:
 
 def ask(check: NodeCheck, queries: Iterable[tuple[str, str]]) -> NodeCheck:
     """The check with queries to begin with: (node, id of the query)."""
-    return replace(check, queries=tuple(QueryResult(node, query) for node, query in queries))
+    return replace(check, queries=tuple(starmap(QueryResult, queries)))
 
 
 def unanswered(check: NodeCheck) -> tuple[QueryResult, ...]:
     """List the queries that have no answer yet; while there are some, no group is tested."""
     if check.verdict:
         return ()
-    return tuple(query for query in check.queries if query.state is QueryState.ASKED)
+    return _in_state(check, QueryState.ASKED)
 
 
 def record_answers(check: NodeCheck, answers: Sequence[QueryResult]) -> NodeCheck:
@@ -68,14 +69,14 @@ def record_answers(check: NodeCheck, answers: Sequence[QueryResult]) -> NodeChec
         return after
     if unanswered(after):
         return after
-    faulty = [query.node for query in _proving(after)]
+    faulty = [query.node for query in _in_state(after, QueryState.PROVES)]
     if after.groups and not faulty:
         return after
     return _with_verdict(replace(after, faulty=tuple(dict.fromkeys((*after.faulty, *faulty)))))
 
 
-def _proving(check: NodeCheck) -> list[QueryResult]:
-    return [query for query in check.queries if query.state is QueryState.PROVES]
+def _in_state(check: NodeCheck, state: QueryState) -> tuple[QueryResult, ...]:
+    return tuple(query for query in check.queries if query.state is state)
 
 
 def skip_queries(check: NodeCheck) -> NodeCheck:
@@ -103,12 +104,13 @@ def todo(check: NodeCheck) -> tuple[NodeGroup, ...]:
 
 
 def _untested(check: NodeCheck) -> tuple[NodeGroup, ...]:
-    tested = _tested(check)
+    tested = _by_group(check)
     return tuple(group for group in check.groups if frozenset(group) not in tested)
 
 
-def _tested(check: NodeCheck) -> set[frozenset[str]]:
-    return {frozenset(result.nodes) for result in check.results}
+def _by_group(check: NodeCheck) -> dict[frozenset[str], PairResult]:
+    """The results of this round so far."""
+    return {frozenset(result.nodes): result for result in check.results}
 
 
 def record(check: NodeCheck, round: int, results: Sequence[PairResult], *, vouched: bool = True) -> NodeCheck:
@@ -134,7 +136,7 @@ def record(check: NodeCheck, round: int, results: Sequence[PairResult], *, vouch
 
 def _with_results(check: NodeCheck, results: Sequence[PairResult], *, vouched: bool) -> NodeCheck:
     """Raises BadInput."""
-    groups, tested = set(map(frozenset, check.groups)), _tested(check)
+    groups, tested = set(map(frozenset, check.groups)), set(_by_group(check))
     for result in results:
         group = frozenset(result.nodes)
         if group not in groups:
@@ -156,7 +158,7 @@ def _pairs(names: Sequence[str]) -> tuple[NodeGroup, ...]:
     half = len(names) // 2
     if half == 0:
         return (tuple(names),)
-    groups = [(names[index], names[index + half]) for index in range(half)]
+    groups = list(zip(names[:half], names[half : 2 * half], strict=True))
     return (*groups[:-1], (*groups[-1], *names[2 * half :]))
 
 
@@ -183,11 +185,11 @@ def _after_first(check: NodeCheck) -> NodeCheck:
 
 def _after_wave(check: NodeCheck) -> NodeCheck:
     """The first node of each group is in doubt, the second is its healthy partner."""
-    in_doubt = {group[0] for group in check.groups}
-    by_group = {frozenset(result.nodes): result for result in check.results}
+    in_doubt, by_group = set[str](), _by_group(check)
     faulty, stragglers, healthy = list(check.faulty), list(check.stragglers), list(check.healthy)
     for group in check.groups:
         node, result = group[0], by_group[frozenset(group)]
+        in_doubt.add(node)
         if not result.ok:
             faulty.append(node)
         elif _is_slow(result.seconds, check.usual):
@@ -221,7 +223,7 @@ def _with_verdict(check: NodeCheck, *, shared: bool = False) -> NodeCheck:
 
 
 def _reason(check: NodeCheck, shared: bool, faulty: NodeGroup) -> str:
-    proving = _proving(check)
+    proving = _in_state(check, QueryState.PROVES)
     if proving:
         return "; ".join(f"{query.node} says so itself ({query.query}): {query.text[:200]}" for query in proving[:4])
     if not check.groups:

@@ -73,16 +73,24 @@ class NodeProofTable(StrictModel):
     def in_log(self, source: str, text: str, fault: FailureType) -> bool:
         """Tell whether a line of a node's log proves this fault. source: of its stream, which somebody vouches for."""
         record = system_log.read_record(text)
-        rows = (row for row in self._matches(text[record.start :]) if fault in row.faults)
-        return any(_is_of(row.sender, source, record) for row in rows)
+        for row in self._matches(text[record.start :]):
+            if fault not in row.faults:
+                continue
+            if _is_of(row.sender, source, record):
+                return True
+        return False
 
     def in_answer(self, text: str, types: Collection[FailureType]) -> bool:
         """Tell whether a line of the kernel, in an answer to a query about failures of these types, proves a fault."""
         record = system_log.read_record(text)
         if not record.is_of_kernel:
             return False
-        rows = (row for row in self._matches(text[record.start :]) if row.is_raw)
-        return any(is_about(row.explains, types) for row in rows)
+        for row in self._matches(text[record.start :]):
+            if not row.is_raw:
+                continue
+            if is_about(row.explains, types):
+                return True
+        return False
 
     def blanked(self, text: str) -> str:
         """Give the line with blanks, as long as before, for what a process can choose in its message."""
@@ -91,7 +99,9 @@ class NodeProofTable(StrictModel):
 
     def _matches(self, message: str) -> Iterator[ProofPattern]:
         message = self._blanked(message[:_LONGEST])
-        return (row for row, pattern in self._compiled if pattern.search(message))
+        for row, pattern in self._compiled:
+            if pattern.search(message):
+                yield row
 
     def _blanked(self, message: str) -> str:
         characters = list(message)

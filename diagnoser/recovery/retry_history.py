@@ -80,19 +80,32 @@ def same_step(now: Plan, before: Plan) -> bool:
 
 def failures(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
     """List earlier launches of the job, and of its tenant's family, that failed in the same way, oldest first."""
-    alike = (old for old in past if old.fingerprint == plan.fingerprint)
-    return [old for old in alike if _is_of_family(plan, old)]
+    alike = []
+    for old in past:
+        if old.fingerprint != plan.fingerprint:
+            continue
+        if _is_of_family(plan, old):
+            alike.append(old)
+    return alike
 
 
 def _is_of_family(plan: Plan, old: Plan) -> bool:
     if not _counts_for(plan, old):
         return False
-    return old.job == plan.job or (old.tenant, old.family) == (plan.tenant, plan.family)
+    if old.job == plan.job:
+        return True
+    return (old.tenant, old.family) == (plan.tenant, plan.family)
 
 
 def launches_of_job(plan: Plan, past: Iterable[Plan]) -> list[Plan]:
     """List earlier launches under the same id, whatever they failed of, oldest first."""
-    return [old for old in past if old.job == plan.job and _counts_for(plan, old)]
+    launches = []
+    for old in past:
+        if old.job != plan.job:
+            continue
+        if _counts_for(plan, old):
+            launches.append(old)
+    return launches
 
 
 def _counts_for(plan: Plan, old: Plan) -> bool:
@@ -119,7 +132,11 @@ def launches_without_progress(plan: Plan, earlier: Sequence[Plan]) -> int:
 
 def evictions(plan: Plan, node: str, past: Iterable[Plan]) -> int:
     """Count how often this failure took this node out before, in any family."""
-    return sum(old.fingerprint == plan.fingerprint and node in old.drained for old in past)
+    count = 0
+    for old in past:
+        if old.fingerprint == plan.fingerprint:
+            count += node in old.drained
+    return count
 
 
 def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
@@ -131,8 +148,9 @@ def seen_on(plan: Plan, node: str, past: Iterable[Plan]) -> int:
             continue
         if not _counts_for(plan, old):
             continue
-        is_believed = old.tenant == plan.tenant or bool(old.proofs)
-        count += is_believed and old.suspects[:1] == (node,)
+        if old.tenant != plan.tenant and not old.proofs:
+            continue
+        count += old.suspects[:1] == (node,)
     return count
 
 
@@ -158,8 +176,13 @@ def _suspects_the_same(plan: Plan, old: Plan, since: float) -> bool:
 
 
 def launches_last_hour(past: Iterable[Plan], cluster: str, now: float) -> int:
-    recent = (plan for plan in past if plan.cluster == cluster and plan.created > now - HOUR)
-    return sum(map(has_launched, recent))
+    count = 0
+    for plan in past:
+        if plan.cluster != cluster:
+            continue
+        if plan.created > now - HOUR:
+            count += has_launched(plan)
+    return count
 
 
 def has_launched(plan: Plan) -> bool:

@@ -253,8 +253,12 @@ def _is_tolerated(taint: Mapping[str, Any], settings: JobSettings) -> bool:
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     if toleration.get("effect") not in (None, "", taint.get("effect")):
         return False
-    if toleration.get("key") and toleration["key"] != taint.get("key"):
+    key = toleration.get("key")
+    exists: bool = toleration.get("operator") == "Exists"
+    if not key:
+        return exists  # it is for every key
+    if key != taint.get("key"):
         return False
-    if toleration.get("operator") == "Exists":
+    if exists:
         return True
-    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+    return bool(toleration.get("value", "") == taint.get("value", ""))

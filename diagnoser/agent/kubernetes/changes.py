@@ -39,7 +39,7 @@ def runs_of(pods: Collection[PodRecord]) -> tuple[ContainerRun, ...]:
     runs: list[ContainerRun] = []
     for pod in pods:
         for run in pod.runs:
-            if run.ended is None and pod.leaving and pod.lost:
+            if pod.never_ends and run.ended is None:
                 run = replace(run, ended=ContainerExit(None, "NodeLost"))
             runs.append(run)
     return tuple(sorted(runs, key=lambda run: (run.created, run.pod, run.restarts)))
@@ -211,16 +211,20 @@ def _failed(run: ContainerRun, members: Collection[ContainerRun], known: JobChec
         reason = "NODE_FAIL"
     kind = _kind_of_end(reason)
     body: Body = {"kind": kind, "attempt": known.attempt, "reason": reason, "time": float(ended.time or now)}
-    if kind == "exit" and ended.signal:
-        body["signal"] = ended.signal
-    elif kind == "exit":
-        body["code"] = ended.code or STOPPED
+    if kind == "exit":
+        body |= _signal_or_code(ended)
     if run.node:
         body["node"] = run.node
     if run.rank >= 0:
         body["rank"] = run.rank
     lines = tuple(filter(None, map(_line, members)))
     return LifecycleEvent(known.attempt, body, ends=True, lines=lines)
+
+
+def _signal_or_code(ended: ContainerExit) -> dict[str, int]:
+    if ended.signal:
+        return {"signal": ended.signal}
+    return {"code": ended.code or STOPPED}
 
 
 def _kind_of_end(reason: str) -> str:

@@ -282,9 +282,13 @@ def _all_in(pods: Sequence[Object], phases: Sequence[str]) -> bool:
 
 
 def _is_decided(pods: Sequence[Object]) -> bool:
-    return _failed(pods) or _all_in(pods, _ENDED)
+    if _failed(pods):
+        return True
+    return _all_in(pods, _ENDED)
 
 
 def _has_address(pods: Sequence[Object]) -> bool:
     """Tell whether the first pod has one, or never will."""
-    return bool(pods[0].get("podIP")) or _failed(pods)
+    if pods[0].get("podIP"):
+        return True
+    return _failed(pods)

@@ -129,7 +129,9 @@ class KubernetesCluster(KubernetesNodes):
 
     @property
     def can_collect(self) -> bool:
-        return self.evidence is not None and self.evidence.options.any
+        if self.evidence is None:
+            return False
+        return self.evidence.options.any
 
     def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
         return (self.evidence or KubernetesEvidence(self.kube, self.cache, self.name, self.launch_of)).collect(asked)

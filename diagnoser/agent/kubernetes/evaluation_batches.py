@@ -98,7 +98,9 @@ class KubernetesBatches:
 
     async def finish(self, checkpoints: Sequence[str], nodes: Sequence[str]) -> None:
         """A short Job on each node drops its copies; a node that is down has none. Pods' own memory ends with them."""
-        if not (self.copies.folder and self.settings.memory_folder):
+        if not self.copies.folder:
+            return
+        if not self.settings.memory_folder:
             return
         usable = {node.name for node in await self.nodes()}
         for node in sorted(usable & set(nodes)):

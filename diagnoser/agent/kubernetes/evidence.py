@@ -67,7 +67,9 @@ class KubernetesEvidence:
 
 def _has_containers(pod: PodRecord) -> bool:
     """Tell whether something can be run in the pod."""
-    return bool(pod.runs) and pod.alive
+    if not pod.runs:
+        return False
+    return pod.alive
 
 
 def _window(ref: WorkloadRef, asked: EvidenceRequest, launch: int, pods: Sequence[PodRecord]) -> LaunchWindow:

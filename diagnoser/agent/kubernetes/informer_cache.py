@@ -74,8 +74,7 @@ class InformerCache:
         if _time_of(item) < self.since:
             return
         about, reason = fields.section(item, "involvedObject"), fields.text(item, "reason")
-        is_bad = item.get("type") == "Warning" or reason == "NodeNotReady"
-        if is_bad and about.get("kind") == "Node":
+        if about.get("kind") == "Node" and _is_bad(item):
             name, text = about["name"], " ".join(fields.text(item, "message").split())
             self.notes.append((name, f"node {name}: {reason}: {text[: parsing.TEXT_LENGTH]}"))
             self.changed.set()
@@ -114,6 +113,12 @@ class InformerCache:
 
     def _lost(self, node: str) -> bool:
         return not self.nodes.get(node, NodeRecord(node)).up
+
+
+def _is_bad(event: Object) -> bool:
+    if event.get("type") == "Warning":
+        return True
+    return fields.text(event, "reason") == "NodeNotReady"
 
 
 def _time_of(event: Object) -> float:

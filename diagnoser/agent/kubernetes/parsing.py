@@ -60,7 +60,9 @@ class ContainerRun:
     @property
     def rank(self) -> int:
         """Rank of the only process in it; -1 when there are several, or it is not known."""
-        first, count = self.place or (-1, 1)
+        if self.place is None:
+            return -1
+        first, count = self.place
         return -1 if count != 1 else first
 
 
@@ -82,12 +84,23 @@ class PodRecord:
 
     @property
     def over(self) -> bool:
-        return bool(self.runs) and self.runs[-1].over
+        if not self.runs:
+            return False
+        return self.runs[-1].over
 
     @property
     def alive(self) -> bool:
         """Whether it is there, and has not ended."""
-        return not self.gone and not self.over
+        if self.gone:
+            return False
+        return not self.over
+
+    @property
+    def never_ends(self) -> bool:
+        """Whether it is being deleted, from a node that is lost."""
+        if not self.leaving:
+            return False
+        return self.lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def hold(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
 
 def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
     """Launch the workload again."""
-    if state.manifest is not None and _annotations(state.manifest).get(names.PLAN) == spec.id:
+    if _is_made_for(spec, state.manifest):
         return _clean_up(spec, state, attempts)
     if end := _nothing_to_launch(spec, state):
         return end
@@ -136,6 +136,13 @@ def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSt
     if _is_launched_again(spec, state) and not spec.variables:
         return _move_pods(spec, state, attempts)
     return _make_room(spec, state, attempts)
+
+
+def _is_made_for(spec: PlanSpec, manifest: Object | None) -> bool:
+    """Tell whether there is a workload, and an agent made it for this plan."""
+    if manifest is None:
+        return False
+    return _annotations(manifest).get(names.PLAN) == spec.id
 
 
 def _is_launched_again(spec: PlanSpec, state: WorkloadState) -> bool:
@@ -157,7 +164,7 @@ def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
     ref, manifest, stored = state.ref, state.manifest, state.stored
     if manifest is None:
         return None if stored else Done(False, f"{ref.kind.name} {ref.namespace}/{ref.name} is gone")
-    if stored and _annotations(stored).get(names.FROM) != manifest["metadata"]["uid"]:
+    if _is_replaced(stored, manifest):
         return Done(False, "somebody else has made a workload of that name anew; it is left alone")
     if _forbids_restart(manifest):
         return Done(False, f"the workload says {names.RESTART}: false")
@@ -168,6 +175,13 @@ def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
     if spec.nodes and not templates(ref.kind, manifest):
         return Done(False, "its pods belong to a cluster that it only uses: they cannot be kept off a node")
     return None
+
+
+def _is_replaced(stored: Object | None, manifest: Object) -> bool:
+    """Tell whether the copy is of another workload than the one that has its name now."""
+    if not stored:
+        return False
+    return _annotations(stored).get(names.FROM) != manifest["metadata"]["uid"]
 
 
 def _ended_well(spec: PlanSpec, launch: int) -> Done:
@@ -195,13 +209,13 @@ def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> Next
         note = f"({name}: a copy of {ref.name}, sha256 {copy_digest(body)})"
         store = request("POST", ref.core("configmaps"), body, note)
         return attempts.unless_refused(store, "the workload could not be stored")
-    if not _is_ours(spec, state.stored, attempts) and not meta.get("deletionTimestamp"):
+    if meta.get("deletionTimestamp"):
+        return _forget_lost(state, attempts)
+    if not _is_ours(spec, state.stored, attempts):
         if _own_copies(attempts):  # storing it again and again would never end
             return Done(False, f"somebody changed the copy of the workload in {name}; the workload is left alone")
         drop = request("DELETE", ref.core("configmaps", name))  # its report was lost, or somebody changed it
         return attempts.unless_refused(drop, "a copy that the plan's report does not know could not be deleted")
-    if meta.get("deletionTimestamp"):
-        return _forget_lost(state, attempts)
     options = {"propagationPolicy": "Foreground", "preconditions": {"uid": meta["uid"]}}
     return attempts.unless_refused(request("DELETE", ref.path, options), "the old workload could not be deleted")
 
@@ -209,9 +223,11 @@ def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> Next
 def _forget_lost(state: WorkloadState, attempts: Attempts) -> Run | Wait:
     """Tell the server to forget pods of a node that is lost: they never end. Wait for the others."""
     for pod in state.pods:
+        if not pod.never_ends:
+            continue
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
         command = request("DELETE", state.ref.core("pods", pod.name), options, "(its node is lost)")
-        if pod.leaving and pod.lost and BUSY.issuperset(attempts.codes(command)):
+        if BUSY.issuperset(attempts.codes(command)):
             return Run(command)
     return Wait("the pods of the old workload end")
 

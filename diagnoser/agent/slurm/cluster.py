@@ -104,7 +104,11 @@ class SlurmCluster:
         """Nodes on which jobs run beside the one of this number, and beside our own on nodes that are looked after."""
         ours, busy = {(self.user, CHECK_JOB), (self.user, QUERY_JOB)}, set[str]()
         for job in jobs:
-            if job.runs and job.number != number and (job.user, job.name) not in ours:
+            if not job.runs:
+                continue
+            if job.number == number:
+                continue
+            if (job.user, job.name) not in ours:
                 busy.update(job.nodes)
         return frozenset(busy)
 
@@ -121,7 +125,9 @@ class SlurmCluster:
 
     @property
     def can_collect(self) -> bool:
-        return self.evidence is not None and self.evidence.options.any
+        if self.evidence is None:
+            return False
+        return self.evidence.options.any
 
     def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
         return (self.evidence or SlurmEvidence(self.slurm, self.name)).collect(asked)

@@ -52,7 +52,9 @@ class CommandResult:
         """Whether srun has not started the program: that says nothing about the nodes."""
         if not self.code:
             return False
-        return self.code == ABSENT or bool(NOT_STARTED.search(self.error))
+        if self.code == ABSENT:
+            return True
+        return bool(NOT_STARTED.search(self.error))
 
 
 Runner = Callable[[Sequence[str], float], Awaitable[CommandResult]]

@@ -76,14 +76,18 @@ class JobRecord:
 
     def has_launch(self, attempt: int) -> bool:
         """Tell whether this launch, or a later one, can still be seen, and whose it is."""
-        return self.uid >= 0 and self.attempt >= attempt
+        if self.uid < 0:
+            return False
+        return self.attempt >= attempt
 
     def replaces(self, job: "JobRecord | None", number: int) -> bool:
         """Tell whether it can be the copy of the job of this number: another one, of the same user. job: None where
         Slurm has forgotten it."""
         if self.number == number:
             return False
-        return job is None or self.uid == job.uid
+        if job is None:
+            return True
+        return self.uid == job.uid
 
     @property
     def finished(self) -> bool:
@@ -96,7 +100,11 @@ class JobRecord:
     @property
     def has_begun(self) -> bool:
         """Whether it runs or ran on nodes that are known."""
-        return bool(self.nodes) and (self.runs or self.finished)
+        if not self.nodes:
+            return False
+        if self.finished:
+            return True
+        return self.runs
 
     @property
     def is_out_of_way(self) -> bool:
@@ -108,6 +116,12 @@ class JobRecord:
         if self.state != "PENDING":
             return False
         return self.attempt >= attempt
+
+    def takes_nodes(self, attempt: int) -> bool:
+        """Tell whether it runs, or will: it waits for the start of this launch or of a later one."""
+        if self.runs:
+            return True
+        return self.waits_for_launch(attempt)
 
     @property
     def requeueing(self) -> bool:
@@ -133,7 +147,7 @@ def parse_account(number: int, text: str) -> JobRecord:
         if word not in FINISHED:
             continue
         if ended:
-            return JobRecord(number, word, code=int(ended[1]), signal=int(ended[2] or 0))
+            return JobRecord(number, word, code=int(ended[1]), signal=_number(ended[2]))
     return JobRecord(number, GONE)
 
 
@@ -240,11 +254,11 @@ def _owner(row: Mapping[str, Any], name: str) -> int:
 
 def _number(value: Any) -> int:
     """Newer versions write numbers as ``{"set": true, "infinite": false, "number": 3}``."""
-    if not isinstance(value, Mapping):
-        return int(value or 0)
-    if not value.get("set"):
-        return 0
-    return int(value.get("number") or 0)
+    if isinstance(value, Mapping):
+        if not value.get("set"):
+            return 0
+        value = value.get("number")
+    return int(value or 0)
 
 
 def _is_zero(value: Any) -> bool:
@@ -292,7 +306,7 @@ def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
     for width, letter, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         if letter not in values:
             return ""
-        path += values[letter].zfill(int(width[:2] or 0)) + rest
+        path += values[letter].zfill(_number(width[:2])) + rest
     if not path.startswith("/"):
         path = f"{_text(row, 'current_working_directory')}/{path}"
     if not path.startswith("/"):

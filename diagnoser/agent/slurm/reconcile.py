@@ -14,6 +14,7 @@ from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Action
 
 RESERVED_MINUTES = 30
+_CLEANING = Wait("the nodes of the job are being cleaned up")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
 def _hold_next_launch(job: JobRecord, reserved: tuple[str, ...], attempts: Attempts) -> NextStep:
     """Hold the launch after the one that failed: the nodes can only be checked where it has not begun."""
     if job.requeueing:
-        return Wait("the nodes of the job are being cleaned up")
+        return _CLEANING
     if job.state != "PENDING":
         launch = f"launch {job.attempt} of the job is {job.state.lower()} already"
         return Done(False, f"{launch}; its nodes were not checked")
@@ -157,16 +158,23 @@ def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     if why := _not_launchable(job):
         return Done(False, why)
     command = scontrol("requeue", str(job.number))
-    hold_command = scontrol("requeuehold", str(job.number))
-    is_refused = attempts.refusal(command) or attempts.refusal(hold_command)
-    if spec.variables or is_refused:
+    if _needs_new_job(spec, job, attempts):
         return _resubmit(spec, job, attempts, state.script)
     return _wait_or_done(spec, job, attempts, command) or Run(command)
 
 
+def _needs_new_job(spec: PlanSpec, job: JobRecord, attempts: Attempts) -> bool:
+    """Tell whether a requeue is no way: the variables change, or Slurm has refused it."""
+    if spec.variables:
+        return True
+    if attempts.refusal(scontrol("requeue", str(job.number))):
+        return True
+    return attempts.refusal(scontrol("requeuehold", str(job.number))) is not None
+
+
 def _replace_by_copy(spec: PlanSpec, job: JobRecord | None, copy: JobRecord) -> NextStep:
     """The copy waits for the end of the job that it replaces: end that one, where it runs or would run again."""
-    if job is not None and (job.runs or job.waits_for_launch(spec.attempt)):
+    if job is not None and job.takes_nodes(spec.attempt):
         return Run(Command(("scancel", str(job.number))))
     requeued = f"{spec.job.rpartition('-')[0]}-{copy.number}"
     return Done(True, f"submitted anew as job {copy.number}: {copy.state.lower()}", requeued)
@@ -184,13 +192,15 @@ def _not_launchable(job: JobRecord) -> str:
 
 
 def put_back(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
-    job = state.job
-    if job is None or not job.held:
-        return Done(True, "the job is not held")
+    job, not_held = state.job, Done(True, "the job is not held")
+    if job is None:
+        return not_held
+    if not job.held:
+        return not_held
     if job.requeueing:
-        return Wait("the nodes of the job are being cleaned up")
+        return _CLEANING
     if not job.waits_for_launch(spec.attempt + 1):
-        return Done(True, "the job is not held")
+        return not_held
     command = scontrol("release", str(job.number))
     if attempts.succeeded(command):
         return Done(True, "the job is released")
@@ -215,8 +225,10 @@ def _wait_or_done(spec: PlanSpec, job: JobRecord, attempts: Attempts, command: C
     """None when the job may be requeued now."""
     if attempts.succeeded(command):
         return Wait("Slurm requeues the job")
-    if job.completing or job.state == "COMPLETING":
-        return Wait("the nodes of the job are being cleaned up")
+    if job.completing:
+        return _CLEANING
+    if job.state == "COMPLETING":
+        return _CLEANING
     if job.state == "PENDING":
         return Done(True, "the job waits for its start already", spec.job)
     return None
@@ -226,14 +238,22 @@ def _after_requeue(spec: PlanSpec, job: JobRecord, attempts: Attempts) -> NextSt
     if spec.variables:
         return Done(False, f"launch {job.attempt} exists already, without the rollback")
     if job.requeueing:
-        return Wait("the nodes of the job are being cleaned up")
+        return _CLEANING
     command = scontrol("release", str(job.number))
-    was_held = spec.action is Action.CHECK_AND_RESUBMIT and job.held
-    if was_held and job.state == "PENDING" and not attempts.succeeded(command):
+    if _is_still_held(spec, job) and not attempts.succeeded(command):
         return attempts.unless_refused(command, "Slurm refused to release the job")
     verbs = {attempt.command.words[1] for attempt in attempts if attempt.code == 0}
     how = "found" if verbs.isdisjoint({"requeue", "requeuehold"}) else "requeued"
     return Done(True, f"launch {job.attempt} {how}: {job.state.lower()}", spec.job)
+
+
+def _is_still_held(spec: PlanSpec, job: JobRecord) -> bool:
+    """Tell whether the job waits, held, after the check of its nodes."""
+    if spec.action is not Action.CHECK_AND_RESUBMIT:
+        return False
+    if not job.held:
+        return False
+    return job.state == "PENDING"
 
 
 def _resubmit(spec: PlanSpec, job: JobRecord, attempts: Attempts, script: str) -> NextStep:

@@ -48,7 +48,9 @@ class SlurmSource:
         by_key = {str(number): job for number, job in listed.items()}
         jobs = {key: job for key, job in by_key.items() if changes.concerns(job, key in state.jobs, state.time)}
         for key, checkpoint in state.jobs.items():
-            if key not in by_key and checkpoint.is_open:
+            if key in by_key:
+                continue
+            if checkpoint.is_open:
                 jobs[key] = changes.forgotten(checkpoint, await self.slurm.ended(int(key)))
         state.logs = {key: offset for key, offset in state.logs.items() if key in jobs}
         return ClusterSnapshot(jobs, nodes, now)

@@ -185,7 +185,9 @@ class Backlog:
 
     def _oldest_unpacked(self) -> Segment | None:
         for segment in self._segments:
-            if not segment.busy and not segment.packed:
+            if segment.busy:
+                continue
+            if not segment.packed:
                 return segment
         return None
 
@@ -200,10 +202,12 @@ class Backlog:
         """partial: also a line that has no end yet, as far as it goes."""
         data = b"".join(opened.parts)
         end = data.rfind(b"\n") + 1
-        if not end and not partial and len(data) < LINE_BYTES:
-            opened.parts = [data]
-            return
-        if partial or not end:
+        if partial:
+            end = len(data)
+        elif not end:
+            if len(data) < LINE_BYTES:
+                opened.parts = [data]
+                return
             end = len(data)
         body, rest = data[:end], data[end:]
         opened.parts, opened.size = [], len(rest)

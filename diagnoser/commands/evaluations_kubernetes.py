@@ -1,6 +1,7 @@
 """`evaluations run --kubernetes`: its options, and what carries batches out as they say."""
 
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -172,7 +173,10 @@ def _volumes(options: KubernetesOptions) -> dict[str, str]:
     for text in options.claims or ():
         claim, _, path = text.partition("=")
         volumes[path] = names.valid(claim, "claim")
-    for path in (*volumes, options.weights or "/"):
+    paths = [*volumes]
+    if options.weights:
+        paths.append(options.weights)
+    for path in paths:
         if not path.startswith("/"):
             raise BadInput(f"{path!r} is no absolute path")
     if not volumes:
@@ -181,12 +185,13 @@ def _volumes(options: KubernetesOptions) -> dict[str, str]:
 
 
 def _user(text: str) -> tuple[int, int]:
-    user, _, group = text.partition(":")
-    if not user.isdecimal() or not group.isdecimal():
+    ids = re.fullmatch(r"(\d+):(\d+)", text)
+    if ids is None:
         raise BadInput(f"--run-as {text[:60]}: must be UID:GID")
-    if int(user) == 0:
+    user, group = map(int, ids.groups())
+    if user == 0:
         raise BadInput("pods do not run as root: name who owns the folder with --run-as UID:GID")
-    return int(user), int(group)
+    return user, group
 
 
 def _check_places(volumes: Iterable[str], run: TrialRun) -> None:

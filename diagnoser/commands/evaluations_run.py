@@ -145,18 +145,21 @@ class RunOptions:
             raise BadInput("name either --slurm or --kubernetes")
         if (self.suite_file is None) == (not self.resume):
             raise BadInput("name either a suite, or a run to --resume")
-        suite = None
+        suite = follow = None
         if self.suite_file is not None:
             suite = load_suite(self.suite_file)
-        if self.once and (suite is None or suite.follow is None):
+            follow = suite.follow
+        if self.once and follow is None:
             raise BadInput("--once is for a suite with follow: {job, every}")
         return suite
 
     def executor(self, run: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
         """Raises BadInput for nodes that cannot be used."""
         nodes: list[Node] = []
-        if self.nodes or not self.kubernetes:
-            nodes = _nodes(self.nodes or [], run.suite.gpus, self.slurm)
+        if self.nodes:
+            nodes = _nodes(self.nodes, run.suite.gpus, self.slurm)
+        elif not self.kubernetes:  # which finds its nodes by itself
+            nodes = _nodes((), run.suite.gpus, self.slurm)
         if self.kubernetes:
             pods = replace(self.pods, weights=self.weights, copy_rate=self.copy_rate * 1e6)
             return kubernetes_executor(pods, run, nodes)
@@ -188,12 +191,13 @@ class _Runner:
 
     async def act(self, store: "SqlStore", suite: Suite | None) -> bool:
         options = self.options
-        if options.suite_file is None or suite is None:
+        if suite is None:
             resumed = (await progress_of(store, options.resume)).run
             _require_backend(resumed, options.backend)
             return await self._carry_out(store, resumed)
         if suite.follow is not None:
             return await self._follow(store, suite)
+        assert options.suite_file is not None, "a suite is read from a file"
         new = _new_run(options.suite_file, suite, secrets.token_hex(4), options.folder, options.backend)
         return await self._carry_out(store, new, is_new=True)
 
@@ -227,14 +231,17 @@ def score(
 
     async def act(store: "SqlStore") -> RunProgress:
         progress = await progress_of(store, run)
-        which = [
-            trial for trial in progress.trials if _can_be_scored(progress, trial) and (not task or trial.task in task)
-        ]
+        which = []
+        for trial in progress.trials:
+            if task and trial.task not in task:
+                continue
+            if _can_be_scored(progress, trial):
+                which.append((trial.checkpoint, trial.task))
         if not which:
             raise BadInput(f"no trial of run {run} has all of its samples and is over")
         if suite_file is not None:
             await store.trials.set_suite(run, _with_scoring(progress.run.suite, load_suite(suite_file)))
-        await store.trials.begin_scoring(run, [(trial.checkpoint, trial.task) for trial in which], again=True)
+        await store.trials.begin_scoring(run, which, again=True)
         return await _carried_out(store, _local((), CopyLimits()), progress.run, as_json)
 
     progress = _with_store(act, "evaluations score")
@@ -284,7 +291,8 @@ async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen
 
     runs = await store.trials.runs(RUNS)
     left = [run for run in reversed(runs) if _is_left(run, suite, options.backend)]
-    assert suite.follow is not None and options.suite_file is not None, "the caller follows the suite of a file"
+    assert suite.follow is not None, "the caller follows the suite"
+    assert options.suite_file is not None, "a suite is read from a file"
     for saved in due(suite.follow, await store.jobs.attempts(suite.follow.job), runs, suite.name):
         of_checkpoint = suite_of(suite, saved)
         try:
@@ -303,9 +311,13 @@ async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen
 
 def _is_left(run: TrialRun, suite: Suite, backend: str) -> bool:
     """Whether a follower of the suite has begun the run, and not ended it."""
-    if run.state is not RunState.RUNNING or run.suite.follow is None:
+    if run.state is not RunState.RUNNING:
         return False
-    return run.suite.name == suite.name and run.backend == backend
+    if run.suite.follow is None:
+        return False
+    if run.backend != backend:
+        return False
+    return run.suite.name == suite.name
 
 
 def _service(server: str, token_file: str) -> "ServerOptions | None":
@@ -327,9 +339,11 @@ def _service(server: str, token_file: str) -> "ServerOptions | None":
 
 def _new_run(suite_file: Path, suite: Suite, name: str, folder: Path, backend: str) -> TrialRun:
     directory = suite_file.resolve().parent
-    absent = [path for path in suite.checkpoints if path.startswith(("/", ".")) and not (directory / path).exists()]
-    if absent:
-        raise BadInput(f"{suite_file}: there is no checkpoint {absent[0]}")
+    for path in suite.checkpoints:
+        if not path.startswith(("/", ".")):
+            continue  # a name, not a path
+        if not (directory / path).exists():
+            raise BadInput(f"{suite_file}: there is no checkpoint {path}")
     place = folder.resolve() / name
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -358,9 +372,9 @@ def _nodes(given: Sequence[str], gpus: int, slurm: bool) -> list[Node]:
     gpus: that a trial needs.
     slurm: names may be lists such as ``gpu-[1-4]``.
     """
-    if not given and slurm:
-        raise BadInput("name the nodes that may be used: --node gpu-[1-4]=8")
     if not given:
+        if slurm:
+            raise BadInput("name the nodes that may be used: --node gpu-[1-4]=8")
         devices = len(list(Path("/dev").glob("nvidia[0-9]*")))
         return [Node(socket.gethostname(), devices or gpus)]
     nodes = []
@@ -452,12 +466,15 @@ def _shown_in(bars: Progress, run: TrialRun) -> Callable[[RunProgress], None]:
 def _can_be_scored(progress: RunProgress, trial: TrialRecord) -> bool:
     if trial.state not in (TrialState.SCORED, TrialState.FAILED):
         return False
-    mine = [record for record in progress.shards if record.shard.checkpoint == trial.checkpoint]
-    stored = [
-        record.shard for record in mine if record.shard.task == trial.task and record.state is ShardState.INFERRED
-    ]
+    stored = 0
+    for record in progress.shards:
+        if record.state is not ShardState.INFERRED:
+            continue
+        shard = record.shard
+        if (shard.checkpoint, shard.task) == (trial.checkpoint, trial.task):
+            stored += shard.last - shard.first
     wanted = next(task.samples for task in progress.run.suite.tasks if task.name == trial.task)
-    return sum(shard.last - shard.first for shard in stored) == wanted
+    return stored == wanted
 
 
 def _with_scoring(suite: Suite, other: Suite) -> Suite:

@@ -1,5 +1,6 @@
 """`logs`: the lines of a job as they came, from a running service."""
 
+import math
 import sys
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -37,8 +38,11 @@ def logs(
     options: dict[str, object] = {"source": source, "node": node, "rank": rank, "to": last, "limit": _WINDOW}
     given = {name: value for name, value in options.items() if value not in (None, "")}
     following: int | None = first
+    end = math.inf
+    if last is not None:
+        end = last
     while following is not None:
-        if last is not None and following > last:
+        if following > end:
             break
         query = urlencode(given | {"from": following})
         window = fetch_json(f"{place}/attempts/{attempt}/lines?{query}", token)

@@ -47,10 +47,11 @@ def rules_xid(
     codes = load_analyzer(site()).knowledge.codes
     xids = [row for row in codes.xid if code in (None, row.code)]
     sxids = [row for row in codes.sxid if code in (None, row.code)]
-    if not xids and not sxids:
+    rows = [*xids, *sxids]
+    if not rows:
         raise BadInput(f"{code} is not a public Xid or SXid")
     if as_json:
-        for row in (*xids, *sxids):
+        for row in rows:
             print_json(row.model_dump(mode="json"))
     else:
         out.print(_code_table(codes, xids, sxids))

@@ -35,8 +35,7 @@ def create(
     expires: Annotated[str, typer.Option(help="How long it is valid, such as 90d or 12h. Default: for ever.")] = "",
 ) -> None:
     """Make a token and print its secret, which is stored nowhere: only its hash is."""
-    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
-        raise BadInput(f"{name[:60]!r} cannot be the name of a token: letters, digits and . _ @ -, at most 100")
+    require_name(name, "token")
     if tenant and scope not in (Scope.INGEST, Scope.READ, Scope.OPERATE):
         raise BadInput("--tenant goes with --scope ingest, read or operate: what agents do concerns the nodes of all")
     now, secret = time.time(), new_secret()
@@ -111,6 +110,12 @@ def seconds(span: str) -> float:
     if not re.fullmatch(r"[0-9]{1,6}[mhd]", span):
         raise BadInput(f"{span[:20]!r} is no span of time: write 30m, 12h or 90d")
     return int(span[:-1]) * UNITS[span[-1]]
+
+
+def require_name(name: str, whose: str) -> None:
+    """Raises BadInput where a token or a user cannot have the name: what acts as the service itself has some."""
+    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
+        raise BadInput(f"{name[:60]!r} cannot be the name of a {whose}: letters, digits and . _ @ -, at most 100")
 
 
 def _print_secret(secret: str) -> None:

@@ -8,9 +8,9 @@ import typer
 
 from diagnoser.commands.open_store import read_password, with_store
 from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_json, print_rows
-from diagnoser.commands.tokens import NAME
+from diagnoser.commands.tokens import require_name
 from diagnoser.model.errors import BadInput
-from diagnoser.model.people import RESERVED_NAMES, Role, User, UserChange, password_fault, prepared_password
+from diagnoser.model.people import Role, User, UserChange, password_fault, prepared_password
 
 users_cli = typer.Typer(no_args_is_help=True, help="Manage the people who may sign in at the pages.")
 
@@ -20,16 +20,22 @@ _Role = Annotated[
 ]
 
 
+async def _knows_nobody(store: Any) -> bool:
+    """Whether the service asks nobody to sign in so far."""
+    if await store.users.has_users():
+        return False
+    return not await store.tokens.list_all()
+
+
 @users_cli.command()
 def add(name: _Name, role: _Role) -> None:
     """Make a user. The password is asked for, or is the first line of standard input."""
-    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
-        raise BadInput(f"{name[:60]!r} cannot be the name of a user: letters, digits and . _ @ -, at most 100")
+    require_name(name, "user")
     hashed = _hashed(name)
     user = User(name, role, time.time())
 
     async def act(store: Any) -> bool:
-        is_first = not (await store.users.has_users() or await store.tokens.list_all())
+        is_first = await _knows_nobody(store)
         await store.users.add(user, hashed)
         return is_first
 

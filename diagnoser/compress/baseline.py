@@ -45,7 +45,9 @@ _WORD = re.compile(r"[^\W\d_]{3}")
 def clean_run(delta: Delta, name: str) -> CleanRun | None:
     """Summarise a clean run for the baseline; None if it has no routine."""
     counts = {shape: stat.count for shape, stat in delta.shapes.items() if not stat.kind & _NEVER}
-    if Cap.SHAPES in delta.caps or not 0 < len(counts) <= _SHAPES_MAX:
+    if Cap.SHAPES in delta.caps:
+        return None  # not all of its shapes are known
+    if not 0 < len(counts) <= _SHAPES_MAX:
         return None
     return CleanRun(name, delta.lines, counts)
 
@@ -96,7 +98,9 @@ def diff(digest: Digest, known: Baseline) -> Diff:
     lines = dict(telling)
     for shape in (new | surges.keys()) - telling.keys():
         line = digest.first_line(shape)
-        if _WORD.search(line.body) and (line.number, line.stream) not in inside:
+        if (line.number, line.stream) in inside:
+            continue
+        if _WORD.search(line.body):
             lines[shape] = line
     listed = []
     for shape in _ranked(lines, shapes):
@@ -123,7 +127,9 @@ def _telling_lines(digest: Digest, shape_at: dict[LinePosition, int], inside: se
     telling: dict[int, Line] = {}
     for line in digest.lines:
         position = line.number, line.stream
-        if line.mark < Mark.TRACEBACK or position in inside:
+        if line.mark < Mark.TRACEBACK:
+            continue
+        if position in inside:
             continue
         shape = shape_at[position]
         if shape in digest.delta.shapes:
@@ -156,7 +162,9 @@ def _rank(kind: int, mark: Mark) -> int:
     """Exceptions and lines of root rules first, then what complains or carries an anchor, then the rest."""
     if kind & _TELLS_MOST:
         return 0
-    if kind & (_NEVER | _TROUBLE) or mark >= Mark.TRACEBACK:
+    if kind & (_NEVER | _TROUBLE):
+        return 1
+    if mark >= Mark.TRACEBACK:
         return 1
     return 2
 
@@ -169,7 +177,9 @@ def _surge_over(shape: int, delta: Delta, baseline: Baseline) -> int:
         printed = run.counts.get(shape, 0)
         most, rate = max(most, printed), max(rate, printed / max(run.lines, 1))
     usual = max(most, round(rate * delta.lines))
-    if not most or count < max(_SURGE_LINES, _SURGE * usual):
+    if not most:
+        return 0  # no clean run printed it
+    if count < max(_SURGE_LINES, _SURGE * usual):
         return 0
     return usual
 

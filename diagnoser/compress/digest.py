@@ -435,8 +435,12 @@ def _ending(line: bytes) -> bytes:
 def _news(delta: Delta) -> Iterator[LinePosition]:
     ends = {stream: share.ranges[-1][1] for stream, share in delta.shares.items()}
     for stat in delta.shapes.values():
+        if stat.filtered:
+            continue
+        if stat.count > 2:
+            continue
         number, stream = stat.last
-        if stat.count <= 2 and number > ends[stream] - NOVEL and not stat.filtered:
+        if number > ends[stream] - NOVEL:
             yield stat.last
 
 

@@ -64,14 +64,16 @@ def blur(pattern: str) -> str:
 
 def asks_for_digits(pattern: str) -> bool:
     """Whether a pattern names some digit, so that of two lines with the same blur it may match only one."""
-    for text in _TOKEN.findall(pattern):
-        if _is_class(text):
-            digits = _chars_of(text[1:-1].removeprefix("^")) & set("0123456789")
-            if 0 < len(digits) < 10:
-                return True
-        elif not text.startswith(("{", "(", r"\p", r"\P")) and "0" <= _char(text) <= "9":
-            return True
-    return False
+    return any(map(_asks_for_digits, _TOKEN.findall(pattern)))
+
+
+def _asks_for_digits(text: str) -> bool:
+    if _is_class(text):
+        digits = _chars_of(text[1:-1].removeprefix("^")) & set("0123456789")
+        return 0 < len(digits) < 10
+    if text.startswith(("{", "(", r"\p", r"\P")):
+        return False  # a digit in it is a count or part of a name
+    return "0" <= _char(text) <= "9"
 
 
 def _choice(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
@@ -181,7 +183,9 @@ def _atom(text: str) -> tuple[str, int]:
 
 def _is_escape(text: str) -> bool:
     """Whether a token stands for a class of characters."""
-    return text[0] == "\\" and text[1] in _ESCAPES
+    if text[0] != "\\":
+        return False
+    return text[1] in _ESCAPES
 
 
 def _is_class(text: str) -> bool:

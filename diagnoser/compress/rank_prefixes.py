@@ -45,7 +45,9 @@ class RankResolver:
             return -1
         if voice[0] in "dr":
             return int(voice[1:])
-        if voice[0] != "t" or self._launcher:
+        if voice[0] != "t":
+            return -1
+        if self._launcher:
             return -1
         return -1 if self._nested.get(stream) else int(voice[1:])
 

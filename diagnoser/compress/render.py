@@ -60,9 +60,23 @@ def _routine(lines: Sequence[Line], templates: Sequence[Template], diff: Diff) -
     """Choose the templates that have words and of which no line is shown verbatim or printed by clean runs."""
     verbatim = set()
     for line in lines:
-        if line.mark >= Mark.TRACEBACK or line.mark is Mark.CONTEXT or (line.number, line.stream) in diff.known:
+        if _hides_template(line, diff):
             verbatim.add(line.text)
-    return [template for template in templates if template.samples[0] not in verbatim and _WORD.search(template.text)]
+    routine = []
+    for template in templates:
+        if template.samples[0] in verbatim:
+            continue
+        if _WORD.search(template.text):
+            routine.append(template)
+    return routine
+
+
+def _hides_template(line: Line, diff: Diff) -> bool:
+    if line.mark >= Mark.TRACEBACK:
+        return True
+    if line.mark is Mark.CONTEXT:
+        return True
+    return (line.number, line.stream) in diff.known
 
 
 def _cost(lines: Sequence[str]) -> int:
@@ -139,7 +153,9 @@ def _pins(
     places = {(line.number, line.stream): index for index, line in enumerate(lines)}
     for place in pinned:
         index = places.get(place)
-        if index is None or index in chosen:
+        if index is None:
+            continue
+        if index in chosen:
             continue
         cost = tokens(texts[index]) + _BETWEEN
         if spent + cost <= room:

@@ -65,7 +65,11 @@ def read_segment(data: bytes, stream: Stream, first: int, last: int) -> Iterator
 def lines_of(blocks: Iterable[LineBlock], stream: Stream, first: int, last: int) -> Iterator[NumberedLine]:
     """The same of blocks."""
     for block in blocks:
-        if block.stream != stream or block.first > last or block.first + block.lines <= first:
+        if block.stream != stream:
+            continue
+        if block.first > last:
+            continue
+        if block.first + block.lines <= first:
             continue
         for number, text in enumerate(block.data.removesuffix(b"\n").split(b"\n"), block.first):
             if first <= number <= last:

@@ -92,6 +92,13 @@ class CachedTemplate(NamedTuple):
     tokens: Tokens | None
     watch: PatternSet | None
 
+    @property
+    def varies(self) -> bool:
+        """Whether its lines differ in what they mean, so that each needs a look of its own."""
+        if self.watch:
+            return True
+        return bool(self.tokens)
+
 
 MOST = 50_000
 """Most blurs of lines that a process remembers."""

@@ -56,7 +56,7 @@ class RetentionPolicy:
     def __init__(self, cut: TokenizedChunk, delta: Delta, cache: TemplateCache) -> None:
         self._cut, self._limits, self._cache = cut, delta.limits, cache
         self._small = delta.lines <= delta.limits.small
-        self._plain = not any(template.watch or template.tokens for template in cut.templates)
+        self._plain = not any(template.varies for template in cut.templates)
         self._hot = np.array([bool(template.kind & _READ or template.watch) for template in cut.templates])
 
     def keep(self, number: int, share: StreamDelta, lasts: dict[Stream, dict[str, CandidateRow]]) -> None:
@@ -88,7 +88,9 @@ class RetentionPolicy:
         for shape in self._cut.block_shapes[number]:
             if not self._hot[shape]:
                 continue
-            if not self._whole or self._cut.templates[shape].kind & _NUMBERS:
+            if not self._whole:
+                return True
+            if self._cut.templates[shape].kind & _NUMBERS:
                 return True
         return False
 
@@ -109,14 +111,16 @@ class RetentionPolicy:
 
     def _matters(self, shape: int) -> bool:
         template = self._cut.templates[shape]
-        return bool(template.kind & IMPORTANT or template.watch)
+        if template.watch:
+            return True
+        return bool(template.kind & IMPORTANT)
 
     def _important(self, places: dict[int, Codes]) -> None:
         groups: dict[int, list[int]] = {}
         kinds: dict[int, int] = {}
         for number, indices in places.items():
             shape = self._cut.templates[number]
-            if not shape.tokens and not shape.watch:
+            if not shape.varies:
                 groups.setdefault(shape.mark, []).extend(indices.tolist())
                 kinds[shape.mark] = shape.kind
                 continue
@@ -257,7 +261,11 @@ class RetentionPolicy:
 
     def _introduces(self, voice: str, rank: int, weight: int) -> None:
         """A process that says on which node its rank runs says which rank it is, where its label does not."""
-        if voice[:1] in ("p", "k") and weight == mentions.SURE and rank <= MOST_RANK:
+        if voice[:1] not in ("p", "k"):
+            return
+        if weight != mentions.SURE:
+            return
+        if rank <= MOST_RANK:
             self._share.voices[voice] = self._share.voices.get(voice, 0) | 1 << rank
 
 

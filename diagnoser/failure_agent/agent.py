@@ -64,7 +64,9 @@ def reasons_to_ask(diagnosis: Diagnosis, when: LLMTrigger) -> tuple[AskReason, .
         return diagnosis.doubts
     if diagnosis.outcome not in _FAILED:
         return ()
-    if diagnosis.category is Category.NONE or when is not LLMTrigger.ALWAYS_EXPLAIN:
+    if diagnosis.category is Category.NONE:
+        return ()
+    if when is not LLMTrigger.ALWAYS_EXPLAIN:
         return ()
     return (AskReason.EXPLANATION,)
 
@@ -185,9 +187,17 @@ class FailureAgent:
 def _outcome(subject: ConsultationInput, diagnosis: Diagnosis, answer: Answer) -> Outcome:
     """The outcome that was reported, else the one that is known without a cause, else the one that the cause means."""
     known = outcome.reported(subject.facts.events)
-    if known is None and diagnosis.category is Category.UNKNOWN and diagnosis.outcome is not Outcome.UNKNOWN:
-        known = diagnosis.outcome
+    if known is None:
+        known = _known_without_cause(diagnosis)
     return outcome.decide_outcome(known, answer.type, hung=diagnosis.outcome is Outcome.HUNG, completed=False)
+
+
+def _known_without_cause(diagnosis: Diagnosis) -> Outcome | None:
+    if diagnosis.category is not Category.UNKNOWN:
+        return None
+    if diagnosis.outcome is Outcome.UNKNOWN:
+        return None
+    return diagnosis.outcome
 
 
 def _is_known_to_have_failed(subject: ConsultationInput) -> bool:
@@ -206,14 +216,23 @@ def _agreed(diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked) -> 
     if best.answer.mitigation:
         note = f"{note}: {best.answer.mitigation}"
     root = diagnosis.root_cause
-    if root is not None and diagnosis.doubts:
-        if root.rank is None:
-            root = replace(root, rank=_rank_of(answers))
-        if root.node is None and diagnosis.category is Category.INFRASTRUCTURE:
-            root = replace(root, node=_node_of(answers))
-        if root != diagnosis.root_cause:
-            effect = ModelEffect.LOCATED
+    if root is not None:
+        root = _located(root, diagnosis, answers)
+    if root != diagnosis.root_cause:
+        effect = ModelEffect.LOCATED
     return _with_effect(replace(diagnosis, root_cause=root), effect, note, *best.notes)
+
+
+def _located(root: RootCause, diagnosis: Diagnosis, answers: Sequence[Checked]) -> RootCause:
+    if not diagnosis.doubts:
+        return root
+    if root.rank is None:
+        root = replace(root, rank=_rank_of(answers))
+    if diagnosis.category is not Category.INFRASTRUCTURE:
+        return root  # no node is to blame
+    if root.node is None:
+        root = replace(root, node=_node_of(answers))
+    return root
 
 
 def _suspects(diagnosis: Diagnosis, answer: Answer, node: str | None, confidence: float) -> tuple[Suspect, ...]:
@@ -242,14 +261,20 @@ def _node_of(answers: Sequence[Checked]) -> str | None:
     return vote.shared(checked.lines[0].node or None for checked in answers)
 
 
+def _node_of_rank(subject: ConsultationInput, rank: int | None) -> str | None:
+    if rank is None:
+        return None
+    return {**subject.log.rank_nodes, **subject.facts.job.rank_nodes}.get(rank)
+
+
 def _root_cause(
     subject: ConsultationInput, diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked
 ) -> RootCause:
     """The model's decisive line. Rank and node are those of the rules unless the model or its line shows others."""
     line, before, gpu = best.lines[0], diagnosis.root_cause, None
     rank, node = _rank_of(answers), _node_of(answers)
-    if rank is not None and node is None:
-        node = {**subject.log.rank_nodes, **subject.facts.job.rank_nodes}.get(rank)
+    if node is None:
+        node = _node_of_rank(subject, rank)
     if before is not None:
         if rank is None:
             rank = before.rank

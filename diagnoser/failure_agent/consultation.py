@@ -95,7 +95,9 @@ class Consultation:
             try:
                 return await self._agree(log_tokens)
             except ModelFailed as failure:
-                if failure.reason is not ModelFailure.CONTEXT_TOO_SMALL or log_tokens // 2 < LOG_TOKENS_MIN:
+                if failure.reason is not ModelFailure.CONTEXT_TOO_SMALL:
+                    raise
+                if log_tokens // 2 < LOG_TOKENS_MIN:
                     raise
             return await self._agree(log_tokens // 2)
 

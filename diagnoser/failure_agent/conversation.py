@@ -91,7 +91,9 @@ class Conversation:
             return await _usable(text, question.answer_type, check)
         except ModelFailed as failure:
             complaint = question.prompt.render_repair(str(failure))
-            if not (text and complaint):
+            if not text:
+                raise
+            if not complaint:
                 raise
             if self._exceeded(request):
                 raise

@@ -93,8 +93,9 @@ class CaseReplayer:
         ruleset = analyzer.knowledge.engine.ruleset.hash
         last = next(iter(await store.cases.replays(1)), None)
         if last and (last.version, last.ruleset) == (config.version, ruleset):
-            waits = now - last.time < config.pause
-            if waits or last.mark == mark:
+            if last.mark == mark:
+                return None
+            if now - last.time < config.pause:
                 return None
         outcomes = [await asyncio.to_thread(_outcome, case, analyzer) async for case in self._cases.judged()]
         replay = CaseReplay(now, config.version, ruleset, mark, tuple(outcomes))

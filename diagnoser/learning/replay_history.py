@@ -66,7 +66,9 @@ class ReplayHistory:
             group = _group_of(record, kind)
             if record.attempt == own:
                 continue
-            if group is None or not remaining[group]:
+            if group is None:
+                continue
+            if not remaining[group]:
                 continue
             seen[known_type(record)] += 1
             if group is ReplayGroup.OTHER_TYPE and seen[known_type(record)] > _OF_TYPE:
@@ -100,7 +102,10 @@ class ReplayHistory:
 
     async def _recent(self) -> AsyncIterator[DiagnosisRecord]:
         after, count = "", 0
-        while count < RECENT and (page := await self.store.diagnoses.page(DiagnosisFilter(), after, _PAGE)):
+        while count < RECENT:
+            page = await self.store.diagnoses.page(DiagnosisFilter(), after, _PAGE)
+            if not page:
+                return
             for record in page:
                 yield record
             count += len(page)
@@ -123,9 +128,16 @@ def _group_of(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
         return None
     if category_of(cause) is Category.UNKNOWN:
         return None
-    if record.feedback or verdict.decided_by.startswith(("rule:", "heuristic:")):
+    if _is_vouched_for(record):
         return ReplayGroup.OTHER_TYPE
     return None
+
+
+def _is_vouched_for(record: DiagnosisRecord) -> bool:
+    """Whether a person, a rule or a heuristic named the cause."""
+    if record.feedback:
+        return True
+    return record.diagnosis.decided_by.startswith(("rule:", "heuristic:"))
 
 
 def _printed_by_clean_runs(log: AttemptLog, stored: Sequence[bytes], root: Line) -> bool:

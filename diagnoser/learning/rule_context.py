@@ -12,7 +12,7 @@ import re2
 
 from diagnoser.llm.question import nodes_of
 from diagnoser.llm.view import Pseudonymizer
-from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, Line, Signature, Template
+from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, FeedbackVerdict, Line, Signature, Template
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.redaction.redact import Redactor
@@ -27,6 +27,7 @@ _ROUTINE = 3
 _PLACEHOLDER = re.compile(r"<[a-z]+(?: [a-z]+)+>")
 _HOST = re2.compile(r"\b[a-z]+(?:[-.][a-z0-9]+)*-[0-9]+[a-z0-9.-]*\b")
 _VERSION = re2.compile(r"-[0-9]+\.[0-9]")
+_SILENCE = Feedback("", "", 0.0, FeedbackVerdict.CONFIRMED, "")
 _FOLLOWED = frozenset({"explained by the root", "came after the root"})
 
 
@@ -68,17 +69,14 @@ class RuleContext:
 
 def known_type(record: DiagnosisRecord) -> FailureType:
     """The cause as people named it last, else by the verdict."""
-    feedback = feedback_on(record)
-    if feedback and feedback.type:
-        return feedback.type
-    return record.diagnosis.type
+    return _said_of(record).type or record.diagnosis.type
 
 
 def root_of(case: LabelledCase) -> Line | None:
     """The kept line that shows the cause: the one that a person named, else the verdict's, else the only complaint
     that says something specific."""
-    feedback, root = feedback_on(case.record), case.record.diagnosis.root_cause
-    if feedback and feedback.root_line:
+    feedback, root = _said_of(case.record), case.record.diagnosis.root_cause
+    if feedback.root_line:
         return signature.line_named(case.evidence, feedback, root)
     if root is None:
         return _only_complaint(case.evidence)
@@ -118,10 +116,8 @@ def from_case(
     """healthy: pseudonymized lines, in any order; those most like the root line are kept. rival: see ``overruled``."""
     pseudonyms = _pseudonymizer(case, redact)
     line = hidden(root.body, pseudonyms)
-    diagnosis, feedback = case.record.diagnosis, feedback_on(case.record)
-    advice = diagnosis.mitigation
-    if feedback and feedback.comment:
-        advice = feedback.comment
+    diagnosis = case.record.diagnosis
+    advice = _said_of(case.record).comment or diagnosis.mitigation
     kind, explains, benign = case.known_type, _explains(diagnosis, case.known_type, root, rival), False
     if rival and case.known_type is FailureType.COMPLETED:
         kind, explains, benign = rival.type, (), True
@@ -184,7 +180,12 @@ def _unnamed(word: str, prefix: str) -> str:
 def nearest(line: str, others: Iterable[str], most: int = 3) -> tuple[str, ...]:
     """The other lines that look most like ``line``, the nearest first, without repetitions."""
     own_vector = _vector(line)
-    by_shape = {hashing.normalised(text): text for text in others if text.strip() and text != line}
+    by_shape: dict[str, str] = {}
+    for text in others:
+        if text == line:
+            continue
+        if text.strip():
+            by_shape[hashing.normalised(text)] = text
     ranked = sorted(by_shape.values(), key=lambda text: (-float(_vector(text) @ own_vector), text))
     return tuple(ranked[:most])
 
@@ -192,6 +193,11 @@ def nearest(line: str, others: Iterable[str], most: int = 3) -> tuple[str, ...]:
 def feedback_on(record: DiagnosisRecord) -> Feedback | None:
     """The latest feedback."""
     return next(iter(record.feedback), None)
+
+
+def _said_of(record: DiagnosisRecord) -> Feedback:
+    """The latest feedback; one that names nothing where there is none."""
+    return feedback_on(record) or _SILENCE
 
 
 def _vector(text: str) -> hashing.Vector:
@@ -208,7 +214,9 @@ def _pseudonymizer(case: LabelledCase, redact: Redactor) -> Pseudonymizer:
 def _around(lines: Sequence[Line], root: Line) -> list[Line]:
     around = []
     for line in lines:
-        if line.stream == root.stream and 0 < abs(line.number - root.number) <= 10:
+        if line.stream != root.stream:
+            continue
+        if 0 < abs(line.number - root.number) <= 10:
             around.append(line)
     return around[:20]
 
@@ -219,7 +227,9 @@ def _explains(diagnosis: Diagnosis, own: FailureType, root: Line, rival: Rule | 
     """
     followed = [symptom.type for symptom in diagnosis.symptoms]
     for match in diagnosis.rejected:
-        if match.why in _FOLLOWED and match.line > root.number:
+        if match.line <= root.number:
+            continue
+        if match.why in _FOLLOWED:
             followed.append(match.type)
     if cause := diagnosis.root_cause:
         if cause.line > root.number:
@@ -242,7 +252,8 @@ def _blame(case: LabelledCase, root: Line) -> Blame:
     culprit = ""
     for suspect in case.record.diagnosis.nodes[:1]:
         culprit = suspect.node
-    if (feedback := feedback_on(case.record)) and feedback.node:
-        culprit = feedback.node
+    culprit = _said_of(case.record).node or culprit
+    if not culprit:
+        return Blame.NONE
     node = root.node or case.facts.job.rank_nodes.get(root.rank) or case.evidence.rank_nodes.get(root.rank)
-    return Blame.SELF if culprit and node == culprit else Blame.NONE
+    return Blame.SELF if node == culprit else Blame.NONE

@@ -102,7 +102,9 @@ class RuleLifecycle:
     async def _retire_replaced(self, by: LearnedRule) -> None:
         """Retire the rule that a person edited, unless it is in force or changes at this moment."""
         old = await self._store.rules.find(by.replaces)
-        if old is None or old.state not in (LearnedState.PROPOSED, LearnedState.SHADOW):
+        if old is None:
+            return
+        if old.state not in (LearnedState.PROPOSED, LearnedState.SHADOW):
             return
         why = f"replaced by {by.id}"
         retired = old.with_state(LearnedState.RETIRED, by=by.by, why=why, now=self._clock())
@@ -307,7 +309,9 @@ class RuleLifecycle:
         counts, enough = rule.counts, self._config.promote_after
         if not enough:
             return None
-        if counts.wrong or counts.confirmed < enough:
+        if counts.wrong:
+            return None
+        if counts.confirmed < enough:
             return None
         why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
         return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
@@ -317,7 +321,9 @@ class RuleLifecycle:
             return None
         since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
         for hit in await self._store.rules.hits(rule.id, _HITS):
-            if (hit.active, hit.verdict) == (True, HitVerdict.WRONG) and hit.time >= since:
+            if hit.time < since:
+                continue  # of an earlier time in force
+            if (hit.active, hit.verdict) == (True, HitVerdict.WRONG):
                 why = f"a person named another cause for {hit.attempt.job}/{hit.attempt.number}"
                 return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self._clock())
         return None

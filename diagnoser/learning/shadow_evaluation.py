@@ -79,8 +79,14 @@ class ShadowEvaluator:
         if not proves(plan, claim, record):
             return
         earlier = await self.store.diagnoses.find(plan.diagnosis)
-        if earlier and not earlier.feedback and category_of(earlier.diagnosis.type) not in _ENDED:
+        if earlier and _may_be_confirmed(earlier):
             await self.confirmed_failures.confirm(earlier, f"{RECOVERY}: plan {plan.id}", record.created)
+
+
+def _may_be_confirmed(record: DiagnosisRecord) -> bool:
+    if record.feedback:
+        return False  # a person has spoken
+    return category_of(record.diagnosis.type) not in _ENDED
 
 
 def is_before(plan: Plan, attempt: AttemptKey) -> bool:

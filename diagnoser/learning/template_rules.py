@@ -94,7 +94,9 @@ def _shape(line: str) -> tuple[str, str, str] | None:
 
 def _neighbour(context: RuleContext, pattern: str) -> Neighbour | None:
     """The most telling line beside the root, where only the surroundings can narrow the corrected rule."""
-    if context.rival is None or not any(_hits(pattern, text) for text in example_lines(context.rival)):
+    if context.rival is None:
+        return None
+    if not any(_hits(pattern, text) for text in example_lines(context.rival)):
         return None
     usual = set(map(hashing.normalised, (context.line, *context.healthy)))
     neighbour, most = None, (-1, -1)
@@ -185,7 +187,12 @@ def _parts(line: str) -> list[tuple[str, str]]:
         parts.append((match.group(), _VARYING[(match.lastindex or 1) - 1][1]))
         end = match.end()
     parts.append((line[end:], ""))
-    worded = [number for number, (text, wild) in enumerate(parts) if not wild and _WORD.search(text)]
+    worded = []
+    for number, (text, wild) in enumerate(parts):
+        if wild:
+            continue
+        if _WORD.search(text):
+            worded.append(number)
     if not worded:
         return []
     core = parts[worded[0] : worded[-1] + 1]
@@ -204,8 +211,11 @@ def _anchor(text: str) -> str:
 
 def worth(text: str) -> tuple[int, int]:
     """Measure how specific an anchor is: words that not every failure prints, then its length."""
-    own_words = [word for word in _WORD.findall(text.casefold()) if len(word) > 2 and word not in signature.COMMON]
-    return len(own_words), len(text)
+    own_words = 0
+    for word in _WORD.findall(text.casefold()):
+        if len(word) > 2:
+            own_words += word not in signature.COMMON
+    return own_words, len(text)
 
 
 def _literal(text: str) -> str:

@@ -13,6 +13,7 @@ from diagnoser.learning.rule_context import LabelledCase, is_same_shape
 from diagnoser.model import Diagnosis, Evidence, Line, Signature, Stream, ValidationResult
 from diagnoser.model.errors import RuleFaults
 from diagnoser.model.taxonomy import Category, FailureType, category_of
+from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval import signature
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.examples import check
@@ -53,12 +54,18 @@ def compiles(id: str, text: str, kind: str, rival: Rule | None = None) -> tuple[
 
 def _overreach(rule: Rule, id: str, kind: str, rival: Rule | None) -> Iterator[str]:
     yield from _wrong_nature(rule, id, kind, rival)
-    if kind == FailureType.COMPLETED and not (rival and rule.overrides):
+    if kind == FailureType.COMPLETED and not _narrows(rule, rival):
         yield "a learned rule for a line that is no failure only narrows the rule that took it for one"
     if "all" in rule.explains:
         yield "a learned rule does not explain everything"
     if set(rule.overrides) - ({rival.id} if rival else set()):
         yield "a learned rule overrides only the rule whose verdict was corrected"
+
+
+def _narrows(rule: Rule, rival: Rule | None) -> bool:
+    if rival is None:
+        return False
+    return bool(rule.overrides)
 
 
 def _wrong_nature(rule: Rule, id: str, kind: str, rival: Rule | None) -> Iterator[str]:
@@ -120,12 +127,14 @@ def own_case(rule: Rule, root: Line, verdict: Diagnosis) -> ValidationResult:
 def shipped_examples(rule: Rule, bodies: Sequence[tuple[str, Evidence]]) -> ValidationResult:
     """bodies: examples of other rules and filters, each with the id of its rule. A rule for a line that is no failure
     takes none, not even from the rule that it narrows: that would put it out of force."""
-    engine = Engine(RuleSet((rule,), ""))
+    engine, may_take = Engine(RuleSet((rule,), "")), rule.overrides
+    if rule.role is Role.BENIGN:
+        may_take = ()
     taken = 0
     for name, evidence in bodies:
         if not engine.match(evidence):
             continue
-        if name not in rule.overrides or rule.role is Role.BENIGN:
+        if name not in may_take:
             return ValidationResult(ValidationCheck.SHIPPED, False, f"hits an example of {name}")
         taken += 1
     if not rule.overrides:
@@ -140,13 +149,20 @@ def foreign_examples(analyzer: LogAnalyzer, rule: Rule) -> list[tuple[str, Evide
     their examples of other types. Those of a rule that it overrides it may hit, but not its counter-examples."""
     cases = [(f"the filter {name}", _evidence((text,))) for name, text in analyzer.filters.examples]
     for other in analyzer.knowledge.engine.ruleset.rules:
-        if other.type is not rule.type or Role.BENIGN in (other.role, rule.role):
+        if not _may_share_examples(rule, other):
             for text in template_rules.example_texts(other):
                 cases.append((other.id, _evidence(text.split("\n"))))
         against = f"{other.id}, one against it" if other.id in rule.overrides else other.id
         for text in other.examples.no_match:
             cases.append((against, _evidence(text.split("\n"))))
     return cases
+
+
+def _may_share_examples(rule: Rule, other: Rule) -> bool:
+    """Whether a rule may hit what another one is for: both name the same failure."""
+    if other.type is not rule.type:
+        return False
+    return Role.BENIGN not in (other.role, rule.role)
 
 
 def hits(rule: Rule, evidence: Evidence) -> list[str]:
@@ -177,7 +193,9 @@ def _survived(rule: Rule, evidence: Evidence, root: Line) -> int:
         stream, number = template.first
         if stream != root.stream:
             continue
-        if number < last and _hits(engine, (template.text, *template.samples)):
+        if number >= last:
+            continue  # no step of the training came after it
+        if _hits(engine, (template.text, *template.samples)):
             return number
     return 0
 
@@ -216,8 +234,7 @@ class RuleHistory:
 
     def of_other_type(self, case: LabelledCase) -> None:
         """What the overridden rule said, and no person confirmed, is what is in dispute."""
-        decider = case.record.diagnosis.decided_by.removeprefix("rule:")
-        if decider in self.rule.overrides and not case.record.feedback:
+        if self._is_in_dispute(case.record):
             self.disputed += bool(hits(self.rule, case.evidence))
             return
         self.others += 1
@@ -225,6 +242,11 @@ class RuleHistory:
             self._expect_same(ValidationCheck.OTHERS, case)
         else:
             self._expect_no_hit(ValidationCheck.OTHERS, case)
+
+    def _is_in_dispute(self, record: DiagnosisRecord) -> bool:
+        if record.feedback:
+            return False
+        return record.diagnosis.decided_by.removeprefix("rule:") in self.rule.overrides
 
     def a_confirmed(self, case: LabelledCase) -> None:
         self.confirmed += 1

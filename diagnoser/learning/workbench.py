@@ -199,7 +199,9 @@ class RuleWorkbench:
         size = sum(_size(lines) for lines in held.lines.values())
         wanted = [*held.cases[:1], *held.healthy[:1], *held.cases[1:], *held.healthy[1:]]
         for record in wanted:
-            if _name(record) in held.lines or size > CHARS_HELD:
+            if _name(record) in held.lines:
+                continue
+            if size > CHARS_HELD:
                 continue
             if self._seconds() - now > READ_SECONDS:
                 break

@@ -159,7 +159,9 @@ def read(dialect: int, body: str) -> Point:
     point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
     if name == "bar":
         return _of_bar(point, text)
-    if step or name not in _COUNTED:
+    if step:
+        return point
+    if name not in _COUNTED:
         return point
     counted = _FRACTION.search(text)
     return point._replace(step=int(counted[1])) if counted else point
@@ -236,7 +238,9 @@ def _dialect(number: int) -> ProgressDialect:
 def tells(point: Point) -> bool:
     """Whether a point says anything."""
     values = (point.step, point.loss, point.grad_norm, point.step_seconds, point.tokens_per_second)
-    if point.checkpoint or values.count(None) < len(values):
+    if point.checkpoint:
+        return True
+    if values.count(None) < len(values):
         return True
     return stage_of(point.dialect) is Stage.LOAD
 

@@ -73,9 +73,11 @@ class _OpenStack:
     @property
     def is_whole(self) -> bool:
         """Whether it has frames. A child of a failure table only has an exit code."""
-        if self.kind is _K.TABLE and self.exception:
+        if self.frames:
             return True
-        return bool(self.frames)
+        if self.kind is not _K.TABLE:
+            return False
+        return bool(self.exception)
 
 
 def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Stack, ...]:
@@ -100,11 +102,14 @@ def _nccl_process(line: Line) -> str:
 def _linked(opened: list[_OpenStack], start: int) -> Iterator[Stack]:
     """start: number of stacks before these."""
     for index, stack in enumerate(opened):
-        caused = index + 1 < len(opened) and opened[index + 1].follows
+        cause = -1
+        for following in opened[index + 1 : index + 2]:
+            if following.follows:
+                cause = start + index + 1
         yield Stack(
             *(stack.kind, stack.rank, tuple(stack.lines), tuple(stack.frames)),
             *(stack.exception, stack.message.strip(), stack.raised),
-            cause=start + index + 1 if caused else -1,
+            cause=cause,
         )
 
 
@@ -215,9 +220,14 @@ class _Voice:
 
     def _after_message(self, index: int) -> _OpenStack:
         """Begin a stack, with the line before as its message if that one is near."""
-        if self._before < 0 or self._lines[index].number - self._lines[self._before].number > _NEAR:
-            return self._begin(_K.NATIVE, index)
-        return self._begin(_K.NATIVE, self._before, "", self._lines[self._before].body)
+        if self._has_message_near(index):
+            return self._begin(_K.NATIVE, self._before, "", self._lines[self._before].body)
+        return self._begin(_K.NATIVE, index)
+
+    def _has_message_near(self, index: int) -> bool:
+        if self._before < 0:
+            return False
+        return self._lines[index].number - self._lines[self._before].number <= _NEAR
 
     def _java(self, index: int, body: str) -> bool:
         opened = self._last(_K.JAVA)
@@ -236,7 +246,8 @@ class _Voice:
     def _nccl(self, index: int, body: str) -> bool:
         if match := _NCCL.match(body):
             opened = self._last_or_new(_K.NCCL, index)
-            opened.exception = opened.exception or f"NCCL error {match['code']}"
+            if not opened.exception:
+                opened.exception = f"NCCL error {match['code']}"
             self._add(opened, index, match["frame"])
         elif match := _NCCL_SAID.match(body):
             self._begin(_K.NCCL, index, "", match["said"])
@@ -273,7 +284,9 @@ class _Voice:
 
     def _other(self, index: int, body: str) -> None:
         """Any other line: it continues a message that has no frames yet, or ends what is open."""
-        if not self._open or _SPACE.match(body):
+        if not self._open:
+            return
+        if _SPACE.match(body):
             return
         last = self._open[-1]
         if not last.frames:

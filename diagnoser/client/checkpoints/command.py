@@ -274,7 +274,9 @@ class _Bar:
 
     def draw(self, read: int, size: int) -> None:
         now = time.monotonic()
-        if not self._is_shown or now < self._drawn + REDRAW_SECONDS:
+        if not self._is_shown:
+            return
+        if now < self._drawn + REDRAW_SECONDS:
             return
         self._drawn = now
         share, rate = read / max(1, size), read / max(1e-9, now - self._started)

@@ -84,8 +84,17 @@ class JustInTime:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
 
+    def _has_state_to_save(self) -> bool:
+        if self._is_saved:
+            return False
+        if self._is_updating:
+            return False  # the weights are of two steps
+        if self._step < 0:
+            return False  # no step has ended yet
+        return math.isfinite(self._loss)
+
     def _save_now(self) -> None:
-        if self._is_saved or self._is_updating or self._step < 0 or not math.isfinite(self._loss):
+        if not self._has_state_to_save():
             return
         self._is_saved = True
         checkpointer = self._checkpointer.for_last_save(replicated=self._replicated)

@@ -356,7 +356,9 @@ def _has_world_of(ranks: int) -> bool:
     """Tell whether torch.distributed is in use, by exactly these ranks."""
     from torch import distributed
 
-    if not distributed.is_available() or not distributed.is_initialized():
+    if not distributed.is_available():
+        return False
+    if not distributed.is_initialized():
         return False
     return bool(distributed.get_world_size() == ranks)
 

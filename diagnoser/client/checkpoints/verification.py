@@ -66,10 +66,19 @@ class Verification:
         return "; ".join("{}: {}".format(fault.file, fault.why) for fault in self.faults[:3])
 
     @property
+    def healthy_about(self) -> About | None:
+        """What it is of, unless its loss is known not to be finite."""
+        if self.about is None:
+            return None
+        if self.about.finite is False:
+            return None
+        return self.about
+
+    @property
     def is_choosable(self) -> bool:
         """Whether a run may go on from it: a loss that is not finite never, and a just-in-time save only when read."""
-        about = self.about
-        if about is None or about.finite is False:
+        about = self.healthy_about
+        if about is None:
             return False
         if about.just_in_time:
             return self.state is State.VERIFIED
@@ -190,10 +199,10 @@ def _choose(
 
 def _must_be_read(found: Verification, verified: bool) -> bool:
     """Tell whether its checksums decide if a run may go on from it. verified: those of any; else of a last save."""
-    about = found.about
+    about = found.healthy_about
     if found.state is not State.COMPLETE:
         return False
-    if about is None or about.finite is False:
+    if about is None:
         return False
     return verified or about.just_in_time
 

@@ -327,7 +327,8 @@ def _plan(
     placements = list(chain.from_iterable(map(_Lane.placements, lanes)))
     placements.sort(key=lambda placement: (placement.start, placement.node, placement.slot))
     scorings = _scorings(list(zip(ready, trials, strict=True)), scorers)
-    ends = [item.end for item in (*placements, *scorings)]
+    ends = [placement.end for placement in placements]
+    ends += [scoring.end for scoring in scorings]
     return _Plan(tuple(placements), scorings, max(ends, default=begin))
 
 

@@ -41,13 +41,13 @@ def _labels(line: str, mapping: FieldMapping) -> Labels:
         words = shlex.split(line)
     except ValueError as error:
         raise BadInput(f"not name=value: {line[:60]!r} ({error})") from None
-    labels = list[tuple[str, str]]()
+    pairs = list[tuple[str, str]]()
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise BadInput(f'not a JSON record, {{name="value"}} or name=value: {line[:60]!r}')
-        labels.append((name, value))
-    return tuple(labels)
+        pairs.append((name, value))
+    return tuple(pairs)
 
 
 def _labels_by(protocol: Protocol, line: str) -> Labels | None:

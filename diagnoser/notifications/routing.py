@@ -131,8 +131,10 @@ def unknown_receivers(table: AlertTable, receivers: Sequence[str]) -> list[str]:
     """Names that the table uses and nobody configured."""
     known = {EVERYONE, *receivers}
     named: set[str] = set()
-    for entry in (*table.rows, *table.quiet_hours):
-        named.update(entry.to)
+    for row in table.rows:
+        named.update(row.to)
+    for hours in table.quiet_hours:
+        named.update(hours.to)
     return sorted(name for name in named if _receiver(name) not in known)
 
 

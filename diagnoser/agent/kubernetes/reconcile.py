@@ -181,7 +181,8 @@ def _is_replaced(stored: Object | None, manifest: Object) -> bool:
     """Tell whether the copy is of another workload than the one that has its name now."""
     if not stored:
         return False
-    return _annotations(stored).get(names.FROM) != manifest["metadata"]["uid"]
+    copied_from: object = _annotations(stored).get(names.FROM)
+    return bool(copied_from != manifest["metadata"]["uid"])
 
 
 def _ended_well(spec: PlanSpec, launch: int) -> Done:

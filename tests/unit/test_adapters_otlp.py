@@ -60,7 +60,7 @@ def test_what_is_no_address_stops_the_start(endpoint: str) -> None:
 
 def test_a_missing_package_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is named."""
-    monkeypatch.setitem(sys.modules, "opentelemetry.exporter", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
     with pytest.raises(BadInput, match=r"diagnoser\[otel\]"):
         open_traces(load({"DIAGNOSER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}), time.time)
 

@@ -1,4 +1,7 @@
-"""Settings of earlier versions: nobody set them to anything else, so that they are constants now."""
+"""Settings of earlier versions that are constants now, or stand elsewhere.
+
+Most are only warned about. One that protected something stops the start: to go on without it is for a person to decide.
+"""
 
 from collections.abc import Mapping
 
@@ -32,6 +35,29 @@ REMOVED = {
 """Environment variable -> what holds in place of its setting."""
 
 
+_PROTECTED = ("DIAGNOSER_KAFKA_", "DIAGNOSER_SESSION_", "DIAGNOSER_LLM_COST_")
+"""Beginnings of variables that kept connections encrypted, sessions short or the bill small."""
+_RETENTION = ("_RETENTION_DAYS", "_RETENTION_HOURS")
+"""Ends of variables by which a site promised to keep data no longer."""
+
+
 def warnings(environment: Mapping[str, str]) -> list[str]:
     """Name the variables that no longer set anything, each with what holds instead."""
-    return [f"{name} is no longer a setting: {instead}" for name, instead in REMOVED.items() if name in environment]
+    return [_explained(name) for name in _given(environment) if not _protected(name)]
+
+
+def faults(environment: Mapping[str, str]) -> list[str]:
+    """Name the variables without which less is protected than before. They have to be taken away by a person."""
+    return [f"{_explained(name)}; remove the variable" for name in _given(environment) if _protected(name)]
+
+
+def _given(environment: Mapping[str, str]) -> list[str]:
+    return [name for name in REMOVED if name in environment]
+
+
+def _protected(name: str) -> bool:
+    return name.startswith(_PROTECTED) or name.endswith(_RETENTION)
+
+
+def _explained(name: str) -> str:
+    return f"{name} is no longer a setting: {REMOVED[name]}"

@@ -26,6 +26,16 @@ class Mark(IntEnum):
     ANCHOR = 7  # carries a rule's anchor
 
 
+class Severity(IntEnum):
+    """How bad the program that prints a record calls it."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+    CRITICAL = 50
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One kept line.
@@ -39,6 +49,9 @@ class Line:
     task: the number that ``srun --label`` put in front; it is also the rank only where each task is one rank.
     received: when the service received it, by its own clock; 0.0 in a file.
     continues: of a node's log, where it goes on with the message before it.
+    severity: of the record that the line is of; None where it has none.
+    part: which text line of a record this is, where a record that is one line as printed holds several (a traceback in
+    a field of JSON); they share ``number`` and ``text``.
     """
 
     stream: Stream
@@ -53,6 +66,8 @@ class Line:
     received: float = 0.0
     arrived: bool = False
     continues: bool = False
+    severity: Severity | None = None
+    part: int = 0
 
     @property
     def known_rank(self) -> int | None:

@@ -33,6 +33,7 @@ from diagnoser.model import (
     Template,
 )
 from diagnoser.model.evidence import Placement, rank_nodes
+from diagnoser.records.reader import severity_of
 from diagnoser.structure import progress, stacks, times, tracebacks
 
 _SEVERE, _TROUBLE = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME), int(LineFlag.ERROR | LineFlag.WARNING)
@@ -86,7 +87,21 @@ class Digest:
         prefix, body = self._body(row.text, stream)
         rank, node = self._speaker(prefix, row.voice, stream)
         time, arrived = clock.time(stream, row.time, text, row.received)
-        line = Line(stream, row.number, text, body, rank, node, time, mark, prefix.task, row.received, arrived)
+        severity = severity_of(body)
+        line = Line(
+            stream,
+            row.number,
+            text,
+            body,
+            rank,
+            node,
+            time,
+            mark,
+            prefix.task,
+            row.received,
+            arrived,
+            severity=severity,
+        )
         return line, prefix.voice or row.voice
 
     def speaker(self, text: bytes, voice: str, stream: Stream) -> tuple[int, str]:

@@ -115,6 +115,8 @@ class _Surroundings:
 
     def allows(self, rule: Rule, index: int) -> bool:
         """Whether the surroundings of the line are as the rule wants them."""
+        if rule.severity and _severity_name(self._lines[index]) not in rule.severity:
+            return False
         if rule.frames and not self._has_frame(rule.frames, index):
             return False
         if rule.near and not self._near(rule.near, index):
@@ -135,6 +137,10 @@ class _Surroundings:
             if _any_matches(near.patterns, line.body[:_LONGEST]):
                 return True
         return False
+
+
+def _severity_name(line: Line) -> str:
+    return "none" if line.severity is None else line.severity.name.lower()
 
 
 def _beside(here: Line, there: Line, reach: int) -> bool:

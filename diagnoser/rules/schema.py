@@ -24,6 +24,9 @@ _DIGITS = str.maketrans("", "", "0123456789")
 _GROUPS = ("rank", "node", "gpu")
 
 
+SeverityName = Literal["debug", "info", "warning", "error", "critical", "none"]
+
+
 class Role(StrEnum):
     """What a matching line is in the story of a failure."""
 
@@ -121,6 +124,7 @@ class Rule(StrictModel):
     unless: RE2 searched in the same body; one hit vetoes the match.
     frames: RE2; the line must belong to a traceback one of whose ``File "...", line N, in f`` frames matches.
     near, not_near: conditions on the lines around.
+    severity: levels, one of which the program must give the record of the line; ``none``: the line is of no record.
     explains: types that this failure causes elsewhere in the same attempt, or ``all``. A file may also name lists of
         ``explains.yaml``; ``load`` replaces them by their types.
     overrides: ids of rules that do not decide where this one hits: neither on its line nor as another cause.
@@ -140,6 +144,7 @@ class Rule(StrictModel):
     frames: tuple[PatternText, ...] = ()
     near: Near | None = None
     not_near: Near | None = None
+    severity: tuple[SeverityName, ...] = ()
     explains: tuple[Annotated[FailureType | str, Field(union_mode="left_to_right")], ...] = ()
     overrides: tuple[Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")], ...] = ()
     specificity: Annotated[

@@ -1,8 +1,10 @@
 """Which rules hit which lines."""
 
+from dataclasses import replace
+
 import pytest
 
-from diagnoser.model import Traceback
+from diagnoser.model import Severity, Traceback
 from diagnoser.rules import engine as module
 from tests.rule_files import engine, log, rule
 
@@ -40,6 +42,15 @@ def test_near_and_not_near_look_at_the_lines_around() -> None:
     assert [hit.rule.id for hit in made.match(log("cause", "x", "marker"))] == ["one"]
     assert [hit.rule.id for hit in made.match(log("cause", "x", "y", "marker"))] == []
     assert [hit.rule.id for hit in made.match(log("marker of a cause"))] == ["two"]
+
+
+def test_severity_asks_for_the_level_of_the_record() -> None:
+    """A rule with ``severity`` hits only lines of records of these levels; ``none`` stands for lines of no record."""
+    made = engine(rule("one", severity=["error"]), rule("two", severity=["none", "debug"]))
+    bare = log("marker", "marker", "marker")
+    severities = (Severity.ERROR, Severity.INFO, None)
+    lines = tuple(replace(line, severity=level) for line, level in zip(bare.lines, severities, strict=True))
+    assert [(hit.line, hit.rule.id) for hit in made.match(replace(bare, lines=lines))] == [(0, "one"), (2, "two")]
 
 
 def test_frames_ask_for_the_traceback() -> None:

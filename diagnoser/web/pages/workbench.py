@@ -32,7 +32,7 @@ LEARNED = 500
 HITS = 50
 SHOWN_CHARS, BEFORE_HIT = 400, 80
 """Characters of a line that are shown, and how many of them stand before what matches."""
-_SURROUNDINGS = ("frames", "near", "not_near")
+_SURROUNDINGS = ("frames", "near", "not_near", "severity")
 """What a rule may ask beyond one line."""
 
 router = Router(include_in_schema=False)

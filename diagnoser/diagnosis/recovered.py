@@ -1,0 +1,85 @@
+"""Whether the job went on after a candidate."""
+
+import signal
+
+from diagnoser.localize.progress import ProgressTimeline
+from diagnoser.model import Evidence, ExitReport
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.schema import Role
+
+_T = FailureType
+_DEATHS = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY, _T.NODE_FAILURE})
+"""Types after which a process is gone."""
+_BUFFERED = 20
+"""Steps whose lines may still arrive after a process has died."""
+_REPORTED = 12
+"""Lines after an uncaught exception within which a launcher reports the end of its process."""
+
+
+class RecoveryCheck:
+    """Whether the job went on after a candidate.
+
+    After a death, buffered lines still arrive, so it takes more steps; after an error that the program itself logged,
+    one step is enough. Whatever others do, an exception is not survived by a process that is reported dead next.
+    """
+
+    def __init__(self, evidence: Evidence, timeline: ProgressTimeline) -> None:
+        self._lines, self._timeline = evidence.lines, timeline
+        self._deaths = {report.line: report for report in evidence.exits if report.failed}
+
+    def __call__(self, candidate: Candidate) -> bool:
+        line = self._lines[candidate.line]
+        if candidate.type is _T.LOSS_DIVERGENCE:
+            if candidate.role is not Role.SYMPTOM:
+                return False
+            return self._timeline.calmed(line)
+        if candidate.line in self._deaths:
+            return self._lived_on(self._deaths[candidate.line])
+        if self._died_of(candidate):
+            return False
+        if candidate.type in _DEATHS:
+            return self._timeline.went_on(line, _BUFFERED)
+        if not candidate.logged:
+            return self._timeline.went_on(line)
+        if self._killed_later(candidate):
+            return True
+        return self._timeline.went_on(line, 0)
+
+    def _killed_later(self, candidate: Candidate) -> bool:
+        """Whether its process is reported killed from outside: no error that a program catches does that to it."""
+        rank = self._lines[candidate.line].rank
+        for report in self._deaths.values():
+            if report.signal != signal.SIGKILL:
+                continue
+            if report.line <= candidate.line:
+                continue
+            if rank < 0:
+                return True
+            if rank in report.ranks:
+                return True
+        return False
+
+    def _died_of(self, candidate: Candidate) -> bool:
+        """Whether the process that raised is reported dead soon after, and trained no more."""
+        if not candidate.raised:
+            return False
+        if candidate.logged:
+            return False
+        rank = self._lines[candidate.line].rank
+        for report in self._deaths.values():
+            if not 0 <= report.line - candidate.line <= _REPORTED:
+                continue
+            same = rank < 0 or not report.ranks or rank in report.ranks
+            if not same:
+                continue
+            if not self._lived_on(report):
+                return True
+        return False
+
+    def _lived_on(self, report: ExitReport) -> bool:
+        """Whether the ranks that are reported dead trained on: they were started again."""
+        steps = 0
+        if not report.ranks:
+            steps = _BUFFERED
+        return self._timeline.lived_on(self._lines[report.line], report.ranks, steps)

@@ -37,14 +37,15 @@ BIG_LOG, MEGABYTES, SEED = CORPUS.parent / "tools" / "big_log.py", 100, 3
 SHOWN: tuple[str, ...] = (
     "category",
     "type",
+    "type_also",
     "macro_f1",
     "gpu_time_weighted_type",
     "root_line",
     "root_line_top3",
     "action",
 )
-SHOWN += ("rank", "node", "node_attributable", "abstain", "ece")
-FAULTS = ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop")
+SHOWN += ("rank", "node", "node_attributable", "abstain", "ece", "ece_also")
+FAULTS = ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop", "wrong", "wrong_above_0.9")
 
 
 @dataclass(frozen=True, slots=True)

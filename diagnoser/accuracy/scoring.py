@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,8 @@ _FOLD_LEAST = 5
 """Fewest cases of a fold that is reported by itself."""
 OTHERS = "others"
 _BINS = 10
+_SURE = 0.9
+"""Confidence above which a wrong type does harm: people act on it without a second look."""
 _ROUNDS = 1000
 _SMALL_WEIGHT = 0.05
 """GPU-time weight of a type that the paper's table does not have."""
@@ -40,6 +43,8 @@ _SMALL_WEIGHT = 0.05
 class Label:
     """One labelled case. Empty root_lines: no line shows the cause. type_visible False: abstaining is right.
 
+    also: further types that are as right where the taxonomy leaves a choice; ``type`` alone counts strictly.
+    event_lines: other prints of the event that ``root_lines`` shows.
     origin: where the case comes from, such as ``{"framework": "Ray"}``.
     """
 
@@ -53,30 +58,45 @@ class Label:
     rank: int | None = None
     silent: bool = False
     type_visible: bool = True
+    also: tuple[str, ...] = ()
+    event_lines: tuple[int, ...] = ()
     origin: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 def label_of(data: Mapping[str, object]) -> Label:
     """Read a label from an object of ``labels.jsonl``. Raises KeyError when a needed field is missing."""
-    lines, rank = data["root_lines"], data.get("rank")
+    rank = data.get("rank")
     return Label(
         id=str(data["id"]),
         category=str(data["category"]),
         type=str(data["type"]),
-        root_lines=tuple(map(int, lines)) if isinstance(lines, list) else (),
+        root_lines=tuple(map(int, _listed(data["root_lines"]))),
         root_text=str(data.get("root_text") or ""),
         recovery=str(data["recovery"]),
         node=str(data["node"]) if data.get("node") else None,
         rank=rank if isinstance(rank, int) else None,
         silent=bool(data.get("silent")),
         type_visible=data.get("type_visible") is not False,
+        also=tuple(map(str, _listed(data.get("also")))),
+        event_lines=tuple(map(int, _listed(data.get("event_lines")))),
         origin={name: str(data[name]) for name in _FOLD_FIELDS if data.get(name)},
     )
 
 
+def _listed(value: object) -> list[Any]:
+    """The items of a field that holds a list; none where it holds anything else."""
+    if isinstance(value, list):
+        return value
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class ScoredVerdict:
-    """How one case came out; None where the measure does not apply. asked: why a model would be asked about it."""
+    """How one case came out; None where the measure does not apply.
+
+    type_also: whether the type is the label's, or one that the label takes as well.
+    asked: why a model would be asked about it.
+    """
 
     label: Label
     said_category: str
@@ -85,6 +105,7 @@ class ScoredVerdict:
     confidence: float
     category: bool
     type: bool
+    type_also: bool
     action: bool
     root: bool | None
     root_top3: bool | None
@@ -136,6 +157,7 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
         confidence=diagnosis.confidence,
         category=category,
         type=type_,
+        type_also=type_ or diagnosis.type in label.also,
         action=action in (label.recovery, *_BESIDES.get(label.type, ())),
         root=_right_line(label, _root(diagnosis), shift),
         root_top3=_right_line(label, _top(diagnosis), shift),
@@ -168,6 +190,7 @@ def report(verdicts: Sequence[ScoredVerdict], weights: Mapping[str, float], seed
     shares["macro_f1"] = _macro_f1(verdicts)
     shares["gpu_time_weighted_type"] = _weighted(verdicts, weights)
     shares["ece"] = calibration_error(list(map(attrgetter("confidence", "type"), verdicts)))
+    shares["ece_also"] = calibration_error(list(map(attrgetter("confidence", "type_also"), verdicts)))
     return AccuracyReport(
         shares=shares,
         counts=counts | _counts(verdicts),
@@ -191,6 +214,7 @@ def _attributable(case: ScoredVerdict) -> bool | None:
 _MEASURES: Mapping[str, Callable[[ScoredVerdict], bool | None]] = {
     "category": lambda case: case.category,
     "type": lambda case: case.type,
+    "type_also": lambda case: case.type_also,
     "root_line": lambda case: case.root,
     "root_line_top3": lambda case: case.root_top3,
     "action": lambda case: case.action,
@@ -207,6 +231,9 @@ def _counts(verdicts: Sequence[ScoredVerdict]) -> dict[str, int]:
     counts = {}
     for name in ("false_cordon", "wrong_node_cordon", "false_alarm", "false_stop", "asked"):
         counts[name] = len(list(filter(attrgetter(name), verdicts)))
+    wrong = [case for case in verdicts if not case.type]
+    counts["wrong"] = len(wrong)
+    counts[f"wrong_above_{_SURE}"] = sum(case.confidence > _SURE for case in wrong)
     reasons = Counter(chain.from_iterable(map(attrgetter("asked"), verdicts)))
     for reason, cases in sorted(reasons.items()):
         counts[f"asked_{reason}"] = cases
@@ -272,10 +299,11 @@ def _top(diagnosis: Diagnosis) -> list[tuple[int, str]]:
 
 
 def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> bool | None:
-    """Whether one of the lines is the cause, by its number or by its text; None where no line shows the cause."""
+    """Whether one of the lines shows the event of the cause, by its number or by its text; None where no line does."""
     if not label.root_lines:
         return None
-    if any(line - shift in label.root_lines for line, _ in lines):
+    event = {*label.root_lines, *label.event_lines}
+    if any(line - shift in event for line, _ in lines):
         return True
     root = label.root_text.split()
     if not root:

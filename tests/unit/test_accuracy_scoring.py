@@ -41,6 +41,22 @@ def test_root_line_counts_by_number_or_text() -> None:
     assert not scoring.score_case(LABEL, changed(root_cause=RootCause(8, "other"))).root
 
 
+def test_any_print_of_the_event_is_its_root_line() -> None:
+    """A label may list other prints of the event that its root lines show; a line of another event stays wrong."""
+    label = replace(LABEL, event_lines=(12,))
+    assert scoring.score_case(label, changed(root_cause=RootCause(12, "printed again"))).root
+    assert not scoring.score_case(label, changed(root_cause=RootCause(13, "another event"))).root
+
+
+def test_a_second_right_type_counts_beside_the_strict_share() -> None:
+    """Where a label takes a second type, that type is wrong strictly and right in ``type_also`` and ``ece_also``."""
+    case = scoring.score_case(replace(LABEL, also=("gpu_lost",)), changed(type=FailureType.GPU_LOST, confidence=0.95))
+    report = scoring.report([case], {})
+    assert (report.shares["type"], report.shares["type_also"]) == (0.0, 1.0)
+    assert (report.shares["ece"], report.shares["ece_also"]) == (pytest.approx(0.95), pytest.approx(0.05))
+    assert (report.counts["wrong"], report.counts["wrong_above_0.9"]) == (1, 1)
+
+
 def test_top3_looks_at_evidence_and_rejected() -> None:
     """A right line among the first three that the diagnosis points at counts for top-3 only."""
     near = changed(
@@ -135,9 +151,12 @@ def test_bars_name_what_is_below() -> None:
 
 
 def test_labels_are_read() -> None:
-    """A label line without optional fields is a label that can be shown."""
+    """A label line without optional fields is a label that can be shown; those that leave a choice are read as well."""
     label = scoring.label_of(
         {"id": "a", "category": "script", "type": "key_error", "root_lines": [3], "recovery": "notify_user"}
     )
     assert label == Label("a", "script", "key_error", (3,), "", "notify_user")
+    data = {"id": "a", "category": "script", "type": "key_error", "root_lines": [3], "recovery": "notify_user"}
+    both = scoring.label_of({**data, "also": ["value_error"], "event_lines": [9]})
+    assert (both.also, both.event_lines) == (("value_error",), (9,))
     assert isinstance(scoring.score_case(label, RIGHT), ScoredVerdict)

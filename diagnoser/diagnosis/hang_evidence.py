@@ -47,8 +47,8 @@ _CLOCKS = 10.0
 """Seconds by which the clocks of the service and of the ranks may differ."""
 _ZONE = 900.0
 """Time zones differ by multiples of this."""
-_MEND_SCRIPT = "Mend the order of the collectives in the training script: some ranks call others than the rest."
-_CHECK_NODE = "Look at the stack of the named rank, and check its node, before the job is submitted again."
+_FIX_SCRIPT = "Fix the order of the collectives in the training script: some ranks call different ones than the rest."
+_CHECK_NODE = "Look at the stack of the named rank and check its node before you resubmit the job."
 
 
 def fresh(evidence: Evidence, facts: Facts, advanced: float | None = None) -> list[RuntimeFile]:
@@ -149,7 +149,7 @@ def apply(diagnosis: Diagnosis, hang: "HangReport", files: Sequence[RuntimeFile]
         evidence=(*diagnosis.evidence, *(_cited(suspect, provenance) for suspect in hang.suspects[:_NAMED])),
     )
     if first.kind in _OWN_CODE:
-        blamed = replace(located, nodes=(), mitigation=_MEND_SCRIPT)
+        blamed = replace(located, nodes=(), mitigation=_FIX_SCRIPT)
         return _decided(blamed, _T.RUNTIME_ERROR, MISMATCHED_COLLECTIVES, first)
     blamed = replace(located, nodes=_suspect_nodes(hang.suspects, diagnosis.nodes), mitigation=_CHECK_NODE)
     if diagnosis.type is _T.UNKNOWN:

@@ -180,7 +180,7 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
         return verdict.Localization(slow=slow)
     alike = _alike(causal)
     rank, node = _place_root(evidence, causal, root, launch, alone=len(alike) <= 1)
-    blamed = suspect_nodes.RootBlame(str(root.blame), rank, node, root.why)
+    blamed = suspect_nodes.RootBlame(root.type, str(root.blame), rank, node, root.why)
     absent = _absent(evidence, causal, root, launch)
     absent_nodes: tuple[str | None, ...] = ()
     if absent:
@@ -188,8 +188,6 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
         blamed = replace(blamed, rank=None, node=None)  # not those who waited
         if len(absent.ranks) == 1:
             rank, node = absent.ranks[0], absent_nodes[0] or node
-    if category_of(root.type) in (Category.SCRIPT, Category.NONE):
-        return verdict.Localization(rank, node, (), absent, slow)
     suspects = suspect_nodes.suspects(evidence, launch.nodes, blamed, absent_nodes, alike)
     return verdict.Localization(rank, node, suspects, absent, slow)
 

@@ -41,11 +41,11 @@ _ALIKE = 3
 _NAMED = 3
 """Most stragglers named in a note."""
 _ADVICE = {
-    Category.SCRIPT: "Read the last frame of the traceback that lies in your own code, mend it and submit again.",
-    Category.FRAMEWORK: "Read the exception and the last frames above it; the job fails again until it is mended.",
-    Category.INFRASTRUCTURE: "Check the named host and its links before the job is submitted again.",
-    Category.NONE: "Nothing is to be repaired.",
-    Category.UNKNOWN: "No known failure is visible: read the last lines of each rank, and the node's kernel log.",
+    Category.SCRIPT: "Fix the last frame of the traceback that is in your own code, then resubmit.",
+    Category.FRAMEWORK: "Read the exception and the frames above it. The job will fail again until this is fixed.",
+    Category.INFRASTRUCTURE: "Check the named host and its links before you resubmit the job.",
+    Category.NONE: "Nothing to fix.",
+    Category.UNKNOWN: "The log shows no known failure. Read the last lines of each rank and its node's kernel log.",
 }
 
 

@@ -29,7 +29,7 @@ from diagnoser.model import (
     Suspect,
 )
 from diagnoser.model.errors import ModelFailed, ModelFailure
-from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.model.taxonomy import NODE_FAULTS, Category, FailureType, Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import LanguageModel
 from diagnoser.recovery.policy import Policy, case_of
@@ -236,8 +236,8 @@ def _located(root: RootCause, diagnosis: Diagnosis, answers: Sequence[Checked]) 
 
 
 def _suspects(diagnosis: Diagnosis, answer: Answer, node: str | None, confidence: float) -> tuple[Suspect, ...]:
-    """The rules' suspects; where they have none, the node of the model's root. A fault of the script has none."""
-    if answer.category in (Category.SCRIPT, Category.NONE):
+    """The rules' suspects; where they have none, the node of the model's root. A fault that no node causes has none."""
+    if answer.type not in NODE_FAULTS:
         return ()
     if diagnosis.nodes:
         return diagnosis.nodes

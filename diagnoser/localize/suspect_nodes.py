@@ -1,12 +1,16 @@
-"""Which nodes may be at fault, ranked, with a reason for each. Empty when the log does not show it."""
+"""Which nodes may be at fault, ranked, with a reason for each.
+
+Empty when the log does not show it, and for failures that no node can cause: those only name where they happened.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.dialects import mentions
 from diagnoser.model import Evidence, Suspect
+from diagnoser.model.taxonomy import NODE_FAULTS, FailureType, NodeFault
 
 _CLOSED = re.compile(r"[Cc]onnection closed by peer \[?(?P<ip>[\da-fA-F.:]+?)\]?[:<]")
 _DIRECT, _BY_RANK, _ABSENT, _PEER = 0.95, 0.9, 0.85, 0.75
@@ -20,10 +24,12 @@ _MARGIN = 0.2
 class RootBlame:
     """Whom the root speaks of.
 
+    failure: what happened.
     kind: the rule's blame (self, peer, none, all).
     node, rank: None when not shown.
     """
 
+    failure: FailureType
     kind: str
     rank: int | None
     node: str | None
@@ -44,6 +50,9 @@ def suspects(
     absent: nodes of the ranks that the others waited for, None where not known.
     alike: ranks that fail in the same way as the root.
     """
+    fault = NODE_FAULTS.get(root.failure)
+    if fault is None:
+        return ()
     by_node: dict[str, Suspect] = {}
     if root.kind == "self" and not _shared(alike, ranks):
         _add(by_node, root.node, _DIRECT, root.why)
@@ -53,7 +62,15 @@ def suspects(
     if root.kind == "peer" or not (by_node or root.kind == "all"):
         node, why = _closed_peer(evidence)
         _add(by_node, node, _PEER, why)
-    return tuple(sorted(by_node.values(), key=lambda suspect: (-suspect.score, suspect.node)))
+    weighted = [_weighted(suspect, fault) for suspect in by_node.values()]
+    return tuple(sorted(weighted, key=lambda suspect: (-suspect.score, suspect.node)))
+
+
+def _weighted(suspect: Suspect, fault: NodeFault) -> Suspect:
+    """Score the suspect of a failure that mostly is the job's own lower, and say how the node could still cause it."""
+    if fault.weight == 1:
+        return suspect
+    return replace(suspect, score=round(suspect.score * fault.weight, 2), why=f"{suspect.why}; {fault.reason}")
 
 
 def by_own_logs(node: str, why: str, rivals: Mapping[str, str]) -> tuple[Suspect, ...]:

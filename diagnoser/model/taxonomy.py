@@ -4,6 +4,8 @@ The failure types are those of Table 3 of "Characterization of Large Language Mo
 (NSDI'24), extended where modern logs show failures that the table has no name for (``EXTENSIONS``).
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -197,6 +199,41 @@ DEFINITIONS: dict[FailureType, str] = {
 }
 """What each type means, in one line, for people who choose one; a model is told the same in the words of its prompt."""
 
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """How a node can be the cause of a failure.
+
+    weight: how much the failure says about the node that it happened on, in 0..1.
+    reason: what in the node would be at fault.
+    """
+
+    weight: float
+    reason: str
+
+
+NODE_FAULTS: Mapping[FailureType, NodeFault] = {
+    _T.NVLINK_ERROR: NodeFault(1.0, "links and switches between GPUs are inside one machine"),
+    _T.CUDA_ERROR: NodeFault(1.0, "a faulty GPU fails calls that hold on any other"),
+    _T.NODE_FAILURE: NodeFault(1.0, "the machine itself was lost"),
+    _T.ECC_ERROR: NodeFault(1.0, "the memory cells belong to one GPU"),
+    _T.NETWORK_ERROR: NodeFault(1.0, "its adapter, cable or port"),
+    _T.CONNECTION_ERROR: NodeFault(1.0, "the end of a connection that does not answer"),
+    _T.S3_STORAGE_ERROR: NodeFault(1.0, "its own way to the store, where the others reach it"),
+    _T.NCCL_TIMEOUT_ERROR: NodeFault(1.0, "the node of the rank that the others waited for"),
+    _T.NCCL_REMOTE_ERROR: NodeFault(1.0, "the node of the peer that left"),
+    _T.GPU_LOST: NodeFault(1.0, "the slot, power or board of one GPU"),
+    _T.GPU_DRIVER_ERROR: NodeFault(1.0, "driver and firmware are installed on the machine"),
+    _T.FILESYSTEM_ERROR: NodeFault(1.0, "its mount or its disk, where the others can read"),
+    _T.DISK_FULL: NodeFault(1.0, "its own disk or /dev/shm"),
+    _T.HOST_HARDWARE_ERROR: NodeFault(1.0, "CPU, board, cooling or power of the machine"),
+    _T.CONTAINER_RUNTIME_ERROR: NodeFault(1.0, "the runtime and its plugins are installed on the machine"),
+    _T.HOST_OUT_OF_MEMORY: NodeFault(0.5, "somebody else's processes may hold its memory"),
+    _T.DATALOADER_KILLED: NodeFault(0.4, "its memory or /dev/shm may be taken by others"),
+    _T.SEGMENTATION_FAULT: NodeFault(0.4, "bad memory crashes native code, although the code is the usual cause"),
+}
+"""Failures that make a node suspect. Every other type is the fault of the code, of its input or of a person, wherever
+it happens: the memory of a GPU is filled by the job, and a loss that breaks says nothing about a machine."""
 
 _NONE = frozenset({_T.COMPLETED, _T.CANCELLED, _T.PREEMPTED, _T.TIME_LIMIT})
 _FRAMEWORK = frozenset(

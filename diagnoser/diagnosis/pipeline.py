@@ -20,6 +20,7 @@ from diagnoser.localize import (
 )
 from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.localize.hang_detection import ExpectedSilence, Silence, expected_silence
+from diagnoser.localize.node_names import NodeNames
 from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import (
     MISMATCHED_COLLECTIVES,
@@ -175,20 +176,23 @@ def _within(causal: CausalResult, part: launches.LaunchSegment) -> CausalResult:
 def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.Localization:
     root = causal.root
     launch = ranks.read(evidence, facts, root.line if root else None)
+    names = NodeNames(evidence, (*facts.job.nodes, *facts.job.rank_nodes.values()), launch.printed, launch.pods)
+    launch = replace(launch, nodes=names.of_ranks(launch.nodes))
     slow = stragglers(evidence, launch.nodes)
     if root is None:
         return verdict.Localization(slow=slow)
     alike = _alike(causal)
     rank, node = _place_root(evidence, causal, root, launch, alone=len(alike) <= 1)
+    node = names.canonical(node)
     blamed = suspect_nodes.RootBlame(root.type, str(root.blame), rank, node, root.why)
     absent = _absent(evidence, causal, root, launch)
     absent_nodes: tuple[str | None, ...] = ()
     if absent:
-        absent_nodes = _nodes_of(absent, launch)
+        absent_nodes = tuple(map(names.canonical, _nodes_of(absent, launch)))
         blamed = replace(blamed, rank=None, node=None)  # not those who waited
         if len(absent.ranks) == 1:
             rank, node = absent.ranks[0], absent_nodes[0] or node
-    suspects = suspect_nodes.suspects(evidence, launch.nodes, blamed, absent_nodes, alike)
+    suspects = suspect_nodes.suspects(evidence, launch.nodes, blamed, absent_nodes, alike, names)
     return verdict.Localization(rank, node, suspects, absent, slow)
 
 

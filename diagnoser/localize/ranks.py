@@ -11,6 +11,7 @@ from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import Prefix, read_prefix, split_prefix
 from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.localize import exit_reports
+from diagnoser.localize.node_names import is_machine
 from diagnoser.model import Evidence, ExitReport, Facts, Line
 from diagnoser.model.choice import only
 
@@ -60,6 +61,12 @@ class LauncherTopology:
     pods: Mapping[str, str] = field(default_factory=dict)
     listed: frozenset[str] = frozenset()
     processes: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def printed(self) -> frozenset[str]:
+        """The names of nodes that the launcher's tables, lists and reports show."""
+        hosts = {failure.host for failure in self.failures if failure.host}
+        return self.listed.union(hosts, self.nodes.values(), map(_NODE_OF, self.exits))
 
     @property
     def task_nodes(self) -> dict[int, str]:
@@ -647,4 +654,4 @@ def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[Exi
             continue
         if not mentions.is_device(match[1]):
             names.add(match[1])
-    return only(names - {""})
+    return only(set(filter(is_machine, names)) or names - {""})

@@ -4,11 +4,10 @@ Empty when the log does not show it, and for failures that no node can cause: th
 """
 
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.dialects import mentions
+from diagnoser.localize.node_names import NodeNames
 from diagnoser.model import Evidence, Suspect
 from diagnoser.model.taxonomy import NODE_FAULTS, FailureType, NodeFault
 
@@ -42,6 +41,7 @@ def suspects(
     root: RootBlame,
     absent: Sequence[str | None] = (),
     alike: Collection[int] = (),
+    names: NodeNames | None = None,
 ) -> tuple[Suspect, ...]:
     """Nodes, highest score first.
 
@@ -49,6 +49,7 @@ def suspects(
 
     absent: nodes of the ranks that the others waited for, None where not known.
     alike: ranks that fail in the same way as the root.
+    names: of the log's machines; None to read them from the evidence.
     """
     fault = NODE_FAULTS.get(root.failure)
     if fault is None:
@@ -60,7 +61,7 @@ def suspects(
     for node in absent:
         _add(by_node, node, _ABSENT / len(set(absent)), "the others waited for a rank of this node")
     if root.kind == "peer" or not (by_node or root.kind == "all"):
-        node, why = _closed_peer(evidence)
+        node, why = _closed_peer(evidence, names or NodeNames(evidence))
         _add(by_node, node, _PEER, why)
     weighted = [_weighted(suspect, fault) for suspect in by_node.values()]
     return tuple(sorted(weighted, key=lambda suspect: (-suspect.score, suspect.node)))
@@ -104,20 +105,10 @@ def _add(by_node: dict[str, Suspect], node: str | None, score: float, why: str) 
         by_node[node] = Suspect(node, round(score, 2), why)
 
 
-def _closed_peer(evidence: Evidence) -> tuple[str | None, str]:
+def _closed_peer(evidence: Evidence, names: NodeNames) -> tuple[str | None, str]:
     """The first connection that broke names the culprit's node in 60 of 64 injected multi-node runs."""
     for line in evidence.lines:
         match = _CLOSED.search(line.body)
         if match:
-            node = addresses(evidence).get(match["ip"])
-            return node, f"the first connection that closed was to {match['ip']}"
+            return names.at(match["ip"]), f"the first connection that closed was to {match['ip']}"
     return None, ""
-
-
-def addresses(evidence: Evidence) -> dict[str, str]:
-    """IP address -> node, where lines show both; the node that most lines give."""
-    votes: dict[str, Counter[str]] = {}
-    for line in evidence.lines:
-        for address, node in mentions.node_addresses(line.body):
-            votes.setdefault(address, Counter())[node] += 1
-    return {ip: counts.most_common(1)[0][0] for ip, counts in votes.items()}

@@ -33,6 +33,8 @@ from diagnoser.model import (
     Template,
 )
 from diagnoser.model.evidence import Placement, rank_nodes
+from diagnoser.records import learned_prefixes
+from diagnoser.records.learned_prefixes import LearnedPrefix
 from diagnoser.records.reader import severity_of
 from diagnoser.structure import progress, stacks, times, tracebacks
 
@@ -54,7 +56,7 @@ class Digest:
         self.delta = delta
         self._ranks = RankResolver(delta)
         self._order = dict(zip(sorted(delta.shares), range(len(delta.shares)), strict=True))
-        self._bodies: dict[tuple[bytes, str], tuple[Prefix, str]] = {}
+        self._bodies: dict[tuple[bytes, Stream], tuple[Prefix, str]] = {}
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -114,11 +116,34 @@ class Digest:
 
     def _body(self, text: bytes, stream: Stream) -> tuple[Prefix, str]:
         """Prefix and message of a line; templates are of lines that are mostly kept, too."""
-        key = text, self._carriers.get(stream, "")
+        key = text, stream
         if key not in self._bodies:
-            prefix, body = body_of(_text(text).encode(), key[1])
-            self._bodies[key] = prefix, body.decode()
+            self._bodies[key] = self._split(_text(text), stream)
         return self._bodies[key]
+
+    def _split(self, text: str, stream: Stream) -> tuple[Prefix, str]:
+        head, message = self._split_known(text, stream)
+        learned = self._learned[stream]
+        parted = learned and learned.split(message)
+        if not parted:
+            return head, message
+        inner, body = body_of(parted[1].encode())
+        return learned_prefixes.within(learned_prefixes.within(parted[0], head), inner), body.decode()
+
+    def _split_known(self, text: str, stream: Stream) -> tuple[Prefix, str]:
+        prefix, body = body_of(text.encode(), self._carriers.get(stream, ""))
+        return prefix, body.decode()
+
+    @cached_property
+    def _learned(self) -> dict[Stream, LearnedPrefix | None]:
+        """Prefixes that no dialect knows, of streams that do not say themselves which rank they are."""
+        learned = dict[Stream, LearnedPrefix | None]()
+        for stream, share in self.delta.shares.items():
+            learned[stream] = None
+            if stream.rank < 0:
+                texts = [self._split_known(_text(row.text), stream)[1] for _, row in sorted(share.rows.items())]
+                learned[stream] = learned_prefixes.learn(texts, _rank_of_prefix)
+        return learned
 
     @cached_property
     def _carriers(self) -> dict[Stream, str]:
@@ -212,8 +237,7 @@ class Digest:
         return progress.epoch_of(row.dialect, _text(body_of(row.line)[1]))
 
     def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
-        prefix, raw = body_of(row.line, self._carriers.get(stream, ""))
-        body = _text(raw)
+        prefix, body = self._split(_text(row.line), stream)
         point = row.own or progress.read(row.dialect, body)
         if not progress.tells(point):
             return None
@@ -346,6 +370,11 @@ class Digest:
         """Kept lines, and the samples of new shapes of which none was kept."""
         samples = [added.line for added in diff.new if (added.line.number, added.line.stream) not in self._places]
         return sorted((*self.lines, *samples), key=lambda line: (line.time, line.stream, line.number))
+
+
+def _rank_of_prefix(message: str) -> int:
+    """The rank that a known prefix names."""
+    return body_of(message.encode())[0].rank
 
 
 def digest(delta: Delta) -> Digest:

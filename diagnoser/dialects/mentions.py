@@ -15,6 +15,7 @@ class Tells(StrEnum):
     NODE = "node"  # the same
     HOST = "host"  # where the message around the line was printed
     COPIED = "copied"  # the rank whose message is copied below the line
+    SELF = "self"  # the rank that the process which prints the line says it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ def _copied(pattern: str, *examples: tuple[str, str]) -> Mention:
     return Mention(Tells.COPIED, re.compile(pattern), examples)
 
 
+def _self(pattern: str, *examples: tuple[str, str]) -> Mention:
+    return Mention(Tells.SELF, re.compile(pattern), examples)
+
+
 def _host(pattern: str, *examples: tuple[str, str]) -> Mention:
     return Mention(Tells.HOST, re.compile(pattern), examples)
 
@@ -58,6 +63,27 @@ MENTIONS = (
     _rank(
         r"/job:\w{1,60}/(?:replica:\d{1,5}/)?task:(\d{1,6})",
         ("UNAVAILABLE: /job:jax_worker/replica:0/task:37 heartbeat timeout", "37"),
+    ),
+    _self(
+        r"(?i)\b(?:initiali[sz]ed|initiali[sz]ing|started|starting|joined|ready|i am|this is|hello from|running) "
+        r"(?:as |on |in |the )?(?:(?:global|world|mpi) )?(?:rank|process)[ :=#]{1,2}(\d{1,6})\b",
+        ("initialized rank 3", "3"),
+        ("Initializing process 2 of 8", "2"),
+    ),
+    _self(
+        r"(?i)\b(?:process|rank)[ :=#]{1,2}(\d{1,6}) ?(?:of|/) ?\d{1,6}\b",
+        ("JAX process: 3 / 8", "3"),
+        ("Hello world from processor n1, rank 2 of 4", "2"),
+    ),
+    _self(r"(?i)\bprocess[_ ]index[ :=]{1,3}(\d{1,6})\b", ("process_index=3, local devices: 4", "3")),
+    _self(r"(?i)\b(?:global|world)[ _]rank[\"' :=]{1,4}(\d{1,6})\b", ("Global rank: 3, local device cuda:0", "3")),
+    _self(
+        r"(?i)\brank[ :=]{1,2}(\d{1,6})\b.{0,24}\b(?:world[_ ]?size|nranks)\b",
+        ("process group up: rank=3 world_size=8", "3"),
+    ),
+    _self(
+        r"(?i)\brank[ :=]{1,2}(\d{1,6}) (?:is )?(?:runs|running|started|initiali[sz]ed|ready|online|up)\b",
+        ("rank 3 runs on host gpu-07", "3"),
     ),
     _copied(r"\[[Rr]ank (\d{1,6}) [A-Za-z][\w ]{1,40}\]:?$", ("[Rank 1 Error Snippet]:", "1")),
     _copied(
@@ -118,6 +144,9 @@ SYSLOG = re.compile(
     r"^(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) (?P<host>\S+) [\w./-]+(?:\[\d+\])?: "
 )
 """What the system log of a node puts in front: time, host, program."""
+_WORLD_SIZE = re.compile(
+    r"(?i)(?<![a-z])(?<!local_)(?:world[ _]?size|n_?ranks|num_processes)\b[\"' :=]{1,4}(\d{1,6})\b"
+)
 _PROCESS = re.compile(r"(?i)\bpid[ =:]{1,2}(\d{1,8})\b")
 _RANK_OF_PROCESS = re.compile(r"(?i)\b(?:world|global)[_ ]rank[ =:]{1,2}(\d{1,6})\b")
 _PLACED_ADDRESSES = (
@@ -139,6 +168,11 @@ def assigned_pod(text: str) -> tuple[str, str] | None:
         return None
     match = _ASSIGNED.search(text)
     return (match[1], match[2]) if match else None
+
+
+def world_sizes(text: str) -> list[int]:
+    """Numbers of ranks that a line states."""
+    return list(map(int, _WORLD_SIZE.findall(text)))
 
 
 def process_ids(text: str) -> list[int]:

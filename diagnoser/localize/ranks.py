@@ -18,9 +18,6 @@ from diagnoser.model.choice import only
 _AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
-_WORLD_SIZE = re.compile(
-    r"(?i)(?<![a-z])(?<!local_)(?:world[ _]?size|n_?ranks|num_processes)\b[\"' :=]{1,4}(\d{1,6})\b"
-)
 _RECORD = re.compile(
     r"\s{0,4}[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:DEBUG|INFO|WARNING|ERROR)\b)"
 )
@@ -520,8 +517,7 @@ def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
 
 def _world_sizes(lines: Iterable[Line]) -> set[int]:
     """The numbers of ranks that lines state."""
-    sizes = filter(None, map(_WORLD_SIZE.search, map(attrgetter("body"), lines)))
-    return {int(match[1]) for match in sizes}
+    return {size for line in lines for size in mentions.world_sizes(line.body)}
 
 
 def _rank_of_pod(report: _Report) -> int | None:

@@ -1,0 +1,351 @@
+"""Learns the prefix of this very log: the token in front of its lines that tells its streams apart.
+
+A site's own launcher or shell puts ``w3>``, ``[node-a/2]`` or ``gpuhost07 |`` in front of every line, and no table of
+dialects can know it. The log shows it by itself: the same token stands in front of all lines of a traceback, which
+keep their indentation after it; or few values take turns in front of lines that are alike behind each of them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from diagnoser.dialects import mentions
+from diagnoser.dialects.mentions import Tells
+from diagnoser.dialects.prefixes import Prefix
+from diagnoser.records import stream_names
+from diagnoser.records.stream_names import NumberRule
+
+_STAMP = (
+    r"(?:\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?: [-|])?[ \t]{1,3})?"
+)
+"""A launcher may print the time before the name of the stream."""
+_TOKEN = r"[\w.@#%/=:+-]{1,80}"
+_COUNTED = rf"{_TOKEN}(?: \w{{0,12}}\d{{1,6}}(?: of \d{{1,6}})?)?"
+"""``rank 3``, ``gpu-7 r3`` and ``Rank 3 of 8`` have blanks within."""
+_END = r"(?:[ \t]|$)"
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixForm:
+    """How the name of a stream is set off from the message: a pattern whose group ``value`` is the name.
+
+    is_weak: ordinary text looks like this, too: what stands before must look like a name and a number.
+    examples: (line, value, message).
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+    examples: tuple[tuple[str, str, str], ...]
+    is_weak: bool = False
+
+
+def _form(name: str, source: str, *examples: tuple[str, str, str], is_weak: bool = False) -> PrefixForm:
+    return PrefixForm(name, re.compile(_STAMP + source), examples, is_weak)
+
+
+FORMS = (
+    _form(
+        "brackets",
+        rf"(?P<value>[\[(<{{][^\[\](){{}}<>\n]{{1,60}}[\])>}}])[:|]?{_END}",
+        ("[node-a/2] step 3", "[node-a/2]", "step 3"),
+        ('(actor 3)   File "a.py", line 3', "(actor 3)", '  File "a.py", line 3'),
+        ("10:00:01 [w3]: step 3", "[w3]", "step 3"),
+    ),
+    _form(
+        "bar",
+        rf"(?P<value>{_COUNTED}) {{0,40}}[|│┃]{_END}",
+        ("trainer-1  | step 3", "trainer-1", "step 3"),
+        ("12:00:01 web.1 | step 3", "web.1", "step 3"),
+    ),
+    _form(
+        "closing bracket",
+        rf"(?P<value>{_COUNTED}(?:\(\d{{1,6}}\))?)[>\])]{{1,2}}:?{_END}",
+        ("w3> step 3", "w3", "step 3"),
+        ("p5] step 3", "p5", "step 3"),
+    ),
+    _form(
+        "sign",
+        rf"(?P<value>{_COUNTED}) (?:-{{1,2}}|~|[»›•·]|::|[=-]>|>>){_END}",
+        ("proc3 - step 3", "proc3", "step 3"),
+        ("gpu-7 r3 ~ step 3", "gpu-7 r3", "step 3"),
+    ),
+    _form(
+        "colon",
+        rf"(?P<value>{_COUNTED}(?:\(\d{{1,6}}\))?)(?<!:):{{1,2}}{_END}",
+        ("node1:gpu3: step 3", "node1:gpu3", "step 3"),
+        ("gpu-7(3): step 3", "gpu-7(3)", "step 3"),
+        is_weak=True,
+    ),
+    _form("tab", rf"(?P<value>{_TOKEN})\t", ("gpu-7\tstep 3", "gpu-7", "step 3"), is_weak=True),
+    _form("blank", rf"(?P<value>{_TOKEN}){_END}", ("rank_0005 step 3", "rank_0005", "step 3"), is_weak=True),
+)
+"""The surest first."""
+_LAYERS = 3
+"""Most names that stand behind each other: ``pod-7 container``, ``gpu-7 [3]``."""
+_MOST_LINES = 4_000
+_FEW_LINES = 8
+_MOST_VALUES = 4_096
+_CARRIED_SHARE = 0.3
+"""Least share of the lines that have the prefix where tracebacks have it, too."""
+_SHARE, _NAMED_SHARE = 0.7, 0.5
+"""The same without a traceback; and where the values call themselves ranks, workers, nodes."""
+_LINES_OF_VALUE = 3
+"""Least number of lines of a value, on average."""
+_ALIKE = 0.5
+"""Least share of the lines of quieter streams that other streams print as well: processes of one job run one code."""
+_TURNS = 1.5
+"""Least number of times that a stream begins to speak: a counter has its lines in one piece."""
+_COUNTING = 0.75
+"""Share of turns that go to the next number, from which on the values count something."""
+_TRACEBACK = re.compile(r"(?:Exception Group )?Traceback \(most recent call last\)")
+_FRAME = re.compile(r' {2,8}File "[^"\n]{1,400}", line \d')
+_DEEP = re.compile(r"\s|Traceback \(most recent")
+_DIGITS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_WORDS = re.compile(r"[^\W\d_]{3,}")
+_SHAPE = 60
+"""Characters of a message by which it is compared."""
+
+
+class _Headed(NamedTuple):
+    """A line that has the form of a prefix. index: among the lines that are learned from."""
+
+    index: int
+    value: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One name in front of the lines. skeletons: of the values, so that a stream which was not seen is known."""
+
+    form: PrefixForm
+    values: frozenset[str]
+    skeletons: frozenset[str]
+
+    def split(self, line: str) -> tuple[str, str] | None:
+        """(value, message) of a line that has this prefix."""
+        match = self.form.pattern.match(line)
+        if match is None:
+            return None
+        value = match["value"]
+        if value in self.values or stream_names.skeleton(value) in self.skeletons:
+            return value, line[match.end() :]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedPrefix:
+    """The prefix of a log. rule: which number in the names is the rank, if any is.
+
+    stated: name -> the rank that its stream says it is. hosts: names of machines that the log mentions.
+    """
+
+    layers: tuple[_Layer, ...]
+    rule: NumberRule | None = None
+    stated: Mapping[str, int] = field(default_factory=dict)
+    hosts: frozenset[str] = frozenset()
+
+    def split(self, line: str) -> tuple[Prefix, str] | None:
+        """Who speaks, and the message; None for a line without the prefix."""
+        name, body = _name_of(self.layers, line)
+        if not name:
+            return None
+        return self._prefix(name), body
+
+    def _prefix(self, name: str) -> Prefix:
+        rank = self.stated.get(name, -1)
+        if rank < 0 and self.rule:
+            rank = self.rule.rank(name)
+        return Prefix(rank=rank, node=stream_names.host_in(name, self.hosts), voice=f"w{name}")
+
+
+def _name_of(layers: Iterable[_Layer], line: str) -> tuple[str, str]:
+    """(values of all layers as one name, message)."""
+    parts = []
+    for layer in layers:
+        parted = layer.split(line)
+        if parted is None:
+            break
+        parts.append(parted[0])
+        line = parted[1]
+    return " ".join(parts), line
+
+
+def within(prefix: Prefix, inner: Prefix) -> Prefix:
+    """What a learned prefix and the known one behind it say together; the inner one is nearer to who speaks."""
+    voice = f"{prefix.voice}/{inner.voice}" if inner.voice else prefix.voice
+    rank, node = prefix.rank, inner.node or prefix.node
+    if inner.rank >= 0:
+        rank = inner.rank
+    return inner._replace(rank=rank, node=node, voice=voice)
+
+
+def learn(lines: Sequence[str], rank_within: Callable[[str], int]) -> LearnedPrefix | None:
+    """The prefix of a stream of a log, None where it has none.
+
+    lines: the lines in order, without the prefixes that are known.
+    rank_within: rank that a known prefix at the beginning of a message names, -1 without one.
+    """
+    lines = [line for line in lines if line.strip()][:_MOST_LINES]
+    layers, rest = list[_Layer](), list(lines)
+    while len(layers) < _LAYERS:
+        layer = _layer_of(rest)
+        if layer is None:
+            break
+        layers.append(layer)
+        rest = [parted[1] for parted in map(layer.split, rest) if parted]
+    if not layers:
+        return None
+    return _with_meaning(layers, lines, rank_within)
+
+
+def _layer_of(lines: Sequence[str]) -> _Layer | None:
+    if len(lines) < _FEW_LINES:
+        return None
+    for form in FORMS:
+        headed = _headed(form, lines)
+        if len(headed) < _CARRIED_SHARE * len(lines):
+            continue
+        for streams in _candidates(headed, form):
+            if streams.are_streams(len(lines)):
+                return _Layer(form, frozenset(streams.values), frozenset(map(stream_names.skeleton, streams.values)))
+    return None
+
+
+def _headed(form: PrefixForm, lines: Sequence[str]) -> list[_Headed]:
+    headed = []
+    for index, line in enumerate(lines):
+        match = form.pattern.match(line)
+        if match and not stream_names.is_none(match["value"]):
+            headed.append(_Headed(index, match["value"], line[match.end() :]))
+    return headed
+
+
+def _candidates(headed: Sequence[_Headed], form: PrefixForm) -> Iterable["_Streams"]:
+    """All values of a form together, as hosts have names that are not alike; then those of each skeleton."""
+    yield _Streams(headed, form)
+    groups: dict[str, list[_Headed]] = {}
+    for line in headed:
+        groups.setdefault(stream_names.skeleton(line.value), []).append(line)
+    for group in sorted(groups.values(), key=len, reverse=True):
+        if len(group) < len(headed):
+            yield _Streams(group, form)
+
+
+class _Streams:
+    """Lines whose heads may be the names of streams."""
+
+    def __init__(self, headed: Sequence[_Headed], form: PrefixForm) -> None:
+        self._headed = headed
+        self._form = form
+
+    @cached_property
+    def values(self) -> Counter[str]:
+        """Values with the number of their lines."""
+        return Counter(line.value for line in self._headed)
+
+    def are_streams(self, lines: int) -> bool:
+        """Whether these are streams. lines: how many there are with and without a head."""
+        if len(self.values) > _MOST_VALUES:
+            return False
+        share = len(self._headed) / lines
+        if self._is_carried and share >= _CARRIED_SHARE:
+            return True
+        if len(self.values) < 2 or not self._are_names:
+            return False
+        if share < (_NAMED_SHARE if self._are_called_streams else _SHARE):
+            return False
+        if len(self._headed) < _LINES_OF_VALUE * len(self.values):
+            return False
+        return self._take_turns and self._print_alike
+
+    @cached_property
+    def _is_carried(self) -> bool:
+        """Whether a traceback has the head on every line: its beginning, frames with their indentation, and what was
+        raised."""
+        begun = set[str]()
+        for line in self._headed:
+            if _TRACEBACK.match(line.body):
+                begun.add(line.value)
+            elif line.value in begun and _FRAME.match(line.body):
+                return True
+        return False
+
+    @cached_property
+    def _are_names(self) -> bool:
+        """Whether the values look like names of streams: numbered or lettered; bare numbers without a gap."""
+        lines = sum(count for value, count in self.values.items() if stream_names.is_numbered(value))
+        if lines < _SHARE * len(self._headed):
+            return False
+        if self._form.is_weak and not all(map(stream_names.is_word_and_number, self.values)):
+            return False
+        return stream_names.have_no_gap(self.values)
+
+    @cached_property
+    def _are_called_streams(self) -> bool:
+        return all(map(stream_names.is_called_stream, self.values))
+
+    @property
+    def _take_turns(self) -> bool:
+        """Whether streams take turns, where a counter goes from each number to the next."""
+        if self._are_called_streams:
+            return True
+        values = [line.value for line in self._headed]
+        turns = [(before, after) for before, after in pairwise(values) if before != after]
+        if len(turns) < _TURNS * len(self.values):
+            return False
+        if len(self.values) < 3:
+            return True
+        steps = sum(map(stream_names.is_next, *zip(*turns, strict=True)))
+        return steps < _COUNTING * len(turns)
+
+    @property
+    def _print_alike(self) -> bool:
+        """Whether the quieter streams print what others print as well, and it is text: levels, loggers, and keys of a
+        table each have messages of their own."""
+        speakers: dict[str, set[str]] = {}
+        shapes = list[tuple[str, str]]()
+        loudest = self.values.most_common(1)[0][0]
+        for line in self._headed:
+            if _DEEP.match(line.body):
+                continue
+            shape = _shape(line.body)
+            speakers.setdefault(shape, set()).add(line.value)
+            if line.value != loudest:
+                shapes.append((line.value, shape))
+        alike = sum(len(speakers[shape]) > 1 and _WORDS.search(shape) is not None for _, shape in shapes)
+        return alike >= max(_ALIKE * len(shapes), 1)
+
+
+def _shape(body: str) -> str:
+    return _DIGITS.sub("0", body[: 2 * _SHAPE])[:_SHAPE]
+
+
+def _with_meaning(
+    layers: Sequence[_Layer], lines: Sequence[str], rank_within: Callable[[str], int]
+) -> LearnedPrefix:
+    """The prefix with what its values mean: by the numbers in them, and by what their streams say of themselves."""
+    names: dict[str, set[int]] = {}
+    hosts, sizes = set[str](), set[int]()
+    for line in lines:
+        name, body = _name_of(layers, line)
+        hosts.update(stream_names.hosts_of(body))
+        sizes.update(mentions.world_sizes(body))
+        if name:
+            names.setdefault(name, set()).update(_ranks_said(body, rank_within))
+    stated = {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
+    rule = stream_names.number_rule(names, stated, sizes)
+    return LearnedPrefix(tuple(layers), rule, stated, frozenset(hosts))
+
+
+def _ranks_said(body: str, rank_within: Callable[[str], int]) -> set[int]:
+    """Ranks that a process says it is."""
+    ranks = set(map(int, mentions.named(Tells.SELF, body)))
+    rank = rank_within(body)
+    if rank >= 0:
+        ranks.add(rank)
+    return ranks

@@ -1,0 +1,195 @@
+"""What the names of streams say: which number in them is the rank, which part is a host, and what is no name."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from diagnoser.dialects import host_places
+
+_DIGITS = re.compile(r"\d+")
+_LETTER = re.compile(r"(?<![A-Za-z])[a-z](?![A-Za-z])")
+_NUMBERED = re.compile(r"(?P<word>[A-Za-z]*)(?P<sign>[\s_.:=#@/-]{0,2})(?P<number>\d{1,6})(?!\d)")
+_WORD = re.compile(r"[A-Za-z]+")
+_TIME = re.compile(r"\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d|\d\d/\d\d/\d\d|\d\.\d+(?:e|s\b|$)")
+_FILE = re.compile(r"(?i)\.(?:py|cc|cpp|cu|cuh|hpp|hh?|c|rs|go|jl|r|m|java|scala|kt|so|json|ya?ml|txt|log|sh)\b")
+_BARE = re.compile(r"\W{0,2}(\d{1,6})\W{0,2}")
+_WORD_AND_NUMBER = re.compile(r"[^\w]{0,2}(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z#@%].{0,79}|[#@%]\d{1,6}")
+_LEVELS = "debug|info|notice|warn|warning|error|err|critical|fatal|trace|severe|verbose|dbg|inf|wrn|crit"
+_COUNTERS = (
+    "epochs?|steps?|iter|iters|iterations?|it|batch|minibatch|trials?|folds?|cv|rounds?|generations?|gen|episodes?|ep"
+    "|updates?|layers?|blocks?|experts?|heads?|buckets?|chunks?|shards?|parts?|files?|samples?|queries|query|docs?"
+    "|requests?|req|turns?|games?|envs?|seeds?|runs?|splits?|stages?|phases?|levels?|pages?|tables?|rows?|cols?|columns?"
+    "|lines?|tests?|cases?|examples?|questions?|prompts?|tokens?|attempts?|versions?|params?|loss|acc|accuracy|lr|time"
+    "|eta|section|chapter|item|index|idx|num|global_step|mem|memory|size|total|frame|thread|class|label|cluster|tree"
+    "|checkpoint|ckpt|chain|draw|model|config|figure|fig|option|arg|port|exit|code|status|http|xid|errno|signal"
+)
+_SOURCE = (
+    "for|if|elif|else|def|return|import|from|class|with|while|try|except|raise|lambda|and|or|not|in|is|as|self|print"
+    "|int|float|str|void|const|auto|struct|template|namespace|public|private|static"
+)
+_NONE = re.compile(f"(?:{_LEVELS}|{_COUNTERS}|{_SOURCE})|.*(?:error|exception|warning|loss)", re.IGNORECASE)
+"""Words that a stream is not called by: levels, what programs count, source."""
+_STREAM = (
+    r"(?:(?:world|global|mpi|ddp|dist)_?)?ranks?|workers?|wrk|procs?|process|nodes?|hosts?|trainers?|actors?|replicas?"
+    r"|pods?|peers?|learners?|rollouts?|tasks?|clients?|servers?|machines?|gpus?|tpus?|instance|executors?|agents?"
+)
+_CALLED = re.compile(rf"(?i)(?<![A-Za-z])(?:{_STREAM})[\s_.:=#/-]{{0,2}}(?:\d|[a-z](?![A-Za-z]))")
+_SAYS_RANK = re.compile(r"(?i)(?:(?:world|global|mpi|ddp|dist)_?)?rank|r")
+_NO_RANK = re.compile(
+    r"(?i).*(?:node|host|server|machine)|(?:local|lr|gpu|cuda|device|dev|tpu|slot|lane|socket|core|numa|rack|cn|nid|dgx"
+    r"|hgx|ip|port|pid|thread|attempt|restart|localrank|job|cluster)"
+)
+"""Words before numbers of nodes and devices."""
+_PARTS = re.compile(r"[^\s/|@()\[\]{}<>=:,]+")
+_HOST = re.compile(
+    r"(?i)(?=.*(?:node|host|server|machine|compute|dgx|hgx|nid|blade|cn))[a-z][a-z-]{0,40}[_-]?(?:[a-z]|\d{1,6})"
+    r"|(?:[a-z]+-)*gpu(?:-[a-z]*\d{1,6}|0\d{1,5}|\d{2,6})|ip-\d{1,3}(?:-\d{1,3}){3}"
+)
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_DOMAIN = re.compile(r"(?i)[a-z][\w-]{0,62}(?:\.[a-z][\w-]{0,62}){2,6}|[a-z][\w-]{0,62}\.(?:local|internal|cluster|lan)")
+_PLACES = 4
+"""Most numbers in a name that are looked at."""
+_LEAST_SHARE = 0.75
+"""Share of the numbers up to the largest from which on they count ranks: some ranks may be silent."""
+
+
+def skeleton(value: str) -> str:
+    """A name without what differs between the streams of a set: numbers, and letters that stand alone."""
+    return _LETTER.sub("a", _DIGITS.sub("0", value))
+
+
+def is_none(value: str) -> bool:
+    """Whether no stream is called so: a level, a counter, a time, a file, source."""
+    if _TIME.search(value):
+        return True
+    if _FILE.search(value):
+        return True
+    words = _WORD.findall(value)
+    if not words:
+        return _BARE.fullmatch(value) is None and not _ADDRESS.search(value) and "/" not in value
+    return any(map(_NONE.fullmatch, words))
+
+
+def is_numbered(value: str) -> bool:
+    """Whether it has a number, or ends with a letter for one: ``node-a``."""
+    return _DIGITS.search(value) is not None or _LETTER.search(value) is not None
+
+
+def is_word_and_number(value: str) -> bool:
+    """Whether it is one word with a number or a letter for it, as ordinary text hardly begins."""
+    if _WORD_AND_NUMBER.fullmatch(value):
+        return True
+    if _ADDRESS.fullmatch(value):
+        return True
+    return _HOST.fullmatch(value) is not None
+
+
+def is_called_stream(value: str) -> bool:
+    """Whether it says that it is a rank, worker, node or the like, and which."""
+    return _CALLED.search(value) is not None
+
+
+def have_no_gap(values: Collection[str]) -> bool:
+    """Whether those that are nothing but a number count from 0 or 1 without a gap, as streams do."""
+    numbers = sorted({int(bare[1]) for bare in map(_BARE.fullmatch, values) if bare})
+    if not numbers:
+        return True
+    return numbers[0] <= 1 and numbers[-1] - numbers[0] + 1 == len(numbers) == len(values)
+
+
+def is_next(before: str, after: str) -> bool:
+    """Whether two names differ by one number, which is the next one."""
+    left, right = _numbers(before), _numbers(after)
+    if len(left) != len(right):
+        return False
+    steps = [high - low for low, high in zip(left, right, strict=True) if low != high]
+    return steps == [1]
+
+
+def _numbers(name: str) -> list[int]:
+    """The numbers of a name, the last first."""
+    return [int(match["number"]) for match in _NUMBERED.finditer(name)][::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRule:
+    """The rank is the number at a place of the name, counted from its end, and ``offset``."""
+
+    place: int
+    offset: int = 0
+
+    def rank(self, name: str) -> int:
+        """-1 for a name without such a number."""
+        numbers = _numbers(name)
+        if self.place >= len(numbers):
+            return -1
+        return max(numbers[self.place] + self.offset, -1)
+
+
+def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collection[int]) -> NumberRule | None:
+    """Which number in the names of streams is the rank; None where that is not certain.
+
+    names: of all streams of the log.
+    stated: name -> rank that the stream says it is. One that contradicts the number takes the rule away.
+    sizes: numbers of ranks that the log states.
+    """
+    for rule in _rules(names):
+        ranks = {name: rule.rank(name) for name in names}
+        if stated:
+            if all(ranks[name] == rank for name, rank in stated.items()) and _are_ranks(ranks, names):
+                return rule
+        elif rule.offset == 0 and _count_ranks(ranks, sizes) and _are_ranks(ranks, names):
+            return rule
+    return None
+
+
+def _rules(names: Iterable[str]) -> Iterator[NumberRule]:
+    """The numbers that differ between streams and are no node's or device's; those called a rank first."""
+    places: dict[int, set[str]] = {}
+    for name in names:
+        words = [match["word"] for match in _NUMBERED.finditer(name)][::-1]
+        for place, word in enumerate(words[:_PLACES]):
+            places.setdefault(place, set()).add(word)
+    usable = [place for place, words in places.items() if not any(map(_NO_RANK.fullmatch, words))]
+    usable.sort(key=lambda place: (not all(map(_SAYS_RANK.fullmatch, places[place])), place))
+    for place in usable:
+        yield NumberRule(place)
+        yield NumberRule(place, -1)
+
+
+def _are_ranks(ranks: Mapping[str, int], names: Collection[str]) -> bool:
+    """Whether every stream is a rank of its own."""
+    if min(ranks.values()) < 0:
+        return False
+    return len(set(ranks.values())) == len(names)
+
+
+def _count_ranks(ranks: Mapping[str, int], sizes: Collection[int]) -> bool:
+    """Whether the numbers count from 0 to the last rank."""
+    numbers = set(ranks.values())
+    most = max(numbers) + 1
+    if len(numbers) < 2 or 0 not in numbers:
+        return False
+    if sizes:
+        return most <= max(sizes) < 2 * len(numbers)
+    return len(numbers) >= _LEAST_SHARE * most
+
+
+def hosts_of(text: str) -> Iterable[str]:
+    """Hosts that a message mentions."""
+    return host_places.hosts_in(text)
+
+
+def host_in(name: str, hosts: Collection[str]) -> str:
+    """The part of a stream's name that is a host; "" without one.
+
+    hosts: that the log mentions elsewhere.
+    """
+    for part in _PARTS.findall(name):
+        if part in hosts or _is_host(part):
+            return part
+    return ""
+
+
+def _is_host(part: str) -> bool:
+    return any(pattern.fullmatch(part) for pattern in (_HOST, _ADDRESS, _DOMAIN))

@@ -20,7 +20,7 @@ from diagnoser.commands import render
 from diagnoser.commands.terminal import complain, err
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model import Baseline, Diagnosis, Evidence, Facts, RuntimeFile
+from diagnoser.model import Baseline, Diagnosis, Event, EventKind, Evidence, Facts, RuntimeFile
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
 
@@ -48,15 +48,20 @@ def diagnosed(
     nodes: Sequence[tuple[str, Path]] = (),
     known: Baseline | None = None,
     dumps: Sequence[RuntimeFile] = (),
+    exit_code: int | None = None,
 ) -> tuple[AttemptLog, Facts, Diagnosis]:
     """The log of a file, what people say about it, and the verdict of the rules.
 
-    nodes: name and log of nodes that the job ran on. known: clean runs of the same job. dumps: of its ranks. Raises
-    BadInput.
+    nodes: name and log of nodes that the job ran on. known: clean runs of the same job. dumps: of its ranks.
+    exit_code: that the run ended with, None where it is not known. Raises BadInput.
     """
     log = read_log(analyzer, path)
-    facts = replace(facts_of(analyzer, log, nodes, known), runtime=tuple(dumps))
+    facts = replace(facts_of(analyzer, log, nodes, known), runtime=tuple(dumps), events=_exit_event(exit_code))
     return log, facts, analyzer.analyze(log, facts)
+
+
+def _exit_event(code: int | None) -> tuple[Event, ...]:
+    return () if code is None else (Event(EventKind.EXIT, 0.0, code=code),)
 
 
 def facts_of(

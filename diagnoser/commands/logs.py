@@ -33,6 +33,16 @@ Dumps = Annotated[
         help="Flight-recorder dumps, NCCL RAS answers and stacks of the ranks, as `hang` reads them. Repeatable.",
     ),
 ]
+ExitCode = Annotated[
+    int | None,
+    typer.Option(
+        "--exit-code",
+        metavar="N",
+        min=-64,
+        max=255,
+        help="Exit code that the runs ended with; 128 + N or -N for signal N. 0: they completed. Of all files given.",
+    ),
+]
 
 
 def diagnose(
@@ -41,6 +51,7 @@ def diagnose(
     node_log: NodeLogFiles = None,
     clean_logs: Baselines = None,
     evidence: Dumps = None,
+    exit_code: ExitCode = None,
 ) -> None:
     """Find the root cause of failed runs from their log files; a configured model is asked about doubtful ones."""
     settings, failed = site(), False
@@ -50,7 +61,7 @@ def diagnose(
     with consulted(settings, analyzer.knowledge) as consult:
         for path in files:
             try:
-                log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline, dumps)
+                log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline, dumps, exit_code)
             except BadInput as error:
                 complain(f"diagnoser: {error}")
                 failed = True
@@ -70,6 +81,7 @@ def explain_(
     node_log: NodeLogFiles = None,
     clean_logs: Baselines = None,
     evidence: Dumps = None,
+    exit_code: ExitCode = None,
 ) -> None:
     """Print the full diagnosis of a log: causal chain, lines with context, rejected candidates and why."""
     from diagnoser.commands import explain
@@ -80,7 +92,7 @@ def explain_(
     baseline, dumps = logfile.clean_runs(analyzer, clean_logs), logfile.dumps(evidence)
     with consulted(settings, analyzer.knowledge) as consult:
         for path in files:
-            log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline, dumps)
+            log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline, dumps, exit_code)
             hang = hang_evidence.analyze(log.evidence, facts, facts.runtime)
             diagnosis = consult(diagnosis, log, facts)
             kept = [*log.evidence.lines]

@@ -217,7 +217,7 @@ def _verdict(alone: Diagnosis, explaining: Sequence[NodeFault], facts: Facts, kn
         return alone
     cause = explaining[causal.root.line]
     place = verdict.Localization(_rank_on(cause.node, facts), cause.node, _suspects(cause, explaining, knowledge))
-    own = verdict.build_diagnosis(evidence, Facts(), causal, place, knowledge.calibration, None)
+    own = verdict.build_diagnosis(evidence, None, causal, place, knowledge.calibration, None)
     if own.root_cause is None:
         return alone
     if own.type is FailureType.UNKNOWN:

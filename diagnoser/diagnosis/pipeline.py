@@ -37,7 +37,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.rules import candidates, causality, clean_end, precursors, run_end, statements, xid
+from diagnoser.rules import candidates, causality, clean_end, outcome, precursors, run_end, statements, xid
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
@@ -85,14 +85,22 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     series = replace(evidence, progress=launches.series(evidence, begins))
     loss = verdict.loss_break(series)
     timeline = progress.ProgressTimeline(evidence)
+    reported = outcome.reported(facts.events)
     end = clean_end.find_clean_end(evidence, knowledge.heuristics.ends, lambda line: timeline.went_on(line, 0))
     collected = candidates.collect(evidence, hits, knowledge.heuristics, loss, end)
     collected = precursors.link(collected, evidence, knowledge.heuristics.keywords)
     collected = xid.follow(collected, evidence, knowledge.codes)
-    causal = causality.decide(evidence, collected, RecoveryCheck(evidence, timeline), begins, diverged=loss is not None)
+    causal = causality.decide(
+        evidence,
+        collected,
+        RecoveryCheck(evidence, timeline),
+        begins,
+        diverged=loss is not None,
+        completed=outcome.is_success(reported),
+    )
     location = locate(evidence, facts, causal, begins)
     silence, dumps, hang = _silence(evidence, facts, begins, quiet)
-    diagnosis = verdict.build_diagnosis(evidence, facts, causal, location, knowledge.calibration, silence)
+    diagnosis = verdict.build_diagnosis(evidence, reported, causal, location, knowledge.calibration, silence)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         point = rollback.find_rollback(series, facts.events, facts.earlier_checkpoints)

@@ -11,10 +11,8 @@ from diagnoser.localize.hang_detection import Silence
 from diagnoser.localize.stragglers import Straggler
 from diagnoser.model import (
     Diagnosis,
-    EventKind,
     Evidence,
     EvidenceLine,
-    Facts,
     Rejected,
     RootCause,
     StackKind,
@@ -22,14 +20,15 @@ from diagnoser.model import (
     Suspect,
     Symptom,
 )
-from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules import outcome
 from diagnoser.rules.calibration import Calibration, verdict_kind
 from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidate_sources import EXIT_SIGNAL, SIGNALS
+from diagnoser.rules.candidate_sources import EXIT_SIGNAL
 from diagnoser.rules.causality import CausalResult
-from diagnoser.rules.schema import Role, Specificity
+from diagnoser.rules.outcome import Ending, Testimony
+from diagnoser.rules.schema import Specificity
 
 _T = FailureType
 _MACHINERY = re.compile(r"^c10::(?:Error|detail)|google::LogMessage|<unknown function>|^(?:raise|abort|gsignal) ?\(")
@@ -40,6 +39,8 @@ _ALIKE = 3
 """Most rejected candidates listed per rule and reason."""
 _NAMED = 3
 """Most stragglers named in a note."""
+_GUESSED = 0.5
+"""Highest confidence in what only the signal or the code of a dead process suggests."""
 _ADVICE = {
     Category.SCRIPT: "Fix the last frame of the traceback that is in your own code, then resubmit.",
     Category.FRAMEWORK: "Read the exception and the frames above it. The job will fail again until this is fixed.",
@@ -80,25 +81,27 @@ def loss_break(evidence: Evidence) -> LossDivergence | None:
 
 def build_diagnosis(
     evidence: Evidence,
-    facts: Facts,
+    reported: Ending | None,
     causal: CausalResult,
     place: Localization,
     calibration: Calibration,
     quiet: Silence | None,
 ) -> Diagnosis:
-    """The diagnosis without its advice. quiet: how long nothing has advanced, while the attempt is still open."""
-    hung = quiet.confirmed if quiet else False
-    reported = outcome.reported(facts.events)
-    failure, decider = _failure_type(facts, causal.root, reported, hung=hung)
-    failure, score = _with_confidence(causal, failure, decider, calibration)
-    completed = any(candidate.type is _T.COMPLETED for candidate, _ in causal.rejected)
-    cause, ended_as, mitigation = causal.root, failure, ""
+    """The diagnosis without its advice.
+
+    reported: what witnesses outside the log say of the end.
+    quiet: how long nothing has advanced, while the attempt is still open.
+    """
+    ending = outcome.decide_ending(Testimony(reported, causal.root, quiet.confirmed if quiet else False))
+    decider = ending.decided_by
+    failure, score = _with_confidence(causal, ending.type, decider, calibration)
+    cause, mitigation = causal.root, ""
     if cause and failure in (cause.type, _T.UNKNOWN):
-        ended_as, mitigation = cause.type, cause.mitigation
+        mitigation = cause.mitigation
     else:
         cause = None  # something else than the log decided
     return Diagnosis(
-        outcome=outcome.decide_outcome(reported, ended_as, hung=hung, completed=completed),
+        outcome=ending.outcome,
         category=category_of(failure),
         type=failure,
         confidence=score,
@@ -115,40 +118,14 @@ def build_diagnosis(
     )
 
 
-def _failure_type(
-    facts: Facts, root: Candidate | None, reported: Outcome | None, *, hung: bool
-) -> tuple[FailureType, str]:
-    """Type and decider. The scheduler's report outweighs weak candidates; a failure before a cancel stays a failure."""
-    match reported:
-        case Outcome.COMPLETED if root is None or root.type is not _T.LOSS_DIVERGENCE:
-            return _T.COMPLETED, "heuristic:exit_event"
-        case Outcome.CANCELLED | Outcome.PREEMPTED if root is None or not root.is_root:
-            return FailureType(str(reported)), "heuristic:exit_event"
-    if root:
-        return _T.UNKNOWN if _says_nothing(root) else root.type, root.by
-    signalled = _type_by_signal(facts)
-    if signalled is not None:
-        return signalled, EXIT_SIGNAL
-    return _T.UNKNOWN, "heuristic:no_progress" if hung else "heuristic:no_evidence"
-
-
-def _type_by_signal(facts: Facts) -> FailureType | None:
-    """What the first reported end by a signal says that is known to say something."""
-    for event in facts.events:
-        if event.kind is not EventKind.EXIT:
-            continue
-        for signal in (event.signal, (event.code or 0) - 128):  # as shells report signals
-            if signal in SIGNALS:
-                return SIGNALS[signal][0]
-    return None
-
-
 def _with_confidence(
     causal: CausalResult, failure: FailureType, decider: str, calibration: Calibration
 ) -> tuple[FailureType, float]:
     """The type and its confidence; a failure that is not sure enough is unknown."""
     root = causal.root
     score = calibration.bounded(calibration.of(_bin(causal, decider)), decider, root.maturity if root else None)
+    if _is_guess(failure, decider, root):
+        score = min(score, _GUESSED)
     if category_of(failure) is Category.NONE:
         return failure, score
     if failure is _T.UNKNOWN:
@@ -158,14 +135,14 @@ def _with_confidence(
     return failure, score
 
 
-def _says_nothing(root: Candidate) -> bool:
-    """A launcher's exception alone shows that something failed, but not what; an exit code shows that the program ended
-    itself."""
-    if root.exit:
+def _is_guess(failure: FailureType, decider: str, root: Candidate | None) -> bool:
+    """Whether a signal or a code is all there is, and other senders than the likeliest are as usual: SIGKILL without a
+    word about memory, a plain request to end, the code of ``timeout``."""
+    if root is None:
+        return decider == EXIT_SIGNAL and failure is not _T.SEGMENTATION_FAULT
+    if failure is not _T.HOST_OUT_OF_MEMORY:
         return False
-    if root.role not in (Role.WRAPPER, Role.TEARDOWN):
-        return False
-    return root.by.startswith("heuristic:")
+    return root.exit and root.specificity < Specificity.MESSAGE
 
 
 def _bin(causal: CausalResult, decider: str) -> str:

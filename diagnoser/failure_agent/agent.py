@@ -186,10 +186,8 @@ class FailureAgent:
 
 def _outcome(subject: ConsultationInput, diagnosis: Diagnosis, answer: Answer) -> Outcome:
     """The outcome that was reported, else the one that is known without a cause, else the one that the cause means."""
-    known = outcome.reported(subject.facts.events)
-    if known is None:
-        known = _known_without_cause(diagnosis)
-    return outcome.decide_outcome(known, answer.type, hung=diagnosis.outcome is Outcome.HUNG, completed=False)
+    known = outcome.reported(subject.facts.events) or _known_without_cause(diagnosis)
+    return outcome.decide_outcome(known, answer.type, hung=diagnosis.outcome is Outcome.HUNG)
 
 
 def _known_without_cause(diagnosis: Diagnosis) -> Outcome | None:
@@ -207,7 +205,8 @@ def _is_known_to_have_failed(subject: ConsultationInput) -> bool:
         return True
     if (diagnosis.category, diagnosis.outcome) == (Category.UNKNOWN, Outcome.FAILED):
         return True
-    return outcome.reported(subject.facts.events) is Outcome.FAILED
+    reported = outcome.reported(subject.facts.events)
+    return reported is not None and reported.outcome is Outcome.FAILED
 
 
 def _agreed(diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked) -> Diagnosis:

@@ -309,7 +309,7 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
         nodes = diagnosis.nodes
     decided = replace(
         diagnosis,
-        outcome=outcome.decide_outcome(known_outcome, confirmed.type, hung=False, completed=False),
+        outcome=outcome.decide_outcome(known_outcome, confirmed.type, hung=False),
         category=category,
         type=confirmed.type,
         confidence=round(SURE * best.score, 3),

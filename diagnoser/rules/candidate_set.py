@@ -25,6 +25,7 @@ class RejectionReason(StrEnum):
     LATER = "came after the root"
     VAGUE = "a more exact line tells the same event"
     VAGUE_END = "printed at the end of failed runs as well"
+    DENIED = "the exit status says that the run failed"
     FINISHED = "the run completed nevertheless"
 
 

@@ -60,9 +60,11 @@ def decide(
     begins: Sequence[int] = (),
     *,
     diverged: bool = False,
+    completed: bool | None = None,
 ) -> CausalResult:
     """Dismiss candidates step by step, and choose the root among those that are left. See ``RunTimeline``."""
-    candidate_set, run = CandidateSet(candidates), RunTimeline(evidence, recovered, begins, diverged=diverged)
+    candidate_set = CandidateSet(candidates)
+    run = RunTimeline(evidence, recovered, begins, diverged=diverged, completed=completed)
     for step in _STEPS:
         step(candidate_set, run)
     return _choose_root(candidate_set, evidence)

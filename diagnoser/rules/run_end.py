@@ -24,6 +24,7 @@ ANCHORS = tuple(
     Anchor(text) for text in ("START TIME:", "Setting OMP_NUM_THREADS environment", "+ srun ", "+ torchrun ", ":main]")
 )
 """What the compressor must let through for this module, besides the rules' anchors."""
+_COMPATIBLE_WITH_SUCCESS = frozenset({FailureType.COMPLETED, FailureType.LOSS_DIVERGENCE})
 _IS_FAULT, _IS_END = attrgetter("is_fault"), attrgetter("is_end")
 _IS_FAILING, _IS_COMPLETED = attrgetter("is_failing"), attrgetter("is_completed")
 
@@ -67,12 +68,14 @@ class RunTimeline:
     recovered: whether training went on after a candidate's line.
     begins: lines at which later launches begin; an end does not explain what comes after the next launch.
     diverged: the loss series diverged and never came back.
+    completed: what a witness outside the log says of the end; None without any.
     """
 
     evidence: Evidence
     recovered: Callable[[Candidate], bool]
     begins: Sequence[int] = ()
     diverged: bool = False
+    completed: bool | None = None
 
     def survived(self, candidate: Candidate) -> bool:
         """Whether the candidate is a failure after which training went on."""
@@ -88,9 +91,21 @@ def resolve_end(candidate_set: CandidateSet, run: RunTimeline) -> None:
 
     A job that hangs after a failure is stopped by somebody: then the failure before the end is the cause.
     """
+    _resolve_known(candidate_set, run)
     _resolve_earlier_ends(candidate_set, run.begins)
     _resolve_completed(candidate_set, run)
     _resolve_ordered(candidate_set, run)
+
+
+def _resolve_known(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    """An exit status outweighs all words: after a bad one none of them ended the run well, after a good one nothing
+    failed it but a loss that diverged."""
+    if run.completed is None:
+        return
+    if run.completed:
+        candidate_set.dismiss(RejectionReason.FINISHED, lambda c: c.type not in _COMPATIBLE_WITH_SUCCESS)
+    else:
+        candidate_set.dismiss(RejectionReason.DENIED, _says_completed)
 
 
 def _resolve_earlier_ends(candidate_set: CandidateSet, begins: Sequence[int]) -> None:

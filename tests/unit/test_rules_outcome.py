@@ -15,36 +15,62 @@ TABLE = calibration.load(
 )
 
 
-def test_events_tell_the_end() -> None:
-    """The last event about the end decides; progress events say nothing."""
-    exit_0, exit_1 = Event(EventKind.EXIT, 5.0, code=0), Event(EventKind.EXIT, 5.0, code=1)
-    cancelled = Event(EventKind.CANCELLED, 6.0)
-    assert outcome.reported([exit_0]) is Outcome.COMPLETED
-    assert outcome.reported([exit_1]) is Outcome.FAILED
-    assert outcome.reported([exit_1, cancelled]) is Outcome.CANCELLED
-    assert outcome.reported([Event(EventKind.HEARTBEAT, 9.0)]) is None
+EXIT_0, EXIT_3 = Event(EventKind.EXIT, 5.0, code=0), Event(EventKind.EXIT, 5.0, code=3)
 
 
-def test_an_exit_without_a_code_is_no_success() -> None:
-    """Only that the run is over is known then, and an earlier event may tell more."""
-    unknown = Event(EventKind.EXIT, 7.0)
-    assert outcome.reported([unknown]) is None
-    assert outcome.reported([Event(EventKind.EXIT, 5.0, code=3), unknown]) is Outcome.FAILED
-    assert outcome.reported([Event(EventKind.EXIT, 5.0, signal=9)]) is Outcome.FAILED
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ((EXIT_0,), Outcome.COMPLETED),
+        ((EXIT_3, Event(EventKind.CANCELLED, 6.0)), Outcome.CANCELLED),
+        ((Event(EventKind.EXIT, 5.0, signal=9),), Outcome.FAILED),
+        ((EXIT_3, Event(EventKind.EXIT, 7.0)), Outcome.FAILED),
+        ((Event(EventKind.EXIT, 7.0),), None),
+        ((Event(EventKind.HEARTBEAT, 9.0),), None),
+        ((Event(EventKind.EXIT, 5.0, code=3, rank=1), Event(EventKind.EXIT, 6.0, code=0, rank=0)), Outcome.FAILED),
+        ((Event(EventKind.EXIT, 5.0, code=3, rank=1), Event(EventKind.EXIT, 6.0, code=0, rank=1)), Outcome.COMPLETED),
+    ],
+)
+def test_events_tell_the_end(events: tuple[Event, ...], expected: Outcome | None) -> None:
+    """The newest event about the attempt decides, else the newest exit of the rank that fared worst; an exit without a
+    code only says that the run is over."""
+    ending = outcome.reported(events)
+    assert (ending and ending.outcome) is expected
 
 
-def test_outcome_follows_type_then_events_then_log() -> None:
-    """A verdict of category none is its own outcome; else events, a completed log, a hang, a root."""
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (0, "completed"),
+        (1, "unknown"),
+        (124, "time_limit"),
+        (130, "cancelled"),
+        (143, "cancelled"),
+        (137, "host_out_of_memory"),
+        (-9, "host_out_of_memory"),
+        (139, "segmentation_fault"),
+        (-6, "segmentation_fault"),
+    ],
+)
+def test_an_exit_status_alone_says_little(code: int, kind: str) -> None:
+    """Where the log shows no cause, the code of a run names what usually ends with it, and never a success but 0."""
+    ending = outcome.of_status(code)
+    assert (ending.type, ending.outcome is Outcome.COMPLETED) == (FailureType(kind), code == 0)
 
-    def settle(told: Outcome | None, root: str, **state: bool) -> Outcome:
-        return outcome.decide_outcome(told, FailureType(root), **({"hung": False, "completed": False} | state))
 
-    assert settle(Outcome.FAILED, "time_limit") is Outcome.TIME_LIMIT
-    assert settle(Outcome.FAILED, "key_error") is Outcome.FAILED
-    assert settle(None, "loss_divergence", completed=True) is Outcome.COMPLETED
-    assert settle(None, "unknown", hung=True) is Outcome.HUNG
-    assert settle(None, "unknown") is Outcome.UNKNOWN
-    assert settle(None, "key_error") is Outcome.FAILED
+@pytest.mark.parametrize(
+    ("known", "cause", "hung", "expected"),
+    [
+        (Outcome.FAILED, "time_limit", False, Outcome.TIME_LIMIT),
+        (Outcome.FAILED, "key_error", False, Outcome.FAILED),
+        (None, "unknown", True, Outcome.HUNG),
+        (None, "unknown", False, Outcome.UNKNOWN),
+        (None, "key_error", False, Outcome.FAILED),
+    ],
+)
+def test_a_named_cause_has_an_outcome(known: Outcome | None, cause: str, hung: bool, expected: Outcome) -> None:
+    """A cause of category none is its own outcome; else what is known, a hang, a failure."""
+    assert outcome.decide_outcome(known, FailureType(cause), hung=hung) is expected
 
 
 def test_confidence_comes_from_the_table() -> None:

@@ -122,28 +122,23 @@ class Digest:
         return self._bodies[key]
 
     def _split(self, text: str, stream: Stream) -> tuple[Prefix, str]:
-        head, message = self._split_known(text, stream)
-        learned = self._learned[stream]
-        parted = learned and learned.split(message)
-        if not parted:
+        carrier, learned = self._readers[stream]
+        head, message = _parted(text, carrier)
+        behind = learned and learned.split(message)
+        if not behind:
             return head, message
-        inner, body = body_of(parted[1].encode())
-        return learned_prefixes.within(learned_prefixes.within(parted[0], head), inner), body.decode()
-
-    def _split_known(self, text: str, stream: Stream) -> tuple[Prefix, str]:
-        prefix, body = body_of(text.encode(), self._carriers.get(stream, ""))
-        return prefix, body.decode()
+        inner, body = _parted(behind[1])
+        return learned_prefixes.within(learned_prefixes.within(head, behind[0]), inner), body
 
     @cached_property
-    def _learned(self) -> dict[Stream, LearnedPrefix | None]:
-        """Prefixes that no dialect knows, of streams that do not say themselves which rank they are."""
-        learned = dict[Stream, LearnedPrefix | None]()
+    def _readers(self) -> dict[Stream, tuple[str, LearnedPrefix | None]]:
+        """What carries each stream, and the prefix behind it that no dialect knows. A stream of one rank has none."""
+        readers = dict[Stream, tuple[str, LearnedPrefix | None]]()
         for stream, share in self.delta.shares.items():
-            learned[stream] = None
+            readers[stream] = self._carriers.get(stream, ""), None
             if stream.rank < 0:
-                texts = [self._split_known(_text(row.text), stream)[1] for _, row in sorted(share.rows.items())]
-                learned[stream] = learned_prefixes.learn(texts, _rank_of_prefix)
-        return learned
+                readers[stream] = _reader([_text(row.text) for _, row in sorted(share.rows.items())], readers[stream][0])
+        return readers
 
     @cached_property
     def _carriers(self) -> dict[Stream, str]:
@@ -372,9 +367,25 @@ class Digest:
         return sorted((*self.lines, *samples), key=lambda line: (line.time, line.stream, line.number))
 
 
+def _reader(texts: Sequence[str], carrier: str) -> tuple[str, LearnedPrefix | None]:
+    """The carrier of a stream, and the prefix that is learned behind it. ``worker-2: `` is what a parallel shell puts
+    in front for a host, too: where the names count ranks, they name no hosts."""
+    if carrier:
+        learned = learned_prefixes.learn([_parted(text)[1] for text in texts], _rank_of_prefix)
+        if learned and learned.rule:
+            return "", learned
+    return carrier, learned_prefixes.learn([_parted(text, carrier)[1] for text in texts], _rank_of_prefix)
+
+
 def _rank_of_prefix(message: str) -> int:
     """The rank that a known prefix names."""
-    return body_of(message.encode())[0].rank
+    return _parted(message)[0].rank
+
+
+def _parted(text: str, carrier: str = "") -> tuple[Prefix, str]:
+    """Prefix and message of a line, by the dialects."""
+    prefix, body = body_of(text.encode(), carrier)
+    return prefix, body.decode()
 
 
 def digest(delta: Delta) -> Digest:

@@ -38,7 +38,7 @@ DIALECTS = (
     ),
     Dialect(
         "syslog priority",
-        r"<\d{1,3}>",
+        r"<\d{1,3}>(?! )",  # a blank behind it makes it the name of a stream
         (
             Example("<11>2026-01-02T03:04:05Z gpu-7 train[812]: hello", "hello", {"host": "gpu-7", "pid": "812"}),
             Example("<11>KeyError: 'x'", "KeyError: 'x'"),

@@ -135,7 +135,9 @@ _COMMUNICATOR = re.compile(
     r"(?:^|[ >])([A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\].*\bcomm 0x[0-9a-f]+ rank (\d+) nranks (\d+)", re.ASCII
 )
 _ON_NODE = re.compile(
-    r"(?i)\brank[ =:]+(\d+)\b.{0,40}\b(?:node|host(?:name)?|on)[ =:]+([A-Za-z][\w.-]*\d[\w.-]*)", re.ASCII
+    r"(?i)\brank[ =:]+(\d+)\b.{0,40}\b(?:node|host(?:name)?|on)[ =:]+"
+    r"([A-Za-z][\w.-]*(?:\d[\w.-]*|[_-][a-z]\b))",
+    re.ASCII,
 )
 NCCL_HOST = _BY_KIND[Tells.NODE][0]
 STEP_DAEMON = re.compile(rf"\bslurmstepd-(?P<node>{_NAME}?): ")

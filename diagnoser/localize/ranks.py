@@ -370,12 +370,19 @@ def _rank_raised_next(report: _Report) -> int | None:
     return after[0].known_rank
 
 
+def _rank_by_prefix(report: _Report) -> int | None:
+    """The rank in front of the line, where the message is a shell's, which knows of no ranks."""
+    line = report.line
+    return line.known_rank if line.body != line.text else None
+
+
 _RANK_SOURCES: Mapping[str, _RankSource] = {
     "label of the task": _rank_by_label,
     "list of processes": _rank_of_process,
     "message": _rank_in_message,
     "copied traceback": _rank_of_copied,
     "next traceback": _rank_raised_next,
+    "prefix": _rank_by_prefix,
 }
 """The surest first; a later one is asked where all before know no rank."""
 

@@ -157,10 +157,10 @@ class LearnedPrefix:
         return self._prefix(name), body
 
     def _prefix(self, name: str) -> Prefix:
-        rank = self.stated.get(name, -1)
+        rank, host = self.stated.get(name, -1), stream_names.host_in(name, self.hosts)
         if rank < 0 and self.rule:
-            rank = self.rule.rank(name)
-        return Prefix(rank=rank, node=stream_names.host_in(name, self.hosts), voice=f"w{name}")
+            rank = self.rule.rank(stream_names.without(host, name))
+        return Prefix(rank=rank, node=host, voice=f"w{name}")
 
 
 def _name_of(layers: Iterable[_Layer], line: str) -> tuple[str, str]:
@@ -210,7 +210,7 @@ def _layer_of(lines: Sequence[str]) -> _Layer | None:
         headed = _headed(form, lines)
         if len(headed) < _CARRIED_SHARE * len(lines):
             continue
-        for streams in _candidates(headed, form):
+        for streams in _candidates(headed):
             if streams.are_streams(len(lines)):
                 return _Layer(form, frozenset(streams.values), frozenset(map(stream_names.skeleton, streams.values)))
     return None
@@ -220,28 +220,33 @@ def _headed(form: PrefixForm, lines: Sequence[str]) -> list[_Headed]:
     headed = []
     for index, line in enumerate(lines):
         match = form.pattern.match(line)
-        if match and not stream_names.is_none(match["value"]):
+        if match and _may_be_name(match["value"], form):
             headed.append(_Headed(index, match["value"], line[match.end() :]))
     return headed
 
 
-def _candidates(headed: Sequence[_Headed], form: PrefixForm) -> Iterable["_Streams"]:
+def _may_be_name(value: str, form: PrefixForm) -> bool:
+    if form.is_weak and not stream_names.is_word_and_number(value):
+        return False
+    return not stream_names.is_none(value)
+
+
+def _candidates(headed: Sequence[_Headed]) -> Iterable["_Streams"]:
     """All values of a form together, as hosts have names that are not alike; then those of each skeleton."""
-    yield _Streams(headed, form)
+    yield _Streams(headed)
     groups: dict[str, list[_Headed]] = {}
     for line in headed:
         groups.setdefault(stream_names.skeleton(line.value), []).append(line)
     for group in sorted(groups.values(), key=len, reverse=True):
         if len(group) < len(headed):
-            yield _Streams(group, form)
+            yield _Streams(group)
 
 
 class _Streams:
     """Lines whose heads may be the names of streams."""
 
-    def __init__(self, headed: Sequence[_Headed], form: PrefixForm) -> None:
+    def __init__(self, headed: Sequence[_Headed]) -> None:
         self._headed = headed
-        self._form = form
 
     @cached_property
     def values(self) -> Counter[str]:
@@ -281,8 +286,6 @@ class _Streams:
         lines = sum(count for value, count in self.values.items() if stream_names.is_numbered(value))
         if lines < _SHARE * len(self._headed):
             return False
-        if self._form.is_weak and not all(map(stream_names.is_word_and_number, self.values)):
-            return False
         return stream_names.have_no_gap(self.values)
 
     @cached_property
@@ -298,7 +301,7 @@ class _Streams:
         turns = [(before, after) for before, after in pairwise(values) if before != after]
         if len(turns) < _TURNS * len(self.values):
             return False
-        if len(self.values) < 3:
+        if len(self.values) < 3 or all(map(stream_names.has_word, self.values)):
             return True
         steps = sum(map(stream_names.is_next, *zip(*turns, strict=True)))
         return steps < _COUNTING * len(turns)
@@ -338,7 +341,10 @@ def _with_meaning(
         if name:
             names.setdefault(name, set()).update(_ranks_said(body, rank_within))
     stated = {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
-    rule = stream_names.number_rule(names, stated, sizes)
+    rule = None
+    if all(len(ranks) < 2 for ranks in names.values()):
+        bare = {name: stream_names.without(stream_names.host_in(name, hosts), name) for name in names}
+        rule = stream_names.number_rule(bare.values(), {bare[name]: rank for name, rank in stated.items()}, sizes)
     return LearnedPrefix(tuple(layers), rule, stated, frozenset(hosts))
 
 

@@ -12,7 +12,7 @@ _NUMBERED = re.compile(r"(?P<word>[A-Za-z]*)(?P<sign>[\s_.:=#@/-]{0,2})(?P<numbe
 _WORD = re.compile(r"[A-Za-z]+")
 _TIME = re.compile(r"\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d|\d\d/\d\d/\d\d|\d\.\d+(?:e|s\b|$)")
 _FILE = re.compile(r"(?i)\.(?:py|cc|cpp|cu|cuh|hpp|hh?|c|rs|go|jl|r|m|java|scala|kt|so|json|ya?ml|txt|log|sh)\b")
-_BARE = re.compile(r"\W{0,2}(\d{1,6})\W{0,2}")
+_BARE = re.compile(r"\W{0,2}(\d{1,6})(?:/\d{1,6})?\W{0,2}")
 _WORD_AND_NUMBER = re.compile(r"[^\w]{0,2}(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z#@%].{0,79}|[#@%]\d{1,6}")
 _LEVELS = "debug|info|notice|warn|warning|error|err|critical|fatal|trace|severe|verbose|dbg|inf|wrn|crit"
 _COUNTERS = (
@@ -42,7 +42,7 @@ _NO_RANK = re.compile(
 """Words before numbers of nodes and devices."""
 _PARTS = re.compile(r"[^\s/|@()\[\]{}<>=:,]+")
 _HOST = re.compile(
-    r"(?i)(?=.*(?:node|host|server|machine|compute|dgx|hgx|nid|blade|cn))[a-z][a-z-]{0,40}[_-]?(?:[a-z]|\d{1,6})"
+    r"(?i)(?=.*(?:node|host|server|machine|compute|dgx|hgx|nid|blade|cn))[a-z][a-z-]{0,40}(?:[_-][a-z]|[_-]?\d{1,6})"
     r"|(?:[a-z]+-)*gpu(?:-[a-z]*\d{1,6}|0\d{1,5}|\d{2,6})|ip-\d{1,3}(?:-\d{1,3}){3}"
 )
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
@@ -66,7 +66,7 @@ def is_none(value: str) -> bool:
         return True
     words = _WORD.findall(value)
     if not words:
-        return _BARE.fullmatch(value) is None and not _ADDRESS.search(value) and "/" not in value
+        return not (_BARE.fullmatch(value) or _ADDRESS.search(value))
     return any(map(_NONE.fullmatch, words))
 
 
@@ -89,8 +89,12 @@ def is_called_stream(value: str) -> bool:
     return _CALLED.search(value) is not None
 
 
+def has_word(value: str) -> bool:
+    return _WORD.search(value) is not None
+
+
 def have_no_gap(values: Collection[str]) -> bool:
-    """Whether those that are nothing but a number count from 0 or 1 without a gap, as streams do."""
+    """Whether those that are nothing but a number, or one of so many, count from 0 or 1 without a gap, as streams do."""
     numbers = sorted({int(bare[1]) for bare in map(_BARE.fullmatch, values) if bare})
     if not numbers:
         return True
@@ -173,6 +177,11 @@ def _count_ranks(ranks: Mapping[str, int], sizes: Collection[int]) -> bool:
     if sizes:
         return most <= max(sizes) < 2 * len(numbers)
     return len(numbers) >= _LEAST_SHARE * most
+
+
+def without(host: str, name: str) -> str:
+    """A name without the host in it, whose number is no rank."""
+    return name.replace(host, "", 1) if host else name
 
 
 def hosts_of(text: str) -> Iterable[str]:

@@ -1,29 +1,283 @@
-"""Reads the record of one line."""
+"""Reads the record of one line: JSON, logfmt, or a head in front of a message."""
 
+import math
+import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from diagnoser.model import Severity, expressions
 from diagnoser.records import forms
+from diagnoser.records.errors import error_lines
+from diagnoser.records.fields import (
+    ERROR_TEXTS,
+    HOST,
+    IGNORED,
+    LEVEL,
+    MESSAGE,
+    NUMBERED_LEVELS,
+    PID,
+    RANK,
+    SYSLOG_LEVELS,
+    TIME,
+    WEAK_MESSAGE,
+)
+from diagnoser.records.json_values import LONGEST, flat, read_fields, unescaped
+from diagnoser.records.record import Record, Scalar
+from diagnoser.structure import times
 
+_S = Severity
+_LEVELS = (_S.INFO, _S.WARNING, _S.ERROR, _S.CRITICAL)
 _HEAD = 320
 """Characters in which the head of a record must end."""
 _HEADS = tuple(expressions.compiled(form.pattern) for form in forms.HEADS)
 _ANY_HEAD = expressions.search_set(form.pattern for form in forms.HEADS)
+_PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.){0,8000}"?|[^\s"]{0,400})')
+_MOST_PAIRS = 128
+_LOGFMT = re.compile(r'[A-Za-z_@][\w.@/-]{0,60}=(?:"|[^\s="])')
+_HOST = re.compile(r"(?:[A-Za-z][\w.-]{0,80}|\d{1,3}(?:\.\d{1,3}){3})")
+_MOST_RANK = 1_000_000
+_SHOWN, _SHOWN_ALL = 200, 1000
+"""Characters of a field, and of all fields, that stand behind the message."""
+_NO_HOST = re.compile(r"(?i)localhost(?:\.\w{1,40})?|127\.[\d.]{1,12}|0\.0\.0\.0|[0-9a-f]{12}")
+"""What every machine calls itself, and the number of a container."""
+_NESTED = 3
+"""Records within the message of a record that are opened."""
 
 
-def severity_of(message: str) -> Severity | None:
-    """The level that the head of a line's message states; None where it has no head."""
-    return _severity_of(message[:_HEAD])
+def read(message: str) -> Record | None:
+    """The record that a line's message is; None where it is none that states its fields by name."""
+    return _read(message[:LONGEST], _NESTED)
 
 
 @lru_cache(maxsize=4096)
-def _severity_of(head: str) -> Severity | None:
+def severity_of(message: str) -> Severity | None:
+    """The level that the head of a line's message states; None where it has no head."""
+    head = message[:_HEAD]
     for number in sorted(_ANY_HEAD.Match(head) or ()):
-        return _level(_HEADS[number].search(head))
+        return _named_level(next(filter(None, _HEADS[number].search(head).groups())))
     return None
 
 
-def _level(match: Any) -> Severity | None:
-    name = next(filter(None, match.groups()))
-    return forms.LEVELS.get(name.lower())
+def _read(message: str, depth: int) -> Record | None:
+    fields = _fields(message.lstrip())
+    if not fields:
+        return None
+    return _inner(_record(fields), depth)
+
+
+def _fields(text: str) -> dict[str, Any]:
+    if text[:1] == "{":
+        return _log_record(read_fields(text))
+    if _LOGFMT.match(text):
+        return _pairs(text)
+    return {}
+
+
+def _pairs(text: str) -> dict[str, Any]:
+    """The fields of a line of logfmt, which has a level or names its message."""
+    fields: dict[str, Any] = {}
+    for key, value in _PAIR.findall(text)[:_MOST_PAIRS]:
+        fields.setdefault(key.lower(), unescaped(value.strip('"')) if value[:1] == '"' else value)
+    if not ({"level", "lvl", "severity"} & fields.keys() or {"msg", "event"} & fields.keys()):
+        return {}
+    return fields
+
+
+def _log_record(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the first record in a batch of OpenTelemetry's, with those of its resource; else all fields."""
+    for batch, scopes, records in (("resourcelogs", "scopelogs", "logrecords"),):
+        resources = fields.get(batch)
+        if not isinstance(resources, list) or not resources or not isinstance(resources[0], dict):
+            return fields
+        found = _lowered(resources[0])
+        scope = _lowered(_first_of(found.get(scopes)))
+        record = _first_of(scope.get(records))
+        return flat({**record, "resource": found.get("resource", {})})
+    return fields
+
+
+def _first_of(items: Any) -> Mapping[str, Any]:
+    if isinstance(items, list) and items and isinstance(items[0], dict):
+        return items[0]
+    return {}
+
+
+def _lowered(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(key).lower(): value for key, value in item.items()}
+
+
+def _record(fields: dict[str, Any]) -> Record:
+    errors, used = error_lines(fields)
+    message, name = _message(fields)
+    severity = _severity(fields)
+    rank, host, pid = _rank(fields), _host(fields), _number(fields, PID)
+    rest = _rest(fields, {name, *used, *LEVEL, *TIME, *RANK, *HOST, *PID})
+    texts = () if name in WEAK_MESSAGE and not _is_logged(fields) else _texts(fields, message, errors, rest)
+    return Record(texts, severity, _time(fields), rank, host, pid, rest)
+
+
+def _texts(fields: Mapping[str, Any], message: str, errors: list[str], rest: Mapping[str, Scalar]) -> tuple[str, ...]:
+    """The message with the other fields behind it, then the lines of the error."""
+    if not message and not errors:
+        return ()
+    first, *more = message.splitlines() or [""]
+    errors = _printed_error(fields, message) or errors
+    lines = [" ".join(filter(None, (first.rstrip(), _shown(rest)))), *more]
+    lines += [line for line in errors if line.strip() != first.strip()]
+    return tuple(line.rstrip("\r\n") for line in lines)
+
+
+def _is_logged(fields: Mapping[str, Any]) -> bool:
+    """Whether a logger wrote the fields: a row of a data set or a table of metrics has no level and no time."""
+    return any(name in fields for name in (*LEVEL, *TIME))
+
+
+def _printed_error(fields: Mapping[str, Any], message: str) -> list[str]:
+    """What loguru prints below the message."""
+    text = fields.get("text")
+    if not isinstance(text, str) or text == message:
+        return []
+    if "record.message" in fields or "elapsed.repr" in fields:
+        return text.rstrip().splitlines()[1 + message.count("\n") :]
+    return []
+
+
+def _message(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """(message, name of its field)."""
+    for name in MESSAGE:
+        value = fields.get(name)
+        if isinstance(value, str) and value:
+            return value, name
+        if isinstance(value, list) and value and all(isinstance(item, int) and 0 <= item < 256 for item in value):
+            return bytes(value).decode("utf-8", "replace"), name  # journald, where it is no plain text
+    return "", ""
+
+
+def _rest(fields: Mapping[str, Any], used: Iterable[str]) -> dict[str, Scalar]:
+    taken = {*used, *IGNORED, *ERROR_TEXTS}
+    rest: dict[str, Scalar] = {}
+    for name, value in fields.items():
+        if name in taken or name.startswith("_") or not isinstance(value, Scalar):
+            continue
+        rest[name] = value
+    if "elapsed.repr" in fields:
+        rest.pop("text", None)
+    return rest
+
+
+def _shown(rest: Mapping[str, Scalar]) -> str:
+    shown, size = list[str](), 0
+    for name, value in rest.items():
+        text = str(value)[:_SHOWN].replace("\n", " ")
+        pair = f'{name}="{text}"' if " " in text else f"{name}={text}"
+        size += len(pair) + 1
+        if size > _SHOWN_ALL:
+            break
+        shown.append(pair)
+    return " ".join(shown)
+
+
+def _inner(record: Record, depth: int) -> Record:
+    """The record that the message of a shipper's record is, where it is one; what it does not state is the shipper's."""
+    if not record.texts or depth <= 0:
+        return record
+    inner = _read(record.texts[0], depth - 1) if record.texts[0][:1] == "{" else None
+    if inner is None or not inner.texts:
+        return _with_head(record)
+    return Record(
+        inner.texts,
+        inner.severity or record.severity,
+        inner.time or record.time,
+        inner.rank if inner.rank >= 0 else record.rank,
+        inner.host or record.host,
+        inner.pid if inner.pid >= 0 else record.pid,
+        inner.fields,
+    )
+
+
+def _with_head(record: Record) -> Record:
+    """The record with the severity that the message's head states, where no field does."""
+    if record.severity is not None:
+        return record
+    severity = severity_of(record.texts[0])
+    return Record(record.texts, severity, record.time, record.rank, record.host, record.pid, record.fields)
+
+
+def _severity(fields: Mapping[str, Any]) -> Severity | None:
+    for name in LEVEL:
+        value = fields.get(name)
+        if value is None or isinstance(value, bool | list):
+            continue
+        severity = _numbered_level(name, value) if _is_number(value) else _named_level(str(value))
+        if severity is not None:
+            return severity
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, int | float):
+        return math.isfinite(value)
+    return isinstance(value, str) and value.isdecimal() and len(value) < 9
+
+
+def _numbered_level(name: str, value: Any) -> Severity | None:
+    number = int(value)
+    if number < 8 and name != "severitynumber":
+        below = zip(SYSLOG_LEVELS[::-1], (_S.CRITICAL, _S.ERROR, _S.WARNING), strict=False)
+        return next((level for most, level in below if number <= most), _S.DEBUG if number == 7 else _S.INFO)
+    steps = NUMBERED_LEVELS.get(name)
+    if steps is None:
+        return None
+    reached = [level for least, level in zip(steps, _LEVELS, strict=True) if number >= least]
+    return reached[-1] if reached else _S.DEBUG
+
+
+def _named_level(name: str) -> Severity | None:
+    """The level of a name; slog writes what lies between two as ``ERROR+2``, OpenTelemetry as ``ERROR2``."""
+    word = re.match(r"[A-Za-z]{1,16}", name.strip().rpartition(".")[2])
+    return forms.LEVELS.get(word[0].lower()) if word else None
+
+
+def _rank(fields: Mapping[str, Any]) -> int:
+    return _number(fields, RANK)
+
+
+def _number(fields: Mapping[str, Any], names: Iterable[str]) -> int:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, bool):
+            continue
+        if _is_number(value) and 0 <= int(value) < (_MOST_RANK if names is RANK else 1 << 40):
+            return int(value)
+    return -1
+
+
+def _host(fields: Mapping[str, Any]) -> str:
+    for name in HOST:
+        value = fields.get(name)
+        if isinstance(value, str) and _HOST.fullmatch(value) and not _NO_HOST.fullmatch(value):
+            return value
+    return ""
+
+
+def _time(fields: Mapping[str, Any]) -> float:
+    for name in TIME:
+        value = fields.get(name)
+        if isinstance(value, str) and not value.replace(".", "", 1).isdecimal():
+            time = times.read_time(value, 1970)
+        elif isinstance(value, str | int | float) and not isinstance(value, bool):
+            time = _seconds(float(value))
+        else:
+            continue
+        if time > 1e8:
+            return time
+    return 0.0
+
+
+def _seconds(number: float) -> float:
+    """A time since the epoch, in whatever unit from seconds to nanoseconds."""
+    for unit in (1e9, 1e6, 1e3):
+        if number / unit > 1e8:
+            return number / unit
+    return number if math.isfinite(number) else 0.0

@@ -1,0 +1,78 @@
+"""What the fields of a record are called, by the loggers and shippers of the field: names in lower case, with dots
+between levels, and without the containers that hold fields of the caller's choice.
+
+Of several names of one thing the first that has a value counts.
+"""
+
+from collections.abc import Mapping
+
+CONTAINERS = frozenset(
+    {
+        "record", "extra", "context", "labels", "attributes", "resource", "fields", "tags", "data", "meta", "metadata",
+        "mdc", "contextmap", "properties", "kubernetes", "jsonpayload", "event_dict", "kwargs", "structured_data",
+    }
+)  # fmt: skip
+MESSAGE = (
+    "message", "msg", "event", "@message", "@m", "@mt", "short_message", "body", "log", "text", "textpayload", "line",
+)  # fmt: skip
+"""Of these, ``text`` is loguru's whole record as it would print it."""
+WEAK_MESSAGE = frozenset({"event", "body", "log", "text", "line"})
+"""Names that data have as well."""
+LEVEL = (
+    "levelname", "level.name", "severity_text", "severitytext", "loglevel", "log_level", "log.level", "level",
+    "severity", "lvl", "@l", "@level", "level_name", "levelno", "level.no", "severitynumber", "severity_number",
+    "priority", "level_value", "levelvalue",
+)  # fmt: skip
+TIME = (
+    "timestamp", "time", "ts", "@timestamp", "@t", "asctime", "time.timestamp", "datetime", "date", "t",
+    "__realtime_timestamp", "timeunixnano", "observedtimeunixnano", "timemillis", "created", "instant.epochsecond",
+)  # fmt: skip
+RANK = (
+    "rank", "global_rank", "world_rank", "worker_rank", "process_rank", "dist_rank", "rank_id", "rankid", "proc_rank",
+    "process_index", "globalrank", "torchelastic.rank", "omp.rank",
+)  # fmt: skip
+HOST = (
+    "host", "hostname", "host.name", "host.hostname", "node", "node_name", "nodename", "node.name", "k8s.node.name",
+    "_hostname", "server", "host_name",
+)  # fmt: skip
+PID = ("pid", "process", "process.id", "process_id", "process.pid", "processid", "_pid", "proc")
+ERROR_TEXTS = (
+    "exception", "exc_info", "exc_text", "traceback", "stack_trace", "stacktrace", "error.stack_trace", "error.stack",
+    "err.stack", "exception.stacktrace", "exception.stack_trace", "exception.traceback", "thrown.extendedstacktrace",
+    "errorverbose", "stack",
+)  # fmt: skip
+"""Tracebacks and stacks as text."""
+ERROR_PAIRS = (
+    ("exc_type", "exc_value"), ("error.type", "error.message"), ("exception.type", "exception.message"),
+    ("exception.type", "exception.value"), ("err.type", "err.message"), ("error.name", "error.message"),
+    ("error.kind", "error.message"), ("thrown.name", "thrown.message"), ("error_type", "error_message"),
+)  # fmt: skip
+"""Class and message of an exception."""
+ERRORS = ("error", "err", "exc", "exception", "error_message", "errormessage", "cause")
+"""The message of an exception alone."""
+IGNORED = frozenset(
+    {
+        "logger", "name", "logger_name", "loggername", "log.logger", "filename", "pathname", "module", "funcname",
+        "func_name", "function", "lineno", "line", "file", "file.name", "file.path", "thread", "thread.id", "thread.name",
+        "threadname", "thread_name", "threadid", "processname", "process.name", "relativecreated", "msecs", "created",
+        "taskname", "caller", "source", "source.file", "source.line", "source.function", "stream", "level.icon",
+        "elapsed.repr", "elapsed.seconds", "time.repr", "v", "traceid", "spanid", "trace_id", "span_id", "flags",
+        "attrs", "ecs.version", "loggerfqcn", "endofbatch", "threadpriority", "instant.nanoofsecond",
+        "severitynumber", "observedtimeunixnano",
+    }
+)  # fmt: skip
+"""What a logger says about its own call."""
+
+NUMBERED_LEVELS: Mapping[str, tuple[int, int, int, int]] = {
+    "levelno": (20, 30, 40, 50),
+    "level.no": (20, 30, 40, 50),
+    "severitynumber": (9, 13, 17, 21),
+    "severity_number": (9, 13, 17, 21),
+    "level": (30, 40, 50, 60),
+    "level_value": (20000, 30000, 40000, 50000),
+    "levelvalue": (20000, 30000, 40000, 50000),
+}
+"""From which number on a level is INFO, WARNING, ERROR, CRITICAL: Python's logging, loguru, OpenTelemetry, bunyan and
+pino, logback."""
+SYSLOG_LEVELS = (7, 4, 3, 2)
+"""Up to which number a level of syslog is DEBUG, WARNING, ERROR, CRITICAL: journald, GELF."""

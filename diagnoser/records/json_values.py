@@ -1,0 +1,110 @@
+"""Reads JSON that may be cut, or hold what JSON does not know, to flat fields."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from diagnoser.records.fields import CONTAINERS
+
+LONGEST = 64 << 10
+"""Characters of a record that are read."""
+_DEPTH, _MOST = 8, 256
+"""Levels and fields that are read."""
+_PAIR = re.compile(
+    r'"(?P<key>(?:[^"\\\n]|\\.){1,80})"\s{0,4}:\s{0,4}(?:"(?P<text>(?:[^"\\]|\\.)*)|(?P<bare>[-+\w.]{1,40})|(?=[\[{]))'
+)
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
+
+
+def read_fields(text: str) -> dict[str, Any]:
+    """Name -> value of a JSON object, or of as much of one as can be read; empty where it is none.
+
+    Values are scalars, and lists as they stand. Names are in lower case and lead through the levels, with dots.
+    """
+    try:
+        read = orjson.loads(text[:LONGEST])
+    except ValueError:
+        return _scanned(text[:LONGEST])
+    return flat(read) if isinstance(read, dict) else {}
+
+
+def flat(read: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of an object that was read."""
+    fields: dict[str, Any] = {}
+    for name, value in _leaves(read, (), 0):
+        fields.setdefault(name, value)
+        if len(fields) >= _MOST:
+            break
+    return fields
+
+
+def _leaves(node: Mapping[str, Any], path: tuple[str, ...], depth: int) -> Iterator[tuple[str, Any]]:
+    """The outer fields come before those of inner levels."""
+    inner = list[tuple[Mapping[str, Any], tuple[str, ...]]]()
+    for key, value in node.items():
+        name = str(key).lower()
+        value = _opened(value)
+        if isinstance(value, Mapping):
+            inner.append((value, path if name in CONTAINERS else (*path, name)))
+        else:
+            yield ".".join((*path, name)), value
+    if depth < _DEPTH:
+        for value, inner_path in inner:
+            yield from _leaves(value, inner_path, depth + 1)
+
+
+def _opened(value: Any) -> Any:
+    """A value as it was before OpenTelemetry wrote its type around it, and its attributes as an object."""
+    if isinstance(value, dict) and len(value) == 1:
+        (name, held), *_ = value.items()
+        if name in ("stringValue", "intValue", "doubleValue", "boolValue"):
+            return held
+    if isinstance(value, list) and value and all(isinstance(item, dict) and {"key", "value"} <= item.keys() for item in value):
+        return {str(item["key"]): item["value"] for item in value}
+    return value
+
+
+def _scanned(text: str) -> dict[str, Any]:
+    """The fields of an object that is no sound JSON, whatever level they are of."""
+    fields: dict[str, Any] = {}
+    for match in _PAIR.finditer(text):
+        name = unescaped(match["key"]).lower()
+        if match["text"] is not None:
+            fields.setdefault(name, unescaped(match["text"]))
+        elif match["bare"] is not None:
+            fields.setdefault(name, _scalar(match["bare"]))
+        if len(fields) >= _MOST:
+            break
+    return fields
+
+
+def _scalar(word: str) -> Any:
+    if word in _WORDS:
+        return _WORDS[word]
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+def unescaped(text: str) -> str:
+    """The text of a string in JSON or in quotes."""
+    return _ESCAPED.sub(_character, text) if "\\" in text else text
+
+
+def _character(match: re.Match[str]) -> str:
+    escape = match[1]
+    if len(escape) == 5:
+        return _code_point(int(escape[1:], 16))
+    return _CONTROL.get(escape, escape)
+
+
+def _code_point(number: int) -> str:
+    """Half of a character beyond the first 65,536 is none."""
+    return "\ufffd" if 0xD800 <= number <= 0xDFFF else chr(number)

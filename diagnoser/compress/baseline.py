@@ -148,14 +148,17 @@ def _surges(shapes: set[int], delta: Delta, known: Baseline) -> dict[int, int]:
 
 def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
     """Lines of tracebacks and stacks, except those that say what is wrong."""
-    inside = set()
+    inside, raised = set[LinePosition](), set[LinePosition]()
     stacks: list[Traceback | Stack] = [*evidence.tracebacks, *evidence.stacks]
     for stack in stacks:
         for index in stack.lines:
-            if index != stack.raised:
-                line = evidence.lines[index]
-                inside.add((line.number, line.stream))
-    return inside
+            line = evidence.lines[index]
+            place = line.number, line.stream
+            if index == stack.raised:
+                raised.add(place)
+            else:
+                inside.add(place)
+    return inside - raised  # a record may hold all of a traceback
 
 
 def _rank(kind: int, mark: Mark) -> int:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import product, starmap
+from itertools import chain, product, starmap
 from operator import attrgetter
 
 from diagnoser.compress import templates
@@ -14,6 +14,7 @@ from diagnoser.compress.line_flags import STAGES, LineFlag, stage_bit
 from diagnoser.compress.line_masking import blurred, masked
 from diagnoser.compress.lines import body_of
 from diagnoser.compress.rank_prefixes import RankResolver
+from diagnoser.compress.record_lines import Continuations, OpenedLine, Spoken, opened
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen
 from diagnoser.dialects.prefixes import Prefix, carrier_of, carrier_of_all
@@ -35,7 +36,6 @@ from diagnoser.model import (
 from diagnoser.model.evidence import Placement, rank_nodes
 from diagnoser.records import learned_prefixes
 from diagnoser.records.learned_prefixes import LearnedPrefix
-from diagnoser.records.reader import severity_of
 from diagnoser.structure import progress, stacks, times, tracebacks
 
 _SEVERE, _TROUBLE = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME), int(LineFlag.ERROR | LineFlag.WARNING)
@@ -56,19 +56,20 @@ class Digest:
         self.delta = delta
         self._ranks = RankResolver(delta)
         self._order = dict(zip(sorted(delta.shares), range(len(delta.shares)), strict=True))
-        self._bodies: dict[tuple[bytes, Stream], tuple[Prefix, str]] = {}
+        self._bodies: dict[tuple[bytes, Stream], OpenedLine] = {}
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """Kept lines in order of time, then stream, then number."""
-        return tuple(line for line, _ in self._spoken)
+        return tuple(each.line for each in self._spoken if each.line.part == 0)
 
     @cached_property
-    def _spoken(self) -> list[tuple[Line, str]]:
-        """Lines with the voice that printed them."""
+    def _spoken(self) -> list[Spoken]:
+        """Lines with the voice that printed them; one for each text line of a record."""
         clock = times.LogClock(self._year)
-        spoken = _with_dated_heads([self._said(row, stream, mark, clock) for row, stream, mark in self._rows])
-        return sorted(spoken, key=lambda pair: (pair[0].time, self._order[pair[0].stream], pair[0].number))
+        texts = chain.from_iterable(self._said(row, stream, mark, clock) for row, stream, mark in self._rows)
+        spoken = _with_dated_heads(_with_known_ranks(Continuations().read(texts)))
+        return sorted(spoken, key=lambda each: (each.line.time, self._order[each.line.stream], each.line.number))
 
     @cached_property
     def _rows(self) -> list[tuple[DeltaRow, Stream, Mark]]:
@@ -84,41 +85,46 @@ class Digest:
             (_text(row.text) for row, _, _ in self._rows), max((row.received for row, _, _ in self._rows), default=0.0)
         )
 
-    def _said(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> tuple[Line, str]:
-        text = _text(row.text)
-        prefix, body = self._body(row.text, stream)
-        rank, node = self._speaker(prefix, row.voice, stream)
-        time, arrived = clock.time(stream, row.time, text, row.received)
-        severity = severity_of(body)
-        line = Line(
-            stream,
-            row.number,
-            text,
-            body,
-            rank,
-            node,
-            time,
-            mark,
-            prefix.task,
-            row.received,
-            arrived,
-            severity=severity,
-        )
-        return line, prefix.voice or row.voice
+    def _said(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> Iterator[Spoken]:
+        """The text lines of a row."""
+        text, opened = _text(row.text), self._opened(row.text, stream)
+        record, prefix = opened.record, opened.prefix
+        rank, node = self._speaker(opened, row.voice, stream)
+        time, arrived = clock.time(stream, row.time or record.time, text, row.received)
+        voice = prefix.voice or row.voice or record.voice
+        for part, body in enumerate(opened.texts):
+            line = Line(
+                stream,
+                row.number,
+                text,
+                body,
+                rank,
+                node,
+                time,
+                mark,
+                prefix.task,
+                row.received,
+                arrived,
+                severity=record.severity,
+                part=part,
+            )
+            yield Spoken(line, voice, opened.carrier or row.voice, opened)
 
     def speaker(self, text: bytes, voice: str, stream: Stream) -> tuple[int, str]:
         """Rank and node of who printed a line; -1 and "" where nothing tells."""
-        prefix, _ = self._body(text, stream)
-        return self._speaker(prefix, voice, stream)
+        return self._speaker(self._opened(text, stream), voice, stream)
 
-    def _speaker(self, prefix: Prefix, voice: str, stream: Stream) -> tuple[int, str]:
-        return self._ranks.of(stream, prefix.voice or voice, prefix.rank), prefix.node or stream.node
+    def _speaker(self, opened: OpenedLine, voice: str, stream: Stream) -> tuple[int, str]:
+        prefix, record = opened.prefix, opened.record
+        rank = self._ranks.of(stream, prefix.voice or voice, prefix.rank if prefix.rank >= 0 else record.rank)
+        return rank, prefix.node or stream.node or record.host
 
-    def _body(self, text: bytes, stream: Stream) -> tuple[Prefix, str]:
-        """Prefix and message of a line; templates are of lines that are mostly kept, too."""
+    def _opened(self, text: bytes, stream: Stream) -> OpenedLine:
+        """A line taken apart; templates are of lines that are mostly kept, too."""
         key = text, stream
         if key not in self._bodies:
-            self._bodies[key] = self._split(_text(text), stream)
+            prefix, body = self._split(_text(text), stream)
+            self._bodies[key] = opened(prefix, body) if stream.from_job else OpenedLine(prefix, prefix.voice, (body,))
         return self._bodies[key]
 
     def _split(self, text: str, stream: Stream) -> tuple[Prefix, str]:
@@ -162,7 +168,7 @@ class Digest:
         )
         entries = []
         for stat in stats:
-            _, body = self._body(stat.first_text, stat.first[1])
+            body = self._opened(stat.first_text, stat.first[1]).texts[0]
             entries.append((body, _severity(stat.kind)))
         groups = []
         for cluster in templates.group(entries, self.delta.limits.templates):
@@ -232,12 +238,12 @@ class Digest:
         return progress.epoch_of(row.dialect, _text(body_of(row.line)[1]))
 
     def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
-        prefix, body = self._split(_text(row.line), stream)
-        point = row.own or progress.read(row.dialect, body)
+        line = self._opened(row.line, stream)
+        point = row.own or progress.read(row.dialect, line.texts[0])
         if not progress.tells(point):
             return None
-        rank = self._ranks.of(stream, row.voice, prefix.rank)
-        printed = row.time or times.read_time(_text(row.line), self._year)
+        rank, _ = self._speaker(line, row.voice, stream)
+        printed = row.time or line.record.time or times.read_time(_text(row.line), self._year)
         time, stage = printed or row.received, progress.stage_of(row.dialect)
         return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed)
 
@@ -296,22 +302,22 @@ class Digest:
 
     @cached_property
     def _evidence(self) -> Evidence:
-        ranks = {line.rank for line in self.lines if line.rank >= 0}
+        lines, voices = tuple(each.line for each in self._spoken), [each.voice for each in self._spoken]
+        ranks = {line.rank for line in lines if line.rank >= 0}
         for template in self.templates:
             ranks |= template.ranks
-        voices = [voice for _, voice in self._spoken]
         return Evidence(
-            self.lines,
-            tracebacks.join(self.lines, voices),
+            lines,
+            tracebacks.join(lines, voices),
             self.progress,
             self.templates,
             frozenset(ranks),
-            rank_nodes(self.lines, self.placements),
+            rank_nodes(lines, self.placements),
             self.left_out,
             self.compression,
             self.phases,
             self.placements,
-            stacks.join(self.lines, voices),
+            stacks.join(lines, voices),
         )
 
     @cached_property
@@ -332,7 +338,7 @@ class Digest:
         kept_of_stream = self._times.get(stream, [(0, 0.0)])
         before = kept_of_stream[max(bisect(kept_of_stream, (number, 0.0)) - 1, 0)]
         sample = DeltaRow(number, stat.first_text, "", received=before[1])
-        return self._said(sample, stream, Mark.CONTEXT, times.LogClock(self._year))[0]
+        return next(self._said(sample, stream, Mark.CONTEXT, times.LogClock(self._year))).line
 
     @cached_property
     def _places(self) -> dict[LinePosition, Line]:
@@ -392,14 +398,34 @@ def digest(delta: Delta) -> Digest:
     return Digest(delta)
 
 
-def _with_dated_heads(spoken: list[tuple[Line, str]]) -> list[tuple[Line, str]]:
+def _with_known_ranks(spoken: list[Spoken]) -> list[Spoken]:
+    """The lines of processes that state their rank in some of their records, with it in all of them."""
+    ranks: dict[tuple[Stream, str, int], set[int]] = {}
+    for each in spoken:
+        if each.opened.record.pid >= 0 and each.line.rank >= 0:
+            ranks.setdefault(_process(each), set()).add(each.line.rank)
+    return [_with_known_rank(each, ranks.get(_process(each), set())) for each in spoken]
+
+
+def _process(spoken: Spoken) -> tuple[Stream, str, int]:
+    return spoken.line.stream, spoken.line.node, spoken.opened.record.pid
+
+
+def _with_known_rank(spoken: Spoken, ranks: set[int]) -> Spoken:
+    if spoken.line.rank >= 0 or len(ranks) != 1:
+        return spoken
+    (rank,) = ranks
+    return spoken._replace(line=replace(spoken.line, rank=rank), voice=spoken.carried or f"r{rank}")
+
+
+def _with_dated_heads(spoken: list[Spoken]) -> list[Spoken]:
     """In a stream that prints times, the lines before the first time get that one: a banner is as old as what follows
     it, not as new as its arrival. spoken: in order of numbers within each stream."""
     first: dict[Stream, float] = {}
-    for line, _ in spoken:
-        if line.is_dated:
-            first.setdefault(line.stream, line.time)
-    return [(_dated_head(line, first), voice) for line, voice in spoken]
+    for each in spoken:
+        if each.line.is_dated:
+            first.setdefault(each.line.stream, each.line.time)
+    return [each._replace(line=_dated_head(each.line, first)) for each in spoken]
 
 
 def _dated_head(line: Line, first: Mapping[Stream, float]) -> Line:

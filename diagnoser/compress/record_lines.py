@@ -1,7 +1,7 @@
-"""Kept lines as records: what each says and about itself, and which lines go on with the record before them."""
+"""Kept lines as records: what a line states about itself, and which lines go on with the record before them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,55 +10,71 @@ from diagnoser.dialects.prefixes import Prefix
 from diagnoser.model import Line, Severity, Stream
 from diagnoser.records import rich
 from diagnoser.records.reader import head_of, read
-from diagnoser.records.record import Record
+from diagnoser.records.record import NO_RECORD, Record
 
 _FAR = 64
-"""Lines of other voices, at most, within a record whose lines carry a prefix."""
-_START = re.compile(r"^\s*(?:Exception Group )?Traceback \(most recent call last\)")
-_CHAIN = re.compile(r"^\s*(?:During handling of the above exception|The above exception was the direct cause)")
-_ERROR = re.compile(r"^\s*(?:[A-Za-z_]\w*\.){0,12}[A-Za-z_]\w*(?::|$)")
-_NO_RECORD = Record()
+"""Lines that were not kept, or of other voices, at most, between two of a record where nobody else speaks in its
+voice."""
+_START = re.compile(r"\s{0,8}(?:Exception Group )?Traceback \(most recent call last\)")
+_CHAIN = re.compile(r"\s{0,8}(?:During handling of the above exception|The above exception was the direct cause)")
+_FRAME = re.compile(r'\s{0,8}>? ?File "')
+_ERROR = re.compile(r"(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?::|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedLine:
-    """texts: the message, line by line; at least one. prefix: of the launcher; record: what the line states itself.
+    """prefix: in front of the line and of its message. carrier: the voice that the one in front of the line tells.
 
-    severity: of the record; None where it is of none.
+    texts: the message, line by line; at least one. record: what the line states itself.
+
+    column, width: where the message of a logger with columns begins, and how wide it is; 0 for any other.
     """
 
     prefix: Prefix
+    carrier: str
     texts: tuple[str, ...]
-    record: Record
-    severity: Severity | None = None
+    record: Record = NO_RECORD
     column: int = 0
-    """Where the message begins, for a logger that indents all lines of it so far."""
+    width: int = 0
+
+    @property
+    def is_head(self) -> bool:
+        """Whether a record begins here, so that no other goes on."""
+        return self.record is not NO_RECORD
 
 
-def opened(text: str, carrier: str, *, of_job: bool) -> OpenedLine:
-    """A line taken apart. of_job: the job printed it; others print no records that count."""
-    prefix, raw = body_of(text.encode(), carrier)
-    body = raw.decode()
-    record = read(body) if of_job else None
+def opened(prefix: Prefix, body: str) -> OpenedLine:
+    """The message of a line that the job printed, taken apart."""
+    record = read(body)
     if record is None:
-        return _with_head(prefix, body)
+        return _headed(prefix, body)
     if not record.texts:
-        return OpenedLine(prefix, (body,), record)
-    first = _plain(record.texts[0]).encode()
-    inner, message = body_of(first)
-    texts = (message.decode(), *map(_plain, record.texts[1:]))
-    return OpenedLine(_joined(prefix, inner), texts, record, record.severity)
+        return OpenedLine(prefix, prefix.voice, (body,), record)
+    inner, message = body_of(_plain(record.texts[0]).encode())
+    return OpenedLine(within(prefix, inner), prefix.voice, (message.decode(), *map(_plain, record.texts[1:])), record)
 
 
-def _with_head(prefix: Prefix, body: str) -> OpenedLine:
-    head = head_of(body)
-    if head is None:
-        return OpenedLine(prefix, (body,), _NO_RECORD)
+def _headed(prefix: Prefix, body: str) -> OpenedLine:
+    """The same where a head may stand in front. The head stays: many rules know a message by it."""
+    record = head_of(body)
+    if record is None:
+        return OpenedLine(prefix, prefix.voice, (body,))
     column = rich.column_of(body)
-    if column:
-        inner, message = body_of(rich.message_of(body, column).encode())
-        return OpenedLine(_joined(prefix, inner), (message.decode(),), head, head.severity, column)
-    return OpenedLine(prefix, (body,), head, head.severity)
+    if not column:
+        return OpenedLine(prefix, prefix.voice, (body,), record)
+    text, width = rich.message_of(body, column)
+    inner, message = body_of(text.encode())
+    return OpenedLine(within(prefix, inner), prefix.voice, (message.decode(),), record, column, width)
+
+
+def within(outer: Prefix, inner: Prefix) -> Prefix:
+    """What a prefix and another one behind it say together; the inner one is nearer to who speaks."""
+    if not inner.voice and not inner.node:
+        return outer
+    if not outer.voice:
+        return inner._replace(node=inner.node or outer.node)
+    rank = inner.rank if inner.rank >= 0 else outer.rank
+    return outer._replace(rank=rank, node=inner.node or outer.node)
 
 
 def _plain(text: str) -> str:
@@ -68,84 +84,107 @@ def _plain(text: str) -> str:
     return text
 
 
-def _joined(outer: Prefix, inner: Prefix) -> Prefix:
-    """What both say; the inner one knows better who speaks, and the outer one names who carries it."""
-    if not inner.voice and not inner.node:
-        return outer
-    if not outer.voice:
-        return inner._replace(node=inner.node or outer.node)
-    return outer._replace(rank=inner.rank if inner.rank >= 0 else outer.rank, node=outer.node or inner.node)
-
-
 class Spoken(NamedTuple):
-    """line: a kept line. voice: who prints it. prefix: the voice that only its prefix tells. column: of its record."""
+    """line: a kept line. voice: of who prints it. carried: the voice that its prefix tells, "" without one."""
 
     line: Line
     voice: str
-    prefix: str
-    is_head: bool = False
-    column: int = 0
+    carried: str
+    opened: OpenedLine
 
 
 class _OpenRecord:
-    """A record of which more lines may follow."""
+    """A record of which more lines may follow. place: of its last line that says anything, among all lines."""
 
-    def __init__(self, spoken: Spoken) -> None:
-        self.head = spoken
-        self.last = spoken.line.number
+    def __init__(self, head: Spoken, place: int, reach: int) -> None:
+        self.head, self.place, self.reach = head, place, reach
+        self.last = head.line.number
         self.is_traceback = False
-        self.box = False
+
+    def goes_on(self, number: int, text: str | None) -> bool:
+        """Whether a line is the next one of the record."""
+        if text is None:
+            return False
+        if number - self.last > self.reach:
+            return False
+        if self.head.opened.column:
+            return True
+        if _START.match(text) or _FRAME.match(text):
+            self.is_traceback = (self.head.line.severity or 0) >= Severity.WARNING
+            return self.is_traceback
+        if not text.strip() or text[0].isspace():
+            return True
+        if not self.is_traceback:
+            return False
+        return any(form.match(text) for form in (_CHAIN, _ERROR))
 
 
 class Continuations:
-    """Gives the lines that go on with a record what the record states. Takes lines in order of number."""
+    """Gives lines that go on with a record what the record states, and takes the boxes off that rich draws."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[Stream, str], _OpenRecord] = {}
+        self._records: dict[tuple[Stream, str], _OpenRecord] = {}
+        self._boxes: set[tuple[Stream, str]] = set()
+        self._spoken: list[Spoken] = []
+        self._shared: set[tuple[Stream, str]] = set()
+        """Where several ranks speak, as their records state: only what stands right below a record is of it."""
 
-    def read(self, spoken: Iterable[Spoken]) -> Iterator[Spoken]:
+    def read(self, spoken: Iterable[Spoken]) -> list[Spoken]:
+        """The lines, one for each. They come in order of their numbers."""
+        spoken = list(spoken)
+        self._shared = _shared(spoken)
         for each in spoken:
-            yield self._read(each)
+            if each.line.part:
+                self._spoken.append(each)
+            else:
+                self._read(each, (each.line.stream, each.carried))
+        return self._spoken
 
-    def _read(self, spoken: Spoken) -> Spoken:
-        key = spoken.line.stream, spoken.prefix
-        if spoken.is_head:
-            self._open[key] = _OpenRecord(spoken)
-            return spoken
-        record = self._open.get(key)
-        if record is None:
-            return spoken
-        if spoken.line.part:
-            return spoken
-        reach = _FAR if spoken.prefix else 1
-        text = rich.within(spoken.line.body, record.head.column)
-        if spoken.line.number - record.last > reach or not _goes_on(record, text):
-            del self._open[key]
-            return spoken
+    def _read(self, spoken: Spoken, key: tuple[Stream, str]) -> None:
+        record = self._records.get(key)
+        if spoken.opened.is_head:
+            self._records[key] = _OpenRecord(spoken, len(self._spoken), 1 if key in self._shared else _FAR)
+            self._spoken.append(spoken)
+            return
+        text = rich.below(spoken.line.body, record.head.opened.column if record else 0)
+        text = None if text is None else self._unboxed(key, text)
+        if record and record.goes_on(spoken.line.number, text):
+            self._go_on(record, spoken, text or "")
+            return
+        self._records.pop(key, None)
+        body = self._unboxed(key, spoken.line.body)
+        self._spoken.append(spoken._replace(line=replace(spoken.line, body=body)))
+
+    def _unboxed(self, key: tuple[Stream, str], text: str) -> str:
+        if rich.begins_box(text):
+            self._boxes.add(key)
+        elif not rich.in_box(text):
+            self._boxes.discard(key)
+        if key not in self._boxes:
+            return text
+        if rich.ends_box(text):
+            self._boxes.discard(key)
+        return rich.unboxed(text)
+
+    def _go_on(self, record: _OpenRecord, spoken: Spoken, text: str) -> None:
+        """Add a line to the record. Where it is the rest of a line that had no room, that one gets it as well."""
         record.last = spoken.line.number
-        return _of_record(spoken, record.head, text)
+        before = self._spoken[record.place]
+        if rich.wraps(before.line.body, text, record.head.opened.width):
+            joined = replace(before.line, body=f"{before.line.body} {text}")
+            self._spoken[record.place] = before._replace(line=joined)
+            text = ""
+        else:
+            record.place = len(self._spoken)
+        line, head = spoken.line, record.head.line
+        rank = line.rank if line.rank >= 0 else head.rank
+        line = replace(line, body=text, rank=rank, node=line.node or head.node, severity=head.severity)
+        self._spoken.append(spoken._replace(line=line, voice=spoken.voice or record.head.voice))
 
 
-def _goes_on(record: _OpenRecord, text: str | None) -> bool:
-    if text is None:
-        return False
-    if record.head.column:
-        return True
-    if _START.match(text):
-        record.is_traceback = (record.head.line.severity or 0) >= Severity.WARNING
-        return record.is_traceback
-    if not text.strip() or text[:1].isspace():
-        return True
-    if not record.is_traceback:
-        return False
-    if _CHAIN.match(text):
-        return True
-    return _ERROR.match(text) is not None
-
-
-def _of_record(spoken: Spoken, head: Spoken, text: str) -> Spoken:
-    line = spoken.line
-    rank = line.rank if line.rank >= 0 else head.line.rank
-    node = line.node or head.line.node
-    line = replace(line, body=text, rank=rank, node=node, severity=head.line.severity)
-    return spoken._replace(line=line, voice=spoken.voice or head.voice)
+def _shared(spoken: Iterable[Spoken]) -> set[tuple[Stream, str]]:
+    ranks: dict[tuple[Stream, str], set[int]] = {}
+    for each in spoken:
+        if each.opened.is_head:
+            ranks.setdefault((each.line.stream, each.carried), set()).add(each.line.rank)
+    return {key for key, known in ranks.items() if len(known - {-1}) > 1}

@@ -166,12 +166,18 @@ def _evidence(evidence: Evidence, root: Candidate | None, place: Localization) -
         return ()
     cited = [_cite(evidence, root.line, root.why)]
     frame = _raised_at(evidence, root)
-    if frame is not None:
+    if frame is not None and not _is_same_record(evidence, frame, root.line):
         cited.append(_cite(evidence, frame, "where it was raised"))
     absent = place.absent
     if absent and absent.line not in (-1, root.line):
         cited.append(_cite(evidence, absent.line, absent.why))
     return tuple(cited)
+
+
+def _is_same_record(evidence: Evidence, one: int, other: int) -> bool:
+    """Whether two text lines are of one line as printed."""
+    lines = evidence.lines
+    return (lines[one].stream, lines[one].number) == (lines[other].stream, lines[other].number)
 
 
 def _raised_at(evidence: Evidence, root: Candidate) -> int | None:

@@ -52,13 +52,13 @@ ERRORS = ("error", "err", "exc", "exception", "error_message", "errormessage", "
 """The message of an exception alone."""
 IGNORED = frozenset(
     {
-        "logger", "name", "logger_name", "loggername", "log.logger", "filename", "pathname", "module", "funcname",
-        "func_name", "function", "lineno", "line", "file", "file.name", "file.path", "thread", "thread.id", "thread.name",
-        "threadname", "thread_name", "threadid", "processname", "process.name", "relativecreated", "msecs", "created",
-        "taskname", "caller", "source", "source.file", "source.line", "source.function", "stream", "level.icon",
-        "elapsed.repr", "elapsed.seconds", "time.repr", "v", "traceid", "spanid", "trace_id", "span_id", "flags",
-        "attrs", "ecs.version", "loggerfqcn", "endofbatch", "threadpriority", "instant.nanoofsecond",
-        "severitynumber", "observedtimeunixnano",
+        "logger", "name", "logger_name", "loggername", "log.logger", "filename", "pathname", "module",
+        "funcname", "func_name", "function", "lineno", "line", "file", "file.name", "file.path", "thread",
+        "thread.id", "thread.name", "threadname", "thread_name", "threadid", "processname", "process.name",
+        "relativecreated", "msecs", "created", "taskname", "caller", "source", "source.file", "source.line",
+        "source.function", "stream", "level.icon", "elapsed.repr", "elapsed.seconds", "time.repr", "v",
+        "traceid", "spanid", "trace_id", "span_id", "flags", "attrs", "ecs.version", "loggerfqcn",
+        "endofbatch", "threadpriority", "instant.nanoofsecond", "severitynumber", "observedtimeunixnano",
     }
 )  # fmt: skip
 """What a logger says about its own call."""

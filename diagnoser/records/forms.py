@@ -72,11 +72,12 @@ _FILE = r"[\w./+-]{1,120}:\d{1,6}"
 
 @dataclass(frozen=True, slots=True)
 class HeadForm:
-    """examples: (line, level as printed)."""
+    """examples: (line, level as printed). has_pairs: ``key=value`` pairs stand behind the message."""
 
     name: str
     pattern: str
     examples: tuple[tuple[str, str], ...]
+    has_pairs: bool = False
 
 
 HEADS: tuple[HeadForm, ...] = (
@@ -109,6 +110,7 @@ HEADS: tuple[HeadForm, ...] = (
             ("[2026-01-02 03:04:05.123] [trainer] [warning] slow", "warning"),
             ("[2026-01-02 03:04:05.123456] [0x00007f12] [info]    step", "info"),
         ),
+        has_pairs=True,
     ),
     HeadForm(
         "time, tab, level",  # zap's console
@@ -165,6 +167,11 @@ HEADS: tuple[HeadForm, ...] = (
         "level and seconds",  # logrus on a terminal
         r"^(?P<level>TRAC|DEBU|INFO|WARN|ERRO|FATA|PANI)\[\d{1,9}\]",
         (("ERRO[0012] boom     rank=3", "ERRO"),),
+    ),
+    HeadForm(
+        "level in a column",  # rich, within the second of the line before
+        r"^ {6,42}(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) {1,5}\S",
+        (("           ERROR    boom                          train.py:12", "ERROR"),),
     ),
     HeadForm(
         "warning of Python",

@@ -15,6 +15,7 @@ _DEPTH, _MOST = 8, 256
 _PAIR = re.compile(
     r'"(?P<key>(?:[^"\\\n]|\\.){1,80})"\s{0,4}:\s{0,4}(?:"(?P<text>(?:[^"\\]|\\.)*)|(?P<bare>[-+\w.]{1,40})|(?=[\[{]))'
 )
+_BEGINS = re.compile(r'\{\s{0,4}"(?:[^"\\\n]|\\.){1,80}"\s{0,4}:')
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
@@ -28,7 +29,7 @@ def read_fields(text: str) -> dict[str, Any]:
     try:
         read = orjson.loads(text[:LONGEST])
     except ValueError:
-        return _scanned(text[:LONGEST])
+        return _scanned(text[:LONGEST]) if _BEGINS.match(text) else {}
     return flat(read) if isinstance(read, dict) else {}
 
 
@@ -63,9 +64,13 @@ def _opened(value: Any) -> Any:
         (name, held), *_ = value.items()
         if name in ("stringValue", "intValue", "doubleValue", "boolValue"):
             return held
-    if isinstance(value, list) and value and all(isinstance(item, dict) and {"key", "value"} <= item.keys() for item in value):
+    if isinstance(value, list) and value and all(map(_is_attribute, value)):
         return {str(item["key"]): item["value"] for item in value}
     return value
+
+
+def _is_attribute(item: Any) -> bool:
+    return isinstance(item, dict) and {"key", "value"} <= item.keys()
 
 
 def _scanned(text: str) -> dict[str, Any]:

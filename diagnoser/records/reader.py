@@ -35,12 +35,18 @@ _ANY_HEAD = expressions.search_set(form.pattern for form in forms.HEADS)
 _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.){0,8000}"?|[^\s"]{0,400})')
 _MOST_PAIRS = 128
 _LOGFMT = re.compile(r'[A-Za-z_@][\w.@/-]{0,60}=(?:"|[^\s="])')
+_RANK_IN_HEAD = re.compile(r"(?i)\b(?:global[ _]?)?rank[ _:=#-]{0,3}(\d{1,6})\b")
+_PAIRS_BEHIND = re.compile(r" {2,200}(?=[A-Za-z_]\w{0,40}=)\S.*$")
+"""What structlog prints behind a message on a terminal."""
 _HOST = re.compile(r"(?:[A-Za-z][\w.-]{0,80}|\d{1,3}(?:\.\d{1,3}){3})")
 _MOST_RANK = 1_000_000
-_SHOWN, _SHOWN_ALL = 200, 1000
-"""Characters of a field, and of all fields, that stand behind the message."""
 _NO_HOST = re.compile(r"(?i)localhost(?:\.\w{1,40})?|127\.[\d.]{1,12}|0\.0\.0\.0|[0-9a-f]{12}")
 """What every machine calls itself, and the number of a container."""
+_SHOWN, _SHOWN_ALL = 200, 1000
+"""Characters of a field, and of all fields, that stand behind the message."""
+_NO_RANK_IN_HEAD = re.compile(r"(?i)\b(?:global[ _]?)?rank[ _:=#-]{0,3}(\d{1,6})\b")
+_PAIRS_BEHIND = re.compile(r" {2,200}(?=[A-Za-z_]\w{0,40}=)\S.*$")
+"""What structlog prints behind a message on a terminal."""
 _NESTED = 3
 """Records within the message of a record that are opened."""
 
@@ -51,19 +57,32 @@ def read(message: str) -> Record | None:
 
 
 @lru_cache(maxsize=4096)
-def severity_of(message: str) -> Severity | None:
-    """The level that the head of a line's message states; None where it has no head."""
+def head_of(message: str) -> Record | None:
+    """The record whose head stands in front of a message, without its texts; None where there is no head."""
     head = message[:_HEAD]
     for number in sorted(_ANY_HEAD.Match(head) or ()):
-        return _named_level(next(filter(None, _HEADS[number].search(head).groups())))
+        match = _HEADS[number].search(head)
+        rank = _RANK_IN_HEAD.search(head, 0, match.end())
+        tail = _PAIRS_BEHIND.search(message) if forms.HEADS[number].has_pairs else None
+        fields = _pairs_of(tail[0]) if tail else {}
+        severity = _named_level(next(filter(None, match.groups())))
+        own = int(rank[1]) if rank else _number(fields, RANK)
+        return Record((), severity, 0.0, own, _host(fields), _number(fields, PID))
     return None
 
 
+def severity_of(message: str) -> Severity | None:
+    """The level that the head of a line's message states; None where it has no head."""
+    record = head_of(message)
+    return record.severity if record else None
+
+
 def _read(message: str, depth: int) -> Record | None:
-    fields = _fields(message.lstrip())
+    fields = _fields(message)
     if not fields:
         return None
-    return _inner(_record(fields), depth)
+    record = _inner(_record(fields), depth)
+    return record if record.texts or record.voice else None
 
 
 def _fields(text: str) -> dict[str, Any]:
@@ -74,11 +93,16 @@ def _fields(text: str) -> dict[str, Any]:
     return {}
 
 
-def _pairs(text: str) -> dict[str, Any]:
-    """The fields of a line of logfmt, which has a level or names its message."""
+def _pairs_of(text: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for key, value in _PAIR.findall(text)[:_MOST_PAIRS]:
         fields.setdefault(key.lower(), unescaped(value.strip('"')) if value[:1] == '"' else value)
+    return fields
+
+
+def _pairs(text: str) -> dict[str, Any]:
+    """The fields of a line of logfmt, which has a level or names its message."""
+    fields = _pairs_of(text)
     if not ({"level", "lvl", "severity"} & fields.keys() or {"msg", "event"} & fields.keys()):
         return {}
     return fields
@@ -179,7 +203,7 @@ def _shown(rest: Mapping[str, Scalar]) -> str:
 
 
 def _inner(record: Record, depth: int) -> Record:
-    """The record that the message of a shipper's record is, where it is one; what it does not state is the shipper's."""
+    """The record that the message of a shipper's record is, if it is one; what it does not state is the shipper's."""
     if not record.texts or depth <= 0:
         return record
     inner = _read(record.texts[0], depth - 1) if record.texts[0][:1] == "{" else None
@@ -246,7 +270,7 @@ def _rank(fields: Mapping[str, Any]) -> int:
 def _number(fields: Mapping[str, Any], names: Iterable[str]) -> int:
     for name in names:
         value = fields.get(name)
-        if isinstance(value, bool):
+        if value is None or isinstance(value, bool):
             continue
         if _is_number(value) and 0 <= int(value) < (_MOST_RANK if names is RANK else 1 << 40):
             return int(value)

@@ -32,3 +32,7 @@ class Record:
         if self.pid >= 0:
             return f"p{self.pid}@{self.host}"
         return f"h{self.host}" if self.host else ""
+
+
+NO_RECORD = Record()
+"""What a line states that is of no record, or goes on with one."""

@@ -424,10 +424,10 @@ def _window(report: _Report) -> Sequence[Line]:
 
 def _node_of_shell(report: _Report) -> str | None:
     """The prefix of a parallel shell, provided that lines around carry other prefixes."""
-    prefix = mentions.PARALLEL_SHELL.match(report.line.text)
+    prefix = mentions.PARALLEL_SHELL.match(report.line.body)
     if not prefix:
         return None
-    prefixes = filter(None, map(mentions.PARALLEL_SHELL.match, map(attrgetter("text"), _window(report))))
+    prefixes = filter(None, map(mentions.PARALLEL_SHELL.match, map(attrgetter("body"), _window(report))))
     if any(other[1] != prefix[1] for other in prefixes):
         return prefix[1]
     return None

@@ -93,9 +93,11 @@ _CARRIED_SHARE = 0.3
 """Least share of the lines that have the prefix where tracebacks have it, too."""
 _SHARE, _NAMED_SHARE = 0.7, 0.5
 """The same without a traceback; and where the values call themselves ranks, workers, nodes."""
+_TAG_SHARE = 0.95
+"""Least share of lines that have a name which tells no streams apart."""
 _LINES_OF_VALUE = 3
 """Least number of lines of a value, on average."""
-_ALIKE = 0.5
+_ALIKE, _NAMED_ALIKE = 0.5, 0.1
 """Least share of the lines of quieter streams that other streams print as well: processes of one job run one code."""
 _TURNS = 1.5
 """Least number of times that a stream begins to speak: a counter has its lines in one piece."""
@@ -191,14 +193,16 @@ def learn(lines: Sequence[str], rank_within: Callable[[str], int]) -> LearnedPre
     rank_within: rank that a known prefix at the beginning of a message names, -1 without one.
     """
     lines = [line for line in lines if line.strip()][:_MOST_LINES]
-    layers, rest = list[_Layer](), list(lines)
+    layers, rest, parts = list[_Layer](), list(lines), False
     while len(layers) < _LAYERS:
         layer = _layer_of(rest)
+        parts = parts or layer is not None
+        layer = layer or _tag_of(rest)
         if layer is None:
             break
         layers.append(layer)
         rest = [parted[1] for parted in map(layer.split, rest) if parted]
-    if not layers:
+    if not parts:
         return None
     return _with_meaning(layers, lines, rank_within)
 
@@ -213,6 +217,20 @@ def _layer_of(lines: Sequence[str]) -> _Layer | None:
         for streams in _candidates(headed):
             if streams.are_streams(len(lines)):
                 return _Layer(form, frozenset(streams.values), frozenset(map(stream_names.skeleton, streams.values)))
+    return None
+
+
+def _tag_of(lines: Sequence[str]) -> _Layer | None:
+    """The same for a name that all lines share, as that of the only host, or of a container: it counts only beside
+    names that tell streams apart."""
+    if len(lines) < _FEW_LINES:
+        return None
+    for form in FORMS:
+        matches = list(filter(None, map(form.pattern.match, lines)))
+        values = Counter(match["value"] for match in matches)
+        for value, count in values.most_common(1):
+            if count >= _TAG_SHARE * len(lines) and not stream_names.is_none(value):
+                return _Layer(form, frozenset({value}), frozenset())
     return None
 
 
@@ -262,7 +280,8 @@ class _Streams:
             return True
         if len(self.values) < 2 or not self._are_names:
             return False
-        if share < (_NAMED_SHARE if self._are_called_streams else _SHARE):
+        least = _NAMED_SHARE if self._are_called_streams else _SHARE
+        if share < least:
             return False
         if len(self._headed) < _LINES_OF_VALUE * len(self.values):
             return False
@@ -321,7 +340,8 @@ class _Streams:
             if line.value != loudest:
                 shapes.append((line.value, shape))
         alike = sum(len(speakers[shape]) > 1 and _WORDS.search(shape) is not None for _, shape in shapes)
-        return alike >= max(_ALIKE * len(shapes), 1)
+        least = _NAMED_ALIKE if self._are_called_streams else _ALIKE
+        return alike >= max(least * len(shapes), 1)
 
 
 def _shape(body: str) -> str:

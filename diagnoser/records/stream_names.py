@@ -27,8 +27,10 @@ _SOURCE = (
     "for|if|elif|else|def|return|import|from|class|with|while|try|except|raise|lambda|and|or|not|in|is|as|self|print"
     "|int|float|str|void|const|auto|struct|template|namespace|public|private|static"
 )
-_NONE = re.compile(f"(?:{_LEVELS}|{_COUNTERS}|{_SOURCE})|.*(?:error|exception|warning|loss)", re.IGNORECASE)
-"""Words that a stream is not called by: levels, what programs count, source."""
+_NONE = re.compile(f"(?:{_LEVELS}|{_SOURCE})|.*(?:error|exception|warning|loss)", re.IGNORECASE)
+"""Words that no stream is called by: levels, source."""
+_COUNTER = re.compile(f"(?:{_COUNTERS})", re.IGNORECASE)
+"""Words that stand before numbers, or alone, where a program counts or lists."""
 _STREAM = (
     r"(?:(?:world|global|mpi|ddp|dist)_?)?ranks?|workers?|wrk|procs?|process|nodes?|hosts?|trainers?|actors?|replicas?"
     r"|pods?|peers?|learners?|rollouts?|tasks?|clients?|servers?|machines?|gpus?|tpus?|instance|executors?|agents?"
@@ -67,7 +69,10 @@ def is_none(value: str) -> bool:
     words = _WORD.findall(value)
     if not words:
         return not (_BARE.fullmatch(value) or _ADDRESS.search(value))
-    return any(map(_NONE.fullmatch, words))
+    if any(map(_NONE.fullmatch, words)):
+        return True
+    counted = [match["word"] for match in _NUMBERED.finditer(value)]
+    return any(map(_COUNTER.fullmatch, counted or words))
 
 
 def is_numbered(value: str) -> bool:
@@ -81,7 +86,7 @@ def is_word_and_number(value: str) -> bool:
         return True
     if _ADDRESS.fullmatch(value):
         return True
-    return _HOST.fullmatch(value) is not None
+    return _HOST.fullmatch(value.lstrip("@#%")) is not None
 
 
 def is_called_stream(value: str) -> bool:

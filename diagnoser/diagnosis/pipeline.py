@@ -37,7 +37,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.rules import candidates, causality, clean_end, outcome, precursors, run_end, statements, xid
+from diagnoser.rules import candidates, causality, clean_end, outcome, precursors, quotations, run_end, statements, xid
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
@@ -69,7 +69,7 @@ class RuleKnowledge:
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """What the compressor's gate must let through."""
-        return (*self.engine.ruleset.anchors, *self.exits.anchors, *run_end.ANCHORS, *ANCHORS)
+        return (*self.engine.ruleset.anchors, *self.exits.anchors, *run_end.ANCHORS, *quotations.ANCHORS, *ANCHORS)
 
 
 def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: float | None = None) -> Diagnosis:

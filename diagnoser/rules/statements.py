@@ -14,6 +14,7 @@ from typing import Any
 from diagnoser.dialects.runtimes import repetition
 from diagnoser.model import Evidence, Line
 from diagnoser.model.evidence import selected
+from diagnoser.rules.quotations import without_quotations
 
 _ADVICE = re.compile(
     r"(?i)(?<![\w-])(?:"
@@ -70,9 +71,10 @@ def _stated_line(line: Line) -> Line:
 
 
 def stated(evidence: Evidence) -> Evidence:
-    """The evidence with empty bodies for the items of lists of advice, and without the lines that a collector held back
-    and printed after what came of them, where the line that each repeats is there. Steps that only such lines tell at
-    the end were made before it."""
+    """The evidence with empty bodies for the items of lists of advice, and without two kinds of lines: those that quote
+    an earlier diagnosis, and those that a collector held back and printed after what came of them, where the line that
+    each repeats is there. Steps that only such lines tell at the end were made before it."""
+    evidence = without_quotations(evidence)
     lines = list(evidence.lines)
     for index in _items_of_advice(evidence.lines):
         lines[index] = replace(lines[index], body="")

@@ -1,4 +1,4 @@
-"""Turns the stages' results into a Diagnosis: its confidence, its evidence, and what was rejected."""
+"""Turns the stages' results into a Diagnosis: its type, its evidence, and what was rejected."""
 
 import re
 from collections import Counter
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import filterfalse
 
+from diagnoser.diagnosis import confidence
 from diagnoser.localize import collectives, progress
 from diagnoser.localize.hang_detection import Silence
 from diagnoser.localize.stragglers import Straggler
@@ -22,13 +23,11 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules import outcome
-from diagnoser.rules.calibration import Calibration, verdict_kind
+from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidate_sources import EXIT_SIGNAL
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.outcome import Ending, Testimony
-from diagnoser.rules.schema import Specificity
 
 _T = FailureType
 _MACHINERY = re.compile(r"^c10::(?:Error|detail)|google::LogMessage|<unknown function>|^(?:raise|abort|gsignal) ?\(")
@@ -39,8 +38,6 @@ _ALIKE = 3
 """Most rejected candidates listed per rule and reason."""
 _NAMED = 3
 """Most stragglers named in a note."""
-_GUESSED = 0.5
-"""Highest confidence in what only the signal or the code of a dead process suggests."""
 _ADVICE = {
     Category.SCRIPT: "Fix the last frame of the traceback that is in your own code, then resubmit.",
     Category.FRAMEWORK: "Read the exception and the frames above it. The job will fail again until this is fixed.",
@@ -94,7 +91,8 @@ def build_diagnosis(
     """
     ending = outcome.decide_ending(Testimony(reported, causal.root, quiet.confirmed if quiet else False))
     decider = ending.decided_by
-    failure, score = _with_confidence(causal, ending.type, decider, calibration)
+    measure = confidence.Measure(calibration, confidence.ended_badly(evidence, reported))
+    failure, score = measure.verdict(causal, ending.type, decider)
     cause, mitigation = causal.root, ""
     if cause and failure in (cause.type, _T.UNKNOWN):
         mitigation = cause.mitigation
@@ -115,41 +113,8 @@ def build_diagnosis(
         notes=(*_earlier_attempts(evidence, causal), *_slow(place), *_hangs(quiet)),
         left_out=evidence.left_out,
         compression=evidence.compression,
+        rivals=measure.rivals(evidence, causal, failure, score),
     )
-
-
-def _with_confidence(
-    causal: CausalResult, failure: FailureType, decider: str, calibration: Calibration
-) -> tuple[FailureType, float]:
-    """The type and its confidence; a failure that is not sure enough is unknown."""
-    root = causal.root
-    score = calibration.bounded(calibration.of(_bin(causal, decider)), decider, root.maturity if root else None)
-    if _is_guess(failure, decider, root):
-        score = min(score, _GUESSED)
-    if category_of(failure) is Category.NONE:
-        return failure, score
-    if failure is _T.UNKNOWN:
-        return _T.UNKNOWN, min(score, calibration.floor)
-    if score < calibration.floor:
-        return _T.UNKNOWN, min(score, calibration.floor)
-    return failure, score
-
-
-def _is_guess(failure: FailureType, decider: str, root: Candidate | None) -> bool:
-    """Whether a signal or a code is all there is, and other senders than the likeliest are as usual: SIGKILL without a
-    word about memory, a plain request to end, the code of ``timeout``."""
-    if root is None:
-        return decider == EXIT_SIGNAL and failure is not _T.SEGMENTATION_FAULT
-    if failure is not _T.HOST_OUT_OF_MEMORY:
-        return False
-    return root.exit and root.specificity < Specificity.MESSAGE
-
-
-def _bin(causal: CausalResult, decider: str) -> str:
-    root = causal.root
-    if root is None:
-        return verdict_kind(decider, "none", Specificity.WORD, 0)
-    return verdict_kind(decider, str(root.role), root.specificity, len(causal.rival_types))
 
 
 def _root_cause(evidence: Evidence, root: Candidate | None, place: Localization) -> RootCause | None:

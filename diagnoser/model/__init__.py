@@ -9,6 +9,7 @@ from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, NewLine
 from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay, Judgement
 from diagnoser.model.diagnosis import (
     ASK_REASONS,
+    GUESS,
     Advice,
     AskReason,
     DecisionBasis,
@@ -17,6 +18,7 @@ from diagnoser.model.diagnosis import (
     ModelEffect,
     ModelUse,
     Rejected,
+    Rival,
     Rollback,
     RootCause,
     RulesVerdict,
@@ -129,6 +131,7 @@ __all__ = [
     "CLEAN_RUNS",
     "DAEMON",
     "ENDS",
+    "GUESS",
     "JOB_ID",
     "KERNEL_SOURCES",
     "LOADED",
@@ -214,6 +217,7 @@ __all__ = [
     "QueryState",
     "Rejected",
     "RequestReason",
+    "Rival",
     "Rollback",
     "RootCause",
     "RuleHit",

@@ -9,6 +9,9 @@ from diagnoser.model.lines import Provenance
 from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 
+GUESS = 0.5
+"""Confidence below which an answer is more likely wrong than right."""
+
 
 @dataclass(frozen=True, slots=True)
 class RootCause:
@@ -59,6 +62,15 @@ class Rejected:
     text: str
     type: FailureType
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another cause that a line of the log speaks for, and how likely it is."""
+
+    type: FailureType
+    line: int
+    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +207,21 @@ class Diagnosis:
     doubts: tuple[AskReason, ...] = ()  # what in the rules' verdict leaves room for doubt
     needs_review: str = ""  # why a person has to look, "" where nobody has to
     hang: HangFindings | None = None  # what dumps of the ranks show; None where none were read
+    rivals: tuple[Rival, ...] = ()  # the likeliest other causes, the likeliest first
+
+    @property
+    def guess(self) -> str:
+        """What an answer that is more likely wrong than right is called: "unknown, most likely ..."; else ""."""
+        if self.confidence >= GUESS:
+            return ""
+        if self.type is FailureType.UNKNOWN:
+            named = [(rival.type, rival.confidence) for rival in self.rivals]
+        else:
+            named = [(self.type, self.confidence), *((rival.type, rival.confidence) for rival in self.rivals)]
+        if not named:
+            return ""
+        choices = [f"{kind.replace('_', ' ')} ({confidence:.0%})" for kind, confidence in named]
+        return f"unknown, most likely {' or '.join(choices)}"
 
     @property
     def held_up(self) -> str:

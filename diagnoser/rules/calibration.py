@@ -1,22 +1,82 @@
-"""How often a verdict of a kind was right on labelled logs: the confidence that a diagnosis states.
+"""How often a verdict of its kind was right on frameworks that were left out: the confidence that a diagnosis states.
 
-The table is data (``rules/calibration.yaml``), made by ``python -m tests.calibrate`` and stored with its date.
+The table is data (``rules/calibration.yaml``), made by ``python -m tools.calibrate`` and stored with its date.
 """
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from diagnoser.model import yaml_loader
-from diagnoser.rules.schema import Maturity, Specificity
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.schema import Maturity, Role, Specificity
 
 LEARNED_PREFIX = "learned_"
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
+class Decider(StrEnum):
+    """What decided a verdict: the coarse rows of the table."""
+
+    SPECIFIC_RULE = "specific_rule"  # knows the message
+    GENERIC_RULE = "generic_rule"  # knows a class of exceptions, or words that many failures share
+    EXCEPTION = "exception"  # no rule: the class, message and place of an exception
+    WORDS = "words"  # no rule: the words of a line
+    CLEAN_END = "clean_end"  # the log says that the run ended well
+    KILLED = "killed"  # a signal ended a process, and nothing says who sent it
+    EXIT = "exit"  # another signal, or an exit code
+    STRUCTURE = "structure"  # no line: the loss, or who waits for whom
+    REPORT = "report"  # the scheduler or the launcher itself
+    NOTHING = "nothing"  # no cause is visible
+    OTHER = "other"
+
+
+_HEURISTICS = {
+    "exception": Decider.EXCEPTION,
+    "words": Decider.WORDS,
+    "clean_end": Decider.CLEAN_END,
+    "exit_event": Decider.REPORT,
+    "exit": Decider.EXIT,
+    "loss": Decider.STRUCTURE,
+    "waiting": Decider.STRUCTURE,
+    "mismatched": Decider.STRUCTURE,
+    "no_progress": Decider.NOTHING,
+    "no_evidence": Decider.NOTHING,
+}
+"""How the names of heuristics begin. A name that begins in no such way is ``other``."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictKind:
+    """detail: the level of a rule, or the name and level of a heuristic. facts: what bears on whether it is right."""
+
+    decider: Decider
+    detail: str
+    facts: str
+
+    @property
+    def keys(self) -> tuple[str, str, str]:
+        """Its rows in the table, the coarse one first."""
+        return self.decider.value, f"{self.decider}.{self.detail}", f"{self.decider}.{self.detail}.{self.facts}"
+
+
+class MeasuredKind(BaseModel):
+    """cases: of this kind among the trials. right: the share of them that was right. said: what a verdict of the kind
+    states: that share, smoothed and bounded."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cases: int
+    right: Probability
+    said: Probability
+
+
 class Calibration(BaseModel):
-    """kinds: kind of verdict (see ``verdict_kind``) -> share that was right. floor: below it the answer is ``unknown``.
+    """kinds: by the keys of ``VerdictKind``; every decider has its row. floor: below it the answer is ``unknown``.
 
     sandbox, learned: the highest confidence that a sandbox rule and an active learned rule may state: neither was
     measured on labelled logs, but a learned one has been confirmed.
@@ -30,10 +90,14 @@ class Calibration(BaseModel):
     default: Probability
     sandbox: Probability
     learned: Probability
-    kinds: dict[str, Probability]
+    kinds: dict[str, MeasuredKind]
 
-    def of(self, kind: str) -> float:
-        return self.kinds.get(kind, self.default)
+    def of(self, kind: VerdictKind) -> float:
+        """The confidence of the finest row that was measured."""
+        for key in reversed(kind.keys):
+            if key in self.kinds:
+                return self.kinds[key].said
+        return self.default
 
     def bounded(self, confidence: float, decided_by: str, maturity: Maturity | None) -> float:
         """``confidence``, or less where the rule that decided was not measured."""
@@ -50,12 +114,42 @@ def load(path: str, text: str) -> Calibration:
     return yaml_loader.sound(table, faults)
 
 
-def verdict_kind(decided_by: str, role: str, specificity: Specificity, rivals: int) -> str:
-    """The bin of a verdict: who decided, in which role, how exactly, and whether another root contradicts it.
+def verdict_kind(
+    decided_by: str, failure: FailureType, root: Candidate | None, *, ended_badly: bool, contested: bool
+) -> VerdictKind:
+    """The kind of a verdict.
 
-    rivals: open root candidates of another type.
+    ended_badly: something else than the root shows that the run failed.
+    contested: an open root candidate of another type stands against it.
     """
-    decider, _, name = decided_by.partition(":")
-    if decider != "rule":
-        decider = name
-    return f"{decider}.{role}.{specificity.name.lower()}.{'contested' if rivals else 'alone'}"
+    facts = [
+        "cause" if root is not None and root.role is Role.ROOT else "consequence",
+        "ended_badly" if ended_badly else "end_unseen",
+        "contested" if contested else "alone",
+    ]
+    level = root.specificity if root else Specificity.WORD
+    detail = level.name.lower()
+    source, _, name = decided_by.partition(":")
+    if source != "rule":
+        detail = f"{name}_{detail}"
+    decider = _decider(source, name, level)
+    if decider is Decider.EXIT and _is_by_unknown_sender(failure, root):
+        decider = Decider.KILLED
+    return VerdictKind(decider, detail, ".".join(facts))
+
+
+def _decider(source: str, name: str, level: Specificity) -> Decider:
+    if source == "rule":
+        return Decider.SPECIFIC_RULE if level >= Specificity.FAMILY else Decider.GENERIC_RULE
+    for prefix, decider in _HEURISTICS.items():
+        if name.startswith(prefix):
+            return decider
+    return Decider.OTHER
+
+
+def _is_by_unknown_sender(failure: FailureType, root: Candidate | None) -> bool:
+    """Whether other senders of a signal than the likeliest are as usual: SIGKILL without a word about memory; where no
+    line tells of the end, also a plain request to end, or the code of ``timeout``."""
+    if root is None:
+        return failure not in (FailureType.SEGMENTATION_FAULT, FailureType.UNKNOWN)
+    return failure is FailureType.HOST_OUT_OF_MEMORY and root.specificity < Specificity.MESSAGE

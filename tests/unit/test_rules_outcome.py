@@ -6,16 +6,37 @@ from diagnoser.model import Event, EventKind, Evidence
 from diagnoser.model.errors import RuleFaults
 from diagnoser.model.taxonomy import FailureType, Outcome
 from diagnoser.rules import calibration, examples, outcome
-from diagnoser.rules.schema import Maturity, Specificity
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.schema import Maturity, Role, Specificity
 from tests.rule_files import engine, log, rule
 
 TABLE = calibration.load(
     "c.yaml",
-    'made: "2026-01-01"\ncases: 3\nfloor: 0.2\ndefault: 0.7\nsandbox: 0.5\nlearned: 0.9\nkinds: {a.b: 0.95}\n',
+    """
+made: "2026-01-01"
+cases: 3
+floor: 0.2
+default: 0.7
+sandbox: 0.5
+learned: 0.9
+kinds:
+  words: {cases: 9, right: 0.6, said: 0.6}
+  words.words_word: {cases: 5, right: 0.7, said: 0.65}
+  words.words_word.cause.ended_badly.alone: {cases: 2, right: 1.0, said: 0.8}
+  other: {cases: 0, right: 0.0, said: 0.55}
+""",
 )
 
 
 EXIT_0, EXIT_3 = Event(EventKind.EXIT, 5.0, code=0), Event(EventKind.EXIT, 5.0, code=3)
+
+
+def kind(decided_by: str, failure: str = "key_error", **root: object) -> calibration.VerdictKind:
+    """Of a verdict whose root is a line that rules or heuristics read so; None without a level."""
+    candidate = None
+    if "specificity" in root:
+        candidate = Candidate(0, FailureType(failure), by=decided_by, why="", **{"role": Role.ROOT} | root)  # type: ignore[arg-type]
+    return calibration.verdict_kind(decided_by, FailureType(failure), candidate, ended_badly=True, contested=False)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +94,13 @@ def test_a_named_cause_has_an_outcome(known: Outcome | None, cause: str, hung: b
     assert outcome.decide_outcome(known, FailureType(cause), hung=hung) is expected
 
 
-def test_confidence_comes_from_the_table() -> None:
-    """A kind that was measured has its share, any other the default."""
-    assert (TABLE.of("a.b"), TABLE.of("never.seen")) == (0.95, 0.7)
+def test_confidence_is_that_of_the_finest_kind_that_was_measured() -> None:
+    """A level that was never seen says what its decider is worth, and a new heuristic what new ones are worth."""
+    assert TABLE.of(kind("heuristic:words", specificity=Specificity.WORD)) == 0.8
+    assert TABLE.of(kind("heuristic:words", specificity=Specificity.WORD, role=Role.SYMPTOM)) == 0.65
+    assert TABLE.of(kind("heuristic:words", specificity=Specificity.CLASS)) == 0.6
+    assert TABLE.of(kind("heuristic:of_tomorrow", specificity=Specificity.CLASS)) == 0.55
+    assert TABLE.of(kind("rule:x", specificity=Specificity.CODE)) == 0.7
 
 
 def test_rules_that_were_not_measured_say_less() -> None:
@@ -93,11 +118,27 @@ def test_confidence_table_faults_are_told() -> None:
     assert "c.yaml:3" in str(caught.value)
 
 
-def test_kind_names_who_decided_and_whether_it_is_contested() -> None:
-    """Rules share bins by role and specificity; a rival of another type makes a verdict contested."""
-    assert calibration.verdict_kind("rule:x", "root", Specificity.CODE, 0) == "rule.root.code.alone"
-    heuristic = calibration.verdict_kind("heuristic:exception_class", "root", Specificity.CLASS, 1)
-    assert heuristic == "exception_class.root.class.contested"
+@pytest.mark.parametrize(
+    ("decided_by", "failure", "specificity", "decider"),
+    [
+        ("rule:x", "ecc_error", Specificity.FAMILY, "specific_rule"),
+        ("rule:x", "key_error", Specificity.CLASS, "generic_rule"),
+        ("heuristic:exception_context", "key_error", Specificity.CLASS, "exception"),
+        ("heuristic:exit_signal", "segmentation_fault", Specificity.FAMILY, "exit"),
+        ("heuristic:exit_signal", "host_out_of_memory", Specificity.FAMILY, "killed"),
+        ("heuristic:exit_event", "completed", Specificity.FAMILY, "report"),
+    ],
+)
+def test_deciders_of_a_kind_share_a_row(decided_by: str, failure: str, specificity: Specificity, decider: str) -> None:
+    """What decided names the coarse row, by what it knows and not by its name."""
+    assert kind(decided_by, failure, specificity=specificity).decider == decider
+
+
+def test_facts_that_bear_on_a_verdict_name_its_fine_row() -> None:
+    """A consequence that another root contests, of a run whose end is not seen, is not as sure as an open cause."""
+    root = Candidate(0, FailureType.KEY_ERROR, Role.SYMPTOM, "rule:x", "", Specificity.CLASS)
+    found = calibration.verdict_kind("rule:x", root.type, root, ended_badly=False, contested=True)
+    assert found.keys[-1] == "generic_rule.class.consequence.end_unseen.contested"
 
 
 def read(text: bytes) -> Evidence:

@@ -1,0 +1,290 @@
+"""`python -m tools.calibrate DATE [FOLDER ...]`: writes `rules/calibration.yaml` anew, and prints what it says.
+
+Rules are written with the labelled logs in sight, so their share of right verdicts there is better than elsewhere. The
+table is therefore made of trials in which each case comes as a case of a framework that nobody has met:
+
+* without the rules that decided only cases of its own framework;
+* without a part of all rules that know a message, drawn by name, as a site's software prints other messages;
+* the last also with the exit status of the run, as a scheduler reports it.
+
+A kind's confidence is its share of right verdicts in the trials, smoothed towards the kind above it. The table shows
+what it is worth: every trial is scored once more with the trials of its whole framework left out.
+
+FOLDER: more labelled logs, beside those of the corpus and the project's samples.
+"""
+
+import argparse
+import hashlib
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+
+import yaml
+
+from diagnoser.accuracy import scoring
+from diagnoser.accuracy.scoring import Label
+from diagnoser.diagnosis import pipeline
+from diagnoser.diagnosis.pipeline import RuleKnowledge
+from diagnoser.model import Event, EventKind, Evidence, Facts
+from diagnoser.rules.calibration import Calibration, Decider, VerdictKind
+from diagnoser.rules.engine import Engine, Hit
+from diagnoser.rules.schema import Specificity
+from tests import accuracy_bars
+from tests.corpus import CORPUS
+from tools.real_runs import measure
+from tools.real_runs.cases import read_labels
+
+TABLE = Path(__file__).resolve().parents[1] / "rules" / "calibration.yaml"
+FLOOR, SANDBOX, LEARNED = 0.3, 0.5, 0.9
+"""Confidence below which the answer is unknown; what a sandbox rule (untested: even odds) and a learned one (as much as
+a confirmed failure) may say at most."""
+FEW = 8
+"""How many trials of the kind above smooth a kind that was seldom seen."""
+LEFT_OUT = (0.25, 0.5, 0.75, 1.0)
+"""Shares of the rules that know a message which trials go without."""
+WITH_STATUS = 0.5
+"""The share of the trial that knows the exit status."""
+PRIOR = {
+    Decider.SPECIFIC_RULE: 0.9,
+    Decider.GENERIC_RULE: 0.8,
+    Decider.EXCEPTION: 0.7,
+    Decider.WORDS: 0.6,
+    Decider.CLEAN_END: 0.8,
+    Decider.KILLED: 0.4,
+    Decider.EXIT: 0.6,
+    Decider.STRUCTURE: 0.7,
+    Decider.REPORT: 0.97,
+    Decider.NOTHING: 0.05,
+    Decider.OTHER: 0.6,
+}
+"""What a decider is worth that no trial has measured."""
+MOST = {
+    Decider.GENERIC_RULE: 0.9,
+    Decider.EXCEPTION: 0.9,
+    Decider.WORDS: 0.85,
+    Decider.KILLED: 0.45,
+    Decider.OTHER: 0.6,
+}
+"""What a decider may say at most: a class or words alone prove little, and a kill does not say who killed."""
+MOST_SURE = 0.985
+"""Some hundred logs do not prove more."""
+HEAD = """\
+# How sure a verdict is, by kind: what decided, how exactly, and the facts that bear on it; the finest kind that stands
+# here counts. cases, right: trials with the framework of each case left out, and the share of them that was right.
+# said: that share, smoothed and bounded. Made by `python -m tools.calibrate DATE`.
+"""
+
+
+class _Recording(Calibration):
+    """Notes of which kind the verdict was; what is looked up after it are its rivals."""
+
+    looked_up: list[VerdictKind]
+
+    def of(self, kind: VerdictKind) -> float:
+        self.looked_up.append(kind)
+        return self.default
+
+
+class _Without(Engine):
+    """An engine that may be told to forget rules."""
+
+    forgotten: Collection[str] = ()
+
+    def match(self, evidence: Evidence) -> tuple[Hit, ...]:
+        return tuple(hit for hit in super().match(evidence) if hit.rule.id not in self.forgotten)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    folder: str
+    label: Label
+    evidence: Evidence
+
+    @property
+    def framework(self) -> str:
+        """`PyTorch DDP (torchrun)` and `pytorch/nccl` are both of PyTorch."""
+        name = self.label.origin.get("framework", self.folder)
+        return re.split(r"[^a-z0-9]+", name.casefold())[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    framework: str
+    kind: VerdictKind
+    decided_by: str
+    right: bool
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many trials each row has, and how many of them were right."""
+
+    cases: Mapping[str, int]
+    right: Mapping[str, int]
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial]) -> "Counts":
+        cases, right = Counter[str](), Counter[str]()
+        for trial in trials:
+            cases.update(trial.kind.keys)
+            if trial.right:
+                right.update(trial.kind.keys)
+        return cls(cases, right)
+
+    def without(self, other: "Counts") -> "Counts":
+        return Counts(
+            {key: cases - other.cases.get(key, 0) for key, cases in self.cases.items()},
+            {key: right - other.right.get(key, 0) for key, right in self.right.items()},
+        )
+
+    def said(self, kind: VerdictKind, depth: int = 3) -> float:
+        """What a verdict states. depth: of the row, 1 for the decider alone."""
+        share = PRIOR[kind.decider]
+        for key in kind.keys[:depth]:
+            share = (self.right.get(key, 0) + FEW * share) / (self.cases.get(key, 0) + FEW)
+        return round(min(share, MOST_SURE, MOST.get(kind.decider, 1.0)), 3)
+
+
+class Trials:
+    """Diagnoses cases as if parts of what the rules know were not known."""
+
+    def __init__(self) -> None:
+        knowledge = accuracy_bars.load().knowledge
+        self._engine = _Without(knowledge.engine.ruleset)
+        self._recording = _Recording(
+            made="", cases=0, floor=0.0, default=1.0, sandbox=1.0, learned=1.0, kinds={}, looked_up=[]
+        )
+        self._knowledge: RuleKnowledge = replace(knowledge, engine=self._engine, calibration=self._recording)
+        self._exact = [rule.id for rule in self._engine.ruleset.rules if rule.specificity >= Specificity.FAMILY]
+
+    def known(self, cases: Sequence[Case]) -> list[Trial]:
+        return [self._diagnosed(case) for case in cases]
+
+    def unmet(self, cases: Sequence[Case], known: Sequence[Trial]) -> Iterator[Trial]:
+        """Each case in all trials."""
+        met: dict[str, set[str]] = defaultdict(set)
+        for trial in known:
+            met[trial.decided_by].add(trial.framework)
+        for case in cases:
+            yield self._without_own_rules(case, met)
+            for share in LEFT_OUT:
+                yield self._diagnosed(case, self._drawn(case.framework, share))
+            if case.label.category != "none":
+                failed = Facts(events=(Event(EventKind.EXIT, 0.0, code=1),))
+                yield self._diagnosed(case, self._drawn(case.framework, WITH_STATUS), failed)
+
+    def _without_own_rules(self, case: Case, met: Mapping[str, set[str]]) -> Trial:
+        forgotten: set[str] = set()
+        trial = self._diagnosed(case)
+        while trial.decided_by.startswith("rule:") and met[trial.decided_by] <= {case.framework}:
+            forgotten.add(trial.decided_by.removeprefix("rule:"))
+            trial = self._diagnosed(case, forgotten)
+        return trial
+
+    def _drawn(self, framework: str, share: float) -> set[str]:
+        """Rules that a site with this framework does not have; the same ones in every run."""
+        return {rule for rule in self._exact if _number(f"{framework} {rule}") < share}
+
+    def _diagnosed(self, case: Case, forgotten: Collection[str] = (), facts: Facts | None = None) -> Trial:
+        self._engine.forgotten = forgotten
+        self._recording.looked_up.clear()
+        diagnosis = pipeline.diagnose(case.evidence, facts or Facts(), self._knowledge)
+        right = scoring.score_case(case.label, diagnosis).type
+        return Trial(case.framework, self._recording.looked_up[0], diagnosis.decided_by, right)
+
+
+def _number(name: str) -> float:
+    """A number in 0..1 that only the name decides."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
+
+
+def read_cases(folders: Sequence[Path]) -> list[Case]:
+    analyzer = accuracy_bars.load()
+    cases = []
+    for folder in folders:
+        for label in map(scoring.label_of, read_labels(folder)):
+            log = BytesIO((folder / f"{label.id}.log").read_bytes())
+            cases.append(Case(folder.name, label, analyzer.read(log).evidence))
+    return cases
+
+
+def table(date: str, cases: int, trials: Sequence[Trial]) -> dict[str, object]:
+    counts = Counts.of(trials)
+    rows: dict[str, dict[str, float]] = {}
+    for decider in Decider:
+        rows[decider.value] = _row(counts, VerdictKind(decider, "", ""), 1)
+    for kind in sorted({trial.kind for trial in trials}, key=lambda kind: kind.keys):
+        for depth in (2, 3):
+            rows[kind.keys[depth - 1]] = _row(counts, kind, depth)
+    mean = sum(trial.right for trial in trials) / len(trials)
+    bounds = {"floor": FLOOR, "default": round(mean, 3), "sandbox": SANDBOX, "learned": LEARNED}
+    return {"made": date, "cases": cases, **bounds, "kinds": rows}
+
+
+def _row(counts: Counts, kind: VerdictKind, depth: int) -> dict[str, float]:
+    key = kind.keys[depth - 1]
+    cases = counts.cases.get(key, 0)
+    right = round(counts.right.get(key, 0) / cases, 3) if cases else 0.0
+    return {"cases": cases, "right": right, "said": counts.said(kind, depth)}
+
+
+def left_out(trials: Sequence[Trial]) -> list[tuple[Trial, float]]:
+    """What each trial would state by the trials of all other frameworks."""
+    counts, by_framework = Counts.of(trials), defaultdict[str, list[Trial]](list)
+    for trial in trials:
+        by_framework[trial.framework].append(trial)
+    stated = []
+    for group in by_framework.values():
+        rest = counts.without(Counts.of(group))
+        stated += [(trial, rest.said(trial.kind)) for trial in group]
+    return stated
+
+
+def report(stated: Sequence[tuple[Trial, float]]) -> Iterator[str]:
+    """A line for each decider: what it was worth and what it would state, its framework left out."""
+    by_decider: dict[str, list[tuple[Trial, float]]] = {"all": list(stated)}
+    for trial, said in stated:
+        by_decider.setdefault(trial.kind.decider, []).append((trial, said))
+    yield f"{'decider':<16}{'cases':>8}{'right':>8}{'said':>8}{'ece':>8}{'wrong':>8}{'> 0.9':>8}{'log loss':>10}"
+    for decider, group in sorted(by_decider.items()):
+        pairs = [(said, trial.right) for trial, said in group]
+        right, said = (sum(column) / len(pairs) for column in (_column(pairs, 1), _column(pairs, 0)))
+        wrong = [said for said, is_right in pairs if not is_right]
+        figures = f"{right:8.3f}{said:8.3f}{scoring.calibration_error(pairs):8.3f}{len(wrong):8}"
+        sure = sum(said > 0.9 for said in wrong)
+        yield f"{decider:<16}{len(pairs):>8}{figures}{sure:>8}{_log_loss(pairs):>10.3f}"
+
+
+def _column(pairs: Sequence[tuple[float, bool]], number: int) -> list[float]:
+    return [float(pair[number]) for pair in pairs]
+
+
+def _log_loss(pairs: Sequence[tuple[float, bool]]) -> float:
+    return -sum(math.log(max(1e-3, said if right else 1 - said)) for said, right in pairs) / len(pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.calibrate", description=__doc__)
+    parser.add_argument("date")
+    parser.add_argument("folders", type=Path, nargs="*", help="more labelled logs")
+    chosen = parser.parse_args()
+    folders = (*(CORPUS / name for name in accuracy_bars.FOLDERS), measure.SAMPLES, *chosen.folders)
+    cases, trials = read_cases(folders), Trials()
+    known = trials.known(cases)
+    unmet = list(trials.unmet(cases, known))
+    TABLE.write_text(
+        HEAD + yaml.safe_dump(table(chosen.date, len(cases), unmet), sort_keys=False, default_flow_style=None), "utf-8"
+    )
+    counts = Counts.of(unmet)
+    print(f"{len(cases)} cases, their frameworks left out:")  # noqa: T201
+    print("\n".join(report(left_out(unmet))))  # noqa: T201
+    print("\nThe same cases as the rules know them:")  # noqa: T201
+    print("\n".join(report([(trial, counts.said(trial.kind)) for trial in known])))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -72,6 +72,8 @@ MOST = {
 """What a decider may say at most: a class or words alone prove little, and a kill does not say who killed."""
 MOST_SURE = 0.985
 """Some hundred logs do not prove more."""
+LEAST_SURE = FLOOR
+"""A cause that is named stays named, as a guess: trials are too few to take its name away."""
 HEAD = """\
 # How sure a verdict is, by kind: what decided, how exactly, and the facts that bear on it; the finest kind that stands
 # here counts. cases, right: trials with the framework of each case left out, and the share of them that was right.
@@ -146,6 +148,8 @@ class Counts:
         share = PRIOR[kind.decider]
         for key in kind.keys[:depth]:
             share = (self.right.get(key, 0) + FEW * share) / (self.cases.get(key, 0) + FEW)
+        if kind.decider is not Decider.NOTHING:
+            share = max(share, LEAST_SURE)
         return round(min(share, MOST_SURE, MOST.get(kind.decider, 1.0)), 3)
 
 

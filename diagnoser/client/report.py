@@ -15,6 +15,8 @@ POLL_SECONDS = 0.5
 LINE_SHOWN = 400
 WIDTH = 110
 LABEL_WIDTH = 12
+GUESS = 0.5
+"""Confidence below which an answer is more likely wrong than right."""
 COLOURS = {"infrastructure": "31", "framework": "33", "script": "35", "none": "32"}
 
 _UNPRINTABLE = re.compile(
@@ -87,7 +89,7 @@ def rendered(diagnosis: dict[str, Any], page: str, width: int, *, colour: bool) 
     width: of the terminal, in characters.
     """
     category = str(diagnosis.get("category"))
-    kind = str(diagnosis.get("type")).replace("_", " ")
+    kind = _answer(diagnosis)
     sure = "{:.0%} sure".format(float(diagnosis.get("confidence", 0.0)))
     head = "Diagnosis: {}".format(_styled(printable(kind), "1;" + COLOURS.get(category, "0"), colour))
     lines = ["", "{}  ({}, {}, {})".format(head, printable(category), printable(str(diagnosis.get("outcome"))), sure)]
@@ -99,6 +101,17 @@ def rendered(diagnosis: dict[str, Any], page: str, width: int, *, colour: bool) 
         lines.append("  {}{}".format(_styled(label.ljust(LABEL_WIDTH), "1", colour), parts[0]))
         lines += [" " * (LABEL_WIDTH + 2) + part for part in parts[1:]]
     return "\n".join(lines) + "\n"
+
+
+def _answer(diagnosis: dict[str, Any]) -> str:
+    """The type in words; of an answer that is more likely wrong than right, also what else it could be."""
+    kind, sure = str(diagnosis.get("type")), float(diagnosis.get("confidence", 0.0))
+    choices = [] if kind == "unknown" else [(kind, sure)]
+    choices += [(str(rival["type"]), float(rival["confidence"])) for rival in diagnosis.get("rivals", ())]
+    if sure >= GUESS or not choices:
+        return kind.replace("_", " ")
+    named = ["{} ({:.0%})".format(name.replace("_", " "), share) for name, share in choices]
+    return "unknown, most likely {}".format(" or ".join(named))
 
 
 def printable(text: str) -> str:

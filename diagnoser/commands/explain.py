@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from diagnoser.commands.render import COLOURS, clipped, contract, model_part, places_of
+from diagnoser.commands.render import COLOURS, answer, clipped, contract, model_part, places_of
 from diagnoser.commands.terminal import printable
 from diagnoser.hang.contract import contract as hang_contract
 from diagnoser.hang.report import HangReport
@@ -62,7 +62,7 @@ def _verdict(name: str, verdict: Diagnosis) -> Iterable[Text]:
     yield Text.assemble((_plain(name), "bold"))
     yield Text.assemble(
         "  ",
-        (verdict.type.replace("_", " "), f"bold {colour}"),
+        (answer(verdict), f"bold {colour}"),
         f"  ({verdict.category}, {verdict.outcome}), {verdict.confidence:.0%} sure, decided by {verdict.decided_by}",
     )
     if verdict.held_up:

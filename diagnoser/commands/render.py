@@ -45,9 +45,14 @@ def contract(diagnosis: Diagnosis) -> dict[str, Any]:
     return plain(diagnosis)
 
 
+def answer(verdict: Diagnosis) -> str:
+    """The type in words; of a guess, what it most likely is."""
+    return verdict.guess or verdict.type.replace("_", " ")
+
+
 def diagnosis(console: Console, name: str, verdict: Diagnosis) -> None:
     colour = COLOURS[verdict.category]
-    head = Text.assemble((verdict.type.replace("_", " "), f"bold {colour}"), f"  {verdict.category}, ")
+    head = Text.assemble((answer(verdict), f"bold {colour}"), f"  {verdict.category}, ")
     head.append(f"{verdict.outcome}, {verdict.confidence:.0%} sure")
     panel = Panel(Group(head, _body(verdict)), title=name, title_align="left", border_style=colour)
     console.print(panel, width=min(console.width, PANEL_WIDTH))

@@ -143,9 +143,7 @@ class Digest:
         for stream, share in self.delta.shares.items():
             readers[stream] = self._carriers.get(stream, ""), None
             if stream.rank < 0:
-                readers[stream] = _reader(
-                    [_text(row.text) for _, row in sorted(share.rows.items())], readers[stream][0]
-                )
+                readers[stream] = _reader([_text(row.text) for _, row in sorted(share.rows.items())], readers[stream][0])
         return readers
 
     @cached_property

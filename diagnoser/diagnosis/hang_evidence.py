@@ -182,7 +182,15 @@ def findings(hang: "HangReport", files: int) -> HangFindings:
 
 def _decided(diagnosis: Diagnosis, failure: FailureType, decider: str, first: HangSuspect) -> Diagnosis:
     category = category_of(failure)
-    return replace(diagnosis, type=failure, category=category, decided_by=decider, confidence=first.score, doubts=())
+    return replace(
+        diagnosis,
+        type=failure,
+        category=category,
+        decided_by=decider,
+        confidence=first.score,
+        doubts=(),
+        rivals=(),
+    )
 
 
 def _root_cause(root: RootCause | None, first: HangSuspect, provenance: Provenance) -> RootCause:

@@ -239,6 +239,7 @@ def _verdict(alone: Diagnosis, explaining: Sequence[NodeFault], facts: Facts, kn
         nodes=own.nodes,
         mitigation=own.mitigation,
         rollback=None,
+        rivals=(),
     )
     return pipeline.with_advice(merged, causal, facts, knowledge.policy)
 

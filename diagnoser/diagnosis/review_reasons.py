@@ -1,11 +1,11 @@
 """The reasons in the structure of a verdict for which a language model reviews it. Pure.
 
-Calibrated confidence does not tell: it is measured on failures that the rules were written for.
+Confidence tells only where an answer is more likely wrong than right.
 """
 
 from collections.abc import Callable, Mapping
 
-from diagnoser.model import AskReason, Diagnosis
+from diagnoser.model import GUESS, AskReason, Diagnosis
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.schema import Role, Specificity
@@ -38,6 +38,8 @@ def review_reasons(diagnosis: Diagnosis, causal: CausalResult, rank_nodes: Mappi
     for reason, applies in _REASONS.items():
         if applies(diagnosis, causal):
             reasons.append(reason)
+    if not reasons and diagnosis.confidence < GUESS:
+        reasons.append(AskReason.GUESS)
     if _is_unplaced(diagnosis, rank_nodes):
         reasons.append(AskReason.UNSURE_LOCATION)
     return tuple(reasons)

@@ -40,8 +40,10 @@ CONFIDENCE_MAX = 0.75
 FLOOR = 0.3
 """Confidence below which the deterministic verdict stands."""
 _FAILED = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
-_VAGUE = frozenset({AskReason.UNKNOWN, AskReason.HEURISTIC, AskReason.GENERIC_RULE, AskReason.CONSEQUENCE})
-"""Doubts under which no specific rule decided."""
+_VAGUE = frozenset(
+    {AskReason.UNKNOWN, AskReason.HEURISTIC, AskReason.GENERIC_RULE, AskReason.CONSEQUENCE, AskReason.GUESS}
+)
+"""Doubts under which no specific rule decided, or one that is hardly ever right."""
 
 
 class LLMTrigger(StrEnum):
@@ -179,6 +181,7 @@ class FailureAgent:
             rollback=diagnosis.rollback if answer.type is FailureType.LOSS_DIVERGENCE else None,
             # No rule decided, and no node counts as named: rows that take a node out ask for both.
             grounds=DecisionBasis(),
+            rivals=(),
         )
         verdict = replace(verdict, recovery=self._policy.advise(case_of(verdict, subject.facts.job.labels)))
         return _with_effect(verdict, ModelEffect.DECIDED, *_remarks(answer), *best.notes)

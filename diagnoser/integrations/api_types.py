@@ -222,7 +222,7 @@ class Compression(TypedDict):
 
 
 AskReason = Literal[
-    "unknown", "heuristic", "generic_rule", "close_rival", "consequence", "unsure_location", "explanation"
+    "unknown", "heuristic", "generic_rule", "close_rival", "consequence", "guess", "unsure_location", "explanation"
 ]
 
 ModelEffect = Literal["none", "agreed", "located", "decided", "contradicted"]
@@ -279,6 +279,12 @@ class HangFindings(TypedDict):
     waiting: NotRequired[int]
 
 
+class Rival(TypedDict):
+    type: FailureType
+    line: int
+    confidence: float
+
+
 class DiagnosisShape(TypedDict):
     id: str
     job: str
@@ -316,6 +322,7 @@ class DiagnosisShape(TypedDict):
     doubts: list[AskReason]
     needs_review: str
     hang: HangFindings | None
+    rivals: list[Rival]
 
 
 class DiagnosisPage(TypedDict):

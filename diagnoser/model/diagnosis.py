@@ -115,6 +115,7 @@ class AskReason(StrEnum):
     GENERIC_RULE = "generic_rule"  # a rule decided that takes any message of an exception class that carries others
     CLOSE_RIVAL = "close_rival"  # a cause of another type was set aside only because it came later or said less
     CONSEQUENCE = "consequence"  # what decided is printed at the end of other failures as well
+    GUESS = "guess"  # the answer is more likely wrong than right
     UNSURE_LOCATION = "unsure_location"  # a machine is at fault, and several nodes could be the one
     EXPLANATION = "explanation"  # nothing is in doubt; the site wants every failure explained
 
@@ -125,6 +126,7 @@ ASK_REASONS = {
     AskReason.GENERIC_RULE: "decided by a class of exceptions that often carries another cause",
     AskReason.CLOSE_RIVAL: "another cause was set aside only for its place in the log",
     AskReason.CONSEQUENCE: "decided by a line that other failures print as well",
+    AskReason.GUESS: "more likely wrong than right",
     AskReason.UNSURE_LOCATION: "several machines could be the one at fault",
     AskReason.EXPLANATION: "nothing is in doubt; every failure is explained",
 }

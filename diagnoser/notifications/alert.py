@@ -62,6 +62,8 @@ def _nodes(diagnosis: Diagnosis) -> list[str]:
 
 
 def _cause(diagnosis: Diagnosis) -> str:
+    if diagnosis.guess:
+        return diagnosis.guess
     if diagnosis.category in (Category.NONE, Category.UNKNOWN):
         return diagnosis.category.value
     return f"{diagnosis.type} ({diagnosis.category})"
@@ -70,7 +72,7 @@ def _cause(diagnosis: Diagnosis) -> str:
 def _facts(diagnosis: Diagnosis, nodes: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Names and values, as far as they are known."""
     root = diagnosis.root_cause
-    yield "Cause", diagnosis.type.value
+    yield "Cause", diagnosis.guess or diagnosis.type.value
     yield "Confidence", f"{diagnosis.confidence:.0%}"
     if root and root.rank is not None:
         yield "Rank", str(root.rank)

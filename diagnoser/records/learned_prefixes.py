@@ -348,7 +348,9 @@ def _shape(body: str) -> str:
     return _DIGITS.sub("0", body[: 2 * _SHAPE])[:_SHAPE]
 
 
-def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: Callable[[str], int]) -> LearnedPrefix:
+def _with_meaning(
+    layers: Sequence[_Layer], lines: Sequence[str], rank_within: Callable[[str], int]
+) -> LearnedPrefix:
     """The prefix with what its values mean: by the numbers in them, and by what their streams say of themselves."""
     names: dict[str, set[int]] = {}
     hosts, sizes = set[str](), set[int]()

@@ -48,9 +48,7 @@ _HOST = re.compile(
     r"|(?:[a-z]+-)*gpu(?:-[a-z]*\d{1,6}|0\d{1,5}|\d{2,6})|ip-\d{1,3}(?:-\d{1,3}){3}"
 )
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
-_DOMAIN = re.compile(
-    r"(?i)[a-z][\w-]{0,62}(?:\.[a-z][\w-]{0,62}){2,6}|[a-z][\w-]{0,62}\.(?:local|internal|cluster|lan)"
-)
+_DOMAIN = re.compile(r"(?i)[a-z][\w-]{0,62}(?:\.[a-z][\w-]{0,62}){2,6}|[a-z][\w-]{0,62}\.(?:local|internal|cluster|lan)")
 _PLACES = 4
 """Most numbers in a name that are looked at."""
 _LEAST_SHARE = 0.75

@@ -36,6 +36,7 @@ class PolicyCondition(StrictModel):
     categories: tuple[Category, ...] = ()
     node: Literal["named", "unnamed"] | None = None
     confidence_min: Annotated[float, Field(ge=0, le=1)] = 0.0
+    confidence_below: Annotated[float, Field(ge=0, le=1)] | None = None
     maturity: Literal["sandbox", "stable"] | None = None
     hinted: tuple[Action, ...] = ()
     labels: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -306,6 +307,14 @@ def _too_unsure(when: PolicyCondition, case: PolicyCase) -> str:
     return f"confidence {case.confidence:.2f} is below {when.confidence_min:.2f}"
 
 
+def _too_sure(when: PolicyCondition, case: PolicyCase) -> str:
+    if when.confidence_below is None:
+        return ""
+    if case.confidence < when.confidence_below:
+        return ""
+    return f"confidence {case.confidence:.2f} is not below {when.confidence_below:.2f}"
+
+
 def _other_maturity(when: PolicyCondition, case: PolicyCase) -> str:
     maturities = {None: True, "stable": case.stable, "sandbox": case.sandbox}
     if maturities[when.maturity]:
@@ -329,6 +338,7 @@ _CONDITIONS: tuple[Callable[[PolicyCondition, PolicyCase], str], ...] = (
     _other_category,
     _other_node,
     _too_unsure,
+    _too_sure,
     _other_maturity,
     _other_hint,
     _other_label,

@@ -317,6 +317,7 @@ def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
         nodes=nodes,
         mitigation=confirmed.comment or diagnosis.mitigation,
         grounds=DecisionBasis(node_named=suspect_nodes.named(nodes)),
+        rivals=(),
     )
     decided = replace(decided, recovery=policy.advise(case_of(decided)))
     how = "named"

@@ -37,6 +37,15 @@ async def test_it_says_what_where_and_what_to_do(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
+async def test_a_guess_is_told_as_such(tmp_path: Path) -> None:
+    """An answer below even odds, in the words of the pages."""
+    async with serving(tmp_path) as web:
+        diagnosis = await answered(web, "ecc")
+    diagnosis |= {"confidence": 0.4, "rivals": [{"type": "gpu_lost", "line": 7, "confidence": 0.3}]}
+    text = rendered(diagnosis, "http://d/x", 100, colour=False)
+    assert "Diagnosis: unknown, most likely ecc error (40%) or gpu lost (30%)  (infrastructure" in text
+
+
 async def test_hostile_text_is_shown_as_what_it_is(tmp_path: Path) -> None:
     """Control characters and marks that turn the direction of text reach no terminal, with colours or without."""
     async with serving(tmp_path) as web:

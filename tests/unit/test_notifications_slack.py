@@ -15,6 +15,7 @@ from diagnoser.model import (
     Job,
     PlanChange,
     PlanState,
+    Rival,
     RootCause,
     Suspect,
     SuspectKind,
@@ -84,12 +85,20 @@ def test_what_a_person_needs_is_in_the_message(part: str) -> None:
 
 def test_a_diagnosis_without_a_cause_has_no_empty_parts() -> None:
     """What is not known is left out instead of shown as None."""
-    bare = Diagnosis(Outcome.HUNG, Category.UNKNOWN, FailureType.RUNTIME_ERROR, 0.2, "heuristic:silence")
+    bare = Diagnosis(Outcome.HUNG, Category.UNKNOWN, FailureType.UNKNOWN, 0.2, "heuristic:silence")
     message = told(bare, job="llama-70b", attempt=1)
     assert message["text"] == "llama-70b attempt 1 hung: unknown"
     assert "None" not in texts(message)
     assert "*Line" not in texts(message)
     assert "Open" not in texts(message)
+
+
+def test_a_guess_is_called_one() -> None:
+    """An answer below even odds is no cause, in the title and among the facts."""
+    guess = replace(LOST, confidence=0.4, rivals=(Rival(FailureType.ECC_ERROR, 7, 0.3),))
+    message = told(guess, job="llama-70b", attempt=1)
+    assert message["text"].endswith("failed: unknown, most likely gpu lost (40%) or ecc error (30%)")
+    assert "*Cause*\\nunknown, most likely" in texts(message)
 
 
 @pytest.mark.parametrize("attack", ["<!channel>", "<@U123>", "<https://evil.example|Slack>", "&lt;!here&gt;"])

@@ -60,6 +60,15 @@ def test_a_sandbox_rule_moves_nothing(policy: Policy, kind: FailureType) -> None
         assert policy.advise(case).action in (Action.NONE, Action.NOTIFY_USER)
 
 
+@pytest.mark.parametrize("kind", FailureType)
+def test_a_guess_is_looked_at_first(policy: Policy, kind: FailureType) -> None:
+    """Below even odds no node goes and nothing is launched again unchecked, whatever a rule asks for."""
+    safe = (Action.NONE, Action.NOTIFY_USER, Action.CHECK_AND_RESUBMIT)
+    for hint in (None, *Action):
+        case = PolicyCase(kind, category_of(kind), 0.49, node_named=True, stable=True, hint=hint)
+        assert policy.advise(case).action in safe
+
+
 def test_every_verdict_has_an_action_and_a_reason(policy: Policy) -> None:
     """The table leaves no type without a row."""
     rows = {row.id for row in policy.table.rows}

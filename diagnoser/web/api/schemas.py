@@ -30,6 +30,7 @@ from diagnoser.model import (
     QueryResult,
     QueryState,
     Rejected,
+    Rival,
     RootCause,
     RunStatus,
     Stage,
@@ -214,6 +215,7 @@ class DiagnosisShape(Answer):
     doubts: tuple[AskReason, ...]
     needs_review: str
     hang: HangFindings | None
+    rivals: tuple[Rival, ...]
 
     @classmethod
     def from_record(cls, record: DiagnosisRecord, base_url: str) -> Self:

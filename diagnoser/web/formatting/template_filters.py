@@ -12,6 +12,7 @@ from diagnoser.model import (
     RUNTIME_SOURCES,
     AskReason,
     CheckpointPhase,
+    Diagnosis,
     Mode,
     ModelEffect,
     NodeActor,
@@ -76,6 +77,8 @@ REASONS = {
     "no_fault": "The run has no fault",
     "unknown_cause": "The cause is not known",
     "rule_on_trial": "The rule that decided is still on trial",
+    "guess_about_the_machine": "The answer is more likely wrong than right; the nodes are looked at first",
+    "guess_about_the_job": "The answer is more likely wrong than right",
     "rule_asks_for_no_node_action": "The rule that decided asks for it",
     "rule_asks_for_cordon_and_names_the_node": "The rule that decided asks for it, and the log names the node",
     "broken_node_named": "A machine is broken, and it is known which",
@@ -187,6 +190,13 @@ def cause(kind: FailureType) -> str:
     if kind is FailureType.UNKNOWN:
         return "Unknown cause"
     return name(kind)
+
+
+def answer(verdict: Diagnosis) -> str:
+    """The cause; of a guess, what it most likely is."""
+    if verdict.guess:
+        return verdict.guess[0].upper() + verdict.guess[1:]
+    return cause(verdict.type)
 
 
 def category(value: Category) -> str:
@@ -376,6 +386,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "visible": visible,
     "name": name,
     "cause": cause,
+    "answer": answer,
     "category": category,
     "action": action,
     "action_short": action_short,

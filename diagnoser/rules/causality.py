@@ -15,6 +15,7 @@ from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
+from diagnoser.rules.process_ends import aborts_of_complaining, blames_peer, ends_of_processes, is_explained_by
 from diagnoser.rules.run_end import RunTimeline, resolve_attempts, resolve_end, tells_of_lost_peer
 from diagnoser.rules.schema import Blame, Role, Specificity
 
@@ -194,6 +195,18 @@ def _informativeness(candidate: Candidate) -> tuple[int, int]:
     return (1 if candidate.control_flow else 2), 0
 
 
+def _dismiss_lost_peers(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    """An error about a peer is a symptom where another process ended by itself, however exact its rule."""
+    complaints = candidate_set.where(lambda c: c.is_failing and blames_peer(c, run.evidence.lines[c.line]))
+    if not complaints:
+        return
+    aborts = aborts_of_complaining(run.evidence, candidate_set.open)
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.exit and c.line in aborts)
+    ends = ends_of_processes(run.evidence, candidate_set.open)
+    explained = [c for c in complaints if any(is_explained_by(end, c, run.evidence) for end in ends)]
+    candidate_set.dismiss(RejectionReason.EXPLAINED, explained.__contains__)
+
+
 def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """A launcher that stops the other ranks because one has failed cancels nothing: the failed one is the reason."""
     failed = candidate_set.where(lambda c: c.exit)
@@ -248,6 +261,7 @@ _STEPS: tuple[_Step, ...] = (
     _dismiss_overridden,
     resolve_end,
     _resolve_chains,
+    _dismiss_lost_peers,
     _dismiss_kill_on_bad_exit,
     _dismiss_teardown,
     _dismiss_wrappers,

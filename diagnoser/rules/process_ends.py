@@ -1,0 +1,150 @@
+"""Which processes ended, by themselves or because another had, and who complains of a peer that is gone.
+
+A process ends by itself in an exception, an abort or a signal that nobody is known to have sent. Its peers then lose a
+connection: their errors are true, and say nothing of the cause, however exact the rule is that knows their words.
+"""
+
+import signal
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from diagnoser.model import Evidence, ExitReport, Line, expressions
+from diagnoser.model.order import is_after
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.logged_errors import spoke_on
+from diagnoser.rules.schema import Blame
+
+_T = FailureType
+_BY_ANOTHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE})
+"""Signals that a launcher, a scheduler or a person sends, and the one of a peer that is gone."""
+_LOST = frozenset({_T.CONNECTION_ERROR, _T.NETWORK_ERROR, _T.NCCL_REMOTE_ERROR, _T.NCCL_TIMEOUT_ERROR})
+"""Types of what a process sees of a peer that is gone."""
+_NATIVE = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY})
+"""Types that a process ends of without an exception."""
+COMPLAINTS = (
+    r"(?i)connection (?:was |has been )?(?:reset|closed|aborted|lost) by (?:the )?(?:remote )?peer",
+    r"(?i)\bconnection reset\b|\bsocket closed\b|\bbroken pipe\b|\bunexpected end of file\b.{0,40}\bsocket\b",
+    r"(?i)\b(?:remote|peer) process (?:has )?(?:exited|died|ended|is gone)",
+    r"(?i)\blost (?:the )?connection to (?:peer|rank)\b",
+    r"(?i)\b(?:actor|worker|peer|rank \d{1,6}|engine core) (?:process )?(?:has )?(?:died|is dead|exited) unexpectedly",
+    r"\b(?:RayActorError|ActorDiedError|ActorUnavailableError)\b|The actor died because",
+    r"(?i)\bbarrier (?:timed out|timeout)|\bstopped sending heartbeats\b|\btasks? (?:are|is) unhealthy\b",
+    r"(?i)wait timeout after \d{1,12} ?ms|received errors while waiting for send/recv from rank",
+)
+"""How libraries print that a peer is gone."""
+_NO_ROUTE = (r"(?i)no route to host|network is (?:unreachable|down)|name or service not known|link (?:down|failure)",)
+"""Words of a network that is at fault itself: no process that ends does that."""
+_LONGEST = 2048
+"""Characters of a line that are read."""
+_PRINTED = 2.0
+"""Seconds by which an end may be printed after its peers' complaints."""
+_REPORTED = 60
+"""Lines of a file by which it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """Where a log shows that a process ended.
+
+    line: index into ``Evidence.lines``.
+    ranks: empty where nothing names them.
+    by_itself: whether no other process or person is known to have ended it.
+    """
+
+    line: int
+    ranks: frozenset[int]
+    by_itself: bool
+
+
+def ends_of_processes(evidence: Evidence, candidates: Sequence[Candidate]) -> tuple[ProcessEnd, ...]:
+    """The ends of the candidates' processes: those that launchers report, and those of processes that raised or aborted
+    and then printed no more."""
+    complaining = _complaining(evidence, candidates)
+    lines, traced = {candidate.line for candidate in candidates}, evidence.traceback_lines
+    ends = [end for end in _reported(evidence.exits, complaining) if end.line in lines]
+    for candidate in candidates:
+        if _ends_process(candidate, evidence, traced):
+            by_itself = not blames_peer(candidate, evidence.lines[candidate.line])
+            ends.append(ProcessEnd(candidate.line, _ranks(candidate), by_itself))
+    return tuple(sorted(ends, key=lambda end: end.line))
+
+
+def _complaining(evidence: Evidence, candidates: Iterable[Candidate]) -> frozenset[int]:
+    """The ranks that complain of a peer."""
+    complaints = (candidate for candidate in candidates if blames_peer(candidate, evidence.lines[candidate.line]))
+    return frozenset[int]().union(*map(_ranks, complaints))
+
+
+def aborts_of_complaining(evidence: Evidence, candidates: Sequence[Candidate]) -> frozenset[int]:
+    """Lines that report the abort of a rank that complains of a peer: its own watchdog, or the uncaught error, ended
+    it."""
+    complaining = _complaining(evidence, candidates)
+    aborts = (report for report in evidence.exits if report.signal == signal.SIGABRT and report.ranks)
+    return frozenset(report.line for report in aborts if complaining.issuperset(report.ranks))
+
+
+def _reported(reports: Iterable[ExitReport], complaining: frozenset[int]) -> Iterator[ProcessEnd]:
+    """Ends by signals of known ranks. A code does not tell whether the process failed of another one's end; launchers
+    kill those that are left. complaining: ranks that complain of a peer."""
+    failed = [report for report in reports if report.failed]
+    for report in failed:
+        if report.signal is None or not report.ranks:
+            continue
+        sent = report.signal in _BY_ANOTHER or (report.signal == signal.SIGKILL and report is not failed[0])
+        yield ProcessEnd(report.line, frozenset(report.ranks), not sent and complaining.isdisjoint(report.ranks))
+
+
+def _ends_process(candidate: Candidate, evidence: Evidence, traced: Collection[int]) -> bool:
+    if candidate.exit or candidate.logged or not candidate.is_failing:
+        return False
+    if candidate.names_no_failure:
+        return False
+    if not (candidate.raised or candidate.type in _NATIVE):
+        return False
+    return not spoke_on(evidence, candidate.line, traced)
+
+
+def _ranks(candidate: Candidate) -> frozenset[int]:
+    return frozenset({candidate.rank}) - {None}
+
+
+def blames_peer(candidate: Candidate, line: Line) -> bool:
+    """Whether the candidate tells of a connection to another process, not of a fault of its own."""
+    if _matches(_NO_ROUTE, line.body):
+        return False
+    if (candidate.blame, candidate.type in _LOST) == (Blame.PEER, True):
+        return True
+    return candidate.raised and _matches(COMPLAINTS, line.body)
+
+
+def is_explained_by(end: ProcessEnd, complaint: Candidate, evidence: Evidence) -> bool:
+    """Whether another process ended by itself, and the complaint may be about that."""
+    if not end.by_itself:
+        return False
+    ended, complained = evidence.lines[end.line], evidence.lines[complaint.line]
+    if not _is_another(end, ended, complaint, complained):
+        return False
+    order = is_after(ended, complained)
+    if not order.after:
+        return True
+    if ended.stream == complained.stream:
+        return ended.number - complained.number <= _REPORTED
+    return ended.is_dated and complained.is_dated and ended.time - complained.time <= _PRINTED
+
+
+def _is_another(end: ProcessEnd, ended: Line, complaint: Candidate, complained: Line) -> bool:
+    if end.ranks and complaint.rank is not None:
+        return complaint.rank not in end.ranks
+    return ended.stream != complained.stream
+
+
+def _matches(patterns: tuple[str, ...], body: str) -> bool:
+    return bool(_compiled(patterns).Match(body[:_LONGEST]))
+
+
+@lru_cache(maxsize=2)
+def _compiled(patterns: tuple[str, ...]) -> Any:
+    return expressions.search_set(patterns)

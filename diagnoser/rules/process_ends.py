@@ -108,7 +108,7 @@ def _ends_process(candidate: Candidate, evidence: Evidence, traced: Collection[i
 
 
 def _ranks(candidate: Candidate) -> frozenset[int]:
-    return frozenset({candidate.rank}) - {None}
+    return frozenset() if candidate.rank is None else frozenset({candidate.rank})
 
 
 def blames_peer(candidate: Candidate, line: Line) -> bool:

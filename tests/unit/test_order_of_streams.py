@@ -71,7 +71,7 @@ def test_a_clean_end_of_one_rank_clears_no_other(analyzer: LogAnalyzer, late: in
     bodies = [died, done, (rank_streams.stream_of(3), 5.0, steps(1, 90))]
     verdict = diagnose(analyzer, blocks(*sorted(bodies, key=lambda body: body[1])))
     assert verdict.root_cause is not None
-    assert (verdict.type, verdict.root_cause.rank) == (FailureType.ECC_ERROR, 17)
+    assert (verdict.outcome, verdict.type, verdict.root_cause.rank) == (Outcome.FAILED, FailureType.ECC_ERROR, 17)
 
 
 def test_a_rank_that_handled_its_exception_and_completed_is_complete(analyzer: LogAnalyzer) -> None:

@@ -143,7 +143,9 @@ class Digest:
         for stream, share in self.delta.shares.items():
             readers[stream] = self._carriers.get(stream, ""), None
             if stream.rank < 0:
-                readers[stream] = _reader([_text(row.text) for _, row in sorted(share.rows.items())], readers[stream][0])
+                readers[stream] = _reader(
+                    [_text(row.text) for _, row in sorted(share.rows.items())], readers[stream][0]
+                )
         return readers
 
     @cached_property
@@ -376,11 +378,16 @@ class Digest:
 def _reader(texts: Sequence[str], carrier: str) -> tuple[str, LearnedPrefix | None]:
     """The carrier of a stream, and the prefix that is learned behind it. ``worker-2: `` is what a parallel shell puts
     in front for a host, too: where the names count ranks, they name no hosts."""
-    if carrier:
-        learned = learned_prefixes.learn([_parted(text)[1] for text in texts], _rank_of_prefix)
-        if learned and learned.rule:
-            return "", learned
-    return carrier, learned_prefixes.learn([_parted(text, carrier)[1] for text in texts], _rank_of_prefix)
+    learned = _learned(texts, "") if carrier else None
+    if learned and learned.rule:
+        return "", learned
+    return carrier, _learned(texts, carrier)
+
+
+def _learned(texts: Sequence[str], carrier: str) -> LearnedPrefix | None:
+    parts = [_parted(text, carrier) for text in texts]
+    voices = {prefix.voice for prefix, _ in parts} - {""}
+    return learned_prefixes.learn([body for _, body in parts], _rank_of_prefix, are_parted=len(voices) > 1)
 
 
 def _rank_of_prefix(message: str) -> int:

@@ -33,6 +33,11 @@ DIALECTS = (
         (Example("[1,12]<stdout>:hello", "hello", {"rank": "12"}),),
     ),
     Dialect(
+        "SageMaker",  # its own mpirun
+        rf"\[\d{{1,3}},mpirank:(?P<rank>\d{{1,5}}),(?P<node>{HOST})\]<std(?:out|err)>: ?",
+        (Example("[1,mpirank:3,algo-2]<stdout>:hello", "hello", {"rank": "3", "node": "algo-2"}),),
+    ),
+    Dialect(
         "horovodrun",
         r"\[(?P<rank>\d{1,5})\]<std(?:out|err)>: ?",
         (Example("[3]<stderr>:hello", "hello", {"rank": "3"}),),

@@ -80,7 +80,7 @@ FORMS = (
         ("gpu-7(3): step 3", "gpu-7(3)", "step 3"),
         is_weak=True,
     ),
-    _form("tab", rf"(?P<value>{_TOKEN})\t", ("gpu-7\tstep 3", "gpu-7", "step 3"), is_weak=True),
+    _form("tab", rf"(?P<value>{_TOKEN})\t", ("gpu-7\tstep 3", "gpu-7", "step 3")),
     _form("blank", rf"(?P<value>{_TOKEN}){_END}", ("rank_0005 step 3", "rank_0005", "step 3"), is_weak=True),
 )
 """The surest first."""
@@ -103,6 +103,8 @@ _TURNS = 1.5
 """Least number of times that a stream begins to speak: a counter has its lines in one piece."""
 _COUNTING = 0.75
 """Share of turns that go to the next number, from which on the values count something."""
+_MESSAGES, _NAMED_MESSAGES = 3, 2
+"""Least number of different messages that streams have in common: a program that counts prints the same one again."""
 _TRACEBACK = re.compile(r"(?:Exception Group )?Traceback \(most recent call last\)")
 _FRAME = re.compile(r' {2,8}File "[^"\n]{1,400}", line \d')
 _DEEP = re.compile(r"\s|Traceback \(most recent")
@@ -186,14 +188,15 @@ def within(prefix: Prefix, inner: Prefix) -> Prefix:
     return inner._replace(rank=rank, node=node, voice=voice)
 
 
-def learn(lines: Sequence[str], rank_within: Callable[[str], int]) -> LearnedPrefix | None:
+def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted: bool = False) -> LearnedPrefix | None:
     """The prefix of a stream of a log, None where it has none.
 
     lines: the lines in order, without the prefixes that are known.
+    are_parted: the known prefixes tell streams apart already.
     rank_within: rank that a known prefix at the beginning of a message names, -1 without one.
     """
     lines = [line for line in lines if line.strip()][:_MOST_LINES]
-    layers, rest, parts = list[_Layer](), list(lines), False
+    layers, rest, parts = list[_Layer](), list(lines), are_parted
     while len(layers) < _LAYERS:
         layer = _layer_of(rest)
         parts = parts or layer is not None
@@ -202,7 +205,7 @@ def learn(lines: Sequence[str], rank_within: Callable[[str], int]) -> LearnedPre
             break
         layers.append(layer)
         rest = [parted[1] for parted in map(layer.split, rest) if parted]
-    if not parts:
+    if not layers or not parts:
         return None
     return _with_meaning(layers, lines, rank_within)
 
@@ -229,9 +232,15 @@ def _tag_of(lines: Sequence[str]) -> _Layer | None:
         matches = list(filter(None, map(form.pattern.match, lines)))
         values = Counter(match["value"] for match in matches)
         for value, count in values.most_common(1):
-            if count >= _TAG_SHARE * len(lines) and not stream_names.is_none(value):
+            if count >= _TAG_SHARE * len(lines) and not stream_names.is_none(value) and _begin_variously(matches):
                 return _Layer(form, frozenset({value}), frozenset())
     return None
+
+
+def _begin_variously(heads: Iterable[re.Match[str]]) -> bool:
+    """Whether different words follow these heads: else they are the first words of a message."""
+    words = (_WORDS.match(head.string, head.end()) for head in heads)
+    return len({word[0] for word in words if word}) >= _MESSAGES
 
 
 def _headed(form: PrefixForm, lines: Sequence[str]) -> list[_Headed]:
@@ -330,7 +339,7 @@ class _Streams:
         """Whether the quieter streams print what others print as well, and it is text: levels, loggers, and keys of a
         table each have messages of their own."""
         speakers: dict[str, set[str]] = {}
-        shapes = list[tuple[str, str]]()
+        quiet = Counter[str]()
         loudest = self.values.most_common(1)[0][0]
         for line in self._headed:
             if _DEEP.match(line.body):
@@ -338,19 +347,19 @@ class _Streams:
             shape = _shape(line.body)
             speakers.setdefault(shape, set()).add(line.value)
             if line.value != loudest:
-                shapes.append((line.value, shape))
-        alike = sum(len(speakers[shape]) > 1 and _WORDS.search(shape) is not None for _, shape in shapes)
-        least = _NAMED_ALIKE if self._are_called_streams else _ALIKE
-        return alike >= max(least * len(shapes), 1)
+                quiet[shape] += 1
+        shared = [shape for shape in quiet if len(speakers[shape]) > 1 and _WORDS.search(shape)]
+        share, messages = _ALIKE, _MESSAGES
+        if self._are_called_streams:
+            share, messages = _NAMED_ALIKE, _NAMED_MESSAGES
+        return len(shared) >= messages and sum(map(quiet.__getitem__, shared)) >= share * quiet.total()
 
 
 def _shape(body: str) -> str:
     return _DIGITS.sub("0", body[: 2 * _SHAPE])[:_SHAPE]
 
 
-def _with_meaning(
-    layers: Sequence[_Layer], lines: Sequence[str], rank_within: Callable[[str], int]
-) -> LearnedPrefix:
+def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: Callable[[str], int]) -> LearnedPrefix:
     """The prefix with what its values mean: by the numbers in them, and by what their streams say of themselves."""
     names: dict[str, set[int]] = {}
     hosts, sizes = set[str](), set[int]()

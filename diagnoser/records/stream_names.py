@@ -48,7 +48,9 @@ _HOST = re.compile(
     r"|(?:[a-z]+-)*gpu(?:-[a-z]*\d{1,6}|0\d{1,5}|\d{2,6})|ip-\d{1,3}(?:-\d{1,3}){3}"
 )
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
-_DOMAIN = re.compile(r"(?i)[a-z][\w-]{0,62}(?:\.[a-z][\w-]{0,62}){2,6}|[a-z][\w-]{0,62}\.(?:local|internal|cluster|lan)")
+_DOMAIN = re.compile(
+    r"(?i)[a-z][\w-]{0,62}(?:\.[a-z][\w-]{0,62}){2,6}|[a-z][\w-]{0,62}\.(?:local|internal|cluster|lan)"
+)
 _PLACES = 4
 """Most numbers in a name that are looked at."""
 _LEAST_SHARE = 0.75
@@ -138,16 +140,17 @@ class NumberRule:
 def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collection[int]) -> NumberRule | None:
     """Which number in the names of streams is the rank; None where that is not certain.
 
-    names: of all streams of the log.
+    names: of all streams of the log; one without a number is the launcher's own.
     stated: name -> rank that the stream says it is. One that contradicts the number takes the rule away.
     sizes: numbers of ranks that the log states.
     """
-    for rule in _rules(names):
-        ranks = {name: rule.rank(name) for name in names}
+    numbered = [name for name in names if _DIGITS.search(name)]
+    for rule in _rules(numbered):
+        ranks = {name: rule.rank(name) for name in numbered}
         if stated:
-            if all(ranks[name] == rank for name, rank in stated.items()) and _are_ranks(ranks, names):
+            if all(rule.rank(name) == rank for name, rank in stated.items()) and _are_ranks(ranks):
                 return rule
-        elif rule.offset == 0 and _count_ranks(ranks, sizes) and _are_ranks(ranks, names):
+        elif rule.offset == 0 and _count_ranks(ranks, sizes) and _are_ranks(ranks):
             return rule
     return None
 
@@ -166,11 +169,11 @@ def _rules(names: Iterable[str]) -> Iterator[NumberRule]:
         yield NumberRule(place, -1)
 
 
-def _are_ranks(ranks: Mapping[str, int], names: Collection[str]) -> bool:
+def _are_ranks(ranks: Mapping[str, int]) -> bool:
     """Whether every stream is a rank of its own."""
     if min(ranks.values()) < 0:
         return False
-    return len(set(ranks.values())) == len(names)
+    return len(set(ranks.values())) == len(ranks)
 
 
 def _count_ranks(ranks: Mapping[str, int], sizes: Collection[int]) -> bool:

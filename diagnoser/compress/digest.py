@@ -36,6 +36,7 @@ from diagnoser.model import (
 from diagnoser.model.evidence import Placement, rank_nodes
 from diagnoser.records import learned_prefixes
 from diagnoser.records.learned_prefixes import LearnedPrefix
+from diagnoser.records.reader import fields_of
 from diagnoser.structure import progress, stacks, times, tracebacks
 
 _SEVERE, _TROUBLE = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME), int(LineFlag.ERROR | LineFlag.WARNING)
@@ -241,7 +242,7 @@ class Digest:
 
     def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
         line = self._opened(row.line, stream)
-        point = row.own or progress.read(row.dialect, line.texts[0])
+        point = row.own or _point(row.dialect, line)
         if not progress.tells(point):
             return None
         rank, _ = self._speaker(line, row.voice, stream)
@@ -399,6 +400,16 @@ def _parted(text: str, carrier: str = "") -> tuple[Prefix, str]:
     """Prefix and message of a line, by the dialects."""
     prefix, body = body_of(text.encode(), carrier)
     return prefix, body.decode()
+
+
+def _point(dialect: int, line: OpenedLine) -> progress.Point:
+    """The values of a line of progress: by the names of its fields, where it has some."""
+    of_fields = progress.is_of_fields(dialect)
+    fields = line.record.fields or (fields_of(line.texts[0]) if of_fields else {})
+    point = progress.read_fields(dialect, fields)
+    if of_fields or progress.tells(point):
+        return point
+    return progress.read(dialect, line.texts[0])
 
 
 def digest(delta: Delta) -> Digest:

@@ -43,6 +43,14 @@ class OpenedLine:
         return self.record is not NO_RECORD
 
 
+def record_texts(body: bytes) -> bytes:
+    """The text lines of a record in JSON, blurred or not, as the lines of one text; empty where it is none."""
+    if body[:2] != b'{"':
+        return b""
+    record = read(body.decode("latin-1"))
+    return "\n".join(record.texts).encode("latin-1", "replace") if record else b""
+
+
 def opened(prefix: Prefix, body: str) -> OpenedLine:
     """The message of a line that the job printed, taken apart."""
     record = read(body)

@@ -17,6 +17,7 @@ from diagnoser.compress.line_flags import IMPORTANT, STAGES, LineFlag, stage_bit
 from diagnoser.compress.lines import body_of, carried_blur, strip_blurred
 from diagnoser.compress.pattern_masking import blur
 from diagnoser.compress.prefilter import PatternSet, Prefilter
+from diagnoser.compress.record_lines import record_texts
 from diagnoser.compress.signature import Tokens, signature, tokens_of
 from diagnoser.model import Stage
 from diagnoser.structure import progress
@@ -38,8 +39,9 @@ _PATTERNS: tuple[tuple[LineFlag, str], ...] = (
         r"(?:^|[^A-Za-z])(?:nan|NaN|NAN|[-+=: ]inf|Inf)(?:[^A-Za-z]|$)|(?i)overflow detected|gradient overflow",
     ),
     (LineFlag.WARNING, r"(?i)(?:^|[^a-z])warn(?:ings?)?(?:[^a-z]|$)|[A-Z]\w*Warning\b|(?:^|\[)W\d{4} \d\d:\d\d"),
-    # Python, C++ (c10, gdb, glibc, Open MPI), Java
-    (LineFlag.FRAME, r'^[\s|+-]*File "[^"]*", line \d+|^[\s|+-]*(?:Exception Group )?Traceback \(most recent'),
+    # Python, behind whatever a site puts in front; C++ (c10, gdb, glibc, Open MPI), Java
+    (LineFlag.FRAME, r'(?:^|[^\w"])File "[^"]+", line \d+|Traceback \(most recent call last\)'),
+    (LineFlag.FRAME, r"\.py:\d+ in [\w<>.]+ {1,400}\S{1,4}\s*$"),  # as rich draws it
     (LineFlag.FRAME, r"During handling of the above exception|The above exception was the direct cause"),
     (LineFlag.FRAME, r"^\s*frame #\d+: |^\s*#\d+ +0x[0-9a-f]+|\(\+0x[0-9a-f]+\) ?\[0x|^\s*[@\d]* *0x[0-9a-f]{8,} "),
     (LineFlag.FRAME, r"^\s*at [\w.$/<>]+\([\w .:$-]*\)\s*$|^\s*\[\w[\w.-]*:\d+\] \[ *\d+\] "),
@@ -65,6 +67,8 @@ _PATTERNS: tuple[tuple[LineFlag, str], ...] = (
     (LineFlag.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
     (LineFlag.NODE, r"\bRank[ =:]+\d+.{0,24}\b(?:node|host(?:name)?)[ =:]+\w"),
 )
+_OF_TEXTS = int(LineFlag.FRAME | LineFlag.EXCEPTION | LineFlag.TABLE | LineFlag.COLLECTIVE | LineFlag.NODE)
+"""What a text line of a record tells as a line of its own would."""
 _TABLE, _FRAME = int(LineFlag.TABLE), int(LineFlag.FRAME)
 _LONGEST_FILTERED = 1000
 """A filter matches a message, not what was glued to it."""
@@ -114,6 +118,7 @@ class TemplateCache:
         self._patterns = PatternSet()
         for kind, pattern in _PATTERNS:
             self._patterns.add(blur(pattern), int(kind))
+        self._texts = PatternSet.of((f"(?m){blur(text)}", int(kind)) for kind, text in _PATTERNS if kind & _OF_TEXTS)
         own = len(progress.DIALECTS)
         for number, pattern in enumerate(filters.progress, own):
             self._patterns.add(blur(pattern), int(LineFlag.PROGRESS) | stage_bit(Stage.TRAIN), dialect=number)
@@ -157,6 +162,8 @@ class TemplateCache:
             kind |= self._patterns.look(carried)[0] & _FRAME
         anchored, watch = self.gate.shape(line, body)
         kind |= anchored
+        if texts := record_texts(body):
+            kind |= self._texts.look(texts)[0] | self.gate.shape(line, texts)[0]
         if filtered:
             if kind & _NOT_FILTERED or len(body) > _LONGEST_FILTERED:
                 filtered = ""

@@ -56,6 +56,12 @@ def read(message: str) -> Record | None:
     return _read(message[:LONGEST], _NESTED)
 
 
+def fields_of(message: str) -> dict[str, Scalar]:
+    """The fields of a message that is data and no record, by name."""
+    fields = read_fields(message) if message[:1] == "{" else _pairs_of(message)
+    return {name: value for name, value in fields.items() if isinstance(value, Scalar)}
+
+
 @lru_cache(maxsize=4096)
 def head_of(message: str) -> Record | None:
     """The record whose head stands in front of a message, without its texts; None where there is no head."""

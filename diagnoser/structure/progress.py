@@ -19,6 +19,7 @@ class ProgressDialect(NamedTuple):
     stage: Stage = Stage.TRAIN
 
 
+_STEP_FIELD = r"(?:step|iter|iteration|update|epoch|batch|batch_idx)s?(?:_num)?"
 DIALECTS: tuple[ProgressDialect, ...] = (
     ProgressDialect(
         "checkpoint",
@@ -51,6 +52,11 @@ DIALECTS: tuple[ProgressDialect, ...] = (
     ProgressDialect(
         "of",
         r"(?i)\b(?:step|iter(?:ation)?|(?:mini-?)?batch|update) +\d+ +of +\d+\b\W.{0,40}?[-+ :=](?:\d+\.\d|nan|inf)",
+    ),
+    ProgressDialect(
+        "fields",  # of a record in JSON or logfmt
+        rf'(?i){_STEP_FIELD}"?[=:] ?"?\d.{{0,800}}loss[\w/.]{{0,24}}"?[=:] ?"?[-+]?(?:\d|nan|inf)'
+        rf'|loss[\w/.]{{0,24}}"?[=:] ?"?[-+]?(?:\d|nan|inf).{{0,800}}{_STEP_FIELD}"?[=:] ?"?\d',
     ),
 )
 _SITES_OWN = ProgressDialect("", "")
@@ -86,6 +92,25 @@ _KEYS = (
     ("tokens/s", "tokens_per_sec", "tokens per sec", "token/s", "tgs", "tps", "wps"),
 )
 """Keys of step, loss, gradient norm, step time in ms and in s, tokens a second; the best ones first."""
+_STEP_FIELDS = (
+    *("global_step", "step", "train_step", "steps", "step_num", "iteration", "iter", "iterations"),
+    *("num_updates", "update", "updates", "n_updates", "batch", "batch_idx"),
+)
+_LOSS_FIELDS = ("loss", "train_loss", "train/loss", "training_loss", "total_loss", "lm_loss", "loss/train")
+_GRAD_FIELDS = ("grad_norm", "gradient_norm", "gnorm", "global_grad_norm")
+_MILLIS_FIELDS = ("step_time_ms", "iter_time_ms", "time_ms", "elapsed_ms", "duration_ms")
+_SECONDS_FIELDS = (
+    *("step_time", "step_time_s", "iter_time", "step_seconds", "seconds_per_step", "sec_per_step"),
+    *("step_duration", "time_per_step", "seconds_per_iteration"),
+)
+_RATE_FIELDS = ("tokens_per_sec", "tokens_per_second", "tok_per_sec", "tps", "wps", "tgs")
+"""Names of fields, the best first."""
+_EVALUATED = re.compile(
+    r"(?:^|[^a-z])(?:val|valid|validation|eval|evaluation|test|dev)(?:[^a-z]|$)|loss_(?:scale|weight|coef|type|fn|name)"
+)
+"""Fields with ``loss`` in their name that are no loss of training."""
+_PATH_FIELD = re.compile(r"[/.]")
+_NUMBER_FIELD = re.compile(r"(?i)[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,3})?|nan|inf(?:inity)?)")
 FIELDS = ("step", "loss", "grad_norm", "step_seconds", "tokens_per_second", "checkpoint")
 """Names of the groups that a site's own pattern may have."""
 SIGNS: tuple[tuple[Stage, str], ...] = (
@@ -125,7 +150,7 @@ _COUNTED = ("fraction", "loss", "of")
 """Dialects whose lines may count their steps as ``7/12`` or ``7 of 12``."""
 _STATE = re.compile(r"\b\d{1,12} ?/ ?(\d{1,12})\b")
 _FRACTION = re.compile(r"^(?:(?!test|val|eval|epoch).){0,160}?\b(\d{1,12})(?: ?/ ?| +of +)\d{1,12}\b")
-_EPOCH = re.compile(r"\bepoch\W{1,4}(\d{1,9})\b(?![.,]\d)", re.IGNORECASE)
+_EPOCH = re.compile(r"\b(?:current_)?epoch\W{1,4}(\d{1,9})\b(?![.,]\d)", re.IGNORECASE)
 _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter|step)[-_]?\d+)", re.IGNORECASE)
 
 
@@ -167,6 +192,45 @@ def read(dialect: int, body: str) -> Point:
     return point._replace(step=int(counted[1])) if counted else point
 
 
+def read_fields(dialect: int, fields: Mapping[str, str | int | float | bool]) -> Point:
+    """The values of a record of this dialect, by the names of its fields; all None when it has none."""
+    numbers = {name: number for name, value in fields.items() if (number := _field_number(value)) is not None}
+    if DIALECTS[dialect].stage is not Stage.TRAIN:
+        return Point(dialect=dialect)
+    step = _field(numbers, _STEP_FIELDS)
+    millis = _field(numbers, _MILLIS_FIELDS)
+    seconds = millis / 1000 if millis is not None else _field(numbers, _SECONDS_FIELDS)
+    whole = int(step) if step is not None and math.isfinite(step) and step >= 0 else None
+    grad, rate = _field(numbers, _GRAD_FIELDS), _field(numbers, _RATE_FIELDS)
+    return Point(whole, _loss_field(numbers), grad, seconds, rate, dialect=dialect)
+
+
+def _field_number(value: str | int | float | bool) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    return float(value) if _NUMBER_FIELD.fullmatch(value) else None
+
+
+def _field(numbers: Mapping[str, float], names: tuple[str, ...]) -> float | None:
+    """The first of these fields, whatever stands in front of its name: ``trainer/global_step``, ``metrics.step``."""
+    for name in names:
+        for field, number in numbers.items():
+            if _PATH_FIELD.split(field)[-1] == name:
+                return number
+    return None
+
+
+def _loss_field(numbers: Mapping[str, float]) -> float | None:
+    """The loss of training, not that of an evaluation; of several parts the one that is called so and no more."""
+    losses = {name: number for name, number in numbers.items() if "loss" in name and not _EVALUATED.search(name)}
+    for wanted in _LOSS_FIELDS:
+        if wanted in losses:
+            return losses[wanted]
+    return next(iter(losses.values()), None)
+
+
 def _saved_path(body: str) -> str:
     if path := _PATH.search(body):
         return path.group(1)
@@ -183,9 +247,14 @@ def _last_state(text: str) -> int:
     return begins[-1] if len(begins) > len(totals) == 1 else 0
 
 
+def is_of_fields(dialect: int) -> bool:
+    """Whether its lines are read by the names of their fields and in no other way."""
+    return _dialect(dialect).name == "fields"
+
+
 def epoch_of(dialect: int, body: str) -> int | None:
     """The epoch that a line counts; None where it counts none."""
-    if _dialect(dialect).name != "epoch":
+    if _dialect(dialect).name not in ("epoch", "fields"):
         return None
     if match := _EPOCH.search(body):
         return int(match[1])

@@ -7,12 +7,15 @@ from diagnoser.model import Evidence, ExitReport
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.schema import Role
+from diagnoser.structure.loops import find_loops
 
 _T = FailureType
 _DEATHS = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY, _T.NODE_FAILURE})
 """Types after which a process is gone."""
 _BUFFERED = 20
 """Steps whose lines may still arrive after a process has died."""
+_TURNS = 2
+"""Turns of its own loop after an error that show that its process went on."""
 _REPORTED = 12
 """Lines after an uncaught exception within which a launcher reports the end of its process."""
 
@@ -26,6 +29,7 @@ class RecoveryCheck:
 
     def __init__(self, evidence: Evidence, timeline: ProgressTimeline) -> None:
         self._lines, self._timeline = evidence.lines, timeline
+        self._loops = find_loops(evidence)
         self._deaths = {report.line: report for report in evidence.exits if report.failed}
 
     def __call__(self, candidate: Candidate) -> bool:
@@ -40,6 +44,8 @@ class RecoveryCheck:
             return False
         if candidate.type in _DEATHS:
             return self._timeline.went_on(line, _BUFFERED)
+        if self._loops.went_on(line, _TURNS):
+            return True
         if not candidate.logged:
             return self._timeline.went_on(line)
         if self._killed_later(candidate):

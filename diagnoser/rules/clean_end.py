@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
-from diagnoser.model import Evidence, Line, Progress, Stream, expressions, yaml_loader
+from diagnoser.model import Evidence, Line, Mark, Progress, Stream, expressions, yaml_loader
 from diagnoser.model.errors import Fault
 from diagnoser.model.evidence import numbers_of
 from diagnoser.model.yaml_loader import StrictModel
@@ -27,12 +27,15 @@ from diagnoser.rules.schema import (
     located_faults,
     row_mistakes,
 )
+from diagnoser.structure.loops import find_loops
 
 _LONGEST = 1024
 """Characters of a line that are read."""
 _OPTIONS = expressions.quiet_options(64 << 20, ignore_case=True)
 _HEAD = 160
 """Characters in front of a record in JSON that wrappers may have added."""
+_BAR = "%|"
+"""Stands in the bars of tqdm."""
 _LAST_WORDS = 60
 """Lines before the end of a stream in which a statement about the run may stand."""
 _CLOSING = 12
@@ -43,8 +46,10 @@ _MESSAGE = re.compile(r'"(?:event|msg|message|text|log)": ?"((?:[^"\\]|\\.){0,80
 """The text of a record in JSON."""
 _LEVEL = re.compile(r"^.{0,120}?\b(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL)\b", re.IGNORECASE)
 _STAMP = re.compile(r"^\W?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z]\d{4} \d\d:\d\d:\d\d)[\d:.,]*")
+_IGNORED = re.compile(r"\bignor(?:e[ds]?|ing)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d[\d,]*")
-_COUNTED = re.compile(r"\b(\d{1,12})(?: ?/ ?| +of +)(\d{1,12})\b")
+_COUNTED = re.compile(r"\b(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})\b")
+_PERCENT = re.compile(r"\b(\d{1,3})%\|")
 _EPOCH = re.compile(r"\bepoch\W{0,4}(\d{1,9})\b(?! ?\.\d)(?: ?/ ?(\d{1,9}))?", re.IGNORECASE)
 _EPOCH_LINES = 200
 """Lines back in which the heading of an epoch is looked for."""
@@ -57,6 +62,9 @@ _STATED = re.compile(
 """How many steps the run is to make, as its configuration says."""
 
 
+_ROWS = ("run", "closing", "part", "result", "passing", "trouble", "beginning")
+
+
 class _EndRows(StrictModel):
     """The file: see the comments at its top."""
 
@@ -65,10 +73,14 @@ class _EndRows(StrictModel):
     run: PatternRow
     closing: PatternRow
     part: PatternRow
+    result: PatternRow
+    passing: PatternRow
+    trouble: PatternRow
+    beginning: PatternRow
 
     @property
     def rows(self) -> dict[str, PatternRow]:
-        return {"run": self.run, "closing": self.closing, "part": self.part}
+        return {name: getattr(self, name) for name in _ROWS}
 
     def expanded(self, patterns: Iterable[str]) -> Iterator[str]:
         return (text.replace("{head}", self.head) for text in patterns)
@@ -93,9 +105,9 @@ class EndTable:
 
     def __init__(self, table: _EndRows) -> None:
         self._table = table
-        self._run = expressions.search_set(table.expanded(table.run.patterns), _OPTIONS)
-        self._closing = expressions.search_set(table.expanded(table.closing.patterns), _OPTIONS)
-        self._part = expressions.search_set(table.expanded(table.part.patterns), _OPTIONS)
+        self._sets = {
+            name: expressions.search_set(table.expanded(row.patterns), _OPTIONS) for name, row in table.rows.items()
+        }
 
     def says_end(self, body: str, *, closing: bool) -> bool:
         """Whether the line says that the run is over.
@@ -110,24 +122,41 @@ class EndTable:
 
     def says_run(self, body: str) -> bool:
         """Whether the line says that the run is over, and not in failure."""
-        return self._says(self._run, body)
+        return self._says("run", body)
 
     def says_closing(self, body: str) -> bool:
         """Whether the line closes something that it does not name."""
-        return self._says(self._closing, body)
+        return self._says("closing", body)
 
     def says_part(self, body: str) -> bool:
         """Whether the line speaks of a part of the run only."""
-        return bool(self._part.Match(message(body)))
+        return self._matches("part", body)
 
-    def _says(self, patterns: Any, body: str) -> bool:
-        if not bool(patterns.Match(message(body))):
-            return False
-        return not self.says_part(body)
+    def says_result(self, body: str) -> bool:
+        """Whether the line tells what came of a run: a figure, an output, how long it took, that it was shut down."""
+        return self._says("result", body) and not self.says_passing(body)
+
+    def says_passing(self, body: str) -> bool:
+        """Whether the line tells what is also told on the way: a validation, a step, a checkpoint."""
+        return self._matches("passing", body)
+
+    def says_trouble(self, body: str) -> bool:
+        """Whether the line complains, and of nothing that it calls ignored."""
+        return self._matches("trouble", body) and not _IGNORED.search(body[:_LONGEST])
+
+    def says_beginning(self, body: str) -> bool:
+        """Whether the line says that something begins."""
+        return self._matches("beginning", body)
+
+    def _says(self, row: str, body: str) -> bool:
+        return self._matches(row, body) and not self.says_part(body)
+
+    def _matches(self, row: str, body: str) -> bool:
+        return bool(self._sets[row].Match(message(body)))
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""
-        readers = {"run": self.says_run, "closing": self.says_closing, "part": self.says_part}
+        readers = {name: getattr(self, f"says_{name}") for name in _ROWS}
         faults = []
         for name, row in self._table.rows.items():
             for kind, text in example_mistakes(row.examples, readers[name]):
@@ -170,6 +199,15 @@ class _Log:
     def trained(self) -> bool:
         """Whether the log is one of training: some rank counts more than one step."""
         return max(Counter(map(attrgetter("rank"), self.steps)).values(), default=0) > _TRAINED
+
+    @cached_property
+    def loop_ends(self) -> dict[Stream, int]:
+        """The last line of each stream in which the program was still in its loop."""
+        ends = find_loops(self.evidence).ends()
+        if ends or self.trained:
+            for point in self.steps:
+                ends[point.stream] = max(ends.get(point.stream, 0), point.line)
+        return ends
 
     @cached_property
     def done(self) -> frozenset[int]:
@@ -298,7 +336,7 @@ def _total(log: _Log) -> CleanEnd | None:
     index = _index_of(lines, last.line)
     if index is None:
         return None
-    if last.step is None:
+    if last.step is None or last.step <= _TRAINED:
         return None
     if max(log.evidence.last_numbers.values()) - last.line > _LAST_WORDS:
         return None
@@ -314,7 +352,67 @@ def _total(log: _Log) -> CleanEnd | None:
     return _at_stated_total(log, index, last.step, stated.pop())
 
 
-_SOURCES: Mapping[str, _Source] = {"last words": _last_words, "total": _total}
+def _results(log: _Log) -> CleanEnd | None:
+    """What a program says that it only says once it has left its loop: results, what it wrote, how long it took.
+
+    A log that was cut ends within the loop; one of a crash ends in a complaint.
+    """
+    for stream, number in log.loop_ends.items():
+        tail = _tail_of(log.evidence, stream, number)
+        if not tail or not _has_left_loop(log, stream, number):
+            continue
+        if any(log.table.says_trouble(log.evidence.lines[index].body) for index in tail):
+            continue
+        if log.table.says_beginning(log.evidence.lines[tail[-1]].body):
+            continue
+        for index in tail:
+            line = log.evidence.lines[index]
+            if log.table.says_result(line.body) and not log.advanced(line):
+                return CleanEnd(index, "the program left its loop and says what came of it", Specificity.CLASS)
+    return None
+
+
+def _tail_of(evidence: Evidence, stream: Stream, number: int) -> list[int]:
+    """Indices of the lines of a stream behind a line; none of them where they are too many to be last words."""
+    tail = []
+    for index, line in enumerate(evidence.lines):
+        if line.stream != stream or line.number <= number:
+            continue
+        if line.mark is Mark.TRACEBACK or line.number - number > _LAST_WORDS:
+            return []
+        if line.body.strip():
+            tail.append(index)
+    return tail
+
+
+def _has_left_loop(log: _Log, stream: Stream, number: int) -> bool:
+    """Whether no count of the loop's last line or of a bar is short of its total, nor an epoch of the epochs."""
+    lines = [line for line in log.evidence.lines if line.stream == stream]
+    in_loop = [line for line in lines if line.number <= number]
+    bars = [line for line in lines if _BAR in line.body]
+    if any(map(_is_short, (*in_loop[-1:], *bars[-1:]))):
+        return False
+    return not _in_stated_epoch(in_loop)
+
+
+def _is_short(line: Line) -> bool:
+    """Whether the newest counts of a line are short of their totals, or its bar of 100 %."""
+    newest = line.body[-_LONGEST:].rpartition("\r")[2]
+    if any(int(percent) < 100 for percent in _PERCENT.findall(newest)[-1:]):
+        return True
+    return any(int(step) + 1 < int(total) for step, total in _COUNTED.findall(newest)[-2:])
+
+
+def _in_stated_epoch(lines: Sequence[Line]) -> bool:
+    """Whether the newest epoch that is counted to a total is not the last one."""
+    for line in reversed(lines[-_EPOCH_LINES:]):
+        totals = [(int(epoch), int(total)) for epoch, total in _EPOCH.findall(line.body[:_LONGEST]) if total]
+        if totals:
+            return all(epoch + 1 < total for epoch, total in totals)
+    return False
+
+
+_SOURCES: Mapping[str, _Source] = {"last words": _last_words, "total": _total, "results": _results}
 """The surest first; the next one is asked where all before know no end."""
 
 

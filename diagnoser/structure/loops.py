@@ -1,0 +1,134 @@
+"""The repeated lines in which a program reports its steps, in whatever words: shapes that count on and print a measure.
+
+The progress series knows the forms of known trainers; a loop is known by its repetition alone.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from diagnoser.model import Evidence, Line, Mark, Stream, Template
+
+_REPEATED = 3
+"""Lines of one shape from which it may be a loop's."""
+_INTERLEAVED = 10
+"""Lines from which two shapes that take turns are a loop without a counter."""
+_WHOLE = re.compile(r"(?<!\d)(?<!\d[.:,-])\d{1,15}(?![.:,-]?\d)")
+_MEASURE = re.compile(
+    r"(?<![\w.])(?<!\d:)\d{1,12}\.\d{1,18}(?!\.?\d)|\b\d{1,3}[eE]-\d{1,3}|\bnan\b|\binf\b", re.IGNORECASE
+)
+_WILDCARD = "<*>"
+"""Begins shapes whose lines begin with different words, as those of settings do."""
+_LETTERS = re.compile(r"[^\W\d_]{2}")
+_SET_UP = re.compile(
+    r"(?i)\b(?:load|download|fetch|pull|read|pars|tokeni[sz]|build|compil|install|collect|import|initiali[sz]|init|warm"
+    r"|cach|extract|convert|copy|connect|prepar|allocat|index|shard|map|unpack)(?:ed|t|ing|ping|s)?\b"
+)
+"""Words of what is done before, in lines that count too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One shape of line that a program prints again and again.
+
+    first, last: numbers of its lines in the stream.
+    ranks: that print it, empty where that is unknown.
+    counts: whether a whole number in its lines moves one way.
+    measured: whether its lines print a measure, as those of training do.
+    """
+
+    stream: Stream
+    first: int
+    last: int
+    count: int
+    ranks: frozenset[int]
+    counts: bool
+    measured: bool
+
+    def turns_after(self, number: int) -> float:
+        """How many of its lines stand behind a line, if they are spread evenly."""
+        span = max(self.last - self.first, 1)
+        return (self.count - 1) * min(max(self.last - number, 0) / span, 1.0)
+
+
+@dataclass(frozen=True)
+class Loops:
+    """All loops of the job's own output."""
+
+    loops: Sequence[Loop]
+
+    def ends(self) -> dict[Stream, int]:
+        """The last line of a measured loop in each stream, of what was repeated in it, or counted on behind it."""
+        ends = dict[Stream, int]()
+        for loop in self._measured:
+            ends[loop.stream] = max(ends.get(loop.stream, 0), loop.last)
+        for loop in sorted(self.loops, key=lambda loop: loop.first):
+            if loop.stream in ends and (loop.counts or loop.first < ends[loop.stream]):
+                ends[loop.stream] = max(ends[loop.stream], loop.last)
+        return ends
+
+    @cached_property
+    def _measured(self) -> list[Loop]:
+        return [loop for loop in self.loops if loop.measured]
+
+    def went_on(self, line: Line, turns: int) -> bool:
+        """Whether the process that printed the line went on with its loop for more than ``turns`` turns."""
+        return any(_is_of(loop, line) and loop.turns_after(line.number) > turns for loop in self._measured)
+
+
+def _is_of(loop: Loop, line: Line) -> bool:
+    """Whether the loop had begun before the line, and is one of the process that printed it."""
+    if loop.stream != line.stream or loop.first >= line.number:
+        return False
+    return loop.ranks <= {line.rank}
+
+
+def find_loops(evidence: Evidence) -> Loops:
+    """The loops, by the shapes of lines that are repeated."""
+    traced = {(line.stream, line.number) for line in evidence.lines if line.mark is Mark.TRACEBACK}
+    repeated = []
+    for template in evidence.templates:
+        if _is_repeated(template) and traced.isdisjoint((template.first, template.last)):
+            repeated.append(template)
+    worded = [template for template in repeated if _LETTERS.search(template.text)]
+    return Loops(tuple(_loop_of(template, repeated) for template in worded))
+
+
+def _is_repeated(template: Template) -> bool:
+    if template.count < _REPEATED or template.first[0] != template.last[0]:
+        return False
+    return template.first[0].from_job
+
+
+def _loop_of(template: Template, others: Iterable[Template]) -> Loop:
+    stream, first = template.first
+    measures = {tuple(_MEASURE.findall(sample)) for sample in template.samples}
+    measured, counts = len(measures) > 1 and not _SET_UP.search(template.text), _counts(template.samples)
+    if measured and (not counts or template.text.startswith(_WILDCARD)):
+        measured = any(_is_interleaved(template, other) for other in others)
+    return Loop(stream, first, template.last[1], template.count, template.ranks, counts, measured)
+
+
+def _counts(samples: Sequence[str]) -> bool:
+    """Whether some whole number grows, or falls, from line to line."""
+    rows = [tuple(map(int, _WHOLE.findall(sample))) for sample in samples]
+    if len(rows) < 2:
+        return False
+    columns: Iterator[tuple[int, ...]] = zip(*rows, strict=False)
+    return any(_is_monotone(column) for column in columns)
+
+
+def _is_monotone(column: Sequence[int]) -> bool:
+    rises = {(later > earlier) - (later < earlier) for earlier, later in pairwise(column)}
+    return rises in ({1}, {-1})
+
+
+def _is_interleaved(template: Template, other: Template) -> bool:
+    """Whether lines of two shapes take turns, as those of tables and bars within a loop do."""
+    if template is other or template.first[0] != other.first[0]:
+        return False
+    if min(template.count, other.count) < _INTERLEAVED:
+        return False
+    return template.first[1] < other.last[1] and other.first[1] < template.last[1]

@@ -12,9 +12,19 @@ from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.localize import exit_reports
 from diagnoser.recovery import node_proofs, policy
 from diagnoser.recovery.node_proofs import NodeProofTable
-from diagnoser.rules import calibration, clean_end, exceptions, keyword_classifier, node_faults, schema, xid
+from diagnoser.rules import (
+    calibration,
+    clean_end,
+    exception_words,
+    exceptions,
+    keyword_classifier,
+    node_faults,
+    schema,
+    xid,
+)
 from diagnoser.rules.candidate_sources import Heuristics
 from diagnoser.rules.engine import Engine
+from diagnoser.rules.exception_words import ExceptionClassifier
 from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import RuleSet
 
@@ -66,7 +76,16 @@ def _heuristics(folder: Path, *, tested: bool) -> Heuristics:
         exceptions.load("exceptions.yaml", files.text(folder / "exceptions.yaml"), tested=tested),
         keyword_classifier.load("keywords.yaml", files.text(folder / "keywords.yaml"), tested=tested),
         clean_end.load("run_end.yaml", files.text(folder / "run_end.yaml"), tested=tested),
+        _classifier(folder),
     )
+
+
+def _classifier(folder: Path) -> ExceptionClassifier:
+    """Read the tables of the classifier of exceptions; without them it names none."""
+    subjects, weights = (folder / name for name in exception_words.FILES)
+    if not weights.exists():
+        return ExceptionClassifier.empty()
+    return exception_words.load((subjects.name, files.text(subjects)), (weights.name, files.text(weights)))
 
 
 def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet]:

@@ -64,16 +64,25 @@ def _named_by_outer(candidate: Candidate, log: RuleLog) -> FailureType | None:
     return None
 
 
-def named_by_message(candidate: Candidate, log: RuleLog) -> Candidate:
-    """An exception whose class says nothing gets its type from its message, where keywords recognise that."""
-    if candidate.type is not FailureType.RUNTIME_ERROR:
+def named_by_words(candidate: Candidate, log: RuleLog) -> Candidate:
+    """An exception of which only the class is known gets the type that its words tell, where they tell more."""
+    if not _shows_only_class(candidate):
         return candidate
-    if not candidate.is_vague:
+    named = log.tables.name(log.raised_by(candidate))
+    if named is None:
         return candidate
-    if not candidate.raised and candidate.by != "heuristic:exception_line":
-        return candidate
-    kind = log.tables.keywords.says(log.message_of(candidate))
-    return _renamed(candidate, kind, "heuristic:words", candidate.why) if kind else candidate
+    kind, by = named
+    if kind is not candidate.type:
+        return _renamed(candidate, kind, by, candidate.why)
+    return candidate if candidate.is_by_rule else replace(candidate, by=by)
+
+
+def _shows_only_class(candidate: Candidate) -> bool:
+    if not candidate.is_failing:
+        return False
+    if candidate.by in ("heuristic:exception_class", "heuristic:exception_line"):
+        return True
+    return candidate.raised and candidate.is_vague and candidate.is_by_rule
 
 
 def _renamed(candidate: Candidate, kind: FailureType, by: str, why: str) -> Candidate:

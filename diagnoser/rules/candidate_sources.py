@@ -11,6 +11,7 @@ from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.clean_end import CleanEnd, EndTable
 from diagnoser.rules.engine import Hit
+from diagnoser.rules.exception_words import Classification, ExceptionClassifier, RaisedException
 from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
 from diagnoser.rules.schema import Blame, Maturity, Role, Rule, Specificity
@@ -50,6 +51,25 @@ raised ends so: where another code is reported, another process ended itself. ``
 the program."""
 EXIT_CODE, EXIT_SIGNAL = "heuristic:exit_code", "heuristic:exit_signal"
 """Deciders that read the code or the signal of an ended process."""
+_SURE, _LIKELY = 0.85, 0.6
+"""Probabilities from which the classifier is sure of the type of an exception, and from which it outweighs a class."""
+_WIDE_CLASSES = frozenset(
+    {FailureType.VALUE_ERROR, FailureType.ASSERTION_ERROR, FailureType.OS_ERROR, FailureType.RUNTIME_ERROR}
+)
+"""Types of classes that programs raise for anything: settings, records and checkpoints that they refuse."""
+_OF_CLASSES = _WIDE_CLASSES | {
+    FailureType.TYPE_ERROR,
+    FailureType.KEY_ERROR,
+    FailureType.NAME_ERROR,
+    FailureType.ATTRIBUTE_ERROR,
+    FailureType.ZERO_DIVISION_ERROR,
+    FailureType.SYNTAX_ERROR,
+    FailureType.IMPORT_ERROR,
+}
+"""Types that say which class was raised, no deeper cause."""
+BY_WORDS, BY_LIKELY_WORDS = "heuristic:exception_words", "heuristic:exception_words_likely"
+BY_FEW_WORDS, BY_DOUBTED_CLASS = "heuristic:exception_words_few", "heuristic:exception_class_doubted"
+"""Deciders that read the words of an exception: each is right differently often."""
 _DOWNSTREAM = frozenset(
     {
         FailureType.NCCL_TIMEOUT_ERROR,
@@ -64,6 +84,7 @@ _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<name>
 _WHAT = re.compile(r"\s*what\(\): +(?P<message>\S.*)")
 _PROGRAM_ERRORS = ("logic_error", "out_of_range", "length_error", "domain_error", "bad_cast", "bad_function_call")
 """C++ exceptions that a fault in the code throws; their messages name no cause outside of it."""
+_OF_PROGRAM = _OF_CLASSES | {FailureType.INDEX_ERROR}
 _AFTER_ABORT = frozenset(map(str, (FailureType.SEGMENTATION_FAULT, FailureType.CALLED_PROCESS_ERROR)))
 
 
@@ -74,6 +95,45 @@ class Heuristics:
     exceptions: ExceptionTable
     keywords: KeywordClassifier
     ends: EndTable
+    classifier: ExceptionClassifier
+
+    def name(self, raised: RaisedException) -> tuple[FailureType, str] | None:
+        """The type of an exception, and what decided, where its words say more than its class; None where the class
+        or what the exception states stands.
+
+        The table of words is asked where the classifier is not sure.
+        """
+        if raised.is_stated or _is_final(raised):
+            return None
+        said = self.classifier.classify(raised)
+        if said and said.probability >= _SURE:
+            return _as_deep(raised, said, BY_WORDS)
+        if raised.is_generic or raised.class_type is FailureType.RUNTIME_ERROR:
+            kind = self.keywords.says(raised.message)
+            if kind:
+                return kind, "heuristic:words"
+        if said and said.probability >= _LIKELY:
+            return _as_deep(raised, said, BY_LIKELY_WORDS)
+        return _of_few_words(raised, said) if said else None
+
+
+def _of_few_words(raised: RaisedException, said: Classification) -> tuple[FailureType, str] | None:
+    """What a class says that the words speak against; where it says nothing, the likeliest type."""
+    if raised.class_type is None or not (raised.is_known or not raised.is_generic):
+        return said.type, BY_FEW_WORDS
+    return (raised.class_type, BY_DOUBTED_CLASS) if said.type is not raised.class_type else None
+
+
+def _is_final(raised: RaisedException) -> bool:
+    """Whether the class says what went wrong, whatever it quotes: a KeyError of a setting is a KeyError."""
+    return raised.is_known and not raised.is_generic and raised.class_type not in _WIDE_CLASSES
+
+
+def _as_deep(raised: RaisedException, said: Classification, by: str) -> tuple[FailureType, str] | None:
+    """What the words say; None where they only name another class than a standard one that was raised."""
+    if raised.is_known and said.type in _OF_CLASSES:
+        return None
+    return said.type, by
 
 
 @dataclass(frozen=True)
@@ -110,10 +170,14 @@ class RuleLog:
     def body_of(self, candidate: Candidate) -> str:
         return self.evidence.lines[candidate.line].body
 
-    def message_of(self, candidate: Candidate) -> str:
-        """The message of the exception that the line raises, else the line."""
+    def raised_by(self, candidate: Candidate) -> RaisedException:
+        """The exception that the line raises; a line that shows no class is a message without one."""
         trace = self.trace_of(candidate)
-        return trace.message if trace else self.body_of(candidate)
+        if trace:
+            return self.tables.exceptions.raised(trace.exception, trace.message, trace.frames)
+        body = self.body_of(candidate)
+        bare = _BARE_EXCEPTION.match(body)
+        return self.tables.exceptions.raised(bare["name"], bare["message"]) if bare else RaisedException("", body)
 
 
 def from_rules(log: RuleLog) -> Iterator[Candidate]:
@@ -288,15 +352,11 @@ def from_terminations(log: RuleLog) -> Iterator[Candidate]:
 
 def _from_termination(index: int, line: Line, name: str, message: str, tables: Heuristics) -> Candidate | None:
     """What the message at ``index`` says; None for a bug in native code, which the abort names as well as can be."""
-    reading = tables.exceptions.read(name, message)
-    kind, by, specificity = reading.type, "heuristic:exception_class", Specificity.FAMILY
-    if reading.generic:
-        specificity = Specificity.CLASS
-        named = tables.keywords.says(message)
-        if named:
-            kind, by = named, "heuristic:words"
-        elif name.endswith(_PROGRAM_ERRORS):
-            return None
+    raised = tables.exceptions.raised(name, message)
+    kind, by = tables.name(raised) or (raised.class_type or FailureType.RUNTIME_ERROR, "heuristic:exception_class")
+    if name.endswith(_PROGRAM_ERRORS) and kind in _OF_PROGRAM:
+        return None
+    specificity = Specificity.CLASS if raised.is_generic else Specificity.FAMILY
     return Candidate(
         line=index,
         type=kind,

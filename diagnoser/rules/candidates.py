@@ -22,7 +22,7 @@ _BY_CLASS: tuple[_Source, ...] = (sources.from_traces, sources.from_terminations
 """The sources that count only for lines of which nothing else is known, not even the report of a process's end."""
 _NAMING: tuple[_Refinement, ...] = (
     refinements.named_by_context,
-    refinements.named_by_message,
+    refinements.named_by_words,
     refinements.at_assert,
 )
 """What an exception is, and where, by more than its class."""

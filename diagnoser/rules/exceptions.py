@@ -14,6 +14,7 @@ from diagnoser.model.choice import only
 from diagnoser.model.errors import Fault
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
+from diagnoser.rules.exception_words import RaisedException
 from diagnoser.rules.schema import Mistake, PatternText, Role, located_faults, row_mistakes
 from diagnoser.rules.statements import without_advice
 
@@ -81,11 +82,16 @@ class ExceptionRows(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class ExceptionReading:
-    """What a class (and an errno) says. generic: the class alone says next to nothing."""
+    """What a class (and an errno) says.
+
+    generic: the class alone says next to nothing.
+    stated: an errno, a status, the module or the place says it, not the class.
+    """
 
     type: FailureType
     role: Role
     generic: bool = False
+    stated: bool = False
 
 
 class ExceptionTable:
@@ -102,21 +108,26 @@ class ExceptionTable:
         """exception: dotted class as printed; message: what follows it; frames: of its traceback, outermost first."""
         name = _class_name(exception)
         role = self._role(name, message)
-        kind, generic = self._plain_type(exception, name, message)
-        by_context = self.in_context(kind, f"{exception}: {message}", frames)
-        if by_context is not None:
-            return ExceptionReading(by_context, role)
-        return ExceptionReading(kind, role, generic=generic)
-
-    def _plain_type(self, exception: str, name: str, message: str) -> tuple[FailureType, bool]:
-        """The type by what the exception states, else by its class; and whether that says next to nothing."""
         stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
-        if stated:
-            return stated, False
-        kind = self._by_class(name, message)
-        if kind is None:
-            return FailureType.RUNTIME_ERROR, True
-        return kind, name in self._table.uninformative
+        kind = stated or self._by_class(name, message) or FailureType.RUNTIME_ERROR
+        by_context = self.in_context(kind, f"{exception}: {message}", frames)
+        if by_context or stated:
+            return ExceptionReading(by_context or kind, role, stated=True)
+        return ExceptionReading(kind, role, generic=self._is_generic(name, message))
+
+    def raised(self, exception: str, message: str, frames: Sequence[str] = ()) -> RaisedException:
+        """The exception as the classifier weighs it. exception: "" where the language prints no class."""
+        if not exception:
+            return RaisedException("", message, frames)
+        reading = self.read(exception, message, frames)
+        is_known = _class_name(exception) in self._types
+        return RaisedException(
+            exception, message, frames, reading.type, reading.generic, is_stated=reading.stated, is_known=is_known
+        )
+
+    def _is_generic(self, name: str, message: str) -> bool:
+        """Whether the class alone says next to nothing."""
+        return name in self._table.uninformative or self._by_class(name, message) is None
 
     def in_context(self, kind: FailureType, message: str, frames: Sequence[str]) -> FailureType | None:
         """The type of an exception that reads as ``kind``, where its subject or the place says another; else None.

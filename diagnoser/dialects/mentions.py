@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from diagnoser.dialects.launchers import ADDRESS, NUMBERED_HOST
+from diagnoser.dialects.rank_tables import MACHINE
 
 _NAME = r"[A-Za-z][\w.-]*"
 
@@ -16,6 +17,7 @@ class Tells(StrEnum):
     HOST = "host"  # where the message around the line was printed
     COPIED = "copied"  # the rank whose message is copied below the line
     SELF = "self"  # the rank that the process which prints the line says it is
+    FAILED = "failed"  # the rank of which the line says that it failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,21 @@ def _self(pattern: str, *examples: tuple[str, str]) -> Mention:
     return Mention(Tells.SELF, re.compile(pattern), examples)
 
 
+def _failed(pattern: str, *examples: tuple[str, str]) -> Mention:
+    return Mention(Tells.FAILED, re.compile(pattern), examples)
+
+
 def _host(pattern: str, *examples: tuple[str, str]) -> Mention:
     return Mention(Tells.HOST, re.compile(pattern), examples)
 
+
+_PROCESS_NOUN = r"(?:rank|process(?: rank)?|worker|trainer|task|learner|replica)"
+"""What launchers call one process of a job that they number."""
+_FAILS = (
+    r"\b(?:failed|fails|died|dies|dead|crashed|raised|aborted|terminated|exited|exit|killed|caught|encountered|threw"
+    r"|caused|lost)\b"
+)
+_NOT_WELL = r"(?!.{0,40}(?:(?:code|status)[ :=]{1,2}0\b|success|SIGTERM|signal 15|gracefully|retry))"
 
 MENTIONS = (
     _rank(r"^\S*?\[\d+,(\d+)\]<std(?:out|err)>", ("[1,12]<stdout>:gpu fault", "12")),
@@ -84,6 +98,37 @@ MENTIONS = (
     _self(
         r"(?i)\brank[ :=]{1,2}(\d{1,6}) (?:is )?(?:runs|running|started|initiali[sz]ed|ready|online|up)\b",
         ("rank 3 runs on host gpu-07", "3"),
+    ),
+    _self(
+        r"^(?:export )?(?:RANK|SLURM_PROCID|PMI_RANK|PMIX_RANK|OMPI_COMM_WORLD_RANK|MV2_COMM_WORLD_RANK)=(\d{1,6})$",
+        ("SLURM_PROCID=3", "3"),
+    ),
+    _failed(
+        rf"(?i)(?<!loader )\b{_PROCESS_NOUN}[ :=#]{{1,2}}(\d{{1,6}})\b(?! ?(?:of|/))"
+        rf"[^.;\n]{{0,40}}?{_FAILS}{_NOT_WELL}",
+        ("Worker 3 raised an exception:", "3"),
+        ("[launcher] trainer 2 exited with code 1", "2"),
+        ("rank 3 in job 1  cn0004_41234   caused collective abort of all ranks", "3"),
+        ("task 1 on gpu-07 failed:", "1"),
+    ),
+    _failed(
+        rf"(?i)\b(?:failed|failure|error|exception|crash(?:ed)?|abort(?:ed)?|died|invoked|raised|fault)\b"
+        rf"[^.;\n]{{0,30}}?(?:\b(?:on|in|from|by|of|at)|:) (?:the )?(?:mpi |global |tpu )?{_PROCESS_NOUN}"
+        rf"[ :=#]{{1,2}}(\d{{1,6}})\b{_NOT_WELL}",
+        ("MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD", "3"),
+        ("ERROR: exception on rank 5", "5"),
+        ("Failed to execute command on TPU worker 3:", "3"),
+        ("Barrier timed out. The first task at fault: task 6", "6"),
+    ),
+    _failed(
+        r"called MPI_Abort\(.{0,60}, -?\d{1,6}\) - process (\d{1,6})",
+        ("application called MPI_Abort(MPI_COMM_WORLD, 1) - process 3", "3"),
+    ),
+    _failed(
+        r"\bProcess name: (?:\[(?:\[\d+,\d+\]|\S{1,90}@\d+),)?(\d{1,6})\]?\s*$",
+        ("  Process name: [[41234,1],3]", "3"),
+        ("   Process name: [prterun-gpu-07-4411@1,2]", "2"),
+        ("Process name: 1", "1"),
     ),
     _copied(r"\[[Rr]ank (\d{1,6}) [A-Za-z][\w ]{1,40}\]:?$", ("[Rank 1 Error Snippet]:", "1")),
     _copied(
@@ -124,6 +169,49 @@ MENTIONS = (
         ("  Local host:   gpu-027", "gpu-027"),
         ("hostname: gpu-027", "gpu-027"),
     ),
+    _host(  # banners, batch systems, kubectl, environments
+        r"(?i)^\s{0,8}(?:(?:exec(?:ution)?|compute|job|batch|this|current|host|local|slurmd)[ _-]?)?"
+        r"(?:hosts?(?:[ _]?name)?|nodes?(?:[ _]?name)?|machine(?:[ _]?name)?|exec_v?host)"
+        rf"\s{{0,24}}[:=]{{1,2}}\s{{0,24}}[\"'<(]{{0,2}}((?-i:{MACHINE}))(?![\w,+[-])",
+        ("Nodes: gpu-07", "gpu-07"),
+        ("Node:         gpu-07/10.1.2.3", "gpu-07"),
+        ("HOSTNAME=cn0004", "cn0004"),
+        (" Host             = n22", "n22"),
+        ("exec_vhost = (n22:ncpus=64:ngpus=4)", "n22"),
+    ),
+    _host(
+        r"(?i)\b(?:running|started|starting|executed|executing|launched|job) on (?:the )?"
+        rf"(?:(?:compute )?(?:host|node|machine)(?:s|\(s\))? )?<?(?:\d{{1,4}}\*)?((?-i:{MACHINE}))(?![\w,[-])",
+        ("Running on gpu-07", "gpu-07"),
+        ("Job was executed on host(s) <8*n22>, in queue <gpu>, as user <ada>", "n22"),
+    ),
+    _host(rf"\bQueue\s{{0,20}}= ?[\w.-]{{1,40}}@({MACHINE})", (" Queue            = gpu.q@n22", "n22")),
+    _host(
+        rf"^(?:\([\w.-]{{1,40}}\) ?)?[\w.-]{{1,40}}@(?!login|head|mgmt|bastion|submit)({MACHINE}):[^\s$#]{{0,80}}[$#] "
+        r"(?!.*\b(?:srun|sbatch|salloc|mpirun|mpiexec|pdsh|clush|ssh|kubectl|bsub|qsub|gcloud)\b)",
+        ("(base) ada@gpu-07:~/run$ python train.py", "gpu-07"),
+    ),
+    _host(rf"^Linux ({MACHINE}) \d+\.\d+", ("Linux cn0004 5.15.0-105-generic #115-Ubuntu SMP x86_64", "cn0004")),
+    _host(
+        rf"\bSuccessfully assigned \S{{1,200}} to ({_NAME})",
+        ("Normal  Scheduled  30s  default-scheduler  Successfully assigned ml/llm-0 to gpu-07", "gpu-07"),
+    ),
+    _host(
+        r"\(pid=\d{1,8}, ip=([\w.:-]{1,80})[,)]",
+        ("ray.exceptions.RayTaskError(KeyError): ray::T.step() (pid=811, ip=10.0.0.3, actor_id=77aa)", "10.0.0.3"),
+    ),
+    _host(
+        r"\b[Ww]orker '?(?:tcp|tls|ucx)://([\w.-]{1,80}):\d{2,5}",
+        ("distributed.worker - ERROR - Worker tcp://10.0.0.3:40331 failed", "10.0.0.3"),
+    ),
+    _host(
+        r"\bLost task \S{1,20} in stage \S{1,20} \(TID \d{1,12}\) \(([\w.-]{1,100}) executor",
+        (
+            "Lost task 3.0 in stage 2.0 (TID 17) (cn0004.example.org executor 4): java.io.IOException",
+            "cn0004.example.org",
+        ),
+    ),
+    _host(rf"^({MACHINE}) slots=\d{{1,4}}\b", ("gpu-07 slots=8", "gpu-07")),
 )
 _BY_KIND = {tells: tuple(mention.pattern for mention in MENTIONS if mention.tells is tells) for tells in Tells}
 _DEVICE = re.compile(
@@ -149,6 +237,9 @@ SYSLOG = re.compile(
 _WORLD_SIZE = re.compile(
     r"(?i)(?<![a-z])(?<!local_)(?:world[ _]?size|n_?ranks|num_processes)\b[\"' :=]{1,4}(\d{1,6})\b"
 )
+_NODE_COUNT = re.compile(
+    r"(?i)(?<![a-z])(?:slurm_|pet_)?(?:n_?nodes|num_(?:nodes|machines|hosts))\b[\"' :=]{1,4}(\d{1,5})\b(?!:)"
+)
 _PROCESS = re.compile(r"(?i)\bpid[ =:]{1,2}(\d{1,8})\b")
 _RANK_OF_PROCESS = re.compile(r"(?i)\b(?:world|global)[_ ]rank[ =:]{1,2}(\d{1,6})\b")
 _PLACED_ADDRESSES = (
@@ -170,6 +261,11 @@ def assigned_pod(text: str) -> tuple[str, str] | None:
         return None
     match = _ASSIGNED.search(text)
     return (match[1], match[2]) if match else None
+
+
+def node_counts(text: str) -> list[int]:
+    """Numbers of nodes that a line states: ``--nnodes 2``, ``SLURM_NNODES=2``, ``num_machines: 2``."""
+    return list(map(int, _NODE_COUNT.findall(text)))
 
 
 def world_sizes(text: str) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import filterfalse
 from operator import attrgetter
 
-from diagnoser.dialects import mentions, node_lists
+from diagnoser.dialects import mentions, node_lists, rank_tables
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import Prefix, read_prefix, split_prefix
 from diagnoser.dialects.replicas import pod_ranks
@@ -83,8 +83,9 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     near = evidence if at is None else _speaking(evidence, at)
     nodes: dict[int, str] = {} if agents else _task_nodes(evidence.exits)
     nodes |= _failed_on(failures)
-    if _is_about(evidence.rank_nodes, near):
-        nodes |= evidence.rank_nodes
+    for placements in (rank_tables.read(bodies), evidence.rank_nodes):
+        if _is_about(placements, near):
+            nodes |= placements
     nodes |= facts.job.rank_nodes
     only = _only_node_since(evidence, near, at, nodes)
     listed = _listed(evidence)
@@ -276,6 +277,7 @@ def place(
             return Spot(*stated, name, name)
     if alone:
         report = _with_first_failure(report)
+    report = _with_rank(report, _STATED_RANKS)
     placed = _node_of_rank(report)
     if placed:
         report = replace(report, spot=replace(report.spot, node=placed, node_source="node of the rank"))
@@ -440,6 +442,36 @@ _NODE_SOURCES: Mapping[str, _NodeSource] = {
     "parallel shell": _node_of_shell,
 }
 """The surest first, as for ranks."""
+
+
+def _rank_reported(report: _Report) -> int | None:
+    """The first rank of which a line around or after the failure says that it failed. Of agents' children only the
+    local rank is told."""
+    if report.launch.agents:
+        return None
+    for line in report.lines[max(0, report.at - _MESSAGE) :]:
+        rank = next(mentions.named(Tells.FAILED, line.body), "")
+        if rank:
+            return int(rank)
+    return None
+
+
+def _rank_of_itself(report: _Report) -> int | None:
+    """The rank that the only process of a log says it is. Rank 0 often speaks for all of them."""
+    if max(map(_RANK_OF, report.lines)) >= 0:
+        return None
+    ranks = set[str]()
+    for line in report.lines:
+        ranks.update(mentions.named(Tells.SELF, line.body))
+    rank = int(only(ranks) or 0)
+    return rank or None
+
+
+_STATED_RANKS: Mapping[str, _RankSource] = {
+    "report of a failed rank": _rank_reported,
+    "the process itself": _rank_of_itself,
+}
+"""Where neither the line nor the launcher's tables tell the rank."""
 
 
 def _stated_by_agent(report: _Report) -> tuple[int | None, str | None] | None:
@@ -649,12 +681,20 @@ def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[Exi
     """The only node that is named, in a job that may fit on it."""
     if max(evidence.ranks, default=0) >= _ONE_NODE:
         return None
+    if any(_is_larger(line.body) for line in evidence.lines):
+        return None
     names = {*nodes.values(), *map(_NODE_OF, exits)}
     for line in evidence.lines:
         names.add(line.node)
+        names.update(mentions.named(Tells.HOST, line.body))
         match = mentions.NCCL_HOST.search(line.text)
         if not match:
             continue
         if not mentions.is_device(match[1]):
             names.add(match[1])
     return only(set(filter(is_machine, names)) or names - {""})
+
+
+def _is_larger(body: str) -> bool:
+    """Whether a line states more nodes than one, or more ranks than one holds."""
+    return max(mentions.node_counts(body), default=1) > 1 or max(mentions.world_sizes(body), default=1) > _ONE_NODE

@@ -18,6 +18,8 @@ voice."""
 _START = re.compile(r"\s{0,8}(?:Exception Group )?Traceback \(most recent call last\)")
 _CHAIN = re.compile(r"\s{0,8}(?:During handling of the above exception|The above exception was the direct cause)")
 _FRAME = re.compile(r'\s{0,8}>? ?File "')
+_INDENTED = re.compile(r" {0,3}\t|  ")
+"""Some frameworks put one blank in front of each of their lines."""
 _ERROR = re.compile(r"(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?::|$)")
 
 
@@ -120,7 +122,7 @@ class _OpenRecord:
         if _START.match(text) or _FRAME.match(text):
             self.is_traceback = (self.head.line.severity or 0) >= Severity.WARNING
             return self.is_traceback
-        if not text.strip() or text[0].isspace():
+        if not text.strip() or _INDENTED.match(text):
             return True
         if not self.is_traceback:
             return False

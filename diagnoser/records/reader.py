@@ -38,6 +38,7 @@ _LOGFMT = re.compile(r'[A-Za-z_@][\w.@/-]{0,60}=(?:"|[^\s="])')
 _RANK_IN_HEAD = re.compile(r"(?i)\b(?:global[ _]?)?rank[ _:=#-]{0,3}(\d{1,6})\b")
 _PAIRS_BEHIND = re.compile(r" {2,200}(?=[A-Za-z_]\w{0,40}=)\S.*$")
 """What structlog prints behind a message on a terminal."""
+_PAIRS_AT_END = expressions.compiled(r'(?:\s+[A-Za-z_][\w./-]*=(?:"[^"]*"|[^\s"]+))+\s*$')
 _HOST = re.compile(r"(?:[A-Za-z][\w.-]{0,80}|\d{1,3}(?:\.\d{1,3}){3})")
 _MOST_RANK = 1_000_000
 _NO_HOST = re.compile(r"(?i)localhost(?:\.\w{1,40})?|127\.[\d.]{1,12}|0\.0\.0\.0|[0-9a-f]{12}")
@@ -54,6 +55,12 @@ _NESTED = 3
 def read(message: str) -> Record | None:
     """The record that a line's message is; None where it is none that states its fields by name."""
     return _read(message[:LONGEST], _NESTED)
+
+
+def without_fields(message: str) -> str:
+    """A message without the ``key=value`` pairs at its end."""
+    pairs = _PAIRS_AT_END.search(message) if message[-1:] and "=" in message else None
+    return message[: pairs.start()] if pairs else message
 
 
 def fields_of(message: str) -> dict[str, Scalar]:

@@ -18,6 +18,7 @@ from diagnoser.model import Evidence, Line, Mark, Progress, Stream, expressions,
 from diagnoser.model.errors import Fault
 from diagnoser.model.evidence import numbers_of
 from diagnoser.model.yaml_loader import StrictModel
+from diagnoser.records.reader import read, without_fields
 from diagnoser.rules.logged_errors import is_logged
 from diagnoser.rules.schema import (
     PatternRow,
@@ -42,8 +43,6 @@ _CLOSING = 12
 """Lines before the end of a stream in which words count that do not say what is over."""
 _TRAINED = 1
 """More steps of one rank than this show that a log is one of training; each epoch may count anew."""
-_MESSAGE = re.compile(r'"(?:event|msg|message|text|log)": ?"((?:[^"\\]|\\.){0,800})')
-"""The text of a record in JSON."""
 _LEVEL = re.compile(r"^.{0,120}?\b(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL)\b", re.IGNORECASE)
 _STAMP = re.compile(r"^\W?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z]\d{4} \d\d:\d\d:\d\d)[\d:.,]*")
 _IGNORED = re.compile(r"\bignor(?:e[ds]?|ing)\b", re.IGNORECASE)
@@ -175,11 +174,11 @@ def load(path: str, text: str, *, tested: bool = False) -> EndTable:
 
 
 def message(body: str) -> str:
-    """What a line says: the text of a JSON record, else the line."""
-    record = _MESSAGE.search(body[: 4 * _LONGEST]) if _is_record(body) else None
-    if record:
-        body = record[1].removesuffix("\\n")
-    return body[:_LONGEST]
+    """What a line says: the text of a JSON record, else the line; without the fields that stand behind it."""
+    record = read(body)
+    if record and record.texts:
+        body = record.texts[0]
+    return without_fields(body[:_LONGEST])
 
 
 @dataclass(frozen=True)
@@ -269,8 +268,9 @@ def _last_lines(log: _Log) -> Iterator[tuple[int, int]]:
 
 def _stated_end(log: _Log, index: int) -> CleanEnd:
     """The end that a line states: the process that trained is trusted more than a script around it."""
-    body = log.evidence.lines[index].body
-    if voice(body) in _voices(log):
+    line = log.evidence.lines[index]
+    body = line.body
+    if voice(line) in _voices(log):
         return CleanEnd(index, "the process says so after its last step", Specificity.FAMILY)
     if _counts(log, body):
         return CleanEnd(index, "the process says so after its last step", Specificity.FAMILY)
@@ -289,12 +289,14 @@ def _is_quoted(lines: Sequence[Line], index: int) -> bool:
     return lines[index - 1].body.lstrip().startswith('File "')
 
 
-def voice(body: str) -> str:
+def voice(line: Line) -> str:
     """The head of a logger's line, in which the numbers are alike; "" for a line without one."""
-    if _is_record(body):
-        return "{"
-    head = _LEVEL.match(body) or _STAMP.match(body)
-    return _NUMBER.sub("0", head[0]) if head else ""
+    head = _LEVEL.match(line.body) or _STAMP.match(line.body)
+    if head and not _is_record(line.body):
+        return _NUMBER.sub("0", head[0])
+    if line.severity is None and not _is_record(line.body):
+        return ""
+    return "{"  # a record, all of whose fields are no part of the message
 
 
 def _is_record(body: str) -> bool:
@@ -307,7 +309,7 @@ def _voices(log: _Log) -> set[str]:
     voices = set[str]()
     for line in log.evidence.lines:
         if line.number in numbers:
-            voices.add(voice(line.body))
+            voices.add(voice(line))
     return voices - {""}
 
 

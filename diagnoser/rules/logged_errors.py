@@ -6,17 +6,17 @@ A logged error is no failure yet: what the process does afterwards decides. One 
 import re
 from collections.abc import Collection
 
-from diagnoser.model import Evidence, Traceback
+from diagnoser.model import Evidence, Line, Severity, Traceback
 
 _HEAD = 160
 """Characters at the start of a line in which a logger states its level."""
-_RECORD, _READ = 4096, 400
-"""Characters that are read of a record in JSON, and of a message."""
-_LEVEL = re.compile(
-    r"\b(?:WARN|WARNING|ERROR)\b|\"level(?:name)?\": ?\"(?:warn|warning|error)\""
-    r"|^\W?[WE]\d{4} [\d:. ]+\S{1,60}\.py:\d+\]"
-)
-"""Levels of what went wrong and was caught; a library in C++ logs what it is about to raise."""
+_READ = 400
+"""Characters that are read of a message."""
+_LEVEL = re.compile(r"\b(?:WARN|WARNING|ERROR)\b")
+_CAUGHT = (Severity.WARNING, Severity.ERROR)
+"""Levels of what went wrong and was caught."""
+_NATIVE = re.compile(r"^\W?[WEF]\d{3,8} [\d:. ]+(?:\d+ )?\S{1,60}\.(?:cc|cpp|cu|h|hpp):\d+\]")
+"""The head of a library in C++, which logs what it is about to raise."""
 _GOES_ON = re.compile(
     r"\b(?:from scratch|continu\w+|fall\w* ?back|retry\w*|skip\w*|ignor\w*|keeping|instead|without (?:it|them)"
     r"|will use|using|replac\w+|best[- ]effort|non-?fatal|recover\w*)\b",
@@ -39,17 +39,18 @@ def is_logged(evidence: Evidence, index: int, trace: int = -1) -> bool:
 
     trace: index of the traceback that ends in the line, or -1.
     """
-    body = _log_line(evidence, index, trace)
-    if not bool(body):
+    line = _log_line(evidence, index, trace)
+    if line is None:
         return False
-    return not _FATAL.search(body[:_READ])
+    return not _FATAL.search(line.body[:_READ])
 
 
 def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
     """Whether the program, where it logs the error of line ``index``, says how it goes on."""
-    if not is_logged(evidence, index, trace):
+    line = _log_line(evidence, index, trace)
+    if line is None or _FATAL.search(line.body[:_READ]):
         return False
-    return bool(_GOES_ON.search(_log_line(evidence, index, trace)[:_READ]))
+    return bool(_GOES_ON.search(line.body[:_READ]))
 
 
 def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
@@ -64,43 +65,45 @@ def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
             continue
         if not line.body.strip():
             continue
-        if not _is_logger_line(line.body):
+        if not _is_logger_line(line):
             return True
     return False
 
 
 def is_harmless(evidence: Evidence, trace: Traceback) -> bool:
     """Whether the program prints the traceback below a message that calls the error harmless."""
-    return bool(_HARMLESS.search(_introduction(evidence, trace)[:_READ]))
+    line = _introduction(evidence, trace)
+    return line is not None and bool(_HARMLESS.search(line.body[:_READ]))
 
 
-def _log_line(evidence: Evidence, index: int, trace: int) -> str:
-    """The logger's line of an error, "" without one."""
-    body = evidence.lines[index].body
+def _log_line(evidence: Evidence, index: int, trace: int) -> Line | None:
+    """The logger's line of an error, None without one."""
+    line: Line | None = evidence.lines[index]
     if trace >= 0:
-        body = _introduction(evidence, evidence.tracebacks[trace])
-    return body if _is_logger_line(body) else ""
+        line = _introduction(evidence, evidence.tracebacks[trace])
+    return line if line and _is_logger_line(line) else None
 
 
-def _is_logger_line(body: str) -> bool:
-    is_record = '{"' in body[:_HEAD]
-    return bool(_LEVEL.search(body[: _RECORD if is_record else _HEAD]))
+def _is_logger_line(line: Line) -> bool:
+    if _LEVEL.search(line.body[:_HEAD]):
+        return True
+    return line.severity in _CAUGHT and not _NATIVE.match(line.body)
 
 
-def _introduction(evidence: Evidence, trace: Traceback) -> str:
-    """The line in front of the first traceback of a chain, by the same rank; "" where there is none."""
+def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:
+    """The line in front of the first traceback of a chain, by the same rank; None where there is none."""
     for _ in evidence.tracebacks:
         if trace.cause < 0:
             break
         trace = evidence.tracebacks[trace.cause]
     first = evidence.lines[trace.start]
-    if _is_logger_line(first.body):
-        return first.body
+    if _LEVEL.search(first.body[:_HEAD]):
+        return first
     for line in reversed(evidence.lines[max(0, trace.start - 4) : trace.start]):
         if line.voice != first.voice:
             continue
         if line.number < first.number - 3:
             continue
         if line.body.strip():
-            return line.body
-    return ""
+            return line
+    return None

@@ -26,8 +26,6 @@ _ADVICE = re.compile(
     r"|it(?: i|')s (?:also )?possible that\b"
     r")"
 )
-_RECORD_ENDS = re.compile(r'(?<!\\)"\s{0,2}(?:[,}\]]|$)')
-"""Where the text of a record in JSON ends: what follows are other fields."""
 _ITEM = re.compile(r"\s*(?:[-*•–·+]|\(?(?:\d{1,2}|[a-zA-Z])[.):])\s")
 _ITEMS = 16
 """Most lines of a list that a line of advice introduces."""
@@ -50,12 +48,8 @@ def stated_matches(patterns: Iterable[Any], text: str) -> list[Any]:
 
 
 def without_advice(text: str) -> str:
-    """``text`` without what may have led to it; a record in JSON keeps its other fields."""
-    start = advice_at(text)
-    if start == len(text):
-        return text
-    end = _RECORD_ENDS.search(text, start) if '{"' in text[:start] else None
-    return text[:start] + (text[end.start() :] if end else "")
+    """``text`` without what may have led to it."""
+    return text[: advice_at(text)]
 
 
 def stated_lines(lines: Sequence[Line]) -> tuple[Line, ...]:

@@ -51,10 +51,3 @@ def test_a_message_that_a_rule_knows_may_reach_into_advice() -> None:
     """Only what begins in the advice is no statement."""
     message = "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment"
     assert diagnose(*STEPS, message).type is T.GPU_DRIVER_ERROR
-
-
-def test_a_record_keeps_its_other_fields() -> None:
-    """Of a record in JSON the advice within its text goes."""
-    record = '{"msg": "gone. Possible causes are: a, b", "rank": 3}'
-    assert without_advice(record) == '{"msg": "gone. ", "rank": 3}'
-    assert advice_at("step 3 took 2 s") == len("step 3 took 2 s")

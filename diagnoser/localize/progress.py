@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise, takewhile
+from itertools import accumulate, chain, pairwise, takewhile
 from operator import attrgetter
 from statistics import fmean, median, pstdev
 
@@ -91,15 +91,15 @@ class ProgressTimeline:
         ranks: frozenset[int] | None = frozenset({line.rank}) - {-1}
         if not ranks or not self._steps.has_before(line, ranks):
             ranks = None
-        return self._steps.count_after(line, ranks) > steps
+        return self._steps.advanced(line, ranks, steps)
 
     def lived_on(self, line: Line, ranks: Sequence[int], steps: int) -> bool:
         """Whether these ranks advanced by more than ``steps`` different steps after ``line``; all ranks without any."""
-        return self._steps.count_after(line, frozenset(ranks) or None) > steps
+        return self._steps.advanced(line, frozenset(ranks) or None, steps)
 
     def calmed(self, line: Line) -> bool:
         """Whether a later point shows a finite loss again."""
-        return self._calm.count_after(line, None) > 0
+        return self._calm.advanced(line, None, 0)
 
     def order_of(self, stream: Stream) -> Stream | None:
         """The lines of which streams share an order with those of this one: only its own, as it prints no times; None:
@@ -163,6 +163,41 @@ def body_begins(points: Iterable[Progress]) -> dict[tuple[Stream, float], float]
     return begins
 
 
+class _Arrivals:
+    """What the arrival of steps tells of a line of another stream that does not share a clock with them.
+
+    A step was made after the body before its own had arrived, where its stream had begun to arrive by then: what comes
+    from a stream that nobody saw before may all be older than the line.
+    """
+
+    def __init__(self, streams: Iterable[Sequence[Progress]], steps: int) -> None:
+        """streams: the points of each. steps: how many different ones show no life yet."""
+        alive = []
+        for points in filter(None, streams):
+            alive.append((min(map(attrgetter("received"), points)), _alive_at(points, steps)))
+        alive.sort()
+        self._firsts = [first for first, _ in alive]
+        self._alive_until = list(accumulate((until for _, until in alive), max))
+
+    def show_life(self, line: Line) -> bool:
+        """Whether a stream that had begun to arrive before the line made more steps after it, beyond what buffers
+        explain."""
+        seen = bisect_right(self._firsts, line.received)
+        if not line.received or not seen:
+            return False
+        return self._alive_until[seen - 1] > line.received + LATE
+
+
+def _alive_at(points: Sequence[Progress], steps: int) -> float:
+    """The newest moment after which the stream is known to have made more than ``steps`` different steps."""
+    begins, made = body_begins(points), set[int | None]()
+    for point in sorted(points, key=attrgetter("received"), reverse=True):
+        made.add(point.step)
+        if len(made) > steps:
+            return begins[point.stream, point.received]
+    return -math.inf
+
+
 class _PointOrders:
     """Points of the progress series in every order that one of them shares with a line. only: the stream of all points
     where there is but one."""
@@ -179,21 +214,23 @@ class _PointOrders:
             self._by_process[process_of(stream)].append(stream)
         self._of_launcher = list(filter(is_of_restart, self._by_stream))
         self._kinds: dict[object, StepOrder] = {}
+        self._by_arrival: dict[object, _Arrivals] = {}
 
-    def count_after(self, line: Line, ranks: frozenset[int] | None) -> int:
-        """How many different steps are known to have been made after ``line``. ranks: of these; None: of all."""
+    def advanced(self, line: Line, ranks: frozenset[int] | None, steps: int) -> bool:
+        """Whether more than ``steps`` different steps are known to have been made after ``line``. ranks: by these;
+        None: by all."""
         if self.only and line.stream != self.only:
-            return 0
+            return False
+        if self._of_stream(line.stream, ranks).count_after(line.number) > steps:
+            return True
         if self.only:
-            return self._of_stream(self.only, ranks).count_after(line.number)
-        counts = [self._of_stream(line.stream, ranks).count_after(line.number), self._of_restarts(line.stream, ranks)]
-        if line.is_dated:
-            counts.append(self._dated(ranks).count_after(line.time))
-        if line.received:
-            # A rank that tells no steps of its own is alive while the others train on, beyond what buffers explain.
-            arrived = self._of_all_outputs(line) if ranks is None else self._of_other_output(line, ranks)
-            counts.append(arrived.count_after(line.received + LATE))
-        return max(counts)
+            return False
+        if self._of_restarts(line.stream, ranks) > steps:
+            return True
+        if line.is_dated and self._dated(ranks).count_after(line.time) > steps:
+            return True
+        # A rank that tells no steps of its own is alive while the others train on, beyond what buffers explain.
+        return self._arrivals(line, ranks, steps).show_life(line)
 
     def has_before(self, line: Line, ranks: frozenset[int]) -> bool:
         """Whether one of these ranks is known to have made a step before ``line``, or as one of its own stream."""
@@ -221,38 +258,26 @@ class _PointOrders:
                 steps.update(map(attrgetter("step"), _of(self._by_stream[other], ranks)))
         return len(steps)
 
-    def _of_other_output(self, line: Line, ranks: frozenset[int] | None) -> StepOrder:
-        """The steps that the process of the line prints into its other output, without times of both.
+    def _arrivals(self, line: Line, ranks: frozenset[int] | None, steps: int) -> "_Arrivals":
+        """Of the steps that do not share a clock with the line: of all streams, else what the process of the line
+        prints into its other output."""
+        process = None if ranks is None else process_of(line.stream)
+        key = process, line.is_dated, ranks, steps
+        if key not in self._by_arrival:
+            streams = self._by_stream if process is None else self._by_process.get(process, ())
+            points = (self._without_clock(stream, ranks, is_dated=line.is_dated) for stream in streams)
+            self._by_arrival[key] = _Arrivals(points, steps)
+        return self._by_arrival[key]
 
-        Such a step was made after the line if the body before it had arrived after the line already, and not before.
-        """
-        return self._series((line.stream, line.is_dated, ranks), lambda: self._other_output(line, ranks))
-
-    def _other_output(self, line: Line, ranks: frozenset[int] | None) -> Iterator[tuple[float, int | None]]:
-        for stream in self._by_process.get(process_of(line.stream), ()):
-            if stream != line.stream:
-                yield from _by_arrival(self._by_stream[stream], line, ranks)
-
-    def _of_all_outputs(self, line: Line) -> StepOrder:
-        """The steps of all streams by their arrival, but for those whose printed times tell more."""
-        points = chain.from_iterable(self._by_stream.values())
-        return self._series((None, line.is_dated), lambda: _by_arrival(list(points), line, None))
+    def _without_clock(self, stream: Stream, ranks: frozenset[int] | None, *, is_dated: bool) -> list[Progress]:
+        """The points of a stream, but for those whose printed times tell more. is_dated: the other line prints one."""
+        points = _of(self._by_stream[stream], ranks)
+        return [point for point in points if not (is_dated and point.is_dated)]
 
     def _series(self, key: object, points: Callable[[], Iterable[tuple[float, int | None]]]) -> StepOrder:
         if key not in self._kinds:
             self._kinds[key] = StepOrder(points())
         return self._kinds[key]
-
-
-def _by_arrival(
-    points: Sequence[Progress], line: Line, ranks: frozenset[int] | None
-) -> Iterator[tuple[float, int | None]]:
-    """(when a step was made, at the earliest; step), of points that do not share a clock with the line."""
-    begins = body_begins(points)
-    for point in _of(points, ranks):
-        if line.is_dated and point.is_dated:
-            continue
-        yield begins[point.stream, point.received], point.step
 
 
 def _of(points: Iterable[Progress], ranks: frozenset[int] | None) -> Iterator[Progress]:

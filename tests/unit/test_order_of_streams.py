@@ -102,6 +102,14 @@ def test_a_rank_that_tells_no_steps_lives_while_the_others_train_on(
     assert (verdict.type is FailureType.ECC_ERROR) is died
 
 
+def test_a_file_that_arrives_late_shows_no_life(analyzer: LogAnalyzer) -> None:
+    """The steps of rank 0 all arrive minutes after rank 17's exception, body after body: they may all be older."""
+    one, other = rank_streams.stream_of(0), rank_streams.stream_of(17)
+    late = [(one, 300.0 + 20 * body, steps(10 * body + 1, 10 * body + 10)) for body in range(12)]
+    verdict = diagnose(analyzer, blocks((other, 1.0, [*FRAMES, ECC]), *late))
+    assert verdict.type is FailureType.ECC_ERROR
+
+
 def test_a_restart_by_the_launcher_comes_after_what_it_restarts(analyzer: LogAnalyzer) -> None:
     """The files of torchrun's second start show that training went on, whatever arrived first."""
     first, second = (Stream(f"/logs/run/attempt_{number}/0/stderr.log", "n1", 0) for number in (0, 1))

@@ -185,7 +185,7 @@ def _one_bar(line: bytes) -> bytes:
     return b" ".join(filter(None, map(bytes.strip, [*words, parts[-1]])))
 
 
-_LEADING_BARS = re.compile(rb"^(?: *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb"))+ *(?=\S)")
+_LEADING_BARS = re.compile(rb"^(?:(?> *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb")))+ *(?=\S)")
 
 
 def body_of(line: bytes, carrier: str = "") -> tuple[Prefix, bytes]:
@@ -213,7 +213,7 @@ _BLURRED_BAR = (
 _BLURRED_STAMPS = re.compile(f"(?>(?:{_blurred_any_of(each for each in prefixes.PEELED if each.is_stamp)})*)".encode())
 _BLURRED_PREFIX = re.compile(f"(?>(?:{_blurred_any_of(prefixes.PEELED)})*)".encode())
 _BLURRED_CARRIER = re.compile(f"(?:{_blurred_any_of(prefixes.CARRIERS)})".encode())
-_BLURRED_BARS = re.compile(rb"(?: ?(?:" + _BLURRED_BAR + rb"))+ ?(?=\S)")
+_BLURRED_BARS = re.compile(rb"(?:(?> ?(?:" + _BLURRED_BAR + rb")))+ ?(?=\S)")
 
 
 def strip_blurred(line: bytes) -> tuple[bool, bytes]:

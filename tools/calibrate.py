@@ -42,26 +42,26 @@ TABLE = Path(__file__).resolve().parents[1] / "rules" / "calibration.yaml"
 FLOOR, SANDBOX, LEARNED = 0.3, 0.5, 0.9
 """Confidence below which the answer is unknown; what a sandbox rule (untested: even odds) and a learned one (as much as
 a confirmed failure) may say at most."""
-FEW = 8
-"""How many trials of the kind above smooth a kind that was seldom seen."""
-LEFT_OUT = (0.25, 0.5, 0.75, 1.0)
+LEFT_OUT = (0.25, 0.5, 0.75)
 """Shares of the rules that know a message which trials go without."""
+FEW = 8 * (len(LEFT_OUT) + 2)
+"""How many trials of the kind above smooth a kind that was seldom seen: those of eight cases."""
 WITH_STATUS = 0.5
 """The share of the trial that knows the exit status."""
 PRIOR = {
     Decider.SPECIFIC_RULE: 0.9,
-    Decider.GENERIC_RULE: 0.8,
-    Decider.EXCEPTION: 0.7,
+    Decider.GENERIC_RULE: 0.75,
+    Decider.EXCEPTION: 0.5,
     Decider.WORDS: 0.6,
-    Decider.CLEAN_END: 0.8,
+    Decider.CLEAN_END: 0.9,
     Decider.KILLED: 0.4,
-    Decider.EXIT: 0.6,
+    Decider.EXIT: 0.5,
     Decider.STRUCTURE: 0.7,
     Decider.REPORT: 0.97,
     Decider.NOTHING: 0.05,
     Decider.OTHER: 0.6,
 }
-"""What a decider is worth that no trial has measured."""
+"""What a decider is worth that no trial has measured: about what the first runs of new families showed."""
 MOST = {
     Decider.GENERIC_RULE: 0.9,
     Decider.EXCEPTION: 0.9,

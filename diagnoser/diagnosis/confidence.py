@@ -28,11 +28,9 @@ def ended_badly(evidence: Evidence, reported: Ending | None) -> bool:
         return True
     if any(report.failed for report in evidence.exits):
         return True
-    for trace in evidence.tracebacks:
-        line = evidence.lines[trace.raised]
-        if evidence.last_numbers[line.stream] - line.number < _LAST_WORDS:
-            return True
-    return False
+    last = evidence.last_numbers
+    raised = (evidence.lines[trace.raised] for trace in evidence.tracebacks)
+    return any(last[line.stream] - line.number < _LAST_WORDS for line in raised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +77,14 @@ class Measure:
 
 
 def _others(causal: CausalResult, failure: FailureType) -> Iterator[Candidate]:
-    """Candidates that may be the cause in the place of the answer; where nothing is named, the root as well."""
+    """Candidates that may be the cause in the place of the answer, the first of each source; where nothing is named,
+    the root as well."""
     if failure is FailureType.UNKNOWN and causal.root:
         yield causal.root
+    seen = set[tuple[str, FailureType]]()
     for candidate, reason in causal.rejected:
-        if reason in _PLACED_ELSEWHERE and candidate.type is not failure:
-            yield candidate
+        source = candidate.by, candidate.type
+        if source in seen or candidate.type is failure or reason not in _PLACED_ELSEWHERE:
+            continue
+        seen.add(source)
+        yield candidate

@@ -10,11 +10,9 @@ from typing import Any
 
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from tools.real_runs.carriers import CARRIERS, Line, carry
-from tools.real_runs.frameworks import Framework
+from tools.real_runs.frameworks import NODES, Framework
 from tools.real_runs.scenarios import Scenario, Truth
 
-NODES = tuple(f"gpu-{number:03d}" for number in (14, 27, 33, 41))
-"""Nodes that the carriers name, one for each process."""
 _RECOVERY = {
     "connection_error": "resubmit",
     "disk_full": "check_and_resubmit",
@@ -28,6 +26,12 @@ _RANK_HEAD = re.compile(
     r"^(\[1,\d+\]<std(out|err)>:)?((\x1b\[\d+m)?\(\w+ pid=\d+(, ip=[\d.]+)?\)(\x1b\[0m)? )?(\[rank\d+\]: )?"
 )
 """What mpirun and Ray put before each line of a process, and torch before each line of a rank's traceback."""
+
+
+def recovery_of(truth: Truth, node_shown: bool) -> str:
+    """The step that follows: the truth's own, else that of its type; a node that the log shows can be taken out."""
+    recovery = truth.recovery or _RECOVERY.get(truth.type, "notify_user")
+    return "cordon_and_resubmit" if node_shown and recovery == "check_and_resubmit" else recovery
 
 
 class NoRootLine(Exception):
@@ -70,12 +74,11 @@ def make_case(framework: Framework, scenario: Scenario, truth: Truth, lines: Seq
     launched = framework.launcher not in ("python", "processes")
     told_rank = CARRIERS[carrier].names_rank or (launched and framework.names_rank)
     told_node = node is not None and (CARRIERS[carrier].names_node or node in root_text)
-    recovery = truth.recovery or _RECOVERY.get(truth.type, "notify_user")
+    recovery = recovery_of(truth, node_shown=False)
     category = category_of(FailureType(truth.type))
     if recovery == "check_and_resubmit" and framework.ranks == 1 and CARRIERS[carrier].names_node:
         node, told_node = NODES[0], True  # the only node there is, and it is at fault
-    if told_node and recovery == "check_and_resubmit":
-        recovery = "cordon_and_resubmit"
+    recovery = recovery_of(truth, told_node)
     label = {
         "id": f"{framework.slug}-{scenario.name}",
         "category": str(category),

@@ -39,5 +39,17 @@ def install(environment: str) -> None:
         (folder / ".compiled").touch()
 
 
+_COMPILERS = {".cpp": ("g++", "-O1", "-g", "-o"), ".rs": ("rustc", "--edition=2021", "-O", "-o")}
+
+
+def built(source: Path) -> Path:
+    """The program of a source file, compiled when the file is newer."""
+    program = FOLDER / "built" / source.stem
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([*_COMPILERS[source.suffix], program, source], check=True, timeout=_INSTALL_SECONDS)
+    return program
+
+
 def _environment(name: str) -> Environment:
     return Environment(FOLDER / name, REQUIREMENTS / f"{name}.txt")

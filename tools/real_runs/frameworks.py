@@ -7,6 +7,9 @@ from typing import Any
 
 from tools.real_runs.scenarios import SCENARIOS, Scenario, Truth
 
+NODES = tuple(f"gpu-{number:03d}" for number in (14, 27, 33, 41))
+"""Nodes that the carriers name, one for each process."""
+
 
 @dataclass(frozen=True, slots=True)
 class Framework:
@@ -24,6 +27,13 @@ class Framework:
     truths: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     names_rank: bool = True
     """Whether a launcher's output tells which rank a line is of."""
+    faulty: int | None = None
+    """The rank that goes wrong; the last one when not given."""
+    program: tuple[str, ...] = ("{python}",)
+    """What runs the trainer: words before its path."""
+    faults: tuple[Scenario, ...] = SCENARIOS
+    imitation: bool = False
+    """Whether the software itself is not run: its messages are printed in its forms."""
 
     @property
     def slug(self) -> str:
@@ -31,12 +41,12 @@ class Framework:
 
     @property
     def fault_rank(self) -> int:
-        return self.ranks - 1 if self.ranks > 1 else 0
+        return self.ranks - 1 if self.faulty is None else self.faulty
 
     def scenarios(self) -> list[tuple[Scenario, Truth]]:
         """All that apply, each with the truth for this framework."""
         applying = []
-        for scenario in SCENARIOS:
+        for scenario in self.faults:
             change = self.truths.get(scenario.name, {})
             if change is not None:
                 applying.append((scenario, replace(scenario.truth, **change)))

@@ -3,6 +3,7 @@
 import os
 import queue
 import resource
+import shlex
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from re import compile as pattern
 from re import escape
@@ -21,7 +22,8 @@ import yaml
 
 from tools.real_runs import environments
 from tools.real_runs.carriers import Line
-from tools.real_runs.frameworks import Framework
+from tools.real_runs.frameworks import NODES, Framework
+from tools.real_runs.launchers import End, Launcher
 from tools.real_runs.scenarios import BASE, Scenario, write_inputs
 
 TRAINERS = Path(__file__).parent / "trainers"
@@ -52,26 +54,30 @@ class Run:
 
     lines: list[Line] = field(default_factory=list)
     returncodes: list[int] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
     expired: bool = False
 
 
-def run(framework: Framework, scenario: Scenario, number: int, folder: Path) -> Run:
-    """Runs the scenario in ``folder`` (created); ``number`` picks log style and language where it leaves them open."""
+def run(
+    framework: Framework, scenario: Scenario, number: int, folder: Path, launcher: Launcher | None = None
+) -> Run:
+    """Runs the scenario in ``folder`` (created); ``number`` picks log style and language where it leaves them open.
+    launcher: of a family, in the place of the framework's own."""
     settings = {
         **BASE,
         "log_style": STYLES[number % len(STYLES)],
         "language": LANGUAGES[number % len(LANGUAGES)],
         **framework.settings,
     }
-    write_inputs(folder, framework.ranks)
+    write_inputs(folder, framework.ranks, settings.get("parts", 1))
     with ExitStack() as stack:
         if scenario.prior is not None:
-            _resume_from_prior(framework, scenario, {**settings, **scenario.prior}, folder)
+            _resume_from_prior(framework, scenario, {**settings, **scenario.prior}, folder, launcher)
             settings["resume"] = newest(folder / "ckpt")
         settings |= scenario.settings
         if "kernel" in settings:
             settings["kernel"] = {**settings["kernel"], "rank": framework.fault_rank}
-        if framework.held_out:
+        if framework.held_out and "language" in settings:
             settings["language"] = HELD_OUT_LANGUAGES[settings["language"]]
         for name in scenario.drop:
             del settings[name]
@@ -82,7 +88,7 @@ def run(framework: Framework, scenario: Scenario, number: int, folder: Path) -> 
         _write_settings(folder, settings)
         if scenario.prepare:
             scenario.prepare(folder, framework.fault_rank)
-        return _collect(framework, scenario, number, folder)
+        return _collect(framework, scenario, number, folder, launcher)
 
 
 def newest(folder: Path) -> str:
@@ -90,9 +96,11 @@ def newest(folder: Path) -> str:
     return str(max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns).relative_to(folder.parent))
 
 
-def _resume_from_prior(framework: Framework, scenario: Scenario, settings: dict[str, Any], folder: Path) -> None:
+def _resume_from_prior(
+    framework: Framework, scenario: Scenario, settings: dict[str, Any], folder: Path, launcher: Launcher | None
+) -> None:
     _write_settings(folder, settings)
-    healthy = _collect(framework, Scenario("prior", scenario.truth), 0, folder)
+    healthy = _collect(framework, Scenario("prior", scenario.truth), 0, folder, launcher)
     if any(healthy.returncodes):
         raise RuntimeError(f"{framework.name}: the run before {scenario.name} failed: {healthy.lines[-3:]}")
     if scenario.cut:
@@ -133,11 +141,11 @@ def free_port() -> int:
 
 
 def _commands(
-    framework: Framework, scenario: Scenario, number: int, folder: Path
+    framework: Framework, scenario: Scenario, number: int, folder: Path, command: list[str] | None = None
 ) -> list[tuple[list[str], dict[str, str]]]:
-    """What is started, and what each adds to the environment."""
+    """What is started, and what each adds to the environment. command: of the trainer, where Python does not run it."""
     python, trainer = str(environments.python_of(framework.environment)), str(TRAINERS / framework.trainer)
-    command = [python, trainer, *scenario.arguments]
+    command = command or [python, trainer, *scenario.arguments]
     if framework.launcher == "processes":
         return [(command, variables) for variables in _process_variables(framework.ranks)]
     if framework.launcher != "python":
@@ -146,7 +154,7 @@ def _commands(
         return [(command, {})]
     if scenario.timeout_s:
         command = ["timeout", "--verbose", str(scenario.timeout_s), *command]
-    (folder / "run.sh").write_text(f'#!/bin/bash\n{" ".join(command)}\ncode=$?\necho "exit code: $code"\nexit $code\n')
+    (folder / "run.sh").write_text(f'#!/bin/bash\n{shlex.join(command)}\ncode=$?\necho "exit code: $code"\nexit $code\n')
     return [(["bash", "run.sh"], {})]
 
 
@@ -195,13 +203,49 @@ _LAUNCHERS: dict[str, Callable[[Framework, Scenario, int], list[str]]] = {
 }
 
 
-def _collect(framework: Framework, scenario: Scenario, number: int, folder: Path) -> Run:
+def _family_commands(
+    framework: Framework, scenario: Scenario, folder: Path, launcher: Launcher
+) -> list[tuple[list[str], dict[str, str]]]:
+    """The commands of a family's launcher. A single process may be started by a shell script, as others are."""
+    words = {
+        "python": str(environments.python_of(framework.environment)),
+        "bin": str(environments.python_of(framework.environment).parent),
+        "here": str(TRAINERS),
+        "folder": str(folder),
+    }
+    source = TRAINERS / framework.trainer
+    program = [word.format(**words) for word in framework.program if word != "{built}"]
+    program.append(str(environments.built(source) if "{built}" in framework.program else source))
+    command = [*program, *scenario.arguments]
+    if framework.ranks == 1 and not launcher.command:
+        if scenario.shell and launcher.name == "plain":
+            return _commands(replace(framework, launcher="python"), scenario, 0, folder, command)
+        return [(command, {"NODE_NAME": NODES[0]})]
+    variables = [{**given, "HOOK_RANK": str(framework.fault_rank)} for given in _process_variables(framework.ranks)]
+    if not launcher.command:
+        return [(command, {**given, "NODE_NAME": NODES[rank]}) for rank, given in enumerate(variables)]
+    words |= {"ranks": str(framework.ranks), "quoted": shlex.join(command)}
+    words["numbers"] = " ".join(str(rank) for rank in range(framework.ranks))
+    filled = [word.format(**words) for word in launcher.command]
+    if filled[-1] == words["numbers"]:
+        filled[-1:] = words["numbers"].split()
+        command = []
+    elif launcher.only_python:
+        command = command[1:]
+    shared = {name: value for name, value in variables[0].items() if name != "PROCESS_ID"}
+    return [([*filled, *command], {**shared, "NODE_NAME": NODES[0]})]
+
+
+def _collect(
+    framework: Framework, scenario: Scenario, number: int, folder: Path, launcher: Launcher | None = None
+) -> Run:
     """Starts the processes, reads all they print, sends the scenario's signal, and ends what outlives the limit."""
     arrived: queue.SimpleQueue[Line | None] = queue.SimpleQueue()
-    processes = [
-        _start(command, variables, folder, scenario, framework)
-        for command, variables in _commands(framework, scenario, number, folder)
-    ]
+    if launcher is None:
+        commands = _commands(framework, scenario, number, folder)
+    else:
+        commands = _family_commands(framework, scenario, folder, launcher)
+    processes = [_start(command, variables, folder, scenario, framework) for command, variables in commands]
     readers = [
         threading.Thread(target=_read, args=(stream, number, name, arrived))
         for number, process in enumerate(processes)
@@ -210,7 +254,7 @@ def _collect(framework: Framework, scenario: Scenario, number: int, folder: Path
     for reader in readers:
         reader.start()
     try:
-        return _drain(arrived, len(readers), processes, scenario)
+        return _drain(arrived, len(readers), processes, scenario, launcher is not None and launcher.halts)
     finally:
         for process in processes:
             _end(process, signal.SIGKILL)
@@ -225,13 +269,18 @@ def _drain(
     open_streams: int,
     processes: Sequence[subprocess.Popen[bytes]],
     scenario: Scenario,
+    halts: bool = False,
 ) -> Run:
+    """halts: the other processes are ended (SIGTERM) a second after one has failed."""
     result, deadline, stop = Run(), time.monotonic() + LIMIT_SECONDS, scenario.stop
     after = pattern(stop.after) if stop else None
     while open_streams:
+        _note_ends(result, processes, halts)
         try:
-            line = arrived.get(timeout=max(0.1, deadline - time.monotonic()))
+            line = arrived.get(timeout=min(0.2, max(0.1, deadline - time.monotonic())))
         except queue.Empty:
+            if time.monotonic() < deadline:
+                continue
             result.expired, deadline = True, time.monotonic() + _KILL_AFTER
             for process in processes:
                 _end(process, signal.SIGKILL)
@@ -246,7 +295,22 @@ def _drain(
             for process in processes:
                 _send(process, stop.signal)
     result.returncodes = [process.wait() for process in processes]
+    _note_ends(result, processes, halts)
     return result
+
+
+def _note_ends(result: Run, processes: Sequence[subprocess.Popen[bytes]], halts: bool) -> None:
+    """Adds the processes that have ended since, and ends the others where the launcher does so."""
+    known = {end.process for end in result.ends}
+    for number, process in enumerate(processes):
+        code = process.poll()
+        if code is not None and number not in known:
+            result.ends.append(End(number, code, time.time()))
+    first = next((end for end in result.ends if end.code), None)
+    if halts and first is not None and time.time() > first.at + 1:
+        for process in processes:
+            if process.poll() is None:
+                _end(process, signal.SIGTERM)
 
 
 def _start(
@@ -273,6 +337,8 @@ def _start(
         "RAY_enable_worker_prestart": "0",  # Ray gives a node 30 s to start, which a busy machine may need
         "RAY_prestart_worker_first_driver": "0",
         "RAY_worker_niceness": "0",
+        "PYTENSOR_FLAGS": f"base_compiledir={environments.FOLDER}/bayes/compiled",
+        "CRASH": str(framework.settings.get("crash", "uncaught")),
         "TORCH_EXTENSIONS_DIR": str(environments.extensions_of(framework.environment)),
         **variables,
     }
@@ -324,6 +390,7 @@ def shown(lines: Sequence[Line], folder: Path, run_name: str, host: str) -> list
     paths = [
         (str(folder), f"/data/runs/{run_name}"),
         (str(TRAINERS), "/workspace/train"),
+        (str(environments.FOLDER / "built"), "/opt/site/bin"),
         (str(environments.FOLDER), "/opt/envs"),
         (str(Path(sys.base_prefix).resolve()), "/usr"),
         (sys.base_prefix, "/usr"),

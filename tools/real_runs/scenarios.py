@@ -5,6 +5,7 @@ the rules of the failure types; ``marker`` is the text by which its root line is
 """
 
 import gzip
+import itertools
 import json
 import random
 import signal
@@ -40,7 +41,7 @@ BASE: Mapping[str, Any] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Truth:
     """type: failure type. marker: regular expression of the root line, "" when no line shows it. visible: False when
-    the log cannot show the type. where: "one" when one rank is the faulty one, "first" for rank 0, "all" for all."""
+    the log cannot show the type. also: types that are as right. rank, node: what the software's own lines show of them. where: "one" when one rank is the faulty one, "first" for rank 0, "all" for all."""
 
     type: str
     why: str
@@ -49,6 +50,9 @@ class Truth:
     recovery: str = ""
     visible: bool = True
     where: str = "all"
+    also: tuple[str, ...] = ()
+    rank: int | None = None
+    node: str | None = None
 
     @property
     def healthy(self) -> bool:
@@ -86,12 +90,13 @@ class Scenario:
     shell: bool = False
 
 
-def write_inputs(folder: Path, ranks: int) -> None:
-    """Shards of a small data set, one for each rank; the classes can be learned."""
+def write_inputs(folder: Path, ranks: int, parts: int = 1) -> None:
+    """Shards of a small data set, one for each rank and further parts of it; the classes can be learned."""
     (folder / "data").mkdir(parents=True)
-    for rank in range(ranks):
-        chance = random.Random(rank)
-        with (folder / f"data/shard_{rank:05d}.jsonl").open("w") as file:
+    for rank, part in itertools.product(range(ranks), range(parts)):
+        chance = random.Random(rank + 1000 * part)
+        suffix = f".part{part - 1}" if part else ""
+        with (folder / f"data/shard_{rank:05d}{suffix}.jsonl").open("w") as file:
             for index in range(RECORDS):
                 name = chance.choice(list(SOURCES))
                 center = SOURCES[name]

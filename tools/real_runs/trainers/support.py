@@ -21,7 +21,9 @@ import time
 import urllib.request
 from pathlib import Path
 
+import loggers
 import numpy as np
+import star
 import yaml
 
 # A line at a time, as a terminal would have it: launchers put their heads before whole lines then.
@@ -197,9 +199,12 @@ class Job:
         for name in ("lr", "steps", "precision"):
             if getattr(arguments, name) is not None:
                 self.settings[name] = getattr(arguments, name)
-        self.words = WORDS[self.settings.get("language", "en")]
+        self.words = self.settings.get("words") or WORDS[self.settings.get("language", "en")]
         self.style = self.settings.get("log_style", "iso")
-        self.log = make_log(self.style, rank, world)
+        logger = self.settings.get("logger")
+        self.log = loggers.build(logger, rank, world) if logger else make_log(self.style, rank, world)
+        LOGS[:] = [self.log]
+        self.star = star.join(rank, world) if self.settings.get("synchronous") else None
         self.began, self.best, self.last, self.waited, self.cache = time.monotonic(), 0.0, math.nan, 0, []
         self.stopped = self.quiet = False
         self.hook = None
@@ -238,9 +243,11 @@ class Job:
         values = {"steps": self.settings["steps"], "lr": self.settings["lr"], **values}
         self.log.info(template.format(**values))
 
-    def records(self):
-        """Features (float32, records x features) and classes (int) of this rank's shard."""
+    def records(self, part=None):
+        """Features (float32, records x features) and classes (int) of this rank's shard, or of an earlier part."""
         path = Path(self.settings["data"].format(rank=self.rank))
+        if part is not None:
+            path = path.with_name(path.name.replace(".jsonl", f".part{part}.jsonl"))
         opened = gzip.open(path, "rt") if path.suffix == ".gz" else open(path)
         with opened as file:
             if self.settings.get("workers"):
@@ -258,6 +265,8 @@ class Job:
 
     def after_step(self, step, loss):
         """What an ordinary loop does after a step (counted from 1). True: stop now."""
+        if self.star is not None:
+            loss = self.star.average(loss)
         self.last = loss
         self.report(step, loss)
         self.guard(step, loss)
@@ -324,7 +333,7 @@ class Job:
         except OSError as error:
             if self.settings.get("metrics_needed"):
                 raise
-            if self.settings.get("log_style") == "json":
+            if self.settings.get("log_style") == "json" or self.settings.get("logger"):
                 self.log.error("could not push metrics", exc_info=True)
             else:
                 self.log.exception("could not push metrics: %s", error)
@@ -356,6 +365,89 @@ class Job:
         names = [CLASSES[index] for index in self.settings.get("report_classes", [0])]
         self.settings.get("report") and self.log.info("classes reported: %s", ", ".join(names))
         self.say("end", loss=self.last, best=self.best)
+
+
+    def batches(self):
+        """(step, features, classes) of all steps, part by part of the shard, the whole shard last."""
+        parts, steps, step = self.settings.get("parts", 1), self.settings["steps"], 0
+        for number in range(parts):
+            features, labels = self.records(number if number < parts - 1 else None)
+            self.loaded = features, labels
+            self.say_part(number + 1, parts, len(labels))
+            while step < steps * (number + 1) // parts:
+                step += 1
+                yield (step, *self.batch(features, labels, step))
+
+    def all_records(self):
+        """The records of all parts, for what trains on all of them at once."""
+        parts = self.settings.get("parts", 1)
+        loaded = []
+        for number in range(parts):
+            loaded.append(self.records(number if number < parts - 1 else None))
+            self.say_part(number + 1, parts, len(loaded[-1][1]))
+        return np.concatenate([features for features, _ in loaded]), np.concatenate([labels for _, labels in loaded])
+
+    def say_part(self, number, parts, records):
+        if parts > 1 and self.words.get("part"):
+            self.log.info(self.words["part"].format(number=number, parts=parts, records=records))
+
+
+def distributed_job():
+    """The job of this process; its rank as the launcher that started it gives it."""
+    environment = os.environ
+    rank = environment.get("PROCESS_ID") or environment.get("OMPI_COMM_WORLD_RANK") or environment.get("RANK") or "0"
+    world = environment.get("NUM_PROCESSES") or environment.get("OMPI_COMM_WORLD_SIZE") or environment.get("WORLD_SIZE")
+    return Job(int(rank), int(world or "1"))
+
+
+def train(job, build):
+    """The loop over parts of the data. ``build(job)``: a model with begin, step, accuracy, save, load and end."""
+    job.start()
+    model = build(job)
+    resume = job.settings.get("resume")
+    if resume:
+        job.restore(model.load, Path(resume))
+    seen = None
+    for step, features, labels in job.batches():
+        if seen is None:
+            model.begin(*job.loaded)
+        seen = job.loaded
+        stop = job.after_step(step, model.step(features, labels))
+        if step % job.settings["eval_every"] == 0:
+            stop = job.after_eval(step, model.accuracy(*seen)) or stop
+        if job.rank == 0 and (step % job.settings["save_every"] == 0 or stop):
+            path = job.checkpoint_path(f"step_{step:06d}")
+            model.save(path)
+            job.saved(path)
+        if stop:
+            return
+    model.end(*seen)
+    job.finish()
+
+
+LOGS = []
+"""The log of the job of this process."""
+
+
+def guarded(main):
+    """Runs ``main``; what it raises is shown as the site's settings ask (uncaught, logged, both, line)."""
+    way = os.environ.get("CRASH", "uncaught")
+    if way == "uncaught":
+        return main()
+    try:
+        return main()
+    except Exception as error:
+        if not LOGS:
+            raise
+        if way == "line":
+            LOGS[0].error("run aborted: %s: %s", type(error).__name__, error)
+        elif way == "critical":
+            LOGS[0].critical("unhandled exception, shutting down", exc_info=True)
+        else:
+            LOGS[0].exception("training failed")
+        if way == "both":
+            raise
+        sys.exit(1)
 
 
 def run_kernel(call):

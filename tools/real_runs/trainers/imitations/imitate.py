@@ -1,0 +1,64 @@
+"""Prints what software that cannot be run here prints: ``imitate.py SOFTWARE [--fault NAME] [--steps N] [--seed N]``.
+
+A module of SOFTWARE has ``begin(draw)``, ``step(draw, number, steps)``, ``finish(draw)`` (lines each) and ``FAULTS``:
+name -> (share of the steps that go well before, lines, exit code, lines of ranks that go on). Times stand in the lines as tokens.
+"""
+
+import argparse
+import datetime
+import importlib
+import random
+import sys
+import time
+
+FORMS = {
+    "@MMDD": "%m-%d %H:%M:%S",
+    "@BRACKET": "%Y-%m-%d %H:%M:%S",
+    "@COMMA": "%Y-%m-%d %H:%M:%S,%f",
+    "@ISO": "%Y-%m-%dT%H:%M:%S.%f+0000",
+    "@LOG4J": "%y/%m/%d %H:%M:%S",
+    "@NEXT": "%b-%d %H:%M:%S.%f",
+    "@UTC": "%Y-%m-%d, %H:%M:%S UTC",
+}
+
+
+class Clock:
+    def __init__(self):
+        self.now = datetime.datetime.now()
+
+    def say(self, lines, seconds):
+        for line in lines:
+            self.now += datetime.timedelta(seconds=seconds)
+            for token, form in FORMS.items():
+                if token in line:
+                    text = self.now.strftime(form)
+                    cut = text[:-3] if form.endswith("%f") else text
+                    line = line.replace(token, cut)
+            print(line, flush=True)
+            time.sleep(0.001)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("software")
+    parser.add_argument("--fault", default="")
+    parser.add_argument("--steps", type=int, default=90)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    software = importlib.import_module(arguments.software)
+    draw, clock = random.Random(arguments.seed), Clock()
+    share, fault, code = software.FAULTS.get(arguments.fault, (1.0, [], 0))
+    steps = int(arguments.steps * share)
+    clock.say(software.begin(draw) if share > 0 else software.begin(draw)[: max(3, int(-share))], 0.7)
+    for number in range(1, steps + 1):
+        clock.say(software.step(draw, number, arguments.steps), 0.9)
+    if share >= 1.0 and not code:
+        clock.say(fault, 0.5)
+        clock.say([] if arguments.fault == "ok-silent" else software.finish(draw), 0.5)
+    else:
+        clock.say(fault, 0.02)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""JSON lines: of python-json-logger, and in the field names of zap (Go), bunyan (Node) and Google Cloud."""
+
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+
+LEVELS = {"INFO": 30, "WARNING": 40, "ERROR": 50, "CRITICAL": 60}
+
+
+class Fields(logging.Formatter):
+    """One JSON object a record. form: whose field names."""
+
+    def __init__(self, form, rank, world):
+        super().__init__()
+        self.form, self.rank, self.world = form, rank, world
+        self.host = os.environ.get("NODE_NAME", "worker-0")
+
+    def format(self, record):
+        entry = getattr(self, self.form)(record, datetime.fromtimestamp(record.created, UTC))
+        return json.dumps(entry, ensure_ascii=False)
+
+    def zap(self, record, at):
+        entry = {
+            "level": {"WARNING": "warn", "CRITICAL": "fatal"}.get(record.levelname, record.levelname.lower()),
+            "ts": round(record.created, 6),
+            "caller": f"train/{record.filename}:{record.lineno}",
+            "msg": record.getMessage(),
+        }
+        if self.world > 1:
+            entry |= {"rank": self.rank, "node": self.host}
+        if record.exc_info:
+            entry |= {"error": str(record.exc_info[1]), "stacktrace": self.formatException(record.exc_info)}
+        return entry
+
+    def bunyan(self, record, at):
+        entry = {"name": "train", "hostname": self.host, "pid": record.process, "level": LEVELS[record.levelname]}
+        if self.world > 1:
+            entry["worker"] = self.rank
+        if record.exc_info:
+            kind, error, _ = record.exc_info
+            entry["err"] = {
+                "message": str(error),
+                "name": kind.__name__,
+                "stack": self.formatException(record.exc_info),
+            }
+        return entry | {"msg": record.getMessage(), "time": f"{at:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z", "v": 0}
+
+    def cloud(self, record, at):
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        entry = {"severity": record.levelname, "message": message, "timestamp": at.isoformat()}
+        if self.world > 1:
+            entry["labels"] = {"replica_rank": str(self.rank), "instance": self.host}
+        return entry
+
+    def ecs(self, record, at):
+        entry = {
+            "@timestamp": f"{at:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z",
+            "log.level": record.levelname.lower(),
+            "message": record.getMessage(),
+            "ecs.version": "8.11.0",
+            "host": {"hostname": self.host},
+            "process": {"pid": record.process},
+        }
+        if record.exc_info:
+            kind, error, _ = record.exc_info
+            entry["error"] = {
+                "type": kind.__name__,
+                "message": str(error),
+                "stack_trace": self.formatException(record.exc_info),
+            }
+        return entry
+
+
+def python_json_logger(rank, world):
+    from pythonjsonlogger.json import JsonFormatter
+
+    static = {"rank": rank, "world_size": world} if world > 1 else {}
+    fields = "%(asctime)s %(levelname)s %(name)s %(message)s"
+    return JsonFormatter(fields, rename_fields={"levelname": "level", "asctime": "time"}, static_fields=static)
+
+
+def build(form, rank, world):
+    handler = logging.StreamHandler(sys.stdout if form in ("zap", "cloud") else sys.stderr)
+    library = form == "library"
+    handler.setFormatter(python_json_logger(rank, world) if library else Fields(form, rank, world))
+    log = logging.getLogger("train")
+    log.handlers[:] = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    return log

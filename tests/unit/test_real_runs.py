@@ -15,8 +15,8 @@ from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, cat
 from tools.real_runs import environments, measure, runner
 from tools.real_runs.__main__ import one_case
 from tools.real_runs.carriers import CARRIERS, LAUNCHED, ONE_PROCESS, SEVERAL, Line, carry
-from tools.real_runs.cases import NODES, Case, NoRootLine, make_case, read_labels, root_lines_of
-from tools.real_runs.frameworks import FRAMEWORKS, Framework
+from tools.real_runs.cases import Case, NoRootLine, make_case, read_labels, root_lines_of
+from tools.real_runs.frameworks import FRAMEWORKS, NODES, Framework
 from tools.real_runs.scenarios import FAULTS, HEALTHY, SCENARIOS, Scenario, Truth, write_inputs
 
 SAMPLES = measure.SAMPLES
@@ -224,8 +224,9 @@ def test_environments_are_pinned_by_name() -> None:
     """Every framework's environment has a requirements file with exact versions and no address in it."""
     assert {framework.environment for framework in FRAMEWORKS} <= set(environments.environments())
     for path in environments.REQUIREMENTS.glob("*.txt"):
-        for line in path.read_text().split():
-            assert re.fullmatch(r"[a-z0-9_-]+(\[[a-z]+\])?==[0-9.]+", line), f"{path.name}: {line}"
+        for line in path.read_text().splitlines():
+            pin = r"[a-z0-9_-]+(\[[a-z]+\])?==[0-9.]+(post[0-9]+)?(\+cpu)?( --hash=sha256:[0-9a-f]{64})?"
+            assert re.fullmatch(pin, line), f"{path.name}: {line}"
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,43 @@
 """Makes labelled logs out of runs that were made to fail: ``python -m tools.real_runs DEV HELD_OUT``.
 
+With ``--count N``, N cases for each half are drawn from the product of the families: trainer, launcher, logger, fault
+and end. Without it, the frameworks of ``frameworks.py`` go through all their scenarios in turn.
+
 Each framework gets an environment of its own under a cache folder (REAL_RUNS_FOLDER), installed on first use from
 ``requirements/``. Runs are small (some seconds), limited in time and stay on this machine's loopback.
 """
 
 import argparse
+import json
+import multiprocessing
+import os
 import signal
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
-from tools.real_runs import environments, runner
+from tools.real_runs import draw, environments, families, family_cases, runner
 from tools.real_runs.carriers import LAUNCHED, ONE_PROCESS, SEVERAL
-from tools.real_runs.cases import NODES, Case, NoRootLine, make_case
-from tools.real_runs.frameworks import FRAMEWORKS, Framework
+from tools.real_runs.cases import Case, NoRootLine, make_case
+from tools.real_runs.draw import Combination
+from tools.real_runs.frameworks import FRAMEWORKS, NODES, Framework
 from tools.real_runs.scenarios import Scenario, Truth
 
 _IN_TURN = {"python": ONE_PROCESS, "processes": SEVERAL}
+_BAR = 30
+_combinations: Sequence[Combination] = ()
+"""The cases to be, in the processes that make them: they come there by the fork, as no scenario can be pickled."""
 
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(
-        signal.SIGTERM, lambda number, frame: sys.exit(128 + number)
-    )  # what was started and mounted goes, too
+    signal.signal(signal.SIGTERM, _leave)  # what was started and mounted goes, too
+    if arguments.count:
+        return _families(arguments)
     missed = 0
     for framework in FRAMEWORKS:
         if arguments.framework and framework.name not in arguments.framework:
@@ -34,6 +48,102 @@ def main() -> int:
             if not arguments.scenario or scenario.name in arguments.scenario:
                 missed += not _write(framework, scenario, truth, number, folder)
     return 1 if missed else 0
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _families(arguments: argparse.Namespace) -> int:
+    """Draws and makes the cases of both halves, several at a time. Those that did not fail as they should are named."""
+    drawn = [
+        combination
+        for held_out in (False, True)
+        for combination in draw.combinations(arguments.seed, arguments.count, held_out, arguments.families or ())
+        if not arguments.scenario or combination.scenario.name in arguments.scenario
+    ]
+    missing = _install(drawn)
+    cases = [combination for combination in drawn if combination.trainer.environment not in missing]
+    bar, missed = _Progress(len(cases), arguments.json), 0
+    try:
+        for combination, case, error in _made(cases, arguments.jobs):
+            missed += case is None
+            if case is not None:
+                case.write(arguments.held_out if combination.held_out else arguments.dev)
+            bar.show(combination, case, error)
+    except KeyboardInterrupt:
+        bar.end(missed)
+        return 130
+    bar.end(missed)
+    return 1 if missed else 0
+
+
+def _install(cases: Sequence[Combination]) -> set[str]:
+    """Installs what the cases need; returns the environments that cannot be had."""
+    missing = set()
+    for environment in sorted({case.trainer.environment for case in cases} - {""}):
+        try:
+            environments.install(environment)
+        except (subprocess.SubprocessError, OSError) as error:
+            print(f"no environment {environment}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+            missing.add(environment)
+    return missing
+
+
+def _made(cases: Sequence[Combination], jobs: int) -> Iterator[tuple[Combination, Case | None, str]]:
+    """Each combination with its case, or with the reason why there is none, in the order in which they end."""
+    global _combinations
+    _combinations = cases
+    context = multiprocessing.get_context("fork")
+    pool = context.Pool(min(jobs, max(1, len(cases))), initializer=_prepare_worker)
+    try:
+        for number, case, error in pool.imap_unordered(_make, range(len(cases))):
+            yield cases[number], case, error
+    finally:
+        pool.terminate()  # SIGTERM: each worker ends what it has started and unmounts what it has mounted
+        pool.join()
+
+
+def _prepare_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the workers
+    signal.signal(signal.SIGTERM, _leave)
+
+
+def _make(number: int) -> tuple[int, Case | None, str]:
+    try:
+        return number, family_cases.make(_combinations[number]), ""
+    except (NoRootLine, RuntimeError, OSError, subprocess.SubprocessError) as error:
+        return number, None, str(error)
+
+
+class _Progress:
+    """A bar on a terminal, a line a case elsewhere, or one JSON object a case."""
+
+    def __init__(self, total: int, as_json: bool) -> None:
+        self._total, self._json, self._done, self._began = total, as_json, 0, time.monotonic()
+        self._bar = sys.stderr.isatty() and not as_json
+
+    def show(self, combination: Combination, case: Case | None, error: str) -> None:
+        self._done += 1
+        if self._json:
+            state = {"id": combination.slug, "held_out": combination.held_out, "done": self._done, "total": self._total}
+            outcome = {"error": error} if case is None else {"label": case.label, "lines": len(case.log)}
+            print(json.dumps(state | outcome, ensure_ascii=False), flush=True)  # noqa: T201
+            return
+        if self._bar:
+            filled = _BAR * self._done // self._total
+            text = f"\r\x1b[K[{'#' * filled:<{_BAR}}] {self._done}/{self._total} {combination.slug}"
+            print(text, end="", file=sys.stderr, flush=True)  # noqa: T201
+        if case is None:
+            print(f"\nnot labelled: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        elif not self._bar:
+            print(f"{self._done}/{self._total} {combination.slug}: {case.label['type']}", flush=True)  # noqa: T201
+
+    def end(self, missed: int) -> None:
+        seconds = time.monotonic() - self._began
+        made = self._done - missed
+        text = f"{made} of {self._total} cases in {seconds:.0f} s, {missed} did not fail as they should have"
+        print(("\n" if self._bar else "") + text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _write(framework: Framework, scenario: Scenario, truth: Truth, number: int, folder: Path) -> bool:
@@ -75,6 +185,12 @@ def _arguments() -> argparse.Namespace:
     names = ", ".join(framework.name for framework in FRAMEWORKS)
     parser.add_argument("--framework", action="append", help=f"only this one (repeatable): {names}")
     parser.add_argument("--scenario", action="append", help="only this one (repeatable)")
+    parser.add_argument("--count", type=int, default=0, help="draw this many cases of the families for each half")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1): another seed gives other cases")
+    trainers = ", ".join(trainer.name for trainer in families.TRAINERS)
+    parser.add_argument("--families", nargs="+", metavar="NAME", help=f"only these trainers: {trainers}")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")
+    parser.add_argument("--json", action="store_true", help="one JSON object a case on standard output")
     return parser.parse_args()
 
 

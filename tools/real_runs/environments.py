@@ -39,7 +39,7 @@ def install(environment: str) -> None:
         (folder / ".compiled").touch()
 
 
-_COMPILERS = {".cpp": ("g++", "-O1", "-g", "-o"), ".rs": ("rustc", "--edition=2021", "-O", "-o")}
+_COMPILERS = {".cpp": ("g++", "-O1", "-g", "-w", "-o"), ".rs": ("rustc", "--edition=2021", "-O", "-o")}
 
 
 def built(source: Path) -> Path:

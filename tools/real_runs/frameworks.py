@@ -32,6 +32,8 @@ class Framework:
     program: tuple[str, ...] = ("{python}",)
     """What runs the trainer: words before its path."""
     faults: tuple[Scenario, ...] = SCENARIOS
+    single: bool = False
+    """Whether it starts its processes itself, and a launcher starts only one."""
     imitation: bool = False
     """Whether the software itself is not run: its messages are printed in its forms."""
 

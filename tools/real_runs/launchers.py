@@ -126,7 +126,10 @@ def _journal_end(end: End, node: str, processes: int) -> Sequence[str]:
         return [head + "Deactivated successfully.", head + "Consumed 41.211s CPU time."]
     how = f"code=killed, status={_SIGNALS[end.code]}" if end.code in _SIGNALS else f"code=exited, status={end.code}"
     result = "signal" if end.code in _SIGNALS else "exit-code"
-    return [f"{head}Main process exited, {how}/FAILURE"[: None if end.code == 1 else -8], f"{head}Failed with result '{result}'."]
+    return [
+        f"{head}Main process exited, {how}/FAILURE"[: None if end.code == 1 else -8],
+        f"{head}Failed with result '{result}'.",
+    ]
 
 
 def _journal_json(line: Line, node: str) -> str:
@@ -209,7 +212,10 @@ _MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", "
 _LOOP = """pids=(); for r in $(seq 0 $(({ranks} - 1))); do
   (set -o pipefail; PROCESS_ID=$r "$@" 2>&1 | sed -u "s/^/worker-$r: /") & pids+=($!)
 done
-code=0; for r in "${{!pids[@]}}"; do wait "${{pids[$r]}}"; c=$?; [ $c -ne 0 ] && {{ echo "worker-$r exited with $c" >&2; code=$c; }}; done
+code=0; for r in "${{!pids[@]}}"; do
+  wait "${{pids[$r]}}"; c=$?
+  [ $c -ne 0 ] && {{ echo "worker-$r exited with $c" >&2; code=$c; }}
+done
 [ $code -eq 0 ] && echo "all workers finished"
 exit $code"""
 LAUNCHERS: tuple[Launcher, ...] = (
@@ -217,16 +223,46 @@ LAUNCHERS: tuple[Launcher, ...] = (
     Launcher("mpirun --tag-output", (*_MPIRUN, "-np", "{ranks}"), names_rank=True, head=_MPI_HEAD, imitation=False),
     Launcher(
         "parallel --tag",
-        ("parallel", "--will-cite", "--tag", "--line-buffer", "--halt", "soon,fail=1", "-j", "{ranks}", "PROCESS_ID={{}} {quoted}", ":::", "{numbers}"),
+        (
+            "parallel",
+            "--will-cite",
+            "--tag",
+            "--line-buffer",
+            "--halt",
+            "soon,fail=1",
+            "-j",
+            "{ranks}",
+            "PROCESS_ID={{}} {quoted}",
+            ":::",
+            "{numbers}",
+        ),
         names_rank=True,
         head=r"^\d+\t",
         imitation=False,
     ),
     Launcher("shell loop", ("bash", "-c", _LOOP, "launch.sh"), names_rank=True, head=r"^worker-\d+: ", imitation=False),
-    Launcher("xargs", ("bash", "-c", 'seq 0 $(({ranks} - 1)) | xargs -P {ranks} -I@ env PROCESS_ID=@ "$@"', "launch.sh"), imitation=False),
-    Launcher("multiprocessing", ("{python}", "{here}/pool_launcher.py", "multiprocessing"), imitation=False, only_python=True),
-    Launcher("joblib", ("{python}", "{here}/pool_launcher.py", "joblib"), imitation=False, only_python=True, environment="tabular"),
-    Launcher("torchrun", ("{bin}/torchrun", "--standalone", "--nproc-per-node", "{ranks}"), imitation=False, only_python=True, environment="gym"),
+    Launcher(
+        "xargs",
+        ("bash", "-c", 'seq 0 $(({ranks} - 1)) | xargs -P {ranks} -I@ env PROCESS_ID=@ "$@"', "launch.sh"),
+        imitation=False,
+    ),
+    Launcher(
+        "multiprocessing", ("{python}", "{here}/pool_launcher.py", "multiprocessing"), imitation=False, only_python=True
+    ),
+    Launcher(
+        "joblib",
+        ("{python}", "{here}/pool_launcher.py", "joblib"),
+        imitation=False,
+        only_python=True,
+        environment="tabular",
+    ),
+    Launcher(
+        "torchrun",
+        ("{bin}/torchrun", "--standalone", "--nproc-per-node", "{ranks}"),
+        imitation=False,
+        only_python=True,
+        environment="gym",
+    ),
     Launcher("docker compose", write=_compose, ended=_compose_end, halts=True, alone=True),
     Launcher("stern", write=_stern, names_rank=True),
     Launcher("kubectl --prefix", write=_kubectl, names_rank=True, alone=True),

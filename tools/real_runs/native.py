@@ -69,7 +69,12 @@ def _healthy() -> tuple[Scenario, ...]:
         Scenario("ok", done, prepare=_tables()),
         Scenario("ok-long", done, arguments=("--steps", "320"), prepare=_tables()),
         Scenario("ok-silent", done, arguments=("--quiet-end", "1"), prepare=_tables()),
-        Scenario("ok-caught-resume", done, arguments=("--hook", "optional", "--resume", "ckpt/last.bin"), prepare=_broken_checkpoint),
+        Scenario(
+            "ok-caught-resume",
+            done,
+            arguments=("--hook", "optional", "--resume", "ckpt/last.bin"),
+            prepare=_broken_checkpoint,
+        ),
         Scenario("ok-caught-push", done, arguments=("--hook", "optional", "--metrics", "9"), prepare=_tables()),
         Scenario("ok-exit-0", done, arguments=("--quiet-end", "1"), prepare=_tables(), shell=True),
     )
@@ -79,7 +84,9 @@ def _faults(words: Mapping[str, tuple[str, str] | tuple[str, str, Mapping[str, A
     """words: fault -> (type, marker[, more of the truth]) in this language."""
     made = []
     for name, (type_, marker, *more) in words.items():
-        arguments, prepare, extra, where = _HOW.get(name, (("--hook", name), _tables(), {"shell": name in _SHELLS}, "one"))
+        arguments, prepare, extra, where = _HOW.get(
+            name, (("--hook", name), _tables(), {"shell": name in _SHELLS}, "one")
+        )
         truth = Truth(type_, _WHY.get(name, name), marker, **{"where": where, **(more[0] if more else {})})
         made.append(Scenario(name, truth, arguments=arguments, prepare=prepare, **extra))
     return (*made, *_COMMON, *_healthy())
@@ -115,11 +122,37 @@ _HOW: Mapping[str, tuple[tuple[str, ...], Prepare, dict[str, Any], str]] = {
     "read-only": ((), _tables(), {"disk": "ro"}, "first"),
 }
 _COMMON = (
-    Scenario("killed", Truth("host_out_of_memory", "SIGKILL in the middle of a step, as the kernel's OOM killer does", r"\bKilled\b", where="one"), arguments=("--hook", "kill"), prepare=_tables(), shell=True),
-    Scenario("exit-3", Truth("runtime_error", "the process ends with code 3", "exit code: 3", visible=False, where="one"), arguments=("--hook", "exit-3"), prepare=_tables(), shell=True),
-    Scenario("timeout", Truth("time_limit", "timeout(1) ends the run", r"^timeout: sending signal TERM to command", "time_limit", "none"), arguments=("--hook", "slow"), prepare=_tables(), timeout_s=9, shell=True),
+    Scenario(
+        "killed",
+        Truth(
+            "host_out_of_memory",
+            "SIGKILL in the middle of a step, as the kernel's OOM killer does",
+            r"\bKilled\b",
+            where="one",
+        ),
+        arguments=("--hook", "kill"),
+        prepare=_tables(),
+        shell=True,
+    ),
+    Scenario(
+        "exit-3",
+        Truth("runtime_error", "the process ends with code 3", "exit code: 3", visible=False, where="one"),
+        arguments=("--hook", "exit-3"),
+        prepare=_tables(),
+        shell=True,
+    ),
+    Scenario(
+        "timeout",
+        Truth(
+            "time_limit", "timeout(1) ends the run", r"^timeout: sending signal TERM to command", "time_limit", "none"
+        ),
+        arguments=("--hook", "slow"),
+        prepare=_tables(),
+        timeout_s=9,
+        shell=True,
+    ),
 )
-_SHELLS = ("segv", "abort", "assert", "zero", "memory", "stack")
+_SHELLS = ("segv", "abort", "assert", "fpe", "memory", "stack")
 """Ends that only a shell tells, in some languages."""
 
 CPP = _faults(
@@ -132,14 +165,26 @@ CPP = _faults(
         "lr-zero": ("configuration_error", r"invalid configuration: learning rate", {"also": ("value_error",)}),
         "refused": ("connection_error", r"Connection refused"),
         "cut-checkpoint": ("model_loading_error", r"bad magic in model file"),
-        "no-checkpoint": ("file_not_found_error", r"cannot open model .*No such file", {"also": ("model_loading_error",)}),
+        "no-checkpoint": (
+            "file_not_found_error",
+            r"cannot open model .*No such file",
+            {"also": ("model_loading_error",)},
+        ),
         "full": ("disk_full", r"No space left on device"),
         "read-only": ("filesystem_error", r"Read-only file system"),
         "segv": ("segmentation_fault", r"Segmentation fault"),
         "abort": ("segmentation_fault", r"free\(\): invalid pointer|munmap_chunk|Aborted"),
         "assert": ("segmentation_fault", r"Assertion .* failed", {"also": ("assertion_error",)}),
-        "memory": ("host_out_of_memory", r"bad_alloc|vector::_M_default_append|length_error", {"also": ("value_error",)}),
-        "zero": ("zero_division_error", r"Floating point exception|signal 8\b|SIGFPE", {"also": ("segmentation_fault",)}),
+        "memory": (
+            "host_out_of_memory",
+            r"bad_alloc|vector::_M_default_append|length_error",
+            {"also": ("value_error",)},
+        ),
+        "fpe": (
+            "zero_division_error",
+            r"Floating point exception|signal 8\b|SIGFPE",
+            {"also": ("segmentation_fault",)},
+        ),
         "index": ("index_error", r"out_of_range|range_check"),
         "library": ("import_error", r"cannot load plugin"),
     }
@@ -154,7 +199,11 @@ RUST = _faults(
         "lr-zero": ("configuration_error", r"invalid configuration: lr", {"also": ("value_error",)}),
         "refused": ("connection_error", r"Connection refused"),
         "cut-checkpoint": ("model_loading_error", r"restore checkpoint .*failed to fill whole buffer"),
-        "no-checkpoint": ("file_not_found_error", r"restore checkpoint .*No such file", {"also": ("model_loading_error",)}),
+        "no-checkpoint": (
+            "file_not_found_error",
+            r"restore checkpoint .*No such file",
+            {"also": ("model_loading_error",)},
+        ),
         "full": ("disk_full", r"No space left on device"),
         "read-only": ("filesystem_error", r"Read-only file system"),
         "segv": ("segmentation_fault", r"Segmentation fault"),
@@ -162,7 +211,11 @@ RUST = _faults(
         "memory": ("host_out_of_memory", r"memory allocation of \d+ bytes failed|capacity overflow"),
         "zero": ("zero_division_error", r"attempt to divide by zero"),
         "index": ("index_error", r"index out of bounds"),
-        "unwrap": ("runtime_error", r"called `Option::unwrap\(\)` on a `None` value", {"also": ("key_error", "attribute_error", "value_error")}),
+        "unwrap": (
+            "runtime_error",
+            r"called `Option::unwrap\(\)` on a `None` value",
+            {"also": ("key_error", "attribute_error", "value_error")},
+        ),
         "assert": ("assertion_error", r"assertion `left == right` failed"),
     }
 )
@@ -176,7 +229,11 @@ R = _faults(
         "lr-zero": ("configuration_error", r"invalid setting: lr", {"also": ("value_error",)}),
         "refused": ("connection_error", r"cannot open the connection|cannot be opened"),
         "cut-checkpoint": ("model_loading_error", r"unknown input format|error reading from connection|ReadItem"),
-        "no-checkpoint": ("file_not_found_error", r"cannot open the connection|No such file", {"also": ("model_loading_error",)}),
+        "no-checkpoint": (
+            "file_not_found_error",
+            r"cannot open the connection|No such file",
+            {"also": ("model_loading_error",)},
+        ),
         "read-only": ("filesystem_error", r"Read-only file system|cannot open the connection"),
         "memory": ("host_out_of_memory", r"cannot allocate vector of size"),
         "name": ("name_error", r"object 'tracker' not found"),
@@ -186,8 +243,16 @@ R = _faults(
         "index": ("index_error", r"subscript out of bounds"),
         "subscript": ("index_error", r"subscript out of bounds"),
         "assert": ("assertion_error", r"rows must match the header", {"also": ("value_error",)}),
-        "call": ("called_process_error", r"tar: exports: Cannot stat|tar exited with status 2"),
-        "argument": ("value_error", r"'arg' should be one of|'arg' must be", {"also": ("argument_error", "configuration_error")}),
+        "call": (
+            "called_process_error",
+            r"tar: exports: Cannot stat|tar exited with status 2",
+            {"also": ("file_not_found_error",)},
+        ),
+        "argument": (
+            "value_error",
+            r"'arg' should be one of|'arg' must be",
+            {"also": ("argument_error", "configuration_error")},
+        ),
         "missing": ("value_error", r"missing value where TRUE/FALSE needed"),
     }
 )
@@ -207,21 +272,33 @@ OCTAVE = _faults(
         "index": ("index_error", r"out of bound"),
         "import": ("import_error", r"package.* neuralnet|package_name"),
         "assert": ("assertion_error", r"ASSERT errors for|assert \("),
-        "field": ("attribute_error", r"structure has no member|invalid use of undefined value|access of undefined", {"also": ("key_error", "name_error", "value_error")}),
+        "field": (
+            "attribute_error",
+            r"structure has no member|invalid use of undefined value|access of undefined",
+            {"also": ("key_error", "name_error", "value_error")},
+        ),
         "cell": ("type_error", r"str2func: FCN_NAME must be a string", {"also": ("value_error",)}),
     }
 )
 NODE = _faults(
     {
         "no-data": ("file_not_found_error", r"ENOENT: no such file or directory, open 'data/train"),
-        "bad-cell": ("dataset_loading_error", r"SyntaxError: .*not a number", {"also": ("value_error", "syntax_error")}),
+        "bad-cell": (
+            "dataset_loading_error",
+            r"SyntaxError: .*not a number",
+            {"also": ("value_error", "syntax_error")},
+        ),
         "nan": ("loss_divergence", r"loss became (NaN|Infinity|-Infinity)"),
         "nan-goes-on": ("loss_divergence", r'"loss":"(NaN|Infinity)'),
         "bad-option": ("argument_error", r"error: unknown option"),
         "lr-zero": ("configuration_error", r"RangeError: config\.lr", {"also": ("value_error",)}),
         "refused": ("connection_error", r"ECONNREFUSED"),
         "cut-checkpoint": ("model_loading_error", r"SyntaxError: .*JSON", {"also": ("syntax_error", "value_error")}),
-        "no-checkpoint": ("file_not_found_error", r"ENOENT: no such file or directory, open 'ckpt", {"also": ("model_loading_error",)}),
+        "no-checkpoint": (
+            "file_not_found_error",
+            r"ENOENT: no such file or directory, open 'ckpt",
+            {"also": ("model_loading_error",)},
+        ),
         "full": ("disk_full", r"ENOSPC"),
         "read-only": ("filesystem_error", r"EROFS"),
         "memory": ("host_out_of_memory", r"heap out of memory"),
@@ -231,7 +308,11 @@ NODE = _faults(
         "assert": ("assertion_error", r"AssertionError"),
         "import": ("import_error", r"Cannot find module '@tensorflow/tfjs-node'"),
         "range": ("value_error", r"RangeError: Invalid typed array length"),
-        "json": ("value_error", r"SyntaxError: .*JSON", {"also": ("syntax_error", "dataset_loading_error", "configuration_error")}),
+        "json": (
+            "value_error",
+            r"SyntaxError: .*JSON",
+            {"also": ("syntax_error", "dataset_loading_error", "configuration_error")},
+        ),
         "reject": ("connection_error", r"feature store returned 503", {"also": ("runtime_error",)}),
     }
 )
@@ -245,11 +326,19 @@ JAVA = _faults(
         "lr-zero": ("configuration_error", r"IllegalArgumentException: lr must", {"also": ("value_error",)}),
         "refused": ("connection_error", r"ConnectException: Connection refused"),
         "cut-checkpoint": ("model_loading_error", r"Could not restore ckpt/last|EOFException"),
-        "no-checkpoint": ("file_not_found_error", r"Could not restore|FileNotFoundException", {"also": ("model_loading_error",)}),
+        "no-checkpoint": (
+            "file_not_found_error",
+            r"Could not restore|FileNotFoundException",
+            {"also": ("model_loading_error",)},
+        ),
         "full": ("disk_full", r"No space left on device"),
         "read-only": ("filesystem_error", r"Read-only file system"),
         "memory": ("host_out_of_memory", r"OutOfMemoryError: Java heap space"),
-        "null": ("attribute_error", r"NullPointerException", {"also": ("type_error", "key_error", "runtime_error", "value_error")}),
+        "null": (
+            "attribute_error",
+            r"NullPointerException",
+            {"also": ("type_error", "key_error", "runtime_error", "value_error")},
+        ),
         "cast": ("type_error", r"ClassCastException"),
         "zero": ("zero_division_error", r"ArithmeticException: / by zero"),
         "index": ("index_error", r"ArrayIndexOutOfBoundsException"),
@@ -264,11 +353,13 @@ def _native(name: str, file: str, program: tuple[str, ...], faults: tuple[Scenar
     return Framework(name, "", f"native/{file}", program=program, faults=faults, settings={"logger": ""}, **more)
 
 
+_NO_TOTAL = {"ok-silent": {"visible": False}}
+"""They never say how many steps there are: a log that just stops shows no end."""
 NATIVE: tuple[Framework, ...] = (
     _native("c++", "cpp_trainer.cpp", ("{built}",), CPP),
     _native("rust", "rust_trainer.rs", ("{built}",), RUST),
-    _native("r", "trainer.R", ("Rscript", "--vanilla"), R),
-    _native("octave", "trainer.m", ("octave-cli", "--no-history", "--quiet"), OCTAVE),
+    _native("r", "trainer.R", ("Rscript", "--vanilla"), R, truths=_NO_TOTAL),
+    _native("octave", "trainer.m", ("octave-cli", "--no-history", "--quiet"), OCTAVE, truths=_NO_TOTAL),
     _native("node", "node_trainer.js", ("node", "--max-old-space-size=96"), NODE),
     _native("java", "Trainer.java", ("java", "-Xmx48m"), JAVA),
 )

@@ -58,9 +58,7 @@ class Run:
     expired: bool = False
 
 
-def run(
-    framework: Framework, scenario: Scenario, number: int, folder: Path, launcher: Launcher | None = None
-) -> Run:
+def run(framework: Framework, scenario: Scenario, number: int, folder: Path, launcher: Launcher | None = None) -> Run:
     """Runs the scenario in ``folder`` (created); ``number`` picks log style and language where it leaves them open.
     launcher: of a family, in the place of the framework's own."""
     settings = {
@@ -154,7 +152,9 @@ def _commands(
         return [(command, {})]
     if scenario.timeout_s:
         command = ["timeout", "--verbose", str(scenario.timeout_s), *command]
-    (folder / "run.sh").write_text(f'#!/bin/bash\n{shlex.join(command)}\ncode=$?\necho "exit code: $code"\nexit $code\n')
+    (folder / "run.sh").write_text(
+        f'#!/bin/bash\n{shlex.join(command)}\ncode=$?\necho "exit code: $code"\nexit $code\n'
+    )
     return [(["bash", "run.sh"], {})]
 
 

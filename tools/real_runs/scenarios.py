@@ -41,7 +41,8 @@ BASE: Mapping[str, Any] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Truth:
     """type: failure type. marker: regular expression of the root line, "" when no line shows it. visible: False when
-    the log cannot show the type. also: types that are as right. rank, node: what the software's own lines show of them. where: "one" when one rank is the faulty one, "first" for rank 0, "all" for all."""
+    the log cannot show the type. where: "one" when one rank is the faulty one, "first" for rank 0, "all" for all.
+    also: types that are as right. rank, node: those that the software's own lines show."""
 
     type: str
     why: str
@@ -152,7 +153,9 @@ def _lr_as_text(folder: Path, rank: int) -> None:
     path.write_text(path.read_text().replace("lr: 0.05", "lr: 3e-4"))
 
 
-def _plugin(source: str) -> Prepare:
+def write_plugin(source: str) -> Prepare:
+    """The site's own hooks, which the trainer imports."""
+
     def prepare(folder: Path, rank: int) -> None:
         (folder / "site_hooks.py").write_text(source)
 
@@ -334,25 +337,25 @@ FAULTS: tuple[Scenario, ...] = (
             r"ModuleNotFoundError: No module named 'fused_kernels'",
         ),
         {"plugin": "site_hooks"},
-        prepare=_plugin("import fused_kernels\n\n\ndef on_step(step, loss):\n    fused_kernels.flush(step)\n"),
+        prepare=write_plugin("import fused_kernels\n\n\ndef on_step(step, loss):\n    fused_kernels.flush(step)\n"),
     ),
     Scenario(
         "syntax",
         Truth("syntax_error", "the plugin does not parse", r"^SyntaxError: "),
         {"plugin": "site_hooks"},
-        prepare=_plugin("def on_step(step, loss):\n    print(f'{step} {loss}'\n"),
+        prepare=write_plugin("def on_step(step, loss):\n    print(f'{step} {loss}'\n"),
     ),
     Scenario(
         "name",
         Truth("name_error", "the plugin uses an undefined name", r"^NameError: name 'tracker'"),
         {"plugin": "site_hooks"},
-        prepare=_plugin("def on_step(step, loss):\n    if step == 5:\n        tracker.log(loss)\n"),
+        prepare=write_plugin("def on_step(step, loss):\n    if step == 5:\n        tracker.log(loss)\n"),
     ),
     Scenario(
         "signature",
         Truth("type_error", "the plugin's hook takes other arguments", r"^TypeError: on_step\(\) takes 1"),
         {"plugin": "site_hooks"},
-        prepare=_plugin("def on_step(step):\n    pass\n"),
+        prepare=write_plugin("def on_step(step):\n    pass\n"),
     ),
     Scenario(
         "zero",

@@ -42,7 +42,13 @@ def main():
                 raise KeyboardInterrupt
 
         pm.sample(
-            draws, tune=TUNE, chains=2, cores=1, progressbar=False, random_seed=1, callback=after_draw,
+            draws,
+            tune=TUNE,
+            chains=2,
+            cores=1,
+            progressbar=False,
+            random_seed=1,
+            callback=after_draw,
             compute_convergence_checks=True,
         )
     if not job.stopped:

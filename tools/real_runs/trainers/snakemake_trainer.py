@@ -27,7 +27,7 @@ rule evaluate:
     output: "results/report.txt"
     shell: "{python} fold.py evaluate 0 {{output}}"
 """
-FOLD = '''
+FOLD = """
 import json, math, os, random, socket, subprocess, sys
 
 step, fold, output, *fault = sys.argv[1:]
@@ -64,7 +64,7 @@ elif step == "train":
 else:
     with open(output, "w") as file:
         file.write("done\\\\n")
-'''
+"""
 
 
 def main():

@@ -366,7 +366,6 @@ class Job:
         self.settings.get("report") and self.log.info("classes reported: %s", ", ".join(names))
         self.say("end", loss=self.last, best=self.best)
 
-
     def batches(self):
         """(step, features, classes) of all steps, part by part of the shard, the whole shard last."""
         parts, steps, step = self.settings.get("parts", 1), self.settings["steps"], 0

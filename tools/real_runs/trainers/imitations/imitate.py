@@ -1,4 +1,4 @@
-"""Prints what software that cannot be run here prints: ``imitate.py SOFTWARE [--fault NAME] [--steps N] [--seed N]``.
+"""Prints what software that cannot be run here prints: ``imitate.py SOFTWARE [--fault NAME] [--steps N]``.
 
 A module of SOFTWARE has ``begin(draw)``, ``step(draw, number, steps)``, ``finish(draw)`` (lines each) and ``FAULTS``:
 name -> (share of the steps that go well before, lines, exit code, lines of ranks that go on). Times stand in the lines as tokens.
@@ -10,6 +10,8 @@ import importlib
 import random
 import sys
 import time
+
+import yaml
 
 FORMS = {
     "@MMDD": "%m-%d %H:%M:%S",
@@ -42,16 +44,17 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("software")
     parser.add_argument("--fault", default="")
-    parser.add_argument("--steps", type=int, default=90)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int)
     arguments = parser.parse_args()
     software = importlib.import_module(arguments.software)
-    draw, clock = random.Random(arguments.seed), Clock()
+    with open("config.yaml") as file:
+        draw, clock = random.Random(yaml.safe_load(file)["seed"]), Clock()
+    total = arguments.steps or draw.randrange(60, 160)
     share, fault, code = software.FAULTS.get(arguments.fault, (1.0, [], 0))
-    steps = int(arguments.steps * share)
+    steps = int(total * share)
     clock.say(software.begin(draw) if share > 0 else software.begin(draw)[: max(3, int(-share))], 0.7)
     for number in range(1, steps + 1):
-        clock.say(software.step(draw, number, arguments.steps), 0.9)
+        clock.say(software.step(draw, number, total), 0.9)
     if share >= 1.0 and not code:
         clock.say(fault, 0.5)
         clock.say([] if arguments.fault == "ok-silent" else software.finish(draw), 0.5)

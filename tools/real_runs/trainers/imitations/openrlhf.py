@@ -7,8 +7,14 @@ _SITE = "/usr/local/lib/python3.12/dist-packages/openrlhf"
 def begin(draw):
     return [
         "@COMMA\tINFO worker.py:1918 -- Started a local Ray instance. View the dashboard at 127.0.0.1:8265",
-        *(f"{_L.format(3301 + n)} INFO @MMDD [llm_engine.py:228] Initializing a V1 LLM engine (v0.10.1) with config: model='/models/llama-3-8b-sft', tensor_parallel_size=1" for n in range(2)),
-        *(f"{_R.format(3500 + n)} [@BRACKET,112] [INFO] [real_accelerator.py:254:get_accelerator] Setting ds_accelerator to cuda (auto detect)" for n in range(4)),
+        *(
+            f"{_L.format(3301 + n)} INFO @MMDD [llm_engine.py:228] Initializing a V1 LLM engine (v0.10.1) with config: model='/models/llama-3-8b-sft', tensor_parallel_size=1"
+            for n in range(2)
+        ),
+        *(
+            f"{_R.format(3500 + n)} [@BRACKET,112] [INFO] [real_accelerator.py:254:get_accelerator] Setting ds_accelerator to cuda (auto detect)"
+            for n in range(4)
+        ),
         f"{_R.format(3500)} [@BRACKET,902] [INFO] [comm.py:669:init_distributed] cdb=None",
         f"{_R.format(3500)} Actor(",
         f"{_R.format(3500)}   (model): LlamaForCausalLM(",
@@ -19,7 +25,10 @@ def begin(draw):
         f"{_P} dataset: json:/data/prompts",
         f"{_P} Dataset({{ features: ['prompt', 'label'], num_rows: 20480 }})",
         f"{_R.format(3500)} init_process_group: master_address=10.1.0.34, master_port=47121,  rank=0, world_size=3, group_name=openrlhf",
-        *(f"{_L.format(3301 + n)} init_process_group: master_address=10.1.0.34, master_port=47121,  rank={n + 1}, world_size=3, group_name=openrlhf" for n in range(2)),
+        *(
+            f"{_L.format(3301 + n)} init_process_group: master_address=10.1.0.34, master_port=47121,  rank={n + 1}, world_size=3, group_name=openrlhf"
+            for n in range(2)
+        ),
     ]
 
 
@@ -27,7 +36,13 @@ def step(draw, number, steps):
     return [
         f"{_P} Episode [1/1]: {100 * number // steps:3d}%|{'▉' * (10 * number // steps):<10}| {number}/{steps} [{number}:02<{steps - number}:40, 61.{number % 10}s/it]",
         f"{_P} ✨ Global step {number}: {{'policy_loss': {draw.uniform(-0.03, 0.03):.5f}, 'kl': {draw.uniform(0.001, 0.02):.5f}, 'actor_lr': 5e-07, 'critic_loss': {draw.uniform(0.01, 0.09):.4f}, 'reward': {0.2 + 0.5 * number / steps + draw.uniform(-0.05, 0.05):.4f}, 'return': {draw.uniform(0.1, 0.7):.4f}, 'response_length': {draw.uniform(200, 500):.1f}, 'generate_time': {draw.uniform(17, 31):.2f}}}",
-        *([f"{_R.format(3500)} [@BRACKET,517] [INFO] [torch_checkpoint_engine.py:21:save] [Torch] Saving /ckpt/_actor/global_step{number}/mp_rank_00_model_states.pt..."] if number % 20 == 0 else []),
+        *(
+            [
+                f"{_R.format(3500)} [@BRACKET,517] [INFO] [torch_checkpoint_engine.py:21:save] [Torch] Saving /ckpt/_actor/global_step{number}/mp_rank_00_model_states.pt..."
+            ]
+            if number % 20 == 0
+            else []
+        ),
     ]
 
 
@@ -56,15 +71,50 @@ def _driver(kind, actor, pid, frames, error):
     ]
 
 
-_FIT = [f'  File "{_SITE}/trainer/ray/ppo_actor.py", line 312, in training_step', "    action_log_probs, output = self.actor(sequences, action_mask, attention_mask=attention_mask)"]
+_FIT = [
+    f'  File "{_SITE}/trainer/ray/ppo_actor.py", line 312, in training_step',
+    "    action_log_probs, output = self.actor(sequences, action_mask, attention_mask=attention_mask)",
+]
 FAULTS = {
-    "memory": (0.3, _driver("OutOfMemoryError", "PolicyModelActor.fit()", 3502, _FIT, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.83 GiB. GPU 0 has a total capacity of 79.10 GiB of which 5.21 GiB is free. Including non-PyTorch memory, this process has 73.88 GiB memory in use."), 1),
-    "label": (0.1, _driver("KeyError", "PolicyModelActor.fit()", 3501, [f'  File "{_SITE}/datasets/prompts_dataset.py", line 18, in preprocess_data', "    label = data[label_key]"], "KeyError: 'answer'"), 1),
+    "memory": (
+        0.3,
+        _driver(
+            "OutOfMemoryError",
+            "PolicyModelActor.fit()",
+            3502,
+            _FIT,
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.83 GiB. GPU 0 has a total capacity of 79.10 GiB of which 5.21 GiB is free. Including non-PyTorch memory, this process has 73.88 GiB memory in use.",
+        ),
+        1,
+    ),
+    "label": (
+        0.1,
+        _driver(
+            "KeyError",
+            "PolicyModelActor.fit()",
+            3501,
+            [
+                f'  File "{_SITE}/datasets/prompts_dataset.py", line 18, in preprocess_data',
+                "    label = data[label_key]",
+            ],
+            "KeyError: 'answer'",
+        ),
+        1,
+    ),
     "remote-reward": (
         0.5,
         [
             "(RemoteRewardModel pid=3811) INFO @MMDD [remote_rm_utils.py:29] Request error, please check: HTTPConnectionPool(host='10.1.0.60', port=5000): Max retries exceeded with url: /get_reward (Caused by NewConnectionError('<urllib3.connection.HTTPConnection object at 0x7f0>: Failed to establish a new connection: [Errno 111] Connection refused'))",
-            *_driver("Exception", "RemoteRewardModel.get_rewards()", 3811, [f'  File "{_SITE}/utils/remote_rm_utils.py", line 35, in request_api_wrapper', '    raise Exception(f"Request error for {try_max_times} times, returning None. Please check the API server.")'], "Exception: Request error for 5 times, returning None. Please check the API server."),
+            *_driver(
+                "Exception",
+                "RemoteRewardModel.get_rewards()",
+                3811,
+                [
+                    f'  File "{_SITE}/utils/remote_rm_utils.py", line 35, in request_api_wrapper',
+                    '    raise Exception(f"Request error for {try_max_times} times, returning None. Please check the API server.")',
+                ],
+                "Exception: Request error for 5 times, returning None. Please check the API server.",
+            ),
         ],
         1,
     ),
@@ -74,13 +124,22 @@ FAULTS = {
             f"{_R.format(3503)} [rank3]:[E1126 20:41:40.201 ProcessGroupNCCL.cpp:685] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9120, OpType=_ALLGATHER_BASE, NumelIn=33554432, NumelOut=134217728, Timeout(ms)=1800000) ran for 1800021 milliseconds before timing out.",
             f"{_R.format(3500)} [rank0]:[E1126 20:41:40.388 ProcessGroupNCCL.cpp:685] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9120, OpType=_ALLGATHER_BASE, NumelIn=33554432, NumelOut=134217728, Timeout(ms)=1800000) ran for 1800077 milliseconds before timing out.",
             f"{_R.format(3503)} [rank3]:[E1126 20:41:40.733 ProcessGroupNCCL.cpp:739] [Rank 3] To avoid data inconsistency, we are taking the entire process down.",
-            *_driver("ActorDiedError", "PolicyModelActor.fit()", 3503, _FIT, "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."),
+            *_driver(
+                "ActorDiedError",
+                "PolicyModelActor.fit()",
+                3503,
+                _FIT,
+                "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+            ),
         ],
         1,
     ),
     "arguments": (
         -1,
-        ["usage: train_ppo_ray.py [-h] [--ref_num_nodes REF_NUM_NODES]", "train_ppo_ray.py: error: argument --advantage_estimator: invalid choice: 'grpo2' (choose from 'gae', 'reinforce', 'rloo', 'reinforce_baseline', 'group_norm', 'dr_grpo')"],
+        [
+            "usage: train_ppo_ray.py [-h] [--ref_num_nodes REF_NUM_NODES]",
+            "train_ppo_ray.py: error: argument --advantage_estimator: invalid choice: 'grpo2' (choose from 'gae', 'reinforce', 'rloo', 'reinforce_baseline', 'group_norm', 'dr_grpo')",
+        ],
         2,
     ),
     "assertion": (
@@ -93,7 +152,30 @@ FAULTS = {
         ],
         1,
     ),
-    "state": (-8, _driver("RuntimeError", "PolicyModelActor.init_model_from_pretrained()", 3500, ['  File "/usr/local/lib/python3.12/dist-packages/torch/nn/modules/module.py", line 2581, in load_state_dict', "    raise RuntimeError("], "RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:\n\tsize mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([128258, 4096]) from checkpoint, the shape in current model is torch.Size([128256, 4096])."), 1),
+    "state": (
+        -8,
+        _driver(
+            "RuntimeError",
+            "PolicyModelActor.init_model_from_pretrained()",
+            3500,
+            [
+                '  File "/usr/local/lib/python3.12/dist-packages/torch/nn/modules/module.py", line 2581, in load_state_dict',
+                "    raise RuntimeError(",
+            ],
+            "RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:\n\tsize mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([128258, 4096]) from checkpoint, the shape in current model is torch.Size([128256, 4096]).",
+        ),
+        1,
+    ),
     "ok-silent": (1.0, [], 0),
-    "ok-retry": (1.0, ["(RemoteRewardModel pid=3811) INFO @MMDD [remote_rm_utils.py:29] Request error, please check: HTTPConnectionPool(host='10.1.0.60', port=5000): Read timed out. (read timeout=180)", *(f"{_P} ✨ Global step {n}: {{'policy_loss': 0.0021, 'kl': 0.0051, 'reward': 0.7102}}" for n in (91, 92, 93))], 0),
+    "ok-retry": (
+        1.0,
+        [
+            "(RemoteRewardModel pid=3811) INFO @MMDD [remote_rm_utils.py:29] Request error, please check: HTTPConnectionPool(host='10.1.0.60', port=5000): Read timed out. (read timeout=180)",
+            *(
+                f"{_P} ✨ Global step {n}: {{'policy_loss': 0.0021, 'kl': 0.0051, 'reward': 0.7102}}"
+                for n in (91, 92, 93)
+            ),
+        ],
+        0,
+    ),
 }

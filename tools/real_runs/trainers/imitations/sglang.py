@@ -39,7 +39,9 @@ def step(draw, number, steps):
         f"[@BRACKET TP0] Decode batch. #running-req: {running}, #token: {draw.randrange(900, 90000)}, token usage: {draw.uniform(0, 0.6):.2f}, cuda graph: True, gen throughput (token/s): {draw.uniform(90, 3100):.2f}, #queue-req: 0, ",
     ]
     if number % 2:
-        lines.append(f'[@BRACKET] INFO:     10.1.0.{draw.randrange(2, 200)}:{draw.randrange(30000, 60000)} - "POST /generate HTTP/1.1" 200 OK')
+        lines.append(
+            f'[@BRACKET] INFO:     10.1.0.{draw.randrange(2, 200)}:{draw.randrange(30000, 60000)} - "POST /generate HTTP/1.1" 200 OK'
+        )
     return lines
 
 
@@ -80,13 +82,66 @@ def _scheduler(rank, where, error):
 
 
 FAULTS = {
-    "memory": (0.7, _scheduler(1, "forward", ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.91 GiB. GPU 1 has a total capacity of 79.11 GiB of which 2.08 GiB is free. Including non-PyTorch memory, this process has 77.01 GiB memory in use."]), -9),
-    "static": (-9, _scheduler(0, "init_memory_pool", ["RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=0.3"]), -9),
-    "divisible": (-3, _scheduler(1, "load_model", ["ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8)."]), -9),
-    "weights": (-8, _scheduler(1, "load_model", ["safetensors_rust.SafetensorError: Error while deserializing header: header too large"]), -9),
+    "memory": (
+        0.7,
+        _scheduler(
+            1,
+            "forward",
+            [
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.91 GiB. GPU 1 has a total capacity of 79.11 GiB of which 2.08 GiB is free. Including non-PyTorch memory, this process has 77.01 GiB memory in use."
+            ],
+        ),
+        -9,
+    ),
+    "static": (
+        -9,
+        _scheduler(
+            0,
+            "init_memory_pool",
+            [
+                "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=0.3"
+            ],
+        ),
+        -9,
+    ),
+    "divisible": (
+        -3,
+        _scheduler(
+            1,
+            "load_model",
+            ["ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8)."],
+        ),
+        -9,
+    ),
+    "weights": (
+        -8,
+        _scheduler(
+            1, "load_model", ["safetensors_rust.SafetensorError: Error while deserializing header: header too large"]
+        ),
+        -9,
+    ),
     "token": (0.5, _scheduler(0, "forward", ["KeyError: 'image_grid_thw'"]), -9),
-    "launch": (0.9, _scheduler(1, "forward", ["RuntimeError: CUDA error: unspecified launch failure", "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect."]), -9),
-    "watchdog": (0.6, ["[@BRACKET TP1] Watchdog timeout (self.watchdog_last_forward_ct=41822, self.watchdog_timeout=300)", "[@BRACKET TP0] Watchdog timeout (self.watchdog_last_forward_ct=41822, self.watchdog_timeout=300)", "[@BRACKET] Received sigquit from a child process. It usually means the child failed."], -9),
+    "launch": (
+        0.9,
+        _scheduler(
+            1,
+            "forward",
+            [
+                "RuntimeError: CUDA error: unspecified launch failure",
+                "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.",
+            ],
+        ),
+        -9,
+    ),
+    "watchdog": (
+        0.6,
+        [
+            "[@BRACKET TP1] Watchdog timeout (self.watchdog_last_forward_ct=41822, self.watchdog_timeout=300)",
+            "[@BRACKET TP0] Watchdog timeout (self.watchdog_last_forward_ct=41822, self.watchdog_timeout=300)",
+            "[@BRACKET] Received sigquit from a child process. It usually means the child failed.",
+        ],
+        -9,
+    ),
     "missing": (
         -1,
         [
@@ -101,6 +156,14 @@ FAULTS = {
         ],
         1,
     ),
-    "ok-retract": (1.0, ["[@BRACKET TP0] KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 0.4710 -> 0.9220", *step(__import__("random").Random(5), 1, 2), *step(__import__("random").Random(6), 2, 2)], 0),
+    "ok-retract": (
+        1.0,
+        [
+            "[@BRACKET TP0] KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 0.4710 -> 0.9220",
+            *step(__import__("random").Random(5), 1, 2),
+            *step(__import__("random").Random(6), 2, 2),
+        ],
+        0,
+    ),
     "ok-silent": (1.0, [], 0),
 }

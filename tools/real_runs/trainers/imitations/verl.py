@@ -43,7 +43,13 @@ def step(draw, number, steps):
     return [
         f"{_T} step:{number} - global_seqlen/mean:{draw.uniform(6e4, 8e4):.1f} - actor/entropy:{draw.uniform(0.1, 0.5):.4f} - actor/kl_loss:{draw.uniform(0, 0.01):.5f} - actor/pg_loss:{draw.uniform(-0.02, 0.02):.5f} - actor/pg_clipfrac:{draw.uniform(0, 0.004):.5f} - actor/grad_norm:{draw.uniform(0.1, 0.6):.4f} - actor/lr:1e-06 - critic/score/mean:{score:.4f} - critic/rewards/mean:{score:.4f} - response_length/mean:{draw.uniform(180, 320):.2f} - response_length/clip_ratio:0.0 - timing_s/gen:{draw.uniform(9, 14):.3f} - timing_s/update_actor:{draw.uniform(11, 15):.3f} - timing_s/step:{draw.uniform(27, 39):.3f} - perf/throughput:{draw.uniform(1100, 1900):.2f}",
         f"\rTraining Progress: {100 * number // steps:3d}%|{'█' * (10 * number // steps):<10}| {number}/{steps} [{number // 2:02d}:11<{(steps - number) // 2}:03, 31.{number % 10}s/it]",
-        *([f"{worker(0)} INFO:@COMMA:[Rank 0] Saved model to /data/ckpt/gsm8k/global_step_{number}/actor/model_world_size_4_rank_0.pt"] if number % 20 == 0 else []),
+        *(
+            [
+                f"{worker(0)} INFO:@COMMA:[Rank 0] Saved model to /data/ckpt/gsm8k/global_step_{number}/actor/model_world_size_4_rank_0.pt"
+            ]
+            if number % 20 == 0
+            else []
+        ),
     ]
 
 
@@ -77,9 +83,24 @@ def _task_error(kind, method, rank, frames, error):
     ]
 
 
-_UPDATE = [f'  File "{_SITE}/single_controller/base/decorator.py", line 514, in inner', "    return func(*args, **kwargs)", f'  File "{_SITE}/workers/actor/dp_actor.py", line 431, in update_policy', "    loss.backward()"]
+_UPDATE = [
+    f'  File "{_SITE}/single_controller/base/decorator.py", line 514, in inner',
+    "    return func(*args, **kwargs)",
+    f'  File "{_SITE}/workers/actor/dp_actor.py", line 431, in update_policy',
+    "    loss.backward()",
+]
 FAULTS = {
-    "memory": (0.6, _task_error("OutOfMemoryError", "actor_rollout_update_actor", 2, _UPDATE, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.80 GiB. GPU 0 has a total capacity of 79.10 GiB of which 3.12 GiB is free. Process 118202 has 75.97 GiB memory in use."), 1),
+    "memory": (
+        0.6,
+        _task_error(
+            "OutOfMemoryError",
+            "actor_rollout_update_actor",
+            2,
+            _UPDATE,
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.80 GiB. GPU 0 has a total capacity of 79.10 GiB of which 3.12 GiB is free. Process 118202 has 75.97 GiB memory in use.",
+        ),
+        1,
+    ),
     "reward": (
         0.2,
         [
@@ -159,7 +180,25 @@ FAULTS = {
         ],
         1,
     ),
-    "nan": (1.0, [f"{_T} step:91 - global_seqlen/mean:70112.2 - actor/entropy:nan - actor/kl_loss:nan - actor/pg_loss:nan - actor/grad_norm:nan - critic/score/mean:0.0 - timing_s/step:33.1", f"{worker(1)} WARN: rank 1 grad_norm is not finite: nan", *(f"{_T} step:{number} - global_seqlen/mean:70112.2 - actor/entropy:nan - actor/kl_loss:nan - actor/pg_loss:nan - actor/grad_norm:nan - critic/score/mean:0.0 - timing_s/step:33.1" for number in range(92, 110))], 0),
+    "nan": (
+        1.0,
+        [
+            f"{_T} step:91 - global_seqlen/mean:70112.2 - actor/entropy:nan - actor/kl_loss:nan - actor/pg_loss:nan - actor/grad_norm:nan - critic/score/mean:0.0 - timing_s/step:33.1",
+            f"{worker(1)} WARN: rank 1 grad_norm is not finite: nan",
+            *(
+                f"{_T} step:{number} - global_seqlen/mean:70112.2 - actor/entropy:nan - actor/kl_loss:nan - actor/pg_loss:nan - actor/grad_norm:nan - critic/score/mean:0.0 - timing_s/step:33.1"
+                for number in range(92, 110)
+            ),
+        ],
+        0,
+    ),
     "ok-silent": (1.0, [], 0),
-    "ok-preempted-rollout": (1.0, [f"{worker(3)} WARNING @MMDD [scheduler.py:1784] Sequence group 141_parallel_sample_3 is preempted by PreemptionMode.RECOMPUTE mode because there is not enough KV cache space. This can affect the end-to-end performance.", f"{_T} step:91 - actor/pg_loss:0.0012 - critic/score/mean:0.7611 - timing_s/step:33.1"], 0),
+    "ok-preempted-rollout": (
+        1.0,
+        [
+            f"{worker(3)} WARNING @MMDD [scheduler.py:1784] Sequence group 141_parallel_sample_3 is preempted by PreemptionMode.RECOMPUTE mode because there is not enough KV cache space. This can affect the end-to-end performance.",
+            f"{_T} step:91 - actor/pg_loss:0.0012 - critic/score/mean:0.7611 - timing_s/step:33.1",
+        ],
+        0,
+    ),
 }

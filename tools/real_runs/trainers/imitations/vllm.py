@@ -25,7 +25,10 @@ def begin(draw):
         ]
     lines += [
         f"{_W[0]} INFO @MMDD [cuda.py:366] Using Flash Attention backend on V1 engine.",
-        *(f"Loading safetensors checkpoint shards: {100 * n // 8:3d}% Completed | {n}/8 [00:0{n}<00:0{8 - n},  1.0{n}it/s]" for n in range(9)),
+        *(
+            f"Loading safetensors checkpoint shards: {100 * n // 8:3d}% Completed | {n}/8 [00:0{n}<00:0{8 - n},  1.0{n}it/s]"
+            for n in range(9)
+        ),
     ]
     for worker in _W:
         lines += [
@@ -130,9 +133,38 @@ _ILLEGAL = "torch.AcceleratorError: CUDA error: an illegal memory access was enc
 _NCCL = "RuntimeError: NCCL error: remote process exited or there was a network error"
 _KV = "ValueError: To serve at least one request with the models's max seq len (131072), (24.00 GiB KV cache is needed, which is larger than the available KV cache memory (11.52 GiB). Based on the available memory, the estimated maximum model length is 62912. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
 FAULTS = {
-    "memory": (0.8, [*_worker_trace(_W[1], "execute_model", [_OOM]), *_engine_dead("CUDA out of memory. Tried to allocate 1.16 GiB.")], 1),
-    "illegal": (0.6, [*_worker_trace(_W[1], "execute_model", [_ILLEGAL, "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.", "For debugging consider passing CUDA_LAUNCH_BLOCKING=1"]), *_engine_dead("CUDA error: an illegal memory access was encountered")], 1),
-    "nccl": (0.7, [*_worker_trace(_W[0], "execute_model", [_NCCL]), *_engine_dead("NCCL error: remote process exited or there was a network error")], 1),
+    "memory": (
+        0.8,
+        [
+            *_worker_trace(_W[1], "execute_model", [_OOM]),
+            *_engine_dead("CUDA out of memory. Tried to allocate 1.16 GiB."),
+        ],
+        1,
+    ),
+    "illegal": (
+        0.6,
+        [
+            *_worker_trace(
+                _W[1],
+                "execute_model",
+                [
+                    _ILLEGAL,
+                    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.",
+                    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+                ],
+            ),
+            *_engine_dead("CUDA error: an illegal memory access was encountered"),
+        ],
+        1,
+    ),
+    "nccl": (
+        0.7,
+        [
+            *_worker_trace(_W[0], "execute_model", [_NCCL]),
+            *_engine_dead("NCCL error: remote process exited or there was a network error"),
+        ],
+        1,
+    ),
     "kv-cache": (-26, _engine_init(_KV), 1),
     "header": (
         -16,
@@ -142,7 +174,9 @@ FAULTS = {
             f'{_W[0]} ERROR @MMDD [multiproc_executor.py:597]   File "{_SITE}/model_executor/model_loader/weight_utils.py", line 628, in safetensors_weights_iterator',
             f'{_W[0]} ERROR @MMDD [multiproc_executor.py:597]     with safe_open(st_file, framework="pt") as f:',
             f"{_W[0]} ERROR @MMDD [multiproc_executor.py:597] safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully covered",
-            *_engine_init("Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause."),
+            *_engine_init(
+                "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause."
+            ),
         ],
         1,
     ),

@@ -12,7 +12,7 @@ from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.loader import load_analyzer, load_more, site_node_queries
 from diagnoser.model.errors import BadInput, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType, category_of
-from diagnoser.rules import examples, exception_words
+from diagnoser.rules import examples, exception_lines, exception_words
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.xid import SxidCode, XidCode, XidTable
 
@@ -84,6 +84,7 @@ def rules_test(
     heuristics = analyzer.knowledge.heuristics
     faults += heuristics.keywords.faults("keywords.yaml") + heuristics.exceptions.faults("exceptions.yaml")
     faults += heuristics.classifier.faults(exception_words.FILES[0])
+    faults += heuristics.printed.faults(exception_lines.FILE)
     faults += heuristics.ends.faults("run_end.yaml") + analyzer.knowledge.exits.faults("exit_reports.yaml")
     if faults:
         raise RuleFaults(faults)

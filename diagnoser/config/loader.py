@@ -15,6 +15,7 @@ from diagnoser.recovery.node_proofs import NodeProofTable
 from diagnoser.rules import (
     calibration,
     clean_end,
+    exception_lines,
     exception_words,
     exceptions,
     keyword_classifier,
@@ -24,6 +25,7 @@ from diagnoser.rules import (
 )
 from diagnoser.rules.candidate_sources import Heuristics
 from diagnoser.rules.engine import Engine
+from diagnoser.rules.exception_lines import ExceptionLines
 from diagnoser.rules.exception_words import ExceptionClassifier
 from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import RuleSet
@@ -77,7 +79,16 @@ def _heuristics(folder: Path, *, tested: bool) -> Heuristics:
         keyword_classifier.load("keywords.yaml", files.text(folder / "keywords.yaml"), tested=tested),
         clean_end.load("run_end.yaml", files.text(folder / "run_end.yaml"), tested=tested),
         _classifier(folder),
+        _exception_lines(folder, tested=tested),
     )
+
+
+def _exception_lines(folder: Path, *, tested: bool) -> ExceptionLines:
+    """Read how languages print exceptions; without the table only Python's way is known."""
+    path = folder / exception_lines.FILE
+    if not path.exists():
+        return ExceptionLines.empty()
+    return exception_lines.load(path.name, files.text(path), tested=tested)
 
 
 def _classifier(folder: Path) -> ExceptionClassifier:

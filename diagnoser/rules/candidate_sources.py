@@ -11,6 +11,7 @@ from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.clean_end import CleanEnd, EndTable
 from diagnoser.rules.engine import Hit
+from diagnoser.rules.exception_lines import ExceptionLines, PrintedException
 from diagnoser.rules.exception_words import Classification, ExceptionClassifier, RaisedException
 from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
@@ -51,6 +52,9 @@ raised ends so: where another code is reported, another process ended itself. ``
 the program."""
 EXIT_CODE, EXIT_SIGNAL = "heuristic:exit_code", "heuristic:exit_signal"
 """Deciders that read the code or the signal of an ended process."""
+_BELOW = 64
+"""Lines below an exception that may belong to it: a message, a stack, the exception that caused it."""
+_STACK_LINE = re.compile(r"\s+at |\s+\.\.\. \d+ (?:more|common frames)|\s+Suppressed: |\s*$")
 _SURE, _LIKELY = 0.85, 0.6
 """Probabilities from which the classifier is sure of the type of an exception, and from which it outweighs a class."""
 _WIDE_CLASSES = frozenset(
@@ -96,6 +100,7 @@ class Heuristics:
     keywords: KeywordClassifier
     ends: EndTable
     classifier: ExceptionClassifier
+    printed: ExceptionLines
 
     def name(self, raised: RaisedException) -> tuple[FailureType, str] | None:
         """The type of an exception, and what decided, where its words say more than its class; None where the class
@@ -175,9 +180,40 @@ class RuleLog:
         trace = self.trace_of(candidate)
         if trace:
             return self.tables.exceptions.raised(trace.exception, trace.message, trace.frames)
-        body = self.body_of(candidate)
+        printed = self.printed_at(candidate.line)
+        if printed:
+            return self.raised_as(printed)
+        return RaisedException("", self.body_of(candidate))
+
+    def printed_at(self, index: int) -> PrintedException | None:
+        """The exception that a line prints outside of a traceback; None for any other line."""
+        body = self.evidence.lines[index].body
+        printed = self.tables.printed.read(body, self._below(index))
+        if printed or not any(mark in body for mark in _NAMED):
+            return printed
         bare = _BARE_EXCEPTION.match(body)
-        return self.tables.exceptions.raised(bare["name"], bare["message"]) if bare else RaisedException("", body)
+        return PrintedException(bare["name"], bare["message"]) if bare else None
+
+    def raised_as(self, printed: PrintedException) -> RaisedException:
+        """What was printed, as the tables read exceptions."""
+        frames = [f", in {printed.call}"] if printed.call else []
+        return self.tables.exceptions.raised(printed.name, printed.message, frames)
+
+    def _below(self, index: int) -> Iterator[str]:
+        """The next lines of the process that printed a line."""
+        lines, voice = self.evidence.lines, self.evidence.lines[index].voice
+        for line in lines[index + 1 : index + 1 + _BELOW]:
+            if line.voice == voice:
+                yield line.body
+
+    def has_cause_below(self, index: int) -> bool:
+        """Whether the stack of an exception goes on with the one that caused it."""
+        for body in self._below(index):
+            if body.startswith("Caused by: "):
+                return True
+            if not _STACK_LINE.match(body):
+                return False
+        return False
 
 
 def from_rules(log: RuleLog) -> Iterator[Candidate]:
@@ -372,26 +408,32 @@ def _from_termination(index: int, line: Line, name: str, message: str, tables: H
 
 
 def from_lines(log: RuleLog) -> Iterator[Candidate]:
-    """Exception lines outside joined tracebacks: truncated logs, loggers that print only the last line."""
+    """Exception lines outside joined tracebacks: of other languages, of truncated logs, of loggers that print only the
+    last line."""
     traced = log.evidence.traceback_lines
-    for index, line in enumerate(log.evidence.lines):
+    for index in range(len(log.evidence.lines)):
         if index in traced:
             continue
-        if not any(mark in line.body for mark in _NAMED):
-            continue
-        match = _BARE_EXCEPTION.match(line.body)
-        if match:
-            reading = log.tables.exceptions.read(match["name"], match["message"])
-            yield Candidate(
-                line=index,
-                type=reading.type,
-                role=reading.role,
-                by="heuristic:exception_line",
-                why=f"a line names {match['name']}",
-                specificity=Specificity.WORD,
-                rank=line.known_rank,
-                raised=bool(_RAISED.match(line.body)),
-            )
+        printed = log.printed_at(index)
+        if printed:
+            yield _from_printed(index, printed, log)
+
+
+def _from_printed(index: int, printed: PrintedException, log: RuleLog) -> Candidate:
+    raised, line = log.raised_as(printed), log.evidence.lines[index]
+    table = log.tables.exceptions
+    role = table.role(printed.name, printed.message)
+    quotes = table.is_carrier(printed.name, printed.message) or log.has_cause_below(index)
+    return Candidate(
+        line=index,
+        type=raised.class_type or FailureType.RUNTIME_ERROR,
+        role=Role.WRAPPER if quotes and role is Role.ROOT else role,
+        by="heuristic:exception_line",
+        why=f"a line names {printed.name}" if printed.name else "a line prints an error that ends a program",
+        specificity=Specificity.WORD,
+        rank=line.known_rank,
+        raised=bool(_RAISED.match(line.body)),
+    )
 
 
 def from_last_words(candidates: Sequence[Candidate], covered: Collection[int], log: RuleLog) -> Iterator[Candidate]:

@@ -107,7 +107,7 @@ class ExceptionTable:
     def read(self, exception: str, message: str, frames: Sequence[str] = ()) -> ExceptionReading:
         """exception: dotted class as printed; message: what follows it; frames: of its traceback, outermost first."""
         name = _class_name(exception)
-        role = self._role(name, message)
+        role = self.role(exception, message)
         stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
         kind = stated or self._by_class(name, message) or FailureType.RUNTIME_ERROR
         by_context = self.in_context(kind, f"{exception}: {message}", frames)
@@ -198,7 +198,9 @@ class ExceptionTable:
             return None
         return only({kind for full_name, kind in self._types.items() if full_name.startswith(name)})
 
-    def _role(self, name: str, message: str) -> Role:
+    def role(self, exception: str, message: str) -> Role:
+        """What an exception of this class is in the story of a failure."""
+        name = _class_name(exception)
         if name != "CalledProcessError":
             return self._roles.get(name, Role.ROOT)
         if self._launcher.match(message):

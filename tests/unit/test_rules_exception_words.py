@@ -5,6 +5,7 @@ import pytest
 from diagnoser.model.taxonomy import FailureType as T
 from diagnoser.rules.exception_words import ExceptionClassifier, RaisedException
 from tests.accuracy_bars import load
+from tests.rule_files import verdict
 
 HEURISTICS = load().knowledge.heuristics
 
@@ -66,3 +67,50 @@ def test_without_tables_no_exception_is_named() -> None:
 def test_a_long_hostile_message_is_read_in_no_time() -> None:
     """Only the start of a message is read, whatever a job prints."""
     assert _named("FooError", "a" * 5_000_000 + " checkpoint corrupt") is not None
+
+
+def _verdict(*lines: str) -> tuple[str, str]:
+    """The type and the text of the root line of a log."""
+    diagnosis = verdict("epoch 1 loss 2.1", "epoch 2 loss 1.9", *lines)
+    return str(diagnosis.type), diagnosis.root_cause.text.strip() if diagnosis.root_cause else ""
+
+
+def test_every_example_of_the_lines_holds() -> None:
+    """Each form of a printed exception reads its examples."""
+    assert HEURISTICS.printed.faults("exception_lines.yaml") == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "root"),
+    [
+        (("Error in predict(m, w) : object 'w' not found", "Calls: predict", "Execution halted"), "name_error", 0),
+        (("Error in `fit()`:", "! there is no package called 'quiltr'", "Execution halted"), "import_error", 0),
+        (("error: 'wheights' undefined", "error: called from", "    fit at line 3"), "name_error", 0),
+        (
+            ("thread 'main' panicked at src/t.rs:4:9:", "index out of bounds: the len is 3 but the index is 3"),
+            "index_error",
+            0,
+        ),
+        (("panic: runtime error: integer divide by zero", "", "goroutine 1 [running]:"), "zero_division_error", 0),
+        (("ERROR: LoadError: BoundsError: attempt to access 3-element Vector{Int64} at index [4]",), "index_error", 0),
+        (
+            (
+                'Exception in thread "main" org.acme.JobException: stage 3 failed',
+                "\tat org.acme.Job.run(Job.java:81)",
+                "Caused by: java.lang.ClassCastException: String is no Double",
+                "\t... 3 more",
+            ),
+            "type_error",
+            2,
+        ),
+    ],
+)
+def test_an_exception_of_any_language_is_read(lines: tuple[str, ...], kind: str, root: int) -> None:
+    """Its first line, or the deepest cause of its stack, is the root, and its words name the type."""
+    assert _verdict(*lines) == (kind, lines[root].strip())
+
+
+@pytest.mark.parametrize("line", ["Error: 0.231", "error: 0.4 after 3 folds", "Error in training loop: see above"])
+def test_a_figure_and_a_heading_are_no_exceptions(line: str) -> None:
+    """What only begins like an error line of a language is not read as one."""
+    assert HEURISTICS.printed.read(line, ()) is None

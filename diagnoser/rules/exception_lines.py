@@ -1,0 +1,144 @@
+"""Exceptions as languages and tools print them in lines of their own: R, Julia, Rust, Go, Octave, MATLAB, the JVM, Node
+and programs on top of them. The forms are data, ``rules/exception_lines.yaml``."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from diagnoser.model import expressions, yaml_loader
+from diagnoser.model.errors import Fault
+from diagnoser.model.yaml_loader import StrictModel
+from diagnoser.rules.schema import Mistake, PatternText, located_faults
+
+FILE = "exception_lines.yaml"
+_LONGEST = 2048
+"""Characters of a line that are read."""
+_GROUPS = ("name", "message", "call")
+_ENDS = ("Execution halted", "Stacktrace:", "goroutine ", "note: run with", "Calls:", "called from", "Error in ")
+"""How a line begins that belongs to no message."""
+
+
+class _LineExample(StrictModel):
+    lines: tuple[str, ...]
+    name: str = ""
+    message: str = ""
+    call: str = ""
+
+
+class _Form(StrictModel):
+    """See the comments at the top of the file.
+
+    name: of the class, where the line itself holds none.
+    indented_only: of the lines below only a list of causes counts.
+    """
+
+    id: str
+    pattern: PatternText
+    unless: PatternText | None = None
+    name: str = ""
+    below: Annotated[int, Field(ge=0, le=4)] = 0
+    indented_only: bool = False
+    examples: Annotated[tuple[_LineExample, ...], Field(min_length=1)]
+
+
+class LineRows(StrictModel):
+    version: Literal[1]
+    forms: tuple[_Form, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedException:
+    """name, call: "" where the line shows none."""
+
+    name: str
+    message: str
+    call: str = ""
+
+
+class ExceptionLines:
+    """It keeps no state between lines and may be shared by threads."""
+
+    def __init__(self, table: LineRows) -> None:
+        self._forms = table.forms
+
+    @classmethod
+    def empty(cls) -> "ExceptionLines":
+        """Forms of no language, for a site without the table."""
+        return cls(LineRows(version=1))
+
+    def read(self, line: str, below: Iterable[str]) -> PrintedException | None:
+        """The exception that a line prints, by the first form that fits. below: what its process prints next."""
+        body = line[:_LONGEST]
+        for number in sorted(self._patterns.Match(body) or ()):
+            printed = self._read_form(number, body, below)
+            if printed:
+                return printed
+        return None
+
+    def _read_form(self, number: int, body: str, below: Iterable[str]) -> PrintedException | None:
+        form, (pattern, unless) = self._forms[number], self._compiled[number]
+        match = pattern.search(body)
+        if match is None:
+            return None
+        if unless is not None and unless.search(body):
+            return None
+        groups = {name: value or "" for name, value in match.groupdict().items()}
+        parts = [groups.get("message", ""), *_continued(form, below)]
+        message = " ".join(filter(None, map(str.strip, parts)))
+        return PrintedException(groups.get("name") or form.name, message, groups.get("call", ""))
+
+    def faults(self, path: str) -> list[Fault]:
+        """Every example of the forms that does not hold."""
+        faults = []
+        for form in self._forms:
+            for example in form.examples:
+                read = self.read(example.lines[0], example.lines[1:])
+                shown = (read.name, read.message, read.call) if read else None
+                if shown != (example.name, example.message, example.call):
+                    faults.append(Fault(path, 0, f"forms.{form.id}: {example.lines[0]!r} reads as {shown}"))
+        return faults
+
+    @cached_property
+    def _patterns(self) -> Any:
+        return expressions.search_set(form.pattern for form in self._forms)
+
+    @cached_property
+    def _compiled(self) -> list[tuple[Any, Any]]:
+        return [
+            (expressions.compiled(form.pattern), expressions.compiled(form.unless) if form.unless else None)
+            for form in self._forms
+        ]
+
+
+def _continued(form: _Form, below: Iterable[str]) -> Iterator[str]:
+    """The lines below that belong to the message."""
+    left = form.below
+    for line in below:
+        if left == 0 or line.lstrip().startswith(_ENDS):
+            return
+        if not line.strip():
+            continue
+        if form.indented_only and not line.startswith(("Caused by:", "  ")):
+            return
+        left -= 1
+        yield line
+
+
+def load(path: str, text: str, *, tested: bool = False) -> ExceptionLines:
+    """Raises RuleFaults with every fault of the file. tested: its patterns are known to be of RE2."""
+    table, faults = yaml_loader.read(path, text, LineRows)
+    if table and not tested:
+        faults += located_faults(path, text, list(_mistakes(table)))
+    return ExceptionLines(yaml_loader.sound(table, faults))
+
+
+def _mistakes(table: LineRows) -> Iterator[Mistake]:
+    """The patterns that cannot be used, each with the row that it stands in."""
+    for number, form in enumerate(table.forms):
+        for pattern in filter(None, (form.pattern, form.unless)):
+            why = expressions.fault(pattern, _GROUPS)
+            if why:
+                yield ("forms", number), why

@@ -34,7 +34,7 @@ from diagnoser.model import (
     Rollback,
     RuntimeFile,
 )
-from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import candidates, causality, clean_end, outcome, precursors, quotations, run_end, statements, xid
@@ -102,6 +102,8 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     silence, dumps, hang = _silence(evidence, facts, begins, quiet)
     diagnosis = verdict.build_diagnosis(evidence, reported, causal, location, knowledge.calibration, silence)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
+    if quiet is None and reported is None and diagnosis.outcome is Outcome.UNKNOWN:
+        diagnosis = replace(diagnosis, notes=(*diagnosis.notes, outcome.HINT))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         point = rollback.find_rollback(series, facts.events, facts.earlier_checkpoints)
         diagnosis = replace(diagnosis, rollback=point)

@@ -15,6 +15,7 @@ class RejectionReason(StrEnum):
 
     BENIGN = "looks like an error and is none"
     RECOVERED = "training went on after it"
+    MILD = "its own program calls it no error"
     EARLIER_ATTEMPT = "belongs to an earlier attempt in the same log"
     CHAINED = "another exception of the same chain says more"
     WRAPPER = "repeats or carries an inner error"

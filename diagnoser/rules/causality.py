@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 
-from diagnoser.model import Evidence
+from diagnoser.model import Evidence, Severity
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
@@ -103,6 +103,29 @@ def _is_handled(candidate: Candidate, others: Sequence[Candidate]) -> bool:
         return False
     later = (other for other in others if other.line > candidate.line)
     return any(other.is_root and not other.logged and other.type is not candidate.type for other in later)
+
+
+def _dismiss_mild(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    """What its own program calls information or a warning is no cause, unless the run ended badly and nothing else says
+    why."""
+    mild = candidate_set.where(lambda c: _is_mild(c, run.evidence))
+    others = candidate_set.has(lambda c: c.is_fault and c not in mild)
+    ended_badly = run.completed is False or candidate_set.has(lambda c: c.exit)
+    if others or not ended_badly:
+        candidate_set.dismiss(RejectionReason.MILD, mild.__contains__)
+
+
+def _is_mild(candidate: Candidate, evidence: Evidence) -> bool:
+    severity = evidence.lines[candidate.line].severity
+    if severity is None or severity > Severity.WARNING:
+        return False
+    if candidate.raised or candidate.exit or candidate.names_no_failure:
+        return False  # a launcher may carry what a process prints as information
+    if candidate.type is FailureType.LOSS_DIVERGENCE:
+        return False  # metrics are information, and NaN is what they say
+    if not candidate.is_vague and severity is Severity.WARNING:
+        return False  # libraries warn of what ends them: a rule that knows the message knows better
+    return candidate.is_failing
 
 
 def _dismiss_recurring_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
@@ -257,6 +280,7 @@ _STEPS: tuple[_Step, ...] = (
     _dismiss_of_earlier_launches,
     _dismiss_recovered,
     _dismiss_handled,
+    _dismiss_mild,
     _dismiss_recurring_handled,
     _dismiss_overridden,
     resolve_end,

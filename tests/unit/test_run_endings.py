@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from diagnoser.model import Diagnosis, Facts
+from diagnoser.model import Diagnosis, Event, EventKind, Facts
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from tests.rule_files import ANALYZER
 
@@ -27,9 +27,10 @@ UNCAUGHT = (
 )
 
 
-def diagnose(*lines: str) -> Diagnosis:
+def diagnose(*lines: str, exit_code: int | None = None) -> Diagnosis:
     log = ANALYZER.read(io.BytesIO("".join(line + "\n" for line in lines).encode()))
-    return ANALYZER.diagnose_with_node_logs(log.evidence, Facts())
+    events = () if exit_code is None else (Event(EventKind.EXIT, 0.0, code=exit_code),)
+    return ANALYZER.diagnose_with_node_logs(log.evidence, Facts(events=events))
 
 
 @pytest.mark.parametrize(
@@ -305,3 +306,76 @@ def test_a_fault_that_its_line_calls_temporary_does_not_stop_the_job() -> None:
     line = "socket.gaierror: [Errno {}] {}"
     later = diagnose(*STEPS, line.format(-3, "Temporary failure in name resolution"))
     assert (later.category, later.recovery.action) == (Category.INFRASTRUCTURE, Action.RESUBMIT)
+
+
+SWEEPS = tuple(f"sweep {number} energy -{number / 7:.4f}" for number in range(1, 13))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        ("ground state energy: -1.7143",),
+        ("spectrum:", "  0.12 0.44 0.91", "wrote out/spectrum.h5"),
+        ("real\t0m4.21s", "user\t0m3.90s"),
+        ("  3.412391 seconds (1.21 M allocations: 88.210 MiB)",),
+        ("rank 0 destroying process group",),
+    ],
+)
+def test_what_follows_a_loop_that_nobody_knows_is_an_end(last: tuple[str, ...]) -> None:
+    """A program of any language that leaves its loop and tells what came of it has completed."""
+    assert diagnose("reading grid.in", *SWEEPS, *last).type is T.COMPLETED
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        (),
+        ("saving grid.out ...",),
+        ("Writing spectrum to out/spectrum.h5",),
+        ("fatal: cannot open lattice 4", "energy: -1.2"),
+        ("validation energy: -1.71",),
+        ("sweep 13/400 energy -1.8571", "acceptance: 0.31"),
+    ],
+)
+def test_a_log_that_was_cut_is_unknown_and_says_what_would_decide(last: tuple[str, ...]) -> None:
+    """Behind the last turn nothing, a beginning, a complaint, or what is told on the way: nobody knows how it ended."""
+    cut = diagnose("reading grid.in", *SWEEPS, *last)
+    assert (cut.outcome, any("--exit-code" in note for note in cut.notes)) == (Outcome.UNKNOWN, True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "exit_code", "outcome", "kind"),
+    [
+        (SWEEPS, 0, Outcome.COMPLETED, T.COMPLETED),
+        ((*SWEEPS, *UNCAUGHT), 0, Outcome.COMPLETED, T.COMPLETED),
+        ((*SWEEPS, "training finished"), 3, Outcome.FAILED, T.UNKNOWN),
+        ((*SWEEPS, *UNCAUGHT, "training finished"), 1, Outcome.FAILED, T.KEY_ERROR),
+        ((*STEPS, *(f"step {step} loss nan" for step in range(35, 50, 5))), 0, Outcome.FAILED, T.LOSS_DIVERGENCE),
+        (SWEEPS, 137, Outcome.FAILED, T.HOST_OUT_OF_MEMORY),
+        (SWEEPS, 124, Outcome.TIME_LIMIT, T.TIME_LIMIT),
+        (SWEEPS, -2, Outcome.CANCELLED, T.CANCELLED),
+    ],
+)
+def test_an_exit_status_outweighs_words(
+    lines: tuple[str, ...], exit_code: int, outcome: Outcome, kind: FailureType
+) -> None:
+    """A run that exited with 0 completed unless its loss diverged; one that did not has failed, whatever it printed."""
+    diagnosis = diagnose(*lines, exit_code=exit_code)
+    assert (diagnosis.outcome, diagnosis.type) == (outcome, kind)
+
+
+def test_a_process_that_turns_its_loop_on_has_survived_an_exception() -> None:
+    """Turns of a loop in words that no trainer uses show it as steps do; a loop of another rank shows nothing."""
+    more = [f"sweep {number} energy -{number / 7:.4f}" for number in range(13, 30)]
+    assert diagnose(*SWEEPS, *UNCAUGHT, *more, "ground state energy: -1.7143").type is T.COMPLETED
+    alone = [f"[rank1]: {line}" for line in (*SWEEPS, *more)]
+    died = [f"[rank0]: {line}" for line in (*SWEEPS, *UNCAUGHT)]
+    assert diagnose(*died, *alone).type is T.KEY_ERROR
+
+
+@pytest.mark.parametrize("level", ["INFO", "WARNING"])
+def test_what_its_program_calls_no_error_is_no_cause(level: str) -> None:
+    """Unless the run is known to have failed, and nothing else says why."""
+    line = f'{{"level": "{level}", "msg": "retries exhausted: connection refused by the metrics host"}}'
+    assert diagnose(*STEPS, line).type is T.UNKNOWN
+    assert diagnose(*STEPS, line, *UNCAUGHT, exit_code=1).type is T.KEY_ERROR

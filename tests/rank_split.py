@@ -1,9 +1,13 @@
-"""`python -m tests.rank_split`: the labelled logs with ranks, shipped as one file a rank instead of one log for all.
+"""`python -m tests.rank_split`: the labelled logs with ranks, shipped as many streams instead of one log for all.
 
-A log whose lines name their ranks is split by rank, each rank's lines go without their prefix into a file of its own,
-and the files are shipped in bodies of 10 to 200 lines, in an order that is drawn by the seed and without times of their
-records. ``--undated`` also takes the times out of the lines. It counts in how many cases type, root line and rank are
-those of the log read as one file.
+A log whose lines name their ranks is split: by rank, where each rank's lines go without their prefix into a file of its
+own, or by node, where the lines of some ranks stand with their prefixes in one file. The files are shipped in bodies of
+10 to 200 lines, in an order that is drawn by the seed and without times of their records; in another way one file,
+which is drawn as well, arrives when all others have ended. Some bodies are stored as they came and others as
+deltas, and all are merged as the worker merges them. ``undated`` takes the times out of the lines.
+
+It counts in how many cases type, root line, rank and node are those of the log read as one file, both with and without
+an exit event. Where several ranks fail alike and nothing that is printed tells which was first, each of them is right.
 """
 
 import argparse
@@ -11,66 +15,139 @@ import random
 import re
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import product, starmap
+from typing import Literal
 
-from diagnoser.compress import AttemptLog
+from diagnoser import compress
+from diagnoser.compress import AttemptLog, pack
 from diagnoser.compress.lines import body_of
-from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model import Diagnosis, Facts, Stream
+from diagnoser.model import Diagnosis, Event, EventKind, Facts, Job, LineBlock, Stream
+from diagnoser.model.taxonomy import Outcome
 from tests import accuracy_bars, rank_streams
 from tests.corpus import CORPUS
 
 _STAMP = re.compile(
-    rb"\[?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?\]?"
+    rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.,\d]{0,10}Z?: |\[?\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?\]?"
     rb"|(?<=[IWEF])\d{4} \d\d:\d\d:\d\d(?:\.\d{1,9})?"
 )
 """The usual stamps: of logging, glog, c10."""
 _HEAD = 200
 """Bytes of a line in which its prefix stands."""
-MEASURES = ("type", "root", "rank")
+_NODE_RANKS = 2
+"""Ranks of a node in a split by node, where the lines name no nodes."""
+MEASURES = ("type", "root", "rank", "node")
+Files = Mapping[Stream, Sequence[bytes]]
 
 
 @dataclass(frozen=True)
-class SplitLog:
-    """lines: of each rank, and of the launcher, which is -1."""
+class Shipping:
+    """How the lines of a log travel."""
 
-    lines: dict[int, tuple[bytes, ...]]
+    layout: Literal["rank", "node"] = "rank"
+    arrival: Literal["mixed", "late"] = "mixed"
+    times: Literal["dated", "undated"] = "dated"
 
-    @property
-    def ranks(self) -> list[int]:
-        return sorted(rank for rank in self.lines if rank >= 0)
+    def __str__(self) -> str:
+        return f"a file a {self.layout}, {self.arrival}, {self.times}"
 
 
-def split(log: bytes, *, undated: bool = False) -> SplitLog:
-    """The lines of a log by the rank that their prefix names; without one, those of the launcher."""
-    lines: dict[int, list[bytes]] = {}
+SHIPPINGS = tuple(starmap(Shipping, product(("rank", "node"), ("mixed", "late"), ("dated", "undated"))))
+
+
+def split(log: bytes, shipping: Shipping) -> Files:
+    """The lines of a log by rank or by node; those without a rank are the launcher's, or of the first node."""
+    files: dict[Stream, list[bytes]] = {}
+    nodes = _nodes(log)
     for line in log.removesuffix(b"\n").split(b"\n"):
         head = line[:_HEAD]
         prefix, body = body_of(head)
-        text = line[len(head) - len(body) :] if prefix.rank >= 0 else line
-        lines.setdefault(prefix.rank, []).append(_STAMP.sub(b"", text) if undated else text)
-    return SplitLog({rank: tuple(own) for rank, own in lines.items()})
+        text = line
+        if shipping.layout == "node":
+            stream = Stream(f"/logs/{_file_of_node(prefix.rank, nodes)}.log")
+        elif prefix.rank >= 0:
+            stream, text = replace(rank_streams.stream_of(prefix.rank), node=nodes.get(prefix.rank, "")), line
+            text = line[len(head) - len(body) :]
+        else:
+            stream = Stream("/logs/launcher.log")
+        files.setdefault(stream, []).append(_STAMP.sub(b"", text) if shipping.times == "undated" else text)
+    return files
 
 
-def diagnose_split(analyzer: LogAnalyzer, log: SplitLog, seed: int) -> Diagnosis:
-    """The verdict on the files of the ranks."""
-    compressor = analyzer.compressor()
-    files = {_stream(rank): lines for rank, lines in log.lines.items()}
-    for block in rank_streams.shipped(files, random.Random(seed)):
-        compressor.feed(block)
-    return pipeline.diagnose(AttemptLog(compressor.take()).evidence, Facts(), analyzer.knowledge)
+def _nodes(log: bytes) -> dict[int, str]:
+    """The nodes that the prefixes of ranks name."""
+    prefixes = [body_of(line[:_HEAD])[0] for line in log.split(b"\n")]
+    return {prefix.rank: prefix.node for prefix in prefixes if prefix.rank >= 0 and prefix.node}
 
 
-def _stream(rank: int) -> Stream:
-    return rank_streams.stream_of(rank) if rank >= 0 else Stream("/logs/launcher.log")
+def _file_of_node(rank: int, nodes: Mapping[int, str]) -> str:
+    return nodes.get(rank, f"node{max(rank, 0) // _NODE_RANKS}")
 
 
-def same(one: Diagnosis, other: Diagnosis) -> dict[str, bool]:
-    """In what two verdicts agree; root lines by their message, for a prefix is gone and a number is another."""
-    roots, ranks = zip(*((_message(d), d.root_cause.rank if d.root_cause else None) for d in (one, other)), strict=True)
-    return {"type": one.type is other.type, "root": roots[0] == roots[1], "rank": ranks[0] == ranks[1]}
+def ranks_of(log: bytes) -> set[int]:
+    return {body_of(line[:_HEAD])[0].rank for line in log.split(b"\n")} - {-1}
+
+
+def bodies(files: Files, shipping: Shipping, draw: random.Random) -> list[LineBlock]:
+    """What arrives, in order of arrival."""
+    late = {draw.choice(sorted(files))} if shipping.arrival == "late" else set()
+    early = rank_streams.shipped({s: lines for s, lines in files.items() if s not in late}, draw)
+    after = max((block.received for block in early), default=rank_streams.START)
+    return early + rank_streams.shipped({stream: files[stream] for stream in late}, draw, after + draw.choice((1, 300)))
+
+
+def stored(analyzer: LogAnalyzer, blocks: Sequence[LineBlock], draw: random.Random) -> AttemptLog:
+    """The log as the worker reads it: commits of a few bodies, of which some have been made deltas."""
+    pieces, at = list[bytes](), 0
+    while at < len(blocks):
+        commit = blocks[at : at + draw.randint(1, 8)]
+        at += len(commit)
+        pieces.append(pack(commit))
+        if draw.random() < 0.5:
+            pieces[-1] = compress.to_bytes(compress.read_pieces(pieces[-1:], analyzer.compressor))
+    return AttemptLog(compress.read_pieces(pieces, analyzer.compressor))
+
+
+def facts_of(newest: float, code: int | None) -> Facts:
+    """Of a job whose newest line came then. code: of its exit event; None without one."""
+    events = () if code is None else (Event(EventKind.EXIT, newest + 1, code=code),)
+    return Facts(Job("run"), 1, events, {}, (newest, newest), last_line=newest)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is diagnosed of a log as one file and as streams, with or without an exit event."""
+
+    shipping: Shipping
+    exits: bool
+    whole: Diagnosis
+    streams: Diagnosis
+    alike: frozenset[int]
+
+    def same(self) -> dict[str, bool]:
+        """In what the two agree; root lines by their message, for a prefix is gone and a number is another."""
+        roots = _message(self.whole), _message(self.streams)
+        ranks = _rank(self.whole), _rank(self.streams)
+        nodes = _node(self.whole), _node(self.streams)
+        alike = self.alike.issuperset({*ranks} - {None}) and None not in ranks
+        return {
+            "type": self.whole.type is self.streams.type,
+            "root": roots[0] == roots[1] or alike,
+            "rank": ranks[0] == ranks[1] or alike,
+            "node": nodes[0] == nodes[1] or alike,
+            "order": ranks[0] == ranks[1],
+        }
+
+
+def _rank(diagnosis: Diagnosis) -> int | None:
+    return diagnosis.root_cause.rank if diagnosis.root_cause else None
+
+
+def _node(diagnosis: Diagnosis) -> str | None:
+    return diagnosis.root_cause.node if diagnosis.root_cause else None
 
 
 def _message(diagnosis: Diagnosis) -> bytes:
@@ -78,36 +155,81 @@ def _message(diagnosis: Diagnosis) -> bytes:
     return _STAMP.sub(b"", body_of(text)[1]).strip()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3, help="orders of arrival tried for each log")
-    parser.add_argument("--undated", action="store_true", help="take the times out of the lines as well")
-    parser.add_argument("--show", action="store_true", help="print the logs that differ")
-    options = parser.parse_args()
-    analyzer, counts = accuracy_bars.load(), Counter[str]()
+_NUMBERS = re.compile(rb"0x[0-9a-f]+|\d+")
+
+
+def ranks_alike(log: bytes, root: Diagnosis) -> frozenset[int]:
+    """The ranks that print the root's message, but for its numbers and the time: each may be the first."""
+    wanted, ranks = _NUMBERS.sub(b"", _message(root)), set[int]()
+    if not wanted:
+        return frozenset()
+    for line in log.split(b"\n"):
+        prefix, body = body_of(line)
+        if prefix.rank >= 0 and _NUMBERS.sub(b"", _STAMP.sub(b"", body).strip()) == wanted:
+            ranks.add(prefix.rank)
+    return frozenset(ranks)
+
+
+def compared(analyzer: LogAnalyzer, log: bytes, shippings: Sequence[Shipping], seed: int) -> Iterator[Comparison]:
+    """For each way of shipping, without and with an exit event."""
+    whole = analyzer.read(BytesIO(log))
+    alone = analyzer.analyze(whole, Facts())
+    code = int(alone.outcome is not Outcome.COMPLETED)
+    ended = analyzer.analyze(whole, facts_of(rank_streams.START, code))
+    alike = ranks_alike(log, alone)
+    for shipping in shippings:
+        draw = random.Random(f"{seed} {shipping}")
+        blocks = bodies(split(log, shipping), shipping, draw)
+        newest = max(block.received for block in blocks)
+        streams = stored(analyzer, blocks, draw)
+        for by_file, exits in ((alone, None), (ended, code)):
+            verdict = analyzer.analyze(streams, facts_of(newest, exits), newest + 10)
+            yield Comparison(shipping, exits is not None, by_file, verdict, alike)
+
+
+def logs() -> Iterator[tuple[str, bytes]]:
+    """The labelled logs in which at least two ranks speak, by name."""
     for folder in accuracy_bars.FOLDERS:
         for label in accuracy_bars.labels(folder):
-            text = (CORPUS / folder / f"{label.id}.log").read_bytes()
-            log = split(text, undated=options.undated)
-            if len(log.ranks) < 2:
-                continue
-            counts["logs"] += 1
-            whole = pipeline.diagnose(analyzer.read(BytesIO(text)).evidence, Facts(), analyzer.knowledge)
-            for seed in range(options.seeds):
-                verdict = diagnose_split(analyzer, log, seed)
-                agrees = same(whole, verdict)
-                counts.update(name for name in MEASURES if agrees[name])
-                counts["all"] += all(agrees.values())
-                counts["tries"] += 1
-                if options.show and not all(agrees.values()):
-                    sys.stdout.write(f"{folder}/{label.id} seed {seed}: {_shown(whole)} became {_shown(verdict)}\n")
-    shares = " ".join(f"{name} {counts[name] / max(1, counts['tries']):.3f}" for name in (*MEASURES, "all"))
-    sys.stdout.write(f"{counts['logs']} logs, {counts['tries']} orders: the same {shares}\n")
+            log = (CORPUS / folder / f"{label.id}.log").read_bytes()
+            if len(ranks_of(log)) > 1:
+                yield f"{folder}/{label.id}", log
+
+
+def measure(analyzer: LogAnalyzer, shippings: Sequence[Shipping], seeds: int, *, show: bool = False) -> Iterator[str]:
+    """Lines of a table: the share of tries in which both agree."""
+    counts: dict[tuple[Shipping, bool], Counter[str]] = {}
+    for (name, log), seed in product(logs(), range(seeds)):
+        for pair in compared(analyzer, log, shippings, seed):
+            agrees = pair.same()
+            count = counts.setdefault((pair.shipping, pair.exits), Counter())
+            count.update(name for name, equal in agrees.items() if equal)
+            every = all(agrees[measure] for measure in MEASURES)
+            count.update({"all": every, "tries": 1})
+            if show and not every:
+                way = f"{pair.shipping}, exit {int(pair.exits)}"
+                yield f"{name} seed {seed}, {way}: {_shown(pair.whole)} -> {_shown(pair.streams)}"
+    for (shipping, exits), count in counts.items():
+        shares = " ".join(f"{name} {count[name] / count['tries']:.3f}" for name in (*MEASURES, "all", "order"))
+        yield f"{f'{shipping}, exit {int(exits)}'.ljust(40)} {count['tries']:4} tries: {shares}"
 
 
 def _shown(diagnosis: Diagnosis) -> str:
     root = diagnosis.root_cause
-    return f"{diagnosis.outcome} {diagnosis.type} rank {root.rank if root else None} {root.text[:80] if root else ''!r}"
+    text = root.text[:80] if root else ""
+    return f"{diagnosis.outcome} {diagnosis.type} rank {_rank(diagnosis)} {_node(diagnosis)} {text!r}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1, help="orders of arrival tried for each log")
+    parser.add_argument("--only", default="", help="ways of shipping whose names contain this")
+    parser.add_argument("--show", action="store_true", help="print the logs that differ")
+    options = parser.parse_args()
+    shippings = [shipping for shipping in SHIPPINGS if options.only in str(shipping)]
+    for line in measure(accuracy_bars.load(), shippings, options.seeds, show=options.show):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -85,10 +85,10 @@ def crashed_run(seed: int) -> CrashedRun:
     return CrashedRun(seed, tuple(logs), rank, exits=draw.random() < 0.5)
 
 
-def shipped(files: Mapping[Stream, Sequence[bytes]], draw: random.Random) -> list[LineBlock]:
+def shipped(files: Mapping[Stream, Sequence[bytes]], draw: random.Random, start: float = START) -> list[LineBlock]:
     """The lines of each file in bodies of 10 to 200, the files in an order that is drawn, a moment apart."""
     left = {stream: list(_cut(lines, draw)) for stream, lines in files.items()}
-    blocks, now = [], START
+    blocks, now = [], start
     numbers = dict.fromkeys(left, 1)
     while left:
         stream = draw.choice(sorted(left))

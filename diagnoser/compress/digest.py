@@ -49,6 +49,9 @@ ALIKE = 2
 MANY = 256
 """Streams up to which the ends of each are shown. A job of 10,000 ranks would show nothing but ends."""
 
+MOST_POINTS, LEAST_POINTS = 100_000, 4
+"""Points of the progress series that are read of an attempt, and of any stream."""
+
 
 class Digest:
     """The readable side of a delta; each part is built on first use."""
@@ -201,11 +204,19 @@ class Digest:
 
     @cached_property
     def placed_progress(self) -> list[tuple[Stream, Progress]]:
-        """The points of the progress series, each with the stream that its line is of."""
+        """The points of the progress series, each with the stream that its line is of.
+
+        Beyond ``MOST_POINTS`` whole series are read of the first streams, and of the others how they began and ended:
+        ten thousand ranks make the same steps.
+        """
         rows = list[tuple[PointRow, Stream]]()
+        whole, most = MOST_POINTS // 2, max(LEAST_POINTS, MOST_POINTS // 2 // max(1, len(self.delta.shares)))
+        is_large = sum(len(share.points) for share in self.delta.shares.values()) > MOST_POINTS
         for stream, share in sorted(self.delta.shares.items()):
-            for _, row in sorted(share.points.items()):
-                rows.append((row, stream))
+            numbers = sorted(share.points)
+            if is_large and len(rows) + len(numbers) > whole:
+                numbers = sorted({*numbers[:1], *numbers[-most:]})
+            rows += product(map(share.points.__getitem__, numbers), (stream,))
         return self._placed(rows)
 
     def sampled_progress(self, most: int) -> list[tuple[Stream, Progress]]:

@@ -6,6 +6,7 @@ errno) is then tried on each line. One RE2 set of all patterns would be too slow
 new line.
 """
 
+import re
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -23,6 +24,16 @@ _LONGEST = 8192
 _MOST_WATCHES = 1000
 
 
+NUMBERED_ERRORS = (
+    r'"level": ?[56]0[,}]',  # pino, bunyan
+    r'"levelno": ?[45]0[,}]',  # Python's logging
+    r'"severityNumber": ?(?:1[7-9]|2[0-4])[,}]',  # OpenTelemetry
+    r'"PRIORITY": ?"[0-3]"',  # journald
+)
+"""Levels of errors in records that give them as numbers."""
+_ANY_NUMBERED_ERROR = re.compile("|".join(NUMBERED_ERRORS).encode())
+
+
 class PatternSet:
     """Patterns looked for in one pass; each means a ``LineFlag``, a Filter Rule or a dialect of progress.
 
@@ -31,6 +42,8 @@ class PatternSet:
     """
 
     def __init__(self) -> None:
+        self.must: re.Pattern[bytes] | None = None
+        """What every line holds that can match, where it is much cheaper to look for."""
         self._filter = re2.Filter()
         self._meaning: list[tuple[int, str, int]] = []
 
@@ -110,6 +123,7 @@ class Prefilter:
         for literal in literals:
             rules = owners.get(literal, [])
             self._anchored.append((0 if rules else free[literal], rules))
+        self._levels = _Rule(NUMBERED_ERRORS, int(LineFlag.ERROR))
         self._watches: dict[tuple[_Rule, ...], PatternSet] = {}
         self._set = expressions.search_set(map(_literal, literals), latin1())
 
@@ -123,10 +137,10 @@ class Prefilter:
 
     def shape(self, blur_of_line: bytes, body: bytes) -> tuple[int, PatternSet | None]:
         """Kind of all lines of a blur, ``body`` being that of the message, and what must be looked for in each."""
-        if not self._anchored:
-            return 0, None
         kind, rules, maybe = 0, dict[_Rule, None](), list[_Rule]()
-        for hit in self._set.Match(blur_of_line) or ():
+        if body[:2] == b'{"':
+            rules[self._levels] = None
+        for hit in self._set.Match(blur_of_line) or () if self._anchored else ():
             always_of_hit, owners = self._anchored[hit]
             kind |= always_of_hit
             rules.update(dict.fromkeys(owners))
@@ -148,11 +162,13 @@ class Prefilter:
             if len(self._watches) > _MOST_WATCHES:
                 self._watches.clear()
             self._watches[rules] = PatternSet.of((text, rule.kind) for rule in rules for text in rule.digits)
+            if rules == (self._levels,):
+                self._watches[rules].must = _ANY_NUMBERED_ERROR
         return self._watches[rules]
 
 
 def kind_of_line(body: bytes, watch: PatternSet) -> int:
-    """Kind that the digits of a line add."""
+    """Kind that the digits of a line's message add."""
     return watch.look(body[:_LONGEST])[0]
 
 

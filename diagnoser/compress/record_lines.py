@@ -111,10 +111,8 @@ class _OpenRecord:
         self.last = head.line.number
         self.is_traceback = False
 
-    def goes_on(self, number: int, text: str | None) -> bool:
+    def goes_on(self, number: int, text: str) -> bool:
         """Whether a line is the next one of the record."""
-        if text is None:
-            return False
         if number - self.last > self.reach:
             return False
         if self.head.opened.column:
@@ -156,14 +154,13 @@ class Continuations:
             self._records[key] = _OpenRecord(spoken, len(self._spoken), 1 if key in self._shared else _FAR)
             self._spoken.append(spoken)
             return
-        text = rich.below(spoken.line.body, record.head.opened.column if record else 0)
-        text = None if text is None else self._unboxed(key, text)
-        if record and record.goes_on(spoken.line.number, text):
-            self._go_on(record, spoken, text or "")
+        below = rich.below(spoken.line.body, record.head.opened.column if record else 0)
+        text = self._unboxed(key, spoken.line.body if below is None else below)
+        if record and below is not None and record.goes_on(spoken.line.number, text):
+            self._go_on(record, spoken, text)
             return
         self._records.pop(key, None)
-        body = self._unboxed(key, spoken.line.body)
-        self._spoken.append(spoken._replace(line=replace(spoken.line, body=body)))
+        self._spoken.append(spoken._replace(line=replace(spoken.line, body=text)))
 
     def _unboxed(self, key: tuple[Stream, str], text: str) -> str:
         if rich.begins_box(text):

@@ -35,6 +35,11 @@ _PATTERNS: tuple[tuple[LineFlag, str], ...] = (
     (LineFlag.ERROR, _ERROR_WORDS),
     (LineFlag.ERROR, r"(?:^|\[)[EF]\d{4} \d\d:\d\d|^\s*\[?[EF] |\*\*\* |(?:Error|Exception|Exit|Interrupt)\b"),
     (
+        LineFlag.ERROR,  # levels that are no words of trouble
+        r'(?:level|levelname|severity\w*|lvl)"?[=:] ?"?(?i:err|crit|severe|alert|emerg\w*|[efc])\b'
+        r"|(?:^|[\s\[(|])(?:SEVERE|ALERT|EMERG|CRIT|ERR)(?:[\s\])|:]|$)|\d\d:\d\d[.\d]*: [EF] ",
+    ),
+    (
         LineFlag.DIVERGED,
         r"(?:^|[^A-Za-z])(?:nan|NaN|NAN|[-+=: ]inf|Inf)(?:[^A-Za-z]|$)|(?i)overflow detected|gradient overflow",
     ),

@@ -40,11 +40,14 @@ def delta_row(row: CandidateRow) -> DeltaRow:
 
 def flags_and_signature(shape: CachedTemplate, line: bytes) -> tuple[int, int]:
     """(kind, signature) of a line; the signature is 0 when the line does not matter by itself."""
-    if not shape.watch and not shape.tokens:
+    watch = shape.watch
+    if watch and watch.must and not watch.must.search(line):
+        watch = None
+    if not watch and not shape.tokens:
         return shape.kind, shape.mark
     kind = shape.kind
-    if shape.watch:
-        kind |= kind_of_line(body_of(line)[1], shape.watch)
+    if watch:
+        kind |= kind_of_line(body_of(line)[1], watch)
     if not kind & IMPORTANT:
         return kind, 0
     return kind, signature(shape.id, kind, line, shape.tokens)

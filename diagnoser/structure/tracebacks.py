@@ -9,7 +9,7 @@ from diagnoser.model import Line, Traceback
 _GUTTER = re.compile(r"^ {2,}(?:\| ?|\+ (?=Exception Group)|\+-.*$)")
 """What an exception group draws in front of the lines of its parts."""
 _START = re.compile(r"^\s*(?:Exception Group )?Traceback \(most recent call last\)")
-_FRAME = re.compile(r'^\s*(File "[^"]*", line \d+(?:, in .*)?)')
+_FRAME = re.compile(r'^\s*(?:> )?(File "[^"]*", line \d+(?:, in .*)?)')
 _CHAIN = re.compile(r"^\s*(?:During handling of the above exception|The above exception was the direct cause)")
 _RAY = re.compile(r"^((?:\w+\.)*RayTaskError)(?:\([\w.]+\))?: (.*)$")
 """Ray raises where the caller waits, and quotes what was raised where the task ran."""

@@ -1,0 +1,161 @@
+"""Records in the digest: text lines of their own, who speaks, and what goes on with them."""
+
+import json
+
+import pytest
+
+from diagnoser.compress import Compressor, CompressorLimits, digest
+from diagnoser.compress.digest import Digest
+from diagnoser.model import LineBlock, Mark, Provenance, Severity, Stream
+
+_RAISED = ("Traceback (most recent call last):", '  File "/opt/t.py", line 6, in step', "KeyError: 'labels'")
+
+
+def read(*lines: str, limits: CompressorLimits | None = None) -> Digest:
+    compressor = Compressor(limits=limits)
+    compressor.feed(LineBlock(Stream(), "\n".join(lines).encode(), 1))
+    return digest(compressor.take())
+
+
+def of(message: str, rank: int, **fields: object) -> str:
+    return json.dumps({"event": message, "level": "info", "rank": rank, "host": f"gpu-{rank}", **fields})
+
+
+def failed(rank: int) -> str:
+    return of("step failed", rank, level="error", exception="\n".join(_RAISED))
+
+
+def test_a_traceback_in_a_field_is_lines() -> None:
+    """Each text line of a record is a line of the evidence, with the number, text, rank and node of the record."""
+    evidence = read(of("step", 2), failed(2), of("step", 3)).evidence
+    parts = [line for line in evidence.lines if line.number == 2]
+    assert [line.body for line in parts] == ["step failed", *_RAISED]
+    assert [line.part for line in parts] == [0, 1, 2, 3]
+    assert {(line.text, line.rank, line.node, line.severity) for line in parts} == {
+        (failed(2), 2, "gpu-2", Severity.ERROR)
+    }
+    (trace,) = evidence.tracebacks
+    assert (trace.exception, trace.message, trace.rank) == ("KeyError", "'labels'", 2)
+    assert evidence.lines[trace.raised].part == 3
+
+
+def test_what_people_view_is_one_line_a_line() -> None:
+    """The digest shows a record once, as it was printed."""
+    assert [line.text for line in read(of("step", 2), failed(2)).lines] == [of("step", 2), failed(2)]
+
+
+def test_who_speaks_is_also_known_from_a_prefix() -> None:
+    """A launcher's prefix in front of a record, and one within its message, tell the rank."""
+    plain = json.dumps({"level": "info", "msg": "[rank5]: joined"})
+    first, second = read(f"[rank3]: {json.dumps({'level': 'info', 'msg': 'joined'})}", plain).lines
+    assert (first.rank, first.body, second.rank, second.body) == (3, "joined", 5, "joined")
+
+
+def test_a_process_keeps_its_rank() -> None:
+    """A record that states only its process is of the rank that the process stated elsewhere."""
+    lines = read(of("step", 3, pid=71), json.dumps({"level": "error", "msg": "boom", "host": "gpu-3", "pid": 71})).lines
+    assert [line.rank for line in lines] == [3, 3]
+
+
+def spoken(evidence: Digest) -> list[tuple[int, Severity | None, str]]:
+    return [(line.rank, line.severity, line.body) for line in evidence.lines]
+
+
+def test_lines_below_a_record_are_of_it() -> None:
+    """Tracebacks of two ranks, each right below the record that logs it, do not mix; a bare one is of nobody."""
+    head = "2026-01-02 03:04:05,123 [rank {0}] {1} train: {2}"
+    lines = read(
+        head.format(0, "ERROR", "step failed"),
+        *_RAISED,
+        head.format(1, "ERROR", "step failed"),
+        *_RAISED,
+        head.format(0, "INFO", "step 8"),
+        *_RAISED,
+    ).lines
+    assert [line.rank for line in lines] == [0] * 4 + [1] * 4 + [0] + [-1] * 3
+    assert [line.severity for line in lines] == [Severity.ERROR] * 8 + [Severity.INFO] + [None] * 3
+
+
+RICH = (
+    "[03:04:05] INFO     [rank 2] step 7 loss 2.5                      train.py:60",
+    "           ERROR    [rank 2] step failed                          train.py:64",
+    "                    Traceback (most recent call last):                       ",
+    '                      File "/opt/t.py", line 6, in step                      ',
+    "                        raise KeyError('no labels for the                    ",
+    "                    shards')                                                 ",
+    "                    KeyError: 'no labels for the shards'                     ",
+)
+
+
+def test_columns_of_rich_are_taken_off() -> None:
+    """The message is what stands in its column; what had no room there is put back behind the line before."""
+    evidence = read(*RICH).evidence
+    assert [line.body for line in evidence.lines] == [
+        "step 7 loss 2.5",
+        "step failed",
+        "Traceback (most recent call last):",
+        '  File "/opt/t.py", line 6, in step',
+        "    raise KeyError('no labels for the shards')",
+        "",
+        "KeyError: 'no labels for the shards'",
+    ]
+    assert {line.rank for line in evidence.lines} == {2}
+    assert [trace.message for trace in evidence.tracebacks] == ["'no labels for the shards'"]
+
+
+def test_boxes_of_rich_are_tracebacks() -> None:
+    """The box that rich draws around a traceback reads as Python prints it."""
+    evidence = read(
+        "╭──────────────── Traceback (most recent call last) ────────────────╮",
+        "│ /opt/t.py:6 in step                                               │",
+        "│                                                                   │",
+        "│   5 │   try:                                                      │",
+        "│ ❱ 6 │   │   batch['labels']                                       │",
+        "╰───────────────────────────────────────────────────────────────────╯",
+        "KeyError: 'labels'",
+        "│ a table │ of results │",
+    ).evidence
+    (trace,) = evidence.tracebacks
+    assert (trace.exception, trace.frames) == ("KeyError", ('File "/opt/t.py", line 6, in step',))
+    assert evidence.lines[4].body == "    batch['labels']"
+    assert evidence.lines[7].body == "│ a table │ of results │"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        '{"level": 50, "msg": "boom", "n": 7}',
+        '{"levelno": 40, "message": "boom", "n": 7}',
+        '{"level": "crit", "msg": "boom", "n": 7}',
+        "time=7 level=err msg=boom",
+        "2026-01-02 03:04:05.6: E external/xla/step.cc:7] boom",
+        f"w7~ {_RAISED[1].replace('  File', 'File')}",
+    ],
+)
+def test_errors_are_kept_whatever_their_words(error: str) -> None:
+    """A line that its program calls an error stays verbatim in the middle of a long log, and so does a frame behind an
+    unknown name."""
+    routine = ['{"level": 30, "msg": "step", "n": 7}'] * 6000
+    kept = read(*routine, error, *routine).lines
+    assert [line.mark >= Mark.SEVERITY for line in kept if line.number == 6001] == [True]
+
+
+def test_progress_is_read_by_the_names_of_fields() -> None:
+    """Step, loss and rank are fields, whatever a framework calls them; parts that are not of training are none."""
+    points = read(
+        of("m", 1, update=3, train_loss=0.5),
+        of("m", 2, metrics={"val_loss": 9.0, "loss/train": 0.25}, global_step=4),
+        json.dumps({"trainer/global_step": 5, "train/loss": float("nan"), "loss_scale": 2.0}),
+        'level=info msg=m iter=6 loss=0.125 rank=3 grad_norm="1.5"',
+    ).progress
+    assert [(point.rank, point.step) for point in points] == [(1, 3), (2, 4), (-1, 5), (3, 6)]
+    assert [str(point.loss) for point in points] == ["0.5", "0.25", "nan", "0.125"]
+
+
+def test_a_stream_of_a_node_has_no_records() -> None:
+    """What a machine's own log says is no message of a job, however it is written: nothing is opened there."""
+    compressor = Compressor()
+    stream = Stream("kernel", node="gpu-1", provenance=Provenance.NODE)
+    compressor.feed(LineBlock(stream, failed(2).encode(), 1))
+    (line,) = digest(compressor.take()).evidence.lines
+    assert (line.body, line.rank, line.severity) == (failed(2), -1, None)

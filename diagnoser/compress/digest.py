@@ -17,6 +17,7 @@ from diagnoser.compress.rank_prefixes import RankResolver
 from diagnoser.compress.record_lines import Continuations, OpenedLine, Spoken, opened
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen
+from diagnoser.dialects import mentions, rank_tables
 from diagnoser.dialects.prefixes import Prefix, carrier_of, carrier_of_all
 from diagnoser.model import (
     NO_DIFF,
@@ -46,6 +47,8 @@ NOVEL = 60
 """A shape seen once or twice is news if its last line is among this many last lines of its stream."""
 ALIKE = 2
 """Most voices shown that ended with a line of the same shape."""
+WHEREABOUTS = 64
+"""Most lines of a stream that are shown because they say where it runs."""
 MANY = 256
 """Streams up to which the ends of each are shown. A job of 10,000 ranks would show nothing but ends."""
 
@@ -506,7 +509,8 @@ def _choose(delta: Delta) -> dict[LinePosition, Mark]:
     chosen = Chosen(delta)
     for number, index in chosen.context:
         marks[number, chosen.streams[index]] = Mark.CONTEXT
-    for places, mark in ((_ends(delta), Mark.EDGE), (_tails(delta), Mark.EDGE), (_news(delta), Mark.NOVEL)):
+    edges = chain(_ends(delta), _tails(delta), _whereabouts(delta))
+    for places, mark in ((edges, Mark.EDGE), (_news(delta), Mark.NOVEL)):
         for number, stream in places:
             if number in delta.shares[stream].rows:
                 marks[number, stream] = mark
@@ -536,6 +540,16 @@ def _telling(delta: Delta) -> Iterable[Stream]:
         if endings[shape] <= ALIKE:
             streams.append(stream)
     return streams[:MANY]
+
+
+def _whereabouts(delta: Delta) -> Iterator[LinePosition]:
+    """Lines, among those that are held, that say on which machines and as which ranks the run runs."""
+    for stream in _telling(delta):
+        rows = sorted(delta.shares[stream].rows.items())
+        texts = [_text(row.text) for _, row in rows]
+        places = {index for index, _ in rank_tables.statements(texts)}
+        places.update(index for index, text in enumerate(texts) if mentions.says_where(text))
+        yield from ((rows[index][0], stream) for index in sorted(places)[:WHEREABOUTS])
 
 
 def _ending(line: bytes) -> bytes:

@@ -53,7 +53,7 @@ def _host(pattern: str, *examples: tuple[str, str]) -> Mention:
     return Mention(Tells.HOST, re.compile(pattern), examples)
 
 
-_PROCESS_NOUN = r"(?:rank|process(?: rank)?|worker|trainer|task|learner|replica)"
+_PROCESS_NOUN = r"(?<!local )(?:rank|process(?: rank)?|worker|trainer|task|learner)"
 """What launchers call one process of a job that they number."""
 _FAILS = (
     r"\b(?:failed|fails|died|dies|dead|crashed|raised|aborted|terminated|exited|exit|killed|caught|encountered|threw"
@@ -89,7 +89,7 @@ MENTIONS = (
         ("JAX process: 3 / 8", "3"),
         ("Hello world from processor n1, rank 2 of 4", "2"),
     ),
-    _self(r"(?i)\bprocess[_ ]index[ :=]{1,3}(\d{1,6})\b", ("process_index=3, local devices: 4", "3")),
+    _self(r"(?i)(?<!local[_ ])\bprocess[_ ]index[ :=]{1,3}(\d{1,6})\b", ("process_index=3, local devices: 4", "3")),
     _self(r"(?i)\b(?:global|world)[ _]rank[\"' :=]{1,4}(\d{1,6})\b", ("Global rank: 3, local device cuda:0", "3")),
     _self(
         r"(?i)\brank[ :=]{1,2}(\d{1,6})\b.{0,24}\b(?:world[_ ]?size|nranks)\b",
@@ -104,7 +104,7 @@ MENTIONS = (
         ("SLURM_PROCID=3", "3"),
     ),
     _failed(
-        rf"(?i)(?<!loader )\b{_PROCESS_NOUN}[ :=#]{{1,2}}(\d{{1,6}})\b(?! ?(?:of|/))"
+        rf"(?i)\b(?<!loader ){_PROCESS_NOUN}[ :=#]{{1,2}}(\d{{1,6}})\b(?! ?(?:of|/))"
         rf"[^.;\n]{{0,40}}?{_FAILS}{_NOT_WELL}",
         ("Worker 3 raised an exception:", "3"),
         ("[launcher] trainer 2 exited with code 1", "2"),
@@ -113,7 +113,7 @@ MENTIONS = (
     ),
     _failed(
         rf"(?i)\b(?:failed|failure|error|exception|crash(?:ed)?|abort(?:ed)?|died|invoked|raised|fault)\b"
-        rf"[^.;\n]{{0,30}}?(?:\b(?:on|in|from|by|of|at)|:) (?:the )?(?:mpi |global |tpu )?{_PROCESS_NOUN}"
+        rf"[^.;\n]{{0,30}}?(?:\b(?:on|in|by|of|at)|:) (?:the )?(?:mpi |global |tpu )?{_PROCESS_NOUN}"
         rf"[ :=#]{{1,2}}(\d{{1,6}})\b{_NOT_WELL}",
         ("MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD", "3"),
         ("ERROR: exception on rank 5", "5"),
@@ -217,6 +217,8 @@ _BY_KIND = {tells: tuple(mention.pattern for mention in MENTIONS if mention.tell
 _DEVICE = re.compile(
     r"(?:mlx|bnxt|efa|irdma|hfi|cxi|eth|bond|hsn|rdma|roce|ib[ops]?|en[ops])_?\d[\w.]*|std(?:out|err)|error|localhost"
 )
+_WHERE = re.compile(r"(?i)host|node|machine|rank|process|procid|running on|@|^linux |assigned|worker|executor|slots=")
+"""Words of lines that say where a run runs."""
 SURE = 1 << 30
 """Weight of a line that says outright on which node a rank runs."""
 _COMMUNICATOR = re.compile(
@@ -253,6 +255,13 @@ _ASSIGNED = re.compile(rf"\bSuccessfully assigned (?:[\w.-]{{1,100}}/)?([\w.-]{{
 def named(tells: Tells, text: str) -> Iterator[str]:
     """What a line tells, by the first patterns first."""
     return (match[1] for pattern in _BY_KIND[tells] if (match := pattern.search(text)))
+
+
+def says_where(text: str) -> bool:
+    """Whether a line says on which machine, or as which rank, the run around it runs."""
+    if not _WHERE.search(text):
+        return False
+    return any(True for tells in (Tells.HOST, Tells.SELF) for _ in named(tells, text))
 
 
 def assigned_pod(text: str) -> tuple[str, str] | None:

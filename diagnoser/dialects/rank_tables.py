@@ -8,11 +8,11 @@ from diagnoser.dialects import node_lists
 
 MACHINE = (
     r"(?!(?i:x86|i[3-6]86|aarch|arm64|amd64|ppc|v\d|cuda|localhost))"
-    r"(?:[A-Za-z](?=[\w.-]{0,90}(?:\d|[-_][a-z]\b|\.\w+\.\w))[\w.-]{0,90}\w|\d{1,3}(?:\.\d{1,3}){3})"
+    r"(?:[A-Za-z](?=[\w.-]{0,90}(?:\d|[-_][a-z]\b))[\w.-]{0,90}\w|\d{1,3}(?:\.\d{1,3}){3})"
 )
-"""A machine's name, which has a number, a letter for one, or a domain; or its address."""
+"""A machine's name, which has a number or a letter for one; or its address."""
 _RANKS = r"\[?(?P<ranks>\d{1,6}(?:(?: ?- ?|\.\.\.?|, ?| to )\d{1,6}){0,64})\]?"
-_IS_ON = r"(?: ?(?:->|=>|@|:|=)| (?:is |runs |running |started |placed |lives )?(?:on|at|in)\b)"
+_IS_ON = r"(?: ?(?:->|=>|@)| (?:is |runs |running |started |placed |lives )?(?:on|at|in)\b)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,13 @@ def _form(pattern: str, *examples: tuple[str, tuple[int, ...], str]) -> Placemen
 
 FORMS = (
     _form(
+        rf"(?i)^\W{{0,4}}ranks?[ :=#]{{1,2}}{_RANKS} ?[:=] {{0,4}}(?P<node>(?-i:{MACHINE}))\W{{0,2}}$",
+        ("Rank 4..7: node-b", (4, 5, 6, 7), "node-b"),
+    ),
+    _form(
         rf"(?i)\branks?[ :=#]{{1,2}}{_RANKS}(?: (?:out )?of \d{{1,6}})?{_IS_ON} {{0,2}}(?:(?:host|node)[ =:]{{1,2}})?"
         rf"(?P<node>(?-i:{MACHINE}))(?![\w/])",
         ("rank 2 -> cn0004", (2,), "cn0004"),
-        ("Rank 4..7: node-b", (4, 5, 6, 7), "node-b"),
         ("hello from rank 3 of 4 @ n017", (3,), "n017"),
         ("ranks 0, 1 on host gpu-07", (0, 1), "gpu-07"),
     ),
@@ -51,8 +54,21 @@ FORMS = (
         rf"(?i)^\W{{0,4}}(?P<node>(?-i:{MACHINE}))(?: ?(?:->|=>|:|=)) {{0,2}}ranks?[ :=]{{1,2}}{_RANKS}\W{{0,3}}$",
         ("gpu-07: ranks [0, 1]", (0, 1), "gpu-07"),
     ),
+    _form(
+        rf"(?i)\b(?:rank|worker|task|trainer|process)[ :=#]{{1,2}}(?P<ranks>\d{{1,6}}) (?:on|at) (?:(?:host|node) )?"
+        rf"(?P<node>(?-i:{MACHINE})):? .{{0,40}}?(?:fail|die[ds]|crash|abort|exited|killed|lost|raised)",
+        ("worker 3 on gpu-07 died with exit code 1", (3,), "gpu-07"),
+    ),
+    _form(  # mpd
+        rf"\brank (?P<ranks>\d{{1,6}}) in job \d{{1,6}} {{1,4}}(?P<node>{MACHINE})_\d{{1,6}} {{1,4}}caused",
+        ("rank 3 in job 1  gpu-07_41234   caused collective abort of all ranks", (3,), "gpu-07"),
+    ),
+    _form(
+        rf"\[prterun-(?P<node>{MACHINE})-\d{{1,9}}@\d{{1,4}},(?P<ranks>\d{{1,6}})\]",
+        ("   Process name: [prterun-gpu-07-4411@1,2]", (2,), "gpu-07"),
+    ),
 )
-_HINT = re.compile(r"(?i)rank|data for node")
+_HINT = re.compile(r"(?i)rank|data for node|prterun|(?:worker|task|trainer|process)[ :=#]{1,2}\d+ (?:on|at) ")
 _MAP = re.compile(r"\{([^{}\n]{5,8000})\}")
 _OF_MAP = re.compile(r"(?i)rank|node|host|place|topology|world")
 _PAIR = re.compile(rf"[\"']?(\d{{1,6}})[\"']? ?: ?[\"']({MACHINE})[\"']")
@@ -70,25 +86,39 @@ _MACHINE = re.compile(MACHINE)
 def read(texts: Iterable[str]) -> dict[int, str]:
     """rank -> node, as lines say; a later one wins, for a job may be launched again elsewhere."""
     nodes = dict[int, str]()
+    for _, placed in statements(texts):
+        nodes.update(placed)
+    return dict(list(nodes.items())[:_MOST_RANKS])
+
+
+def statements(texts: Iterable[str]) -> Iterator[tuple[int, dict[int, str]]]:
+    """(index, rank -> node) of each line that says where ranks run; a header, or a line about a node, places none."""
     table: _Table | None = None
     map_node = ""
-    for text in texts:
+    for index, text in enumerate(texts):
         if table and table.takes(text):
-            nodes.update(table.row(text))
-            continue
-        table = None
-        nodes.update(_map(text))
-        if not _HINT.search(text):
+            yield index, dict(table.row(text))
             continue
         table = _header(text)
-        placed_node = _DATA_FOR_NODE.search(text)
-        if placed_node:
-            map_node = placed_node[1]
-        process = _PROCESS_RANK.search(text)
-        if process and map_node:
-            nodes[int(process[1])] = map_node
-        nodes.update(_sentence(text))
-    return dict(list(nodes.items())[:_MOST_RANKS])
+        placed = dict(_map(text))
+        if _HINT.search(text):
+            placed.update(_sentence(text))
+            map_node = _node_of_map(text) or map_node
+            placed.update(_process_of_map(text, map_node))
+        if placed or table or (map_node and map_node in text):
+            yield index, placed
+
+
+def _node_of_map(text: str) -> str:
+    """The node that Open MPI's map of a job goes on to."""
+    node = _DATA_FOR_NODE.search(text)
+    return node[1] if node else ""
+
+
+def _process_of_map(text: str, node: str) -> Iterator[tuple[int, str]]:
+    process = _PROCESS_RANK.search(text)
+    if process and node:
+        yield int(process[1]), node
 
 
 def _sentence(text: str) -> Iterator[tuple[int, str]]:
@@ -143,6 +173,8 @@ class _Table:
 
 def _header(text: str) -> _Table | None:
     """A table whose header names a rank and a node: ``rank  host  pid``."""
+    if "rank" not in text.lower():
+        return None
     cells = _CELLS.findall(text[:400])
     if not 2 <= len(cells) <= _MOST_CELLS:
         return None

@@ -66,7 +66,7 @@ MOST = {
     Decider.GENERIC_RULE: 0.9,
     Decider.EXCEPTION: 0.9,
     Decider.WORDS: 0.85,
-    Decider.KILLED: 0.45,
+    Decider.KILLED: 0.48,
     Decider.OTHER: 0.6,
 }
 """What a decider may say at most: a class or words alone prove little, and a kill does not say who killed."""
@@ -280,9 +280,8 @@ def main() -> None:
     cases, trials = read_cases(folders), Trials()
     known = trials.known(cases)
     unmet = list(trials.unmet(cases, known))
-    TABLE.write_text(
-        HEAD + yaml.safe_dump(table(chosen.date, len(cases), unmet), sort_keys=False, default_flow_style=None), "utf-8"
-    )
+    made = table(chosen.date, len(cases), unmet)
+    TABLE.write_text(HEAD + yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=120), "utf-8")
     counts = Counts.of(unmet)
     print(f"{len(cases)} cases, their frameworks left out:")  # noqa: T201
     print("\n".join(report(left_out(unmet))))  # noqa: T201

@@ -1,9 +1,11 @@
 """Diagnoses over the API: the fixed contract, filters and paging."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from diagnoser.model import Rival
 from diagnoser.model.taxonomy import FailureType
 from tests.serving import ECC, NOW, UNSURE, fill, save, serving, verdict
 
@@ -109,6 +111,17 @@ async def test_since_an_id(tmp_path: Path) -> None:
         records = await fill(web.store)
         shown = (await web.client.get(f"{DIAGNOSES}?since_id={records['script'].id}")).json()
     assert [one["id"] for one in shown["items"]] == [records["ecc"].id, records["unsure"].id]
+
+
+async def test_a_guess_is_shown_with_its_rivals(tmp_path: Path) -> None:
+    """The page says what it most likely is; the API keeps the best guess as the type and lists what else it could be."""
+    guess = replace(ECC, confidence=0.4, rivals=(Rival(FailureType.GPU_LOST, 7, 0.3),))
+    async with serving(tmp_path) as web:
+        record = await save(web.store, "guessed", guess)
+        page = (await web.client.get(f"/diagnoses/{record.id}")).text
+        shown = (await web.client.get(f"{DIAGNOSES}/{record.id}")).json()
+    assert "<h1>Unknown, most likely ecc error (40%) or gpu lost (30%)</h1>" in page
+    assert (shown["type"], shown["rivals"]) == ("ecc_error", [{"type": "gpu_lost", "line": 7, "confidence": 0.3}])
 
 
 async def test_facets_are_counted(tmp_path: Path) -> None:

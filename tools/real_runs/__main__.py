@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
@@ -66,11 +67,12 @@ def _families(arguments: argparse.Namespace) -> int:
     cases = [combination for combination in drawn if combination.trainer.environment not in missing]
     bar, missed = _Progress(len(cases), arguments.json), 0
     try:
-        for combination, case, error in _made(cases, arguments.jobs):
-            missed += case is None
-            if case is not None:
-                case.write(arguments.held_out if combination.held_out else arguments.dev)
-            bar.show(combination, case, error)
+        with closing(_made(cases, arguments.jobs)) as made:
+            for combination, case, error in made:
+                missed += case is None
+                if case is not None:
+                    case.write(arguments.held_out if combination.held_out else arguments.dev)
+                bar.show(combination, case, error)
     except KeyboardInterrupt:
         bar.end(missed)
         return 130
@@ -90,7 +92,7 @@ def _install(cases: Sequence[Combination]) -> set[str]:
     return missing
 
 
-def _made(cases: Sequence[Combination], jobs: int) -> Iterator[tuple[Combination, Case | None, str]]:
+def _made(cases: Sequence[Combination], jobs: int) -> Generator[tuple[Combination, Case | None, str], None, None]:
     """Each combination with its case, or with the reason why there is none, in the order in which they end."""
     global _combinations
     _combinations = cases

@@ -39,7 +39,12 @@ def install(environment: str) -> None:
         (folder / ".compiled").touch()
 
 
-_COMPILERS = {".cpp": ("g++", "-O1", "-g", "-w", "-o"), ".rs": ("rustc", "--edition=2021", "-O", "-o")}
+_COMPILERS = {
+    ".cc": ("mpicxx", "-O1", "-g", "-w", "-o"),
+    ".cpp": ("g++", "-O1", "-g", "-w", "-o"),
+    ".rs": ("rustc", "--edition=2021", "-O", "-o"),
+}
+"""Of trainers by the suffix of their source; programs over MPI end in .cc."""
 
 
 def built(source: Path) -> Path:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tools.real_runs.clusters import CLUSTERS
 from tools.real_runs.frameworks import Framework
 from tools.real_runs.imitations import IMITATIONS
 from tools.real_runs.launchers import LAUNCHERS, Launcher
@@ -17,7 +18,7 @@ from tools.real_runs.python_families import PYTHON
 from tools.real_runs.workflows import WORKFLOWS
 
 _Family = TypeVar("_Family")
-TRAINERS: tuple[Framework, ...] = (*PYTHON, *NATIVE, *WORKFLOWS, *IMITATIONS)
+TRAINERS: tuple[Framework, ...] = (*PYTHON, *NATIVE, *WORKFLOWS, *IMITATIONS, *CLUSTERS)
 LOGGERS: tuple[str, ...] = (
     "stdlib_logger:basic",
     "stdlib_logger:pipes",
@@ -93,6 +94,8 @@ def _kind_of_trainer(trainer: Framework) -> str:
         return "imitation"
     if trainer in WORKFLOWS:
         return "workflow"
+    if trainer in CLUSTERS:
+        return "cluster"
     return "python" if trainer.environment else "native"
 
 

@@ -34,8 +34,12 @@ _ENDS = {
     "terminate": r"\bTerminated\b|SIGTERM|15/TERM",
 }
 """Scenario -> signs of a process that ended by itself, as shells and launchers print them."""
+_WORDLESS = ("killed", "late-killed", "vanished", "exit-3")
+"""Of them, those at which the process itself cannot say a word."""
 _POOL_DEATH = r"BrokenProcessPool|TerminatedWorkerError"
 _PEER = r"ConnectionError: rank \S+ closed|ConnectionResetError|BrokenPipeError"
+_NO_NUMBER = r"(?i:(loss|mse|objective|cost|RSS/n|energy|grad_norm)\W{0,4}-?(nan|inf(inity)?)\b)"
+"""A figure of a run that has diverged: another print of that event."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _MODULE = re.compile(r"(\w+\\\.)+(?=\w*(Error|Exception)\b)")
 """The modules before a class, in a marker."""
@@ -128,17 +132,22 @@ def _printed(combination: Combination, text: str) -> Shown:
 def shows(marker: str, text: str) -> bool:
     """Whether the marker is in the text: at its place, or in a field of a record, or with the bare name of its class
     behind the words of a log."""
-    bare = _ANSI.sub("", text).strip(" │\r")
-    if re.search(marker, bare):
-        return True
-    opened = _AS_FIELDS.sub(r"\1: ", bare.replace("\\n", "\n").replace('\\"', '"'))
-    return bool(re.search(_MODULE.sub("", marker.replace("^", "")), opened))
+    opened = _AS_FIELDS.sub(r"\1: ", _bare(text).replace("\\n", "\n").replace('\\"', '"'))
+    return _shows_at_its_place(marker, text) or bool(re.search(_MODULE.sub("", marker.replace("^", "")), opened))
+
+
+def _shows_at_its_place(marker: str, text: str) -> bool:
+    return bool(re.search(marker, _bare(text)))
+
+
+def _bare(text: str) -> str:
+    return _ANSI.sub("", text).strip(" │\r")
 
 
 def label_of(combination: Combination, shown: Sequence[Shown], code: int) -> dict[str, Any]:
     """Raises NoRootLine when the truth's marker is not to be seen though it should be."""
     truth, root = combination.truth, _root_numbers(combination, shown)
-    marker = _ENDS.get(combination.scenario.name, truth.marker)
+    marker = _marker(combination)
     if not root and (combination.scenario.name in _ENDS or not truth.visible):
         truth, root = _unseen_end(truth, shown)
         marker = truth.marker
@@ -150,13 +159,14 @@ def label_of(combination: Combination, shown: Sequence[Shown], code: int) -> dic
     node = truth.node or _node(combination, truth, first)
     category = category_of(FailureType(truth.type))
     recovery = recovery_of(truth, node is not None)
+    diverged = truth.type == "loss_divergence"
     return {
         "id": combination.slug,
         "category": str(category),
         "type": truth.type,
         "also": list(truth.also),
         "root_lines": root,
-        "event_lines": _other_prints(marker, shown, root),
+        "event_lines": _other_prints(f"{marker}|{_NO_NUMBER}" if diverged else marker, shown, root),
         "root_text": first.line if first else "",
         "symptom_lines": [],
         "node": node,
@@ -170,6 +180,7 @@ def label_of(combination: Combination, shown: Sequence[Shown], code: int) -> dic
         "launcher": combination.launcher.name,
         "logger": combination.logger or "own",
         "imitation": combination.trainer.imitation,
+        "launcher_imitation": combination.launcher.imitation,
         "scenario": combination.scenario.name,
         "crash": combination.crash,
         "ranks": combination.trainer.ranks,
@@ -179,18 +190,32 @@ def label_of(combination: Combination, shown: Sequence[Shown], code: int) -> dic
     }
 
 
+def _marker(combination: Combination) -> str:
+    end = _ENDS.get(combination.scenario.name)
+    return f"{end}|{combination.truth.marker}" if end else combination.truth.marker
+
+
 def _root_numbers(combination: Combination, shown: Sequence[Shown]) -> list[int]:
-    """Numbers (from 1) of the lines that show the cause, of the faulty process where processes are told apart."""
-    marker = _ENDS.get(combination.scenario.name, combination.truth.marker)
+    """Numbers (from 1) of the lines that show the cause, of the faulty process where processes are told apart.
+
+    A line that has the marker at its place comes before those that only repeat its words.
+    """
+    marker = _marker(combination)
     if not marker:
         return []
     numbers = [number for number, entry in enumerate(shown, 1) if shows(marker, entry.text)]
-    if combination.scenario.name in _ENDS and not combination.launcher.command and combination.launcher.name != "plain":
+    if combination.scenario.name in _WORDLESS and _is_written_around(combination):
         numbers = [number for number in numbers if shown[number - 1].launched]
     faulty = _faulty(combination, combination.truth)
-    if combination.trainer.ranks == 1 or faulty is None:
-        return numbers
-    return [number for number in numbers if shown[number - 1].process in (faulty, None)]
+    if combination.trainer.ranks > 1 and faulty is not None:
+        numbers = [number for number in numbers if shown[number - 1].process in (faulty, None)]
+    return [number for number in numbers if _shows_at_its_place(marker, shown[number - 1].text)] or numbers
+
+
+def _is_written_around(combination: Combination) -> bool:
+    """Whether only the launcher can tell that a process was killed: no shell, real launcher or own parent saw it."""
+    bare = combination.launcher.name == "plain"
+    return not (combination.launcher.command or combination.trainer.single or bare)
 
 
 def _other_prints(marker: str, shown: Sequence[Shown], root: Sequence[int]) -> list[int]:

@@ -15,7 +15,7 @@ _COLUMNS, _ROWS = 16, 120
 _Change = Callable[[list[list[str]]], None]
 
 
-def _tables(change: _Change | None = None, remove: bool = False) -> Prepare:
+def tables(change: _Change | None = None, remove: bool = False) -> Prepare:
     """The table of each rank; that of the faulty one is changed or removed."""
 
     def prepare(folder: Path, rank: int) -> None:
@@ -44,12 +44,12 @@ def _infinite_cell(rows: list[list[str]]) -> None:
 
 
 def _broken_checkpoint(folder: Path, rank: int) -> None:
-    _tables()(folder, rank)
+    tables()(folder, rank)
     (folder / "ckpt/last.bin").write_bytes(b'{"weights": [0.1, 0.25' + b"\x00" * 40)
 
 
 def _hook(name: str, truth: Truth, **more: Any) -> Scenario:
-    return Scenario(name, truth, arguments=("--hook", name), prepare=_tables(), **more)
+    return Scenario(name, truth, arguments=("--hook", name), prepare=tables(), **more)
 
 
 def _one(type_: str, why: str, marker: str = "", **more: Any) -> Truth:
@@ -57,7 +57,7 @@ def _one(type_: str, why: str, marker: str = "", **more: Any) -> Truth:
 
 
 def _rank_hook(name: str, truth: Truth, **more: Any) -> Scenario:
-    return Scenario(name, truth, arguments=("--hook", name), prepare=_tables(), **more)
+    return Scenario(name, truth, arguments=("--hook", name), prepare=tables(), **more)
 
 
 _DONE = "clean run"
@@ -66,17 +66,17 @@ _DONE = "clean run"
 def _healthy() -> tuple[Scenario, ...]:
     done = Truth("completed", _DONE, outcome="completed")
     return (
-        Scenario("ok", done, prepare=_tables()),
-        Scenario("ok-long", done, arguments=("--steps", "320"), prepare=_tables()),
-        Scenario("ok-silent", done, arguments=("--quiet-end", "1"), prepare=_tables()),
+        Scenario("ok", done, prepare=tables()),
+        Scenario("ok-long", done, arguments=("--steps", "320"), prepare=tables()),
+        Scenario("ok-silent", done, arguments=("--quiet-end", "1"), prepare=tables()),
         Scenario(
             "ok-caught-resume",
             done,
             arguments=("--hook", "optional", "--resume", "ckpt/last.bin"),
             prepare=_broken_checkpoint,
         ),
-        Scenario("ok-caught-push", done, arguments=("--hook", "optional", "--metrics", "9"), prepare=_tables()),
-        Scenario("ok-exit-0", done, arguments=("--quiet-end", "1"), prepare=_tables(), shell=True),
+        Scenario("ok-caught-push", done, arguments=("--hook", "optional", "--metrics", "9"), prepare=tables()),
+        Scenario("ok-exit-0", done, arguments=("--quiet-end", "1"), prepare=tables(), shell=True),
     )
 
 
@@ -85,7 +85,7 @@ def _faults(words: Mapping[str, tuple[str, str] | tuple[str, str, Mapping[str, A
     made = []
     for name, (type_, marker, *more) in words.items():
         arguments, prepare, extra, where = _HOW.get(
-            name, (("--hook", name), _tables(), {"shell": name in _SHELLS}, "one")
+            name, (("--hook", name), tables(), {"shell": name in _SHELLS}, "one")
         )
         truth = Truth(type_, _WHY.get(name, name), marker, **{"where": where, **(more[0] if more else {})})
         made.append(Scenario(name, truth, arguments=arguments, prepare=prepare, **extra))
@@ -109,17 +109,17 @@ _WHY = {
     "name": "an undefined name",
 }
 _HOW: Mapping[str, tuple[tuple[str, ...], Prepare, dict[str, Any], str]] = {
-    "no-data": ((), _tables(remove=True), {}, "one"),
-    "bad-cell": ((), _tables(_text_cell), {}, "one"),
-    "nan": ((), _tables(_infinite_cell), {}, "one"),
-    "nan-goes-on": (("--hook", "go-on"), _tables(_infinite_cell), {}, "one"),
-    "bad-option": (("--gradient-clip", "1.0"), _tables(), {}, "all"),
-    "lr-zero": (("--lr", "0"), _tables(), {}, "all"),
-    "refused": (("--metrics", "9"), _tables(), {}, "all"),
+    "no-data": ((), tables(remove=True), {}, "one"),
+    "bad-cell": ((), tables(_text_cell), {}, "one"),
+    "nan": ((), tables(_infinite_cell), {}, "one"),
+    "nan-goes-on": (("--hook", "go-on"), tables(_infinite_cell), {}, "one"),
+    "bad-option": (("--gradient-clip", "1.0"), tables(), {}, "all"),
+    "lr-zero": (("--lr", "0"), tables(), {}, "all"),
+    "refused": (("--metrics", "9"), tables(), {}, "all"),
     "cut-checkpoint": (("--resume", "ckpt/last.bin"), _broken_checkpoint, {}, "all"),
-    "no-checkpoint": (("--resume", "ckpt/step_900000"), _tables(), {}, "all"),
-    "full": ((), _tables(), {"disk": "size=64k"}, "first"),
-    "read-only": ((), _tables(), {"disk": "ro"}, "first"),
+    "no-checkpoint": (("--resume", "ckpt/step_900000"), tables(), {}, "all"),
+    "full": ((), tables(), {"disk": "size=64k"}, "first"),
+    "read-only": ((), tables(), {"disk": "ro"}, "first"),
 }
 _COMMON = (
     Scenario(
@@ -131,14 +131,14 @@ _COMMON = (
             where="one",
         ),
         arguments=("--hook", "kill"),
-        prepare=_tables(),
+        prepare=tables(),
         shell=True,
     ),
     Scenario(
         "exit-3",
         Truth("runtime_error", "the process ends with code 3", "exit code: 3", visible=False, where="one"),
         arguments=("--hook", "exit-3"),
-        prepare=_tables(),
+        prepare=tables(),
         shell=True,
     ),
     Scenario(
@@ -147,7 +147,7 @@ _COMMON = (
             "time_limit", "timeout(1) ends the run", r"^timeout: sending signal TERM to command", "time_limit", "none"
         ),
         arguments=("--hook", "slow"),
-        prepare=_tables(),
+        prepare=tables(),
         timeout_s=9,
         shell=True,
     ),

@@ -115,7 +115,7 @@ PYTHON_FAULTS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "vanished",
-        Truth("host_out_of_memory", "SIGKILL, and nothing says so", r"\bKilled\b", visible=False, where="one"),
+        Truth("host_out_of_memory", "SIGKILL, and nothing says so", r"\bKilled\b", where="one"),
         {"kernel": {"step": 71, "call": "kill"}},
     ),
 )

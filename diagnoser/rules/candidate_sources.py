@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from diagnoser.model import Evidence, ExitReport, Line, Traceback
 from diagnoser.model.choice import only
@@ -61,6 +62,8 @@ _WIDE_CLASSES = frozenset(
     {FailureType.VALUE_ERROR, FailureType.ASSERTION_ERROR, FailureType.OS_ERROR, FailureType.RUNTIME_ERROR}
 )
 """Types of classes that programs raise for anything: settings, records and checkpoints that they refuse."""
+_SETTINGS = frozenset({"any:config", "call:config", "any:parallelism"})
+"""Features of exceptions that speak of settings."""
 _OF_CLASSES = _WIDE_CLASSES | {
     FailureType.TYPE_ERROR,
     FailureType.KEY_ERROR,
@@ -131,13 +134,19 @@ def _of_few_words(raised: RaisedException, said: Classification) -> tuple[Failur
 
 def _is_final(raised: RaisedException) -> bool:
     """Whether the class says what went wrong, whatever it quotes: a KeyError of a setting is a KeyError."""
-    return raised.is_known and not raised.is_generic and raised.class_type not in _WIDE_CLASSES
+    if not raised.is_known:
+        return False
+    if not raised.message.strip():
+        return True
+    return not raised.is_generic and raised.class_type not in _WIDE_CLASSES
 
 
 def _as_deep(raised: RaisedException, said: Classification, by: str) -> tuple[FailureType, str] | None:
     """What the words say; None where they only name another class than a standard one that was raised."""
     if raised.is_known and said.type in _OF_CLASSES:
         return None
+    if raised.is_known and said.type is FailureType.CONFIGURATION_ERROR and said.features.isdisjoint(_SETTINGS):
+        return None  # a value that is refused, whoever set it
     return said.type, by
 
 
@@ -180,35 +189,48 @@ class RuleLog:
         trace = self.trace_of(candidate)
         if trace:
             return self.tables.exceptions.raised(trace.exception, trace.message, trace.frames)
-        printed = self.printed_at(candidate.line)
-        if printed:
-            return self.raised_as(printed)
-        return RaisedException("", self.body_of(candidate))
+        printed = self.printed.get(candidate.line)
+        return self.raised_as(printed) if printed else RaisedException("", self.body_of(candidate))
 
-    def printed_at(self, index: int) -> PrintedException | None:
-        """The exception that a line prints outside of a traceback; None for any other line."""
+    @cached_property
+    def printed(self) -> Mapping[int, PrintedException]:
+        """The exceptions that lines print outside of tracebacks, by the lines that say what went wrong."""
+        traced, printed = self.evidence.traceback_lines, dict[int, PrintedException]()
+        for index in range(len(self.evidence.lines)):
+            exception = None if index in traced else self._printed_at(index)
+            if exception:
+                printed.setdefault(self._line_of(exception, index), exception)
+        return printed
+
+    def _printed_at(self, index: int) -> PrintedException | None:
         body = self.evidence.lines[index].body
-        printed = self.tables.printed.read(body, self._below(index))
+        printed = self.tables.printed.read(body, self._bodies_below(index))
         if printed or not any(mark in body for mark in _NAMED):
             return printed
         bare = _BARE_EXCEPTION.match(body)
         return PrintedException(bare["name"], bare["message"]) if bare else None
+
+    def _line_of(self, printed: PrintedException, index: int) -> int:
+        """The line of the deepest cause that an exception at ``index`` quotes, else its own."""
+        return next(islice(self._below(index), printed.offset - 1, None)) if printed.offset else index
 
     def raised_as(self, printed: PrintedException) -> RaisedException:
         """What was printed, as the tables read exceptions."""
         frames = [f", in {printed.call}"] if printed.call else []
         return self.tables.exceptions.raised(printed.name, printed.message, frames)
 
-    def _below(self, index: int) -> Iterator[str]:
+    def _below(self, index: int) -> Iterator[int]:
         """The next lines of the process that printed a line."""
         lines, voice = self.evidence.lines, self.evidence.lines[index].voice
-        for line in lines[index + 1 : index + 1 + _BELOW]:
-            if line.voice == voice:
-                yield line.body
+        near = range(index + 1, min(index + 1 + _BELOW, len(lines)))
+        return (below for below in near if lines[below].voice == voice)
+
+    def _bodies_below(self, index: int) -> Iterator[str]:
+        return (self.evidence.lines[below].body for below in self._below(index))
 
     def has_cause_below(self, index: int) -> bool:
         """Whether the stack of an exception goes on with the one that caused it."""
-        for body in self._below(index):
+        for body in self._bodies_below(index):
             if body.startswith("Caused by: "):
                 return True
             if not _STACK_LINE.match(body):
@@ -410,20 +432,16 @@ def _from_termination(index: int, line: Line, name: str, message: str, tables: H
 def from_lines(log: RuleLog) -> Iterator[Candidate]:
     """Exception lines outside joined tracebacks: of other languages, of truncated logs, of loggers that print only the
     last line."""
-    traced = log.evidence.traceback_lines
-    for index in range(len(log.evidence.lines)):
-        if index in traced:
-            continue
-        printed = log.printed_at(index)
-        if printed:
-            yield _from_printed(index, printed, log)
+    for index, printed in log.printed.items():
+        yield _from_printed(index, printed, log)
 
 
 def _from_printed(index: int, printed: PrintedException, log: RuleLog) -> Candidate:
     raised, line = log.raised_as(printed), log.evidence.lines[index]
     table = log.tables.exceptions
     role = table.role(printed.name, printed.message)
-    quotes = table.is_carrier(printed.name, printed.message) or log.has_cause_below(index)
+    is_carrier = raised.is_generic and table.is_carrier(printed.name, printed.message)
+    quotes = is_carrier or log.has_cause_below(index)
     return Candidate(
         line=index,
         type=raised.class_type or FailureType.RUNTIME_ERROR,

@@ -17,6 +17,8 @@ FILE = "exception_lines.yaml"
 _LONGEST = 2048
 """Characters of a line that are read."""
 _GROUPS = ("name", "message", "call")
+_CAUSES = "Caused by:"
+"""Above a list of causes, the deepest last."""
 _ENDS = ("Execution halted", "Stacktrace:", "goroutine ", "note: run with", "Calls:", "called from", "Error in ")
 """How a line begins that belongs to no message."""
 
@@ -51,11 +53,12 @@ class LineRows(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class PrintedException:
-    """name, call: "" where the line shows none."""
+    """name, call: "" where the line shows none. offset: how many lines below it stands the cause that it quotes."""
 
     name: str
     message: str
     call: str = ""
+    offset: int = 0
 
 
 class ExceptionLines:
@@ -86,9 +89,12 @@ class ExceptionLines:
         if unless is not None and unless.search(body):
             return None
         groups = {name: value or "" for name, value in match.groupdict().items()}
-        parts = [groups.get("message", ""), *_continued(form, below)]
+        continued = list(_continued(form, below))
+        parts = [groups.get("message", ""), *(text for _, text in continued)]
         message = " ".join(filter(None, map(str.strip, parts)))
-        return PrintedException(groups.get("name") or form.name, message, groups.get("call", ""))
+        causes = continued if any(text.startswith(_CAUSES) for _, text in continued) else []
+        offset = max((number for number, _ in causes), default=0)
+        return PrintedException(groups.get("name") or form.name, message, groups.get("call", ""), offset)
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the forms that does not hold."""
@@ -113,18 +119,18 @@ class ExceptionLines:
         ]
 
 
-def _continued(form: _Form, below: Iterable[str]) -> Iterator[str]:
-    """The lines below that belong to the message."""
+def _continued(form: _Form, below: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The lines below that belong to the message, each with its number, counted from 1."""
     left = form.below
-    for line in below:
+    for number, line in enumerate(below, 1):
         if left == 0 or line.lstrip().startswith(_ENDS):
             return
         if not line.strip():
             continue
-        if form.indented_only and not line.startswith(("Caused by:", "  ")):
+        if form.indented_only and not line.startswith((_CAUSES, "  ")):
             return
         left -= 1
-        yield line
+        yield number, line
 
 
 def load(path: str, text: str, *, tested: bool = False) -> ExceptionLines:

@@ -85,6 +85,7 @@ class Classification:
 
     type: FailureType
     probability: float
+    features: frozenset[str] = frozenset()
 
 
 class SubjectTable:
@@ -148,7 +149,7 @@ class ExceptionClassifier:
         for feature in features:
             for kind, weight in self._weights.get(feature, ()):
                 scores[kind] = scores.get(kind, 0.0) + weight
-        return _likeliest(scores)
+        return _likeliest(scores, features)
 
     def features(self, raised: RaisedException) -> frozenset[str]:
         """What the model weighs: each subject with the place where it stands, pairs of subjects, and the class."""
@@ -182,12 +183,12 @@ def _function(frame: str) -> str:
     return match[1] if match else ""
 
 
-def _likeliest(scores: Mapping[FailureType, float]) -> Classification | None:
+def _likeliest(scores: Mapping[FailureType, float], features: frozenset[str]) -> Classification | None:
     if not scores:
         return None
     kind = max(scores, key=scores.__getitem__)
     total = sum(math.exp(score - scores[kind]) for score in scores.values())
-    return Classification(kind, 1 / total)
+    return Classification(kind, 1 / total, features)
 
 
 def load(subjects: tuple[str, str], weights: tuple[str, str]) -> ExceptionClassifier:

@@ -68,11 +68,13 @@ class ExceptionRows(StrictModel):
     classes: dict[FailureType, Names]
     suffixes: dict[str, FailureType]
     errnos: dict[FailureType, tuple[int, ...]]
+    strerrors: dict[FailureType, Names] = Field(default_factory=dict)
     modules: dict[FailureType, Names]
     statuses: dict[FailureType, Names] = Field(default_factory=dict)
     contexts: tuple[_Context, ...] = ()
     actions: tuple[_Action, ...] = ()
     carriers: tuple[PatternText, ...] = ()
+    elsewhere: tuple[PatternText, ...] = ()
     roles: dict[Role, Names]
     control_flow: Names
     uninformative: Names
@@ -109,6 +111,8 @@ class ExceptionTable:
         name = _class_name(exception)
         role = self.role(exception, message)
         stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
+        if not stated and self._is_generic(name, message):
+            stated = self.by_strerror(message)
         kind = stated or self._by_class(name, message) or FailureType.RUNTIME_ERROR
         by_context = self.in_context(kind, f"{exception}: {message}", frames)
         if by_context or stated:
@@ -118,7 +122,8 @@ class ExceptionTable:
     def raised(self, exception: str, message: str, frames: Sequence[str] = ()) -> RaisedException:
         """The exception as the classifier weighs it. exception: "" where the language prints no class."""
         if not exception:
-            return RaisedException("", message, frames)
+            stated = self.by_strerror(message)
+            return RaisedException("", message, frames, stated, is_stated=stated is not None)
         reading = self.read(exception, message, frames)
         is_known = _class_name(exception) in self._types
         return RaisedException(
@@ -144,6 +149,14 @@ class ExceptionTable:
         """The type that a status code in front of the message says; None without one that says more than its class."""
         status = _STATUS.match(message)
         return self._statuses.get(status[1]) if status else None
+
+    def by_strerror(self, message: str) -> FailureType | None:
+        """The type that the operating system's own words say at the end of a message; None without them."""
+        end = message[:_LONGEST].rstrip(" .)'\"")
+        for kind, texts in self._table.strerrors.items():
+            if end.endswith(texts):
+                return kind
+        return None
 
     def action(self, kind: FailureType, message: str) -> Action | None:
         """What the message asks for, as a file that is cut asks for the one before it; None: what the policy says."""
@@ -201,6 +214,8 @@ class ExceptionTable:
     def role(self, exception: str, message: str) -> Role:
         """What an exception of this class is in the story of a failure."""
         name = _class_name(exception)
+        if self._elsewhere.search(message[:_LONGEST]):
+            return Role.WRAPPER
         if name != "CalledProcessError":
             return self._roles.get(name, Role.ROOT)
         if self._launcher.match(message):
@@ -214,6 +229,10 @@ class ExceptionTable:
     @cached_property
     def _carriers(self) -> Any:
         return _any_of(self._table.carriers)
+
+    @cached_property
+    def _elsewhere(self) -> Any:
+        return _any_of(self._table.elsewhere)
 
     @cached_property
     def _launcher(self) -> re.Pattern[str]:
@@ -268,7 +287,10 @@ def load(path: str, text: str, *, tested: bool = False) -> ExceptionTable:
 
 def _mistakes(table: ExceptionRows) -> Iterator[Mistake]:
     """The patterns that cannot be used, each with the row that it stands in."""
-    lists: list[tuple[tuple[str | int, ...], Names]] = [(("carriers",), table.carriers)]
+    lists: list[tuple[tuple[str | int, ...], Names]] = [
+        (("carriers",), table.carriers),
+        (("elsewhere",), table.elsewhere),
+    ]
     lists += ((("actions", number), row.message) for number, row in enumerate(table.actions))
     for number, context in enumerate(table.contexts):
         lists.append((("contexts", number), (*context.frames, *context.message, *context.unless)))

@@ -33,6 +33,8 @@ SPLICED = ("dev", "injected-dev")
 KEPT: tuple[str, ...] = ("category", "type", "root_line", "action", "rank", "node")
 """Figures that must stay when a case is put behind a healthy log, each but for this share of its cases, or for one."""
 LOSS = 0.02
+STREAMS = 0.97
+"""Share of the logs with ranks that are diagnosed alike as many streams: in type, root line, rank and node."""
 BIG_LOG, MEGABYTES, SEED = CORPUS.parent / "tools" / "big_log.py", 100, 3
 SHOWN: tuple[str, ...] = (
     "category",
@@ -187,8 +189,19 @@ def main() -> int:
         behind = _behind(analyzer, chosen.spliced)
         missed += [f"{folder}: {fall}" for folder in SPLICED for fall in lost(reports[folder], behind[folder])]
         reports |= {f"{folder}+": report for folder, report in behind.items()}
-    print("\n".join([*tell(reports), "", *(missed or ["All bars hold."])]))  # noqa: T201
+    streams = [] if chosen.quick else _as_streams(analyzer)
+    missed += [f"as streams: {name} is not as by file in {STREAMS:.0%}" for name, share in streams if share < STREAMS]
+    rows = [f"as streams, {name}".ljust(24) + f"{share:.3f}".rjust(14) for name, share in streams]
+    print("\n".join([*tell(reports), *rows, "", *(missed or ["All bars hold."])]))  # noqa: T201
     return 1 if missed else 0
+
+
+def _as_streams(analyzer: LogAnalyzer) -> list[tuple[str, float]]:
+    """In what share of tries the logs with ranks, shipped as many streams, are diagnosed as the one file is."""
+    from tests import rank_split  # which reads the logs as this module does
+
+    counts = rank_split.measure(analyzer, rank_split.SHIPPINGS, 1)
+    return [(name, share) for name, share in rank_split.totals(counts).items() if name != "all"]
 
 
 def _behind(analyzer: LogAnalyzer, healthy: Path | None) -> dict[str, AccuracyReport]:

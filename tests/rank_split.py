@@ -15,7 +15,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import product, starmap
@@ -27,6 +27,7 @@ from diagnoser.compress.lines import body_of
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import Diagnosis, Event, EventKind, Facts, Job, LineBlock, Stream
 from diagnoser.model.taxonomy import Outcome
+from diagnoser.rules.candidate_set import RejectionReason
 from tests import accuracy_bars, rank_streams
 from tests.corpus import CORPUS
 
@@ -37,6 +38,8 @@ _STAMP = re.compile(
 """The usual stamps: of logging, glog, c10."""
 _HEAD = 200
 """Bytes of a line in which its prefix stands."""
+_STAMPED = 80
+"""Bytes of a line in which its own stamp stands; another may be what it tells."""
 _NODE_RANKS = 2
 """Ranks of a node in a split by node, where the lines name no nodes."""
 MEASURES = ("type", "root", "rank", "node")
@@ -73,8 +76,13 @@ def split(log: bytes, shipping: Shipping) -> Files:
             text = line[len(head) - len(body) :]
         else:
             stream = Stream("/logs/launcher.log")
-        files.setdefault(stream, []).append(_STAMP.sub(b"", text) if shipping.times == "undated" else text)
+        files.setdefault(stream, []).append(_undated(text) if shipping.times == "undated" else text)
     return files
+
+
+def _undated(line: bytes) -> bytes:
+    """The line without the stamp at its head."""
+    return _STAMP.sub(b"", line[:_STAMPED], count=1) + line[_STAMPED:]
 
 
 def _nodes(log: bytes) -> dict[int, str]:
@@ -91,11 +99,11 @@ def ranks_of(log: bytes) -> set[int]:
     return {body_of(line[:_HEAD])[0].rank for line in log.split(b"\n")} - {-1}
 
 
-def bodies(files: Files, shipping: Shipping, draw: random.Random) -> list[LineBlock]:
-    """What arrives, in order of arrival."""
+def bodies(files: Files, shipping: Shipping, draw: random.Random, start: float = rank_streams.START) -> list[LineBlock]:
+    """What arrives, in order of arrival. start: when the first does, which is after all that is printed."""
     late = {draw.choice(sorted(files))} if shipping.arrival == "late" else set()
-    early = rank_streams.shipped({s: lines for s, lines in files.items() if s not in late}, draw)
-    after = max((block.received for block in early), default=rank_streams.START)
+    early = rank_streams.shipped({s: lines for s, lines in files.items() if s not in late}, draw, start)
+    after = max((block.received for block in early), default=start)
     return early + rank_streams.shipped({stream: files[stream] for stream in late}, draw, after + draw.choice((1, 300)))
 
 
@@ -119,13 +127,15 @@ def facts_of(newest: float, code: int | None) -> Facts:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is diagnosed of a log as one file and as streams, with or without an exit event."""
+    """What is diagnosed of a log as one file and as streams, with or without an exit event. alike, events: see
+    ``alike``."""
 
     shipping: Shipping
     exits: bool
     whole: Diagnosis
     streams: Diagnosis
     alike: frozenset[int]
+    events: frozenset[bytes]
 
     def same(self) -> dict[str, bool]:
         """In what the two agree; root lines by their message, for a prefix is gone and a number is another."""
@@ -135,7 +145,7 @@ class Comparison:
         alike = self.alike.issuperset({*ranks} - {None}) and None not in ranks
         return {
             "type": self.whole.type is self.streams.type,
-            "root": roots[0] == roots[1] or alike,
+            "root": roots[0] == roots[1] or _event(roots[1]) in self.events,
             "rank": ranks[0] == ranks[1] or alike,
             "node": nodes[0] == nodes[1] or alike,
             "order": ranks[0] == ranks[1],
@@ -158,16 +168,21 @@ def _message(diagnosis: Diagnosis) -> bytes:
 _NUMBERS = re.compile(rb"0x[0-9a-f]+|\d+")
 
 
-def ranks_alike(log: bytes, root: Diagnosis) -> frozenset[int]:
-    """The ranks that print the root's message, but for its numbers and the time: each may be the first."""
-    wanted, ranks = _NUMBERS.sub(b"", _message(root)), set[int]()
-    if not wanted:
-        return frozenset()
-    for line in log.split(b"\n"):
+def alike(log: bytes, root: Diagnosis) -> tuple[frozenset[int], frozenset[bytes]]:
+    """The ranks that print the event of the root, of which each may be the first, and what they print: the root's
+    message, but for its numbers and the time, and the lines that the diagnosis calls the same failure."""
+    same = (line.line for line in root.rejected if line.why == RejectionReason.REPEATED and line.type is root.type)
+    lines = log.split(b"\n")
+    events, ranks = {_event(_message(root)), *(_event(lines[number - 1]) for number in same)} - {b""}, set[int]()
+    for line in lines:
         prefix, body = body_of(line)
-        if prefix.rank >= 0 and _NUMBERS.sub(b"", _STAMP.sub(b"", body).strip()) == wanted:
+        if prefix.rank >= 0 and _event(body) in events:
             ranks.add(prefix.rank)
-    return frozenset(ranks)
+    return frozenset(ranks), frozenset(events)
+
+
+def _event(line: bytes) -> bytes:
+    return _NUMBERS.sub(b"", _STAMP.sub(b"", body_of(line)[1]).strip())
 
 
 def compared(analyzer: LogAnalyzer, log: bytes, shippings: Sequence[Shipping], seed: int) -> Iterator[Comparison]:
@@ -175,16 +190,17 @@ def compared(analyzer: LogAnalyzer, log: bytes, shippings: Sequence[Shipping], s
     whole = analyzer.read(BytesIO(log))
     alone = analyzer.analyze(whole, Facts())
     code = int(alone.outcome is not Outcome.COMPLETED)
-    ended = analyzer.analyze(whole, facts_of(rank_streams.START, code))
-    alike = ranks_alike(log, alone)
+    start = max(rank_streams.START, whole.evidence.newest_time)
+    ended = analyzer.analyze(whole, facts_of(start, code))
+    ranks, events = alike(log, alone)
     for shipping in shippings:
         draw = random.Random(f"{seed} {shipping}")
-        blocks = bodies(split(log, shipping), shipping, draw)
+        blocks = bodies(split(log, shipping), shipping, draw, start)
         newest = max(block.received for block in blocks)
         streams = stored(analyzer, blocks, draw)
         for by_file, exits in ((alone, None), (ended, code)):
             verdict = analyzer.analyze(streams, facts_of(newest, exits), newest + 10)
-            yield Comparison(shipping, exits is not None, by_file, verdict, alike)
+            yield Comparison(shipping, exits is not None, by_file, verdict, ranks, events)
 
 
 def logs() -> Iterator[tuple[str, bytes]]:
@@ -196,22 +212,35 @@ def logs() -> Iterator[tuple[str, bytes]]:
                 yield f"{folder}/{label.id}", log
 
 
-def measure(analyzer: LogAnalyzer, shippings: Sequence[Shipping], seeds: int, *, show: bool = False) -> Iterator[str]:
-    """Lines of a table: the share of tries in which both agree."""
+def measure(
+    analyzer: LogAnalyzer, shippings: Sequence[Shipping], seeds: int, on_other: Callable[[str], object] = lambda _: None
+) -> dict[tuple[Shipping, bool], Counter[str]]:
+    """(way, exit event) -> tries, and in how many both agree in what. on_other: called with those that differ."""
     counts: dict[tuple[Shipping, bool], Counter[str]] = {}
     for (name, log), seed in product(logs(), range(seeds)):
         for pair in compared(analyzer, log, shippings, seed):
             agrees = pair.same()
-            count = counts.setdefault((pair.shipping, pair.exits), Counter())
+            count = counts.setdefault((pair.shipping, pair.exits), Counter(tries=0))
             count.update(name for name, equal in agrees.items() if equal)
             every = all(agrees[measure] for measure in MEASURES)
             count.update({"all": every, "tries": 1})
-            if show and not every:
+            if not every:
                 way = f"{pair.shipping}, exit {int(pair.exits)}"
-                yield f"{name} seed {seed}, {way}: {_shown(pair.whole)} -> {_shown(pair.streams)}"
+                on_other(f"{name} seed {seed}, {way}: {_shown(pair.whole)} -> {_shown(pair.streams)}")
+    return counts
+
+
+def table(counts: Mapping[tuple[Shipping, bool], Counter[str]]) -> Iterator[str]:
+    """The shares by way of shipping. order: the very rank that is named by file."""
     for (shipping, exits), count in counts.items():
         shares = " ".join(f"{name} {count[name] / count['tries']:.3f}" for name in (*MEASURES, "all", "order"))
         yield f"{f'{shipping}, exit {int(exits)}'.ljust(40)} {count['tries']:4} tries: {shares}"
+
+
+def totals(counts: Mapping[tuple[Shipping, bool], Counter[str]]) -> dict[str, float]:
+    """The shares of all tries together."""
+    total = sum(counts.values(), Counter[str]())
+    return {name: total[name] / max(1, total["tries"]) for name in (*MEASURES, "all")}
 
 
 def _shown(diagnosis: Diagnosis) -> str:
@@ -227,9 +256,9 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print the logs that differ")
     options = parser.parse_args()
     shippings = [shipping for shipping in SHIPPINGS if options.only in str(shipping)]
-    for line in measure(accuracy_bars.load(), shippings, options.seeds, show=options.show):
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+    on_other = print if options.show else str
+    counts = measure(accuracy_bars.load(), shippings, options.seeds, on_other)
+    sys.stdout.write("".join(f"{line}\n" for line in table(counts)))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,17 @@ from itertools import pairwise
 from operator import attrgetter
 
 from diagnoser.model import Evidence, Severity
+from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
-from diagnoser.rules.process_ends import aborts_of_complaining, blames_peer, ends_of_processes, is_explained_by
+from diagnoser.rules.process_ends import (
+    aborts_of_complaining,
+    blames_peer,
+    ends_of_processes,
+    is_explained_by,
+    killed_after_order,
+)
 from diagnoser.rules.run_end import RunTimeline, resolve_attempts, resolve_end, tells_of_lost_peer
 from diagnoser.rules.schema import Blame, Role, Specificity
 
@@ -225,6 +232,8 @@ def _dismiss_lost_peers(candidate_set: CandidateSet, run: RunTimeline) -> None:
         return
     aborts = aborts_of_complaining(run.evidence, candidate_set.open)
     candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.exit and c.line in aborts)
+    killed = killed_after_order(run.evidence)
+    candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.exit and c.line in killed)
     ends = ends_of_processes(run.evidence, candidate_set.open)
     explained = [c for c in complaints if any(is_explained_by(end, c, run.evidence) for end in ends)]
     candidate_set.dismiss(RejectionReason.EXPLAINED, explained.__contains__)
@@ -335,7 +344,7 @@ def _covers(cause: Candidate, other: Candidate) -> bool:
 def _choose_root(candidate_set: CandidateSet, evidence: Evidence) -> CausalResult:
     if not candidate_set.open:
         return CausalResult(None, tuple(candidate_set.dismissed))
-    first = candidate_set.open[0]
+    first = _first(candidate_set.open, evidence)
     nearby = [c for c in candidate_set.open if _same_failure_window(first, c, evidence)]
     root = _most_exact(nearby)
     for candidate in candidate_set.open:
@@ -343,6 +352,20 @@ def _choose_root(candidate_set: CandidateSet, evidence: Evidence) -> CausalResul
             candidate_set.dismissed.append((candidate, _why_later(root, candidate)))
     rejected = tuple(sorted(candidate_set.dismissed, key=lambda pair: pair[0].line))
     return CausalResult(_with_rank_of_repetition(root, nearby), rejected)
+
+
+def _first(candidates: Sequence[Candidate], evidence: Evidence) -> Candidate:
+    """The first candidate; for a vague line of nobody in particular, whose place among the streams nobody knows, the
+    first exception of a rank."""
+    first = candidates[0]
+    if first.rank is not None or not first.is_vague:
+        return first
+    for other in candidates:
+        if not other.raised or other.rank is None:
+            continue
+        if is_after(evidence.lines[other.line], evidence.lines[first.line]).after is None:
+            return other
+    return first
 
 
 def _most_exact(nearby: Sequence[Candidate]) -> Candidate:

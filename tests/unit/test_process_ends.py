@@ -83,3 +83,12 @@ def test_a_segmentation_fault_that_a_launcher_reports_explains_its_peers(analyze
     complained = [*printed(0, [*RAISED, COMPLAINTS[0]]), *printed(1, [*RAISED, COMPLAINTS[0]])]
     verdict = diagnose(analyzer, *complained, "srun: error: node7: task 2: Segmentation fault (core dumped)")
     assert (verdict.type, rank_of(verdict)) == (FailureType.SEGMENTATION_FAULT, 2)
+
+
+def test_a_process_that_slurm_kills_after_it_stopped_the_others_is_not_the_cause(analyzer: LogAnalyzer) -> None:
+    """It waited in a collective, as its peers say, and did not heed the order to end; alone, a kill is the cause."""
+    waited = "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 15000ms for recv operation"
+    complained = [*printed(0, [*RAISED, waited]), *printed(1, [*RAISED, waited])]
+    stopped, killed = "srun: error: node6: task 0: Terminated", "srun: error: node7: task 2: Killed"
+    assert diagnose(analyzer, stopped, killed, *complained).type is FailureType.NCCL_TIMEOUT_ERROR
+    assert diagnose(analyzer, killed, *complained).type is FailureType.HOST_OUT_OF_MEMORY

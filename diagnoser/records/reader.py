@@ -48,6 +48,8 @@ _SHOWN, _SHOWN_ALL = 200, 1000
 _NO_RANK_IN_HEAD = re.compile(r"(?i)\b(?:global[ _]?)?rank[ _:=#-]{0,3}(\d{1,6})\b")
 _PAIRS_BEHIND = re.compile(r" {2,200}(?=[A-Za-z_]\w{0,40}=)\S.*$")
 """What structlog prints behind a message on a terminal."""
+_EARLIEST, _LATEST = 1e8, 4.1e9
+"""Times that a clock may show: one beyond them would put all later lines behind it."""
 _NESTED = 3
 """Records within the message of a record that are opened."""
 
@@ -307,7 +309,7 @@ def _time(fields: Mapping[str, Any]) -> float:
             time = _seconds(float(value))
         else:
             continue
-        if time > 1e8:
+        if _EARLIEST < time < _LATEST:
             return time
     return 0.0
 
@@ -315,6 +317,6 @@ def _time(fields: Mapping[str, Any]) -> float:
 def _seconds(number: float) -> float:
     """A time since the epoch, in whatever unit from seconds to nanoseconds."""
     for unit in (1e9, 1e6, 1e3):
-        if number / unit > 1e8:
+        if number / unit > _EARLIEST:
             return number / unit
-    return number if math.isfinite(number) else 0.0
+    return number

@@ -231,3 +231,11 @@ def test_words_of_a_message_are_no_head(line: str) -> None:
 def test_hostile_lines_are_read(line: str) -> None:
     """What no logger writes is read as far as it can be, or is no record."""
     assert read(line) is None or severity_of(line) is None
+
+
+@pytest.mark.parametrize("time", ["1e999", '"' + "9" * 400 + '"', "9" * 30, "-1", "0", '"soon"', "true"])
+def test_a_time_that_no_clock_shows_is_none(time: str) -> None:
+    """A job cannot put its lines behind all others."""
+    record = read(f'{{"level": "info", "msg": "step", "time": {time}}}')
+    assert record is not None
+    assert record.time == 0.0

@@ -37,7 +37,18 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.rules import candidates, causality, clean_end, outcome, precursors, quotations, run_end, statements, xid
+from diagnoser.rules import (
+    candidates,
+    causality,
+    clean_end,
+    log_likeness,
+    outcome,
+    precursors,
+    quotations,
+    run_end,
+    statements,
+    xid,
+)
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
@@ -80,6 +91,9 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     """
     evidence = statements.stated(clock_skew.corrected(evidence))
     evidence = replace(evidence, exits=knowledge.exits.read(statements.stated_lines(evidence.lines)))
+    reads_like = _unlike_a_run(evidence, facts, quiet)
+    if reads_like:
+        return verdict.no_run(evidence, reads_like, knowledge.engine.ruleset.hash)
     hits = knowledge.engine.match(evidence)
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))
@@ -112,6 +126,13 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     if hang:
         diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None)
     return _with_checkpoint(with_advice(diagnosis, causal, facts, knowledge.policy), facts)
+
+
+def _unlike_a_run(evidence: Evidence, facts: Facts, quiet: float | None) -> str:
+    """What a file reads like that is not the log of a run. What anything else is known about is a run."""
+    if quiet is not None or facts != Facts(baseline=facts.baseline):
+        return ""
+    return log_likeness.unlike_a_run(evidence)
 
 
 def _silence(

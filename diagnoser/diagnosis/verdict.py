@@ -11,6 +11,7 @@ from diagnoser.localize import collectives, progress
 from diagnoser.localize.hang_detection import Silence
 from diagnoser.localize.stragglers import Straggler
 from diagnoser.model import (
+    Advice,
     Diagnosis,
     Evidence,
     EvidenceLine,
@@ -21,7 +22,7 @@ from diagnoser.model import (
     Suspect,
     Symptom,
 )
-from diagnoser.model.taxonomy import Category, FailureType, category_of
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.rules import outcome
 from diagnoser.rules.calibration import Calibration
 from diagnoser.rules.candidate import Candidate, LossDivergence
@@ -34,6 +35,8 @@ _MACHINERY = re.compile(r"^c10::(?:Error|detail)|google::LogMessage|<unknown fun
 """Frames that only make the error object or end the process."""
 LISTED = 20
 """Most symptoms and rejected candidates listed in a diagnosis: a thousand ranks may print the same."""
+_NO_RUN = 0.03
+"""Confidence in the verdict on a text that is not the log of a run."""
 _ALIKE = 3
 """Most rejected candidates listed per rule and reason."""
 _NAMED = 3
@@ -114,6 +117,23 @@ def build_diagnosis(
         left_out=evidence.left_out,
         compression=evidence.compression,
         rivals=measure.rivals(evidence, causal, failure, score),
+    )
+
+
+def no_run(evidence: Evidence, reads_like: str, ruleset: str) -> Diagnosis:
+    """The answer to a text that is not the log of a run; nobody is asked about it and nothing is done."""
+    return Diagnosis(
+        outcome=Outcome.UNKNOWN,
+        category=Category.UNKNOWN,
+        type=_T.UNKNOWN,
+        confidence=_NO_RUN,
+        decided_by="heuristic:not_a_run",
+        recovery=Advice(Action.NONE, "not the log of a run"),
+        mitigation="Give the output of the run itself: what its processes printed, from start to end.",
+        notes=(f"This does not look like the log of a run: it reads like {reads_like}.",),
+        left_out=evidence.left_out,
+        compression=evidence.compression,
+        ruleset=ruleset,
     )
 
 

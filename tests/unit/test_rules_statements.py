@@ -6,7 +6,6 @@ import pytest
 
 from diagnoser.model import Diagnosis, Facts
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.rules.statements import advice_at, without_advice
 from tests.rule_files import ANALYZER
 
 T = FailureType

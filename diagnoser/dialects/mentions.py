@@ -113,7 +113,7 @@ MENTIONS = (
     ),
     _failed(
         rf"(?i)\b(?:failed|failure|error|exception|crash(?:ed)?|abort(?:ed)?|died|invoked|raised|fault)\b"
-        rf"[^.;\n]{{0,30}}?(?:\b(?:on|in|by|of|at)|:) (?:the )?(?:mpi |global |tpu )?{_PROCESS_NOUN}"
+        rf"[^.;\n]{{0,30}}?(?:\b(?:on|in|from|by|of|at)|:) (?:the )?(?:mpi |global |tpu )?{_PROCESS_NOUN}"
         rf"[ :=#]{{1,2}}(\d{{1,6}})\b{_NOT_WELL}",
         ("MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD", "3"),
         ("ERROR: exception on rank 5", "5"),

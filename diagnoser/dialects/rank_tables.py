@@ -59,16 +59,8 @@ FORMS = (
         rf"(?P<node>(?-i:{MACHINE})):? .{{0,40}}?(?:fail|die[ds]|crash|abort|exited|killed|lost|raised)",
         ("worker 3 on gpu-07 died with exit code 1", (3,), "gpu-07"),
     ),
-    _form(  # mpd
-        rf"\brank (?P<ranks>\d{{1,6}}) in job \d{{1,6}} {{1,4}}(?P<node>{MACHINE})_\d{{1,6}} {{1,4}}caused",
-        ("rank 3 in job 1  gpu-07_41234   caused collective abort of all ranks", (3,), "gpu-07"),
-    ),
-    _form(
-        rf"\[prterun-(?P<node>{MACHINE})-\d{{1,9}}@\d{{1,4}},(?P<ranks>\d{{1,6}})\]",
-        ("   Process name: [prterun-gpu-07-4411@1,2]", (2,), "gpu-07"),
-    ),
 )
-_HINT = re.compile(r"(?i)rank|data for node|prterun|(?:worker|task|trainer|process)[ :=#]{1,2}\d+ (?:on|at) ")
+_HINT = re.compile(r"(?i)rank|data for node|(?:worker|task|trainer|process)[ :=#]{1,2}\d+ (?:on|at) ")
 _MAP = re.compile(r"\{([^{}\n]{5,8000})\}")
 _OF_MAP = re.compile(r"(?i)rank|node|host|place|topology|world")
 _PAIR = re.compile(rf"[\"']?(\d{{1,6}})[\"']? ?: ?[\"']({MACHINE})[\"']")

@@ -23,8 +23,8 @@ _STAMP = (
     r"(?:\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?: [-|])?[ \t]{1,3})?"
 )
 """A launcher may print the time before the name of the stream."""
-_TOKEN = r"[\w.@#%/=:+-]{1,80}"
-_COUNTED = rf"{_TOKEN}(?: \w{{0,12}}\d{{1,6}}(?: of \d{{1,6}})?)?"
+_NAME = r"[\w.@#%/=:+-]{1,80}"
+_COUNTED = rf"{_NAME}(?: \w{{0,12}}\d{{1,6}}(?: of \d{{1,6}})?)?"
 """``rank 3``, ``gpu-7 r3`` and ``Rank 3 of 8`` have blanks within."""
 _END = r"(?:[ \t]|$)"
 
@@ -80,8 +80,8 @@ FORMS = (
         ("gpu-7(3): step 3", "gpu-7(3)", "step 3"),
         is_weak=True,
     ),
-    _form("tab", rf"(?P<value>{_TOKEN})\t", ("gpu-7\tstep 3", "gpu-7", "step 3")),
-    _form("blank", rf"(?P<value>{_TOKEN}){_END}", ("rank_0005 step 3", "rank_0005", "step 3"), is_weak=True),
+    _form("tab", rf"(?P<value>{_NAME})\t", ("gpu-7\tstep 3", "gpu-7", "step 3")),
+    _form("blank", rf"(?P<value>{_NAME}){_END}", ("rank_0005 step 3", "rank_0005", "step 3"), is_weak=True),
 )
 """The surest first."""
 _LAYERS = 3
@@ -115,9 +115,8 @@ _SHAPE = 60
 
 
 class _Headed(NamedTuple):
-    """A line that has the form of a prefix. index: among the lines that are learned from."""
+    """A line that has the form of a prefix."""
 
-    index: int
     value: str
     body: str
 
@@ -232,7 +231,9 @@ def _tag_of(lines: Sequence[str]) -> _Layer | None:
         matches = list(filter(None, map(form.pattern.match, lines)))
         values = Counter(match["value"] for match in matches)
         for value, count in values.most_common(1):
-            if count >= _TAG_SHARE * len(lines) and not stream_names.is_none(value) and _begin_variously(matches):
+            if count < _TAG_SHARE * len(lines) or stream_names.is_none(value):
+                continue
+            if stream_names.is_word_and_number(value) or _begin_variously(matches):
                 return _Layer(form, frozenset({value}), frozenset())
     return None
 
@@ -245,10 +246,10 @@ def _begin_variously(heads: Iterable[re.Match[str]]) -> bool:
 
 def _headed(form: PrefixForm, lines: Sequence[str]) -> list[_Headed]:
     headed = []
-    for index, line in enumerate(lines):
+    for line in lines:
         match = form.pattern.match(line)
         if match and _may_be_name(match["value"], form):
-            headed.append(_Headed(index, match["value"], line[match.end() :]))
+            headed.append(_Headed(match["value"], line[match.end() :]))
     return headed
 
 

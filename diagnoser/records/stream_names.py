@@ -101,7 +101,7 @@ def has_word(value: str) -> bool:
 
 
 def have_no_gap(values: Collection[str]) -> bool:
-    """Whether those that are nothing but a number, or one of so many, count from 0 or 1 without a gap, as streams do."""
+    """Whether those that are nothing but a number, or one of so many, count from 0 or 1 without a gap."""
     numbers = sorted({int(bare[1]) for bare in map(_BARE.fullmatch, values) if bare})
     if not numbers:
         return True
@@ -202,9 +202,9 @@ def host_in(name: str, hosts: Collection[str]) -> str:
 
     hosts: that the log mentions elsewhere.
     """
-    for part in _PARTS.findall(name):
-        if part in hosts or _is_host(part):
-            return part
+    for part in _PARTS.finditer(name):
+        if part[0] in hosts or _is_host(part[0]):
+            return part[0]
     return ""
 
 

@@ -394,7 +394,7 @@ def _reader(texts: Sequence[str], carrier: str) -> tuple[str, LearnedPrefix | No
     """The carrier of a stream, and the prefix that is learned behind it. ``worker-2: `` is what a parallel shell puts
     in front for a host, too: where the names count ranks, they name no hosts."""
     learned = _learned(texts, "") if carrier else None
-    if learned and learned.rule:
+    if learned and learned.counts_ranks:
         return "", learned
     return carrier, _learned(texts, carrier)
 
@@ -544,6 +544,8 @@ def _telling(delta: Delta) -> Iterable[Stream]:
 
 def _whereabouts(delta: Delta) -> Iterator[LinePosition]:
     """Lines, among those that are held, that say on which machines and as which ranks the run runs."""
+    if delta.lines <= delta.limits.small:
+        return
     for stream in _telling(delta):
         rows = sorted(delta.shares[stream].rows.items())
         texts = [_text(row.text) for _, row in rows]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from diagnoser.dialects import node_lists
 
@@ -71,7 +72,7 @@ _NODE_CELL = re.compile(r"(?i)(?:host|node|machine)(?:[_-]?(?:name|id|ip))?|host
 _DATA_FOR_NODE = re.compile(rf"Data for node: ({MACHINE})")
 _PROCESS_RANK = re.compile(r"\bProcess rank: (\d{1,6})")
 _MOST_CELLS = 12
-_MOST_RANKS = 65_536
+_MOST_RANKS, _MOST_OF_LINE = 65_536, 1_024
 _MACHINE = re.compile(MACHINE)
 
 
@@ -117,16 +118,16 @@ def _sentence(text: str) -> Iterator[tuple[int, str]]:
     for form in FORMS:
         match = form.pattern.search(text)
         if match and node_lists.is_host_name(match["node"]):
-            for rank in ranks_of(match["ranks"]):
+            for rank in islice(ranks_of(match["ranks"]), _MOST_OF_LINE):
                 yield rank, match["node"]
             return
 
 
 def ranks_of(text: str) -> Iterator[int]:
-    """``0..3``, ``0-3``, ``0 to 3`` and ``0, 2`` -> ranks; a range that is too wide is none."""
+    """``0..3``, ``0-3``, ``0 to 3`` and ``0, 2`` -> ranks, one at a time: a range may hold 10^6."""
     for part in text.split(","):
         bounds = [int(number) for number in re.findall(r"\d{1,6}", part)]
-        if bounds and bounds[-1] - bounds[0] <= _MOST_RANKS:
+        if bounds:
             yield from range(bounds[0], bounds[-1] + 1)
 
 

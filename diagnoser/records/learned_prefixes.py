@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from diagnoser.dialects import mentions
@@ -158,6 +158,12 @@ class LearnedPrefix:
         if not name:
             return None
         return self._prefix(name), body
+
+    @property
+    def counts_ranks(self) -> bool:
+        """Whether the names are numbers of ranks and nothing else: no hosts."""
+        names = chain.from_iterable(layer.values for layer in self.layers)
+        return self.rule is not None and not any(stream_names.host_in(name, self.hosts) for name in names)
 
     def _prefix(self, name: str) -> Prefix:
         rank, host = self.stated.get(name, -1), stream_names.host_in(name, self.hosts)

@@ -8,7 +8,8 @@ import pytest
 
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import body_of, carried_blur, clean, strip_blurred
-from diagnoser.dialects import DIALECTS, Dialect, Example, PrefixStripping, mentions, node_lists, runtimes
+from diagnoser.dialects import DIALECTS, Dialect, Example, PrefixStripping, mentions, node_lists, rank_tables, runtimes
+from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.replicas import pod_ranks
 
 EXAMPLES = [(dialect, example) for dialect in DIALECTS for example in dialect.examples]
@@ -171,3 +172,52 @@ def test_no_pattern_repeats_a_group_possessively() -> None:
     sources = {path: path.read_text() for path in (Path(__file__).parents[2] / "diagnoser").rglob("*.py")}
     assert sources and possessive.search(r"(?:ab)*+")
     assert not [(path.name, found[0]) for path, text in sources.items() for found in possessive.finditer(text)]
+
+
+@pytest.mark.parametrize("form", rank_tables.FORMS, ids=lambda form: form.examples[0][0])
+def test_a_sentence_places_its_ranks(form: rank_tables.PlacementForm) -> None:
+    """A line tells the ranks and the node that its examples state."""
+    for line, ranks, node in form.examples:
+        assert rank_tables.read([line]) == dict.fromkeys(ranks, node)
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes"),
+    [
+        (["rank  host    pid", "0     cn0004  4000", "1     cn0005  4001", "step 3"], {0: "cn0004", 1: "cn0005"}),
+        (["| rank | hostname |", "+------+----------+", "| 3    | gpu-07   |"], {3: "gpu-07"}),
+        (["node    local_rank  global_rank", "n017    0           5"], {5: "n017"}),
+        (["rank to node: {0: 'n1', 1: 'n2'}"], {0: "n1", 1: "n2"}),
+        (['placement: {"0": "n1", "1": "n2"}'], {0: "n1", 1: "n2"}),
+        (
+            [" Data for node: n1\tNum slots: 2", "\tProcess OMPI jobid: [411,1] App: 0 Process rank: 1 Bound: N/A"],
+            {1: "n1"},
+        ),
+        (["rank 3: layer1.bias, layer2.bias"], {}),
+        (["WARNING unused parameters for rank 3: encoder.layer1"], {}),
+        (["ranks per node: {'nodes': 2, 'gpus': 8}"], {}),
+        (["rank  loss   time", "0     0.31   12.0"], {}),
+    ],
+)
+def test_tables_and_maps_place_ranks(lines: list[str], nodes: dict[int, str]) -> None:
+    """Headers, maps of Python and JSON, and Open MPI's map of a job; lists of other things place nobody."""
+    assert rank_tables.read(lines) == nodes
+
+
+@pytest.mark.parametrize(
+    ("tells", "line"),
+    [
+        (Tells.FAILED, "Local process 0 encountered an error: [Errno 5]"),
+        (Tells.FAILED, "KeyError: Caught KeyError in DataLoader worker process 0."),
+        (Tells.FAILED, "Process 3 exited with code 0"),
+        (Tells.FAILED, "rank 2 of 8 is ready, none failed"),
+        (Tells.SELF, "Local process index: 1"),
+        (Tells.HOST, "Machine: x86_64"),
+        (Tells.HOST, "Nodes: gpu-01,gpu-02"),
+        (Tells.HOST, "ada@gpu-07:~$ srun -N 4 python train.py"),
+        (Tells.HOST, "ada@login-1:~$ python train.py"),
+    ],
+)
+def test_other_processes_and_machines_are_not_mentioned(tells: Tells, line: str) -> None:
+    """A loader's worker, a clean end, a local number, an architecture, a list and a login node tell nothing."""
+    assert list(mentions.named(tells, line)) == []

@@ -547,7 +547,8 @@ def _whereabouts(delta: Delta) -> Iterator[LinePosition]:
     if delta.lines <= delta.limits.small:
         return
     for stream in _telling(delta):
-        rows = sorted(delta.shares[stream].rows.items())
+        # those with a signature are shown for what they say
+        rows = sorted((number, row) for number, row in delta.shares[stream].rows.items() if not row.signature)
         texts = [_text(row.text) for _, row in rows]
         places = {index for index, _ in rank_tables.statements(texts)}
         places.update(index for index, text in enumerate(texts) if mentions.says_where(text))

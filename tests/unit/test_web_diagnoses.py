@@ -114,7 +114,7 @@ async def test_since_an_id(tmp_path: Path) -> None:
 
 
 async def test_a_guess_is_shown_with_its_rivals(tmp_path: Path) -> None:
-    """The page says what it most likely is; the API keeps the best guess as the type and lists what else it could be."""
+    """The page says what it most likely is; the API keeps the best guess as the type and lists the others."""
     guess = replace(ECC, confidence=0.4, rivals=(Rival(FailureType.GPU_LOST, 7, 0.3),))
     async with serving(tmp_path) as web:
         record = await save(web.store, "guessed", guess)

@@ -18,8 +18,12 @@ import tempfile
 import time
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 from tools.real_runs import draw, environments, families, family_cases, runner
 from tools.real_runs.carriers import LAUNCHED, ONE_PROCESS, SEVERAL
@@ -30,8 +34,7 @@ from tools.real_runs.scenarios import Scenario, Truth
 
 _IN_TURN = {"python": ONE_PROCESS, "processes": SEVERAL}
 _BAR = 30
-_combinations: Sequence[Combination] = ()
-"""The cases to be, in the processes that make them: they come there by the fork, as no scenario can be pickled."""
+_END_SECONDS = 20.0
 
 
 def main() -> int:
@@ -93,29 +96,69 @@ def _install(cases: Sequence[Combination]) -> set[str]:
 
 
 def _made(cases: Sequence[Combination], jobs: int) -> Generator[tuple[Combination, Case | None, str], None, None]:
-    """Each combination with its case, or with the reason why there is none, in the order in which they end."""
-    global _combinations
-    _combinations = cases
+    """Each combination with its case, or with the reason why there is none, in the order in which they end.
+
+    A case is made by a process of its own: a fork, as no scenario can be pickled.
+    """
     context = multiprocessing.get_context("fork")
-    pool = context.Pool(min(jobs, max(1, len(cases))), initializer=_prepare_worker)
+    waiting, running = list(reversed(cases)), dict[Connection, _Maker]()
     try:
-        for number, case, error in pool.imap_unordered(_make, range(len(cases))):
-            yield cases[number], case, error
+        while waiting or running:
+            while waiting and len(running) < max(1, jobs):
+                maker = _start(context, waiting.pop())
+                running[maker.answer] = maker
+            for answer in wait(list(running)):
+                maker = running.pop(cast(Connection, answer))
+                case, error = _received(maker)
+                yield maker.combination, case, error
     finally:
-        pool.terminate()  # SIGTERM: each worker ends what it has started and unmounts what it has mounted
-        pool.join()
+        _end(list(running.values()))
 
 
-def _prepare_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the workers
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """A process that makes one case, and where its answer comes from."""
+
+    combination: Combination
+    process: ForkProcess
+    answer: Connection
+
+
+def _start(context: ForkContext, combination: Combination) -> _Maker:
+    answer, send = context.Pipe(duplex=False)
+    process = context.Process(target=_make, args=(combination, send))
+    process.start()
+    send.close()
+    return _Maker(combination, process, answer)
+
+
+def _make(combination: Combination, answer: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
     signal.signal(signal.SIGTERM, _leave)
-
-
-def _make(number: int) -> tuple[int, Case | None, str]:
     try:
-        return number, family_cases.make(_combinations[number]), ""
+        answer.send((family_cases.make(combination), ""))
     except (NoRootLine, RuntimeError, OSError, subprocess.SubprocessError) as error:
-        return number, None, str(error)
+        answer.send((None, str(error)))
+
+
+def _received(maker: _Maker) -> tuple[Case | None, str]:
+    try:
+        case, error = maker.answer.recv()
+    except EOFError:
+        case, error = None, f"{maker.combination.slug}: the process that made it died"
+    maker.answer.close()
+    maker.process.join()
+    return case, error
+
+
+def _end(makers: Sequence[_Maker]) -> None:
+    """Ends them by SIGTERM: each ends what it has started and unmounts what it has mounted."""
+    for maker in makers:
+        maker.process.terminate()
+    for maker in makers:
+        maker.process.join(_END_SECONDS)
+        maker.process.kill()
+        maker.process.join()
 
 
 class _Progress:

@@ -173,6 +173,7 @@ PYTHON: tuple[Framework, ...] = (
         ),
         {
             **_GBM,
+            "disk": None,  # LightGBM does not notice
             "read-only": _NOT_WRITABLE,
             "write-denied": _NOT_WRITABLE,
             "cut-checkpoint": {"marker": r"LightGBMError"},

@@ -34,14 +34,14 @@ from tools.real_runs.scenarios import Scenario, Truth
 
 _IN_TURN = {"python": ONE_PROCESS, "processes": SEVERAL}
 _BAR = 30
-_END_SECONDS = 20.0
+_POLL_SECONDS, _END_SECONDS = 0.3, 20.0
 
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, _leave)  # what was started and mounted goes, too
     if arguments.count:
         return _families(arguments)
+    signal.signal(signal.SIGTERM, _leave)  # what was started and mounted goes, too
     missed = 0
     for framework in FRAMEWORKS:
         if arguments.framework and framework.name not in arguments.framework:
@@ -66,6 +66,7 @@ def _families(arguments: argparse.Namespace) -> int:
         for combination in draw.combinations(arguments.seed, arguments.count, held_out, arguments.families or ())
         if not arguments.scenario or combination.scenario.name in arguments.scenario
     ]
+    signal.signal(signal.SIGTERM, runner.note_signal)
     missing = _install(drawn)
     cases = [combination for combination in drawn if combination.trainer.environment not in missing]
     bar, missed = _Progress(len(cases), arguments.json), 0
@@ -107,7 +108,8 @@ def _made(cases: Sequence[Combination], jobs: int) -> Generator[tuple[Combinatio
             while waiting and len(running) < max(1, jobs):
                 maker = _start(context, waiting.pop())
                 running[maker.answer] = maker
-            for answer in wait(list(running)):
+            runner.leave_after_signal()
+            for answer in wait(list(running), _POLL_SECONDS):
                 maker = running.pop(cast(Connection, answer))
                 case, error = _received(maker)
                 yield maker.combination, case, error
@@ -134,7 +136,7 @@ def _start(context: ForkContext, combination: Combination) -> _Maker:
 
 def _make(combination: Combination, answer: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, runner.note_signal)
     try:
         answer.send((family_cases.make(combination), ""))
     except (NoRootLine, RuntimeError, OSError, subprocess.SubprocessError) as error:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from re import compile as pattern
 from re import escape
+from types import FrameType
 from typing import IO, Any
 
 import yaml
@@ -46,6 +47,19 @@ _CUT_PATH = pattern(r"(/[^\s\"]*)\.\.\.$")
 """A path in an output that Ray has shortened."""
 _ADVERTISED = pattern(r"\]\(https?://[^/)]+")
 """The link of a tip that a framework prints, in Markdown."""
+
+_signals: list[int] = []
+
+
+def note_signal(number: int, frame: FrameType | None) -> None:
+    """Remember a signal to leave after: an exception that a handler raises may be lost in a destructor."""
+    _signals.append(number)
+
+
+def leave_after_signal() -> None:
+    """Raises SystemExit when a signal has come."""
+    if _signals:
+        sys.exit(128 + _signals[0])
 
 
 @dataclass
@@ -276,6 +290,7 @@ def _drain(
     after = pattern(stop.after) if stop else None
     while open_streams:
         _note_ends(result, processes, halts)
+        leave_after_signal()
         try:
             line = arrived.get(timeout=min(0.2, max(0.1, deadline - time.monotonic())))
         except queue.Empty:

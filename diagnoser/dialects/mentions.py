@@ -56,9 +56,10 @@ def _host(pattern: str, *examples: tuple[str, str]) -> Mention:
 _PROCESS_NOUN = r"(?<!local )(?:rank|process(?: rank)?|worker|trainer|task|learner)"
 """What launchers call one process of a job that they number."""
 _FAILS = (
-    r"\b(?:failed|fails|died|dies|dead|crashed|raised|aborted|terminated|exited|exit|killed|caught|encountered|threw"
-    r"|caused|lost)\b"
+    r"\b(?:failed|fails|died|dies|dead|crashed|raised|aborted|terminated|exited|exit|killed|encountered|threw"
+    r"|caught (?:an? )?(?:exception|error|signal)|caused|lost)\b"
 )
+"""A watchdog that caught a timeout tells of a rank that waits, not of one that failed."""
 _NOT_WELL = r"(?!.{0,40}(?:(?:code|status)[ :=]{1,2}0\b|success|SIGTERM|signal 15|gracefully|retry))"
 
 MENTIONS = (

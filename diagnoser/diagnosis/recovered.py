@@ -1,9 +1,10 @@
 """Whether the job went on after a candidate."""
 
 import signal
+from functools import cached_property
 
 from diagnoser.localize.progress import ProgressTimeline
-from diagnoser.model import Evidence, ExitReport
+from diagnoser.model import Evidence, ExitReport, Line
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.schema import Role
@@ -42,6 +43,8 @@ class RecoveryCheck:
             return self._lived_on(self._deaths[candidate.line])
         if self._died_of(candidate):
             return False
+        if candidate.last_words:
+            return self._began_anew(line)
         if candidate.type in _DEATHS:
             return self._timeline.went_on(line, _BUFFERED)
         if self._loops.went_on(line, _TURNS):
@@ -51,6 +54,17 @@ class RecoveryCheck:
         if self._killed_later(candidate):
             return True
         return self._timeline.went_on(line, 0)
+
+    def _began_anew(self, line: Line) -> bool:
+        """Whether a process that printed its last words trained again. Where others speak in the log as well, and the
+        line shows no rank, steps after it may be theirs."""
+        if line.rank < 0 and len(self._speakers) > 1:
+            return False
+        return self._timeline.went_on(line, _BUFFERED)
+
+    @cached_property
+    def _speakers(self) -> frozenset[object]:
+        return frozenset(line.speaker for line in self._lines if line.stream.from_job)
 
     def _killed_later(self, candidate: Candidate) -> bool:
         """Whether its process is reported killed from outside: no error that a program catches does that to it."""

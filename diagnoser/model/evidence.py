@@ -89,6 +89,14 @@ class Line:
         """The voice with all that prefixes tell: also the task and the node."""
         return self.stream, self.rank, self.task, self.node
 
+    def is_of_another(self, other: "Line") -> bool:
+        """Whether the prefixes of the two lines name different ranks, tasks or nodes."""
+        if self.rank != other.rank and min(self.rank, other.rank) >= 0:
+            return True
+        if self.task != other.task and min(self.task, other.task) >= 0:
+            return True
+        return "" not in (self.node, other.node) and self.node != other.node
+
 
 @dataclass(frozen=True, slots=True)
 class Traceback:

@@ -23,6 +23,7 @@ class Candidate:
     logged: the program caught the error and logged it, without calling it its end.
     goes_on: it says there how it goes on.
     exit: the line reports that a process ended in failure.
+    last_words: its runtime prints such a line only as it ends the process.
     """
 
     line: int
@@ -47,6 +48,7 @@ class Candidate:
     logged: bool = False
     goes_on: bool = False
     exit: bool = False
+    last_words: bool = False
 
     @property
     def is_failing(self) -> bool:

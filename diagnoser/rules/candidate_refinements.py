@@ -161,6 +161,11 @@ def _only_tried(candidate: Candidate, trace: Traceback) -> bool:
     return bool(_TRIES.search("".join(trace.frames[-1:])))
 
 
+def with_last_words(candidate: Candidate, log: RuleLog) -> Candidate:
+    """Mark an exception that its runtime prints only as it ends the process."""
+    return replace(candidate, last_words=True) if candidate.line in log.last_words else candidate
+
+
 def with_logged(candidate: Candidate, log: RuleLog) -> Candidate:
     """Mark an error that the program caught and logged; one that it calls harmless is benign."""
     evidence, trace = log.evidence, log.trace_of(candidate)

@@ -87,8 +87,10 @@ _DOWNSTREAM = frozenset(
     }
 )
 """What peers, their network library and the launcher print once a process has ended."""
+_WHAT_BELOW = 4
+"""Lines of its process within which an uncaught C++ exception prints its message."""
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<name>[\w:]+)")
-_WHAT = re.compile(r"\s*what\(\): +(?P<message>\S.*)")
+_WHAT = re.compile(r"\s*what\(\): +(?=\S)")
 _PROGRAM_ERRORS = ("logic_error", "out_of_range", "length_error", "domain_error", "bad_cast", "bad_function_call")
 """C++ exceptions that a fault in the code throws; their messages name no cause outside of it."""
 _OF_PROGRAM = _OF_CLASSES | {FailureType.INDEX_ERROR}
@@ -164,16 +166,34 @@ class RuleLog:
     def terminations(self) -> Mapping[int, Candidate]:
         """What uncaught C++ exceptions say, by the lines of their messages: each caused the abort that is reported
         afterwards."""
-        lines, found = self.evidence.lines, dict[int, Candidate]()
-        for index, line in enumerate(lines[:-1]):
-            thrown, below = _THROWN.search(line.body), lines[index + 1]
-            if not thrown or below.voice != line.voice:
-                continue
-            what = _WHAT.match(below.body)
-            if what:
-                candidate = _from_termination(index + 1, line, thrown["name"], what["message"], self.tables)
-                found |= {index + 1: candidate} if candidate else {}
-        return found
+        candidates = (_from_termination(what, name, self) for what, name in self._thrown.values())
+        return {candidate.line: candidate for candidate in candidates if candidate}
+
+    @cached_property
+    def _thrown(self) -> Mapping[int, tuple[int, str]]:
+        """Lines that name the class of an uncaught C++ exception: the line of its message, and the class."""
+        thrown, read = dict[int, tuple[int, str]](), set[int]()
+        for index, line in enumerate(self.evidence.lines):
+            match = _THROWN.search(line.body)
+            what = self._message_of_thrown(index, read) if match else None
+            if match and what is not None:
+                read.add(what)
+                thrown[index] = what, match["name"]
+        return thrown
+
+    def _message_of_thrown(self, index: int, read: Collection[int]) -> int | None:
+        """The next line of the process that holds a message; of several that throw at once, each has its own.
+
+        read: lines of messages that belong to another.
+        """
+        for below in islice(self._below(index), _WHAT_BELOW):
+            if below not in read and _WHAT.match(self.evidence.lines[below].body):
+                return below
+        return None
+
+    def is_named_below(self, index: int) -> bool:
+        """Whether the line only says that a C++ exception was not caught, and one below it which."""
+        return index in self._thrown and self._thrown[index][0] in self.terminations
 
     def trace_of(self, candidate: Candidate) -> Traceback | None:
         """The traceback that the candidate's line raises."""
@@ -202,6 +222,22 @@ class RuleLog:
                 printed.setdefault(self._line_of(exception, index), exception)
         return printed
 
+    @cached_property
+    def last_words(self) -> frozenset[int]:
+        """Lines that a runtime prints only as it ends its process: an exception that nobody caught, with its causes."""
+        last = {index for index, exception in self.printed.items() if exception.is_last}
+        for index in tuple(last):
+            last.update(self._causes_below(index))
+        return frozenset((*last, *self.terminations))
+
+    def _causes_below(self, index: int) -> Iterator[int]:
+        for below in self._below(index):
+            body = self.evidence.lines[below].body
+            if body.startswith("Caused by: "):
+                yield below
+            elif not _STACK_LINE.match(body):
+                return
+
     def _printed_at(self, index: int) -> PrintedException | None:
         body = self.evidence.lines[index].body
         printed = self.tables.printed.read(body, self._bodies_below(index))
@@ -221,21 +257,16 @@ class RuleLog:
 
     def _below(self, index: int) -> Iterator[int]:
         """The next lines of the process that printed a line."""
-        lines, voice = self.evidence.lines, self.evidence.lines[index].voice
+        lines, speaker = self.evidence.lines, self.evidence.lines[index].speaker
         near = range(index + 1, min(index + 1 + _BELOW, len(lines)))
-        return (below for below in near if lines[below].voice == voice)
+        return (below for below in near if lines[below].speaker == speaker)
 
     def _bodies_below(self, index: int) -> Iterator[str]:
         return (self.evidence.lines[below].body for below in self._below(index))
 
     def has_cause_below(self, index: int) -> bool:
         """Whether the stack of an exception goes on with the one that caused it."""
-        for body in self._bodies_below(index):
-            if body.startswith("Caused by: "):
-                return True
-            if not _STACK_LINE.match(body):
-                return False
-        return False
+        return any(self._causes_below(index))
 
 
 def from_rules(log: RuleLog) -> Iterator[Candidate]:
@@ -244,8 +275,8 @@ def from_rules(log: RuleLog) -> Iterator[Candidate]:
     for hit in log.hits:
         candidate = from_hit(hit, log.evidence, traces.get(hit.line, -1))
         trace = log.trace_of(candidate)
-        if hit.line + 1 in log.terminations:
-            # says no more than that there is an exception; the line below says which
+        if log.is_named_below(hit.line):
+            # says no more than that there is an exception; a line below says which
             candidate = replace(candidate, role=Role.WRAPPER)
         elif trace and candidate.role is Role.ROOT and _is_at_exit(log.evidence, trace):
             candidate = replace(candidate, role=Role.TEARDOWN)
@@ -408,10 +439,11 @@ def from_terminations(log: RuleLog) -> Iterator[Candidate]:
     yield from log.terminations.values()
 
 
-def _from_termination(index: int, line: Line, name: str, message: str, tables: Heuristics) -> Candidate | None:
+def _from_termination(index: int, name: str, log: RuleLog) -> Candidate | None:
     """What the message at ``index`` says; None for a bug in native code, which the abort names as well as can be."""
-    raised = tables.exceptions.raised(name, message)
-    kind, by = tables.name(raised) or (raised.class_type or FailureType.RUNTIME_ERROR, "heuristic:exception_class")
+    line = log.evidence.lines[index]
+    raised = log.tables.exceptions.raised(name, _WHAT.sub("", line.body))
+    kind, by = log.tables.name(raised) or (raised.class_type or FailureType.RUNTIME_ERROR, "heuristic:exception_class")
     if name.endswith(_PROGRAM_ERRORS) and kind in _OF_PROGRAM:
         return None
     specificity = Specificity.CLASS if raised.is_generic else Specificity.FAMILY

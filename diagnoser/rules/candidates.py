@@ -26,8 +26,12 @@ _NAMING: tuple[_Refinement, ...] = (
     refinements.at_assert,
 )
 """What an exception is, and where, by more than its class."""
-_HANDLING: tuple[_Refinement, ...] = (refinements.with_control_flow, refinements.with_logged)
-"""Whether the program handled it."""
+_HANDLING: tuple[_Refinement, ...] = (
+    refinements.with_control_flow,
+    refinements.with_logged,
+    refinements.with_last_words,
+)
+"""Whether the program handled it, or ended of it."""
 
 
 def collect(

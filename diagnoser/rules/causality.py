@@ -117,9 +117,14 @@ def _dismiss_mild(candidate_set: CandidateSet, run: RunTimeline) -> None:
     why."""
     mild = candidate_set.where(lambda c: _is_mild(c, run.evidence))
     others = candidate_set.has(lambda c: c.is_fault and c not in mild)
-    ended_badly = run.completed is False or candidate_set.has(lambda c: c.exit)
+    ended_badly = run.completed is False or candidate_set.has(lambda c: c.exit or _carries_cause(c))
     if others or not ended_badly:
         candidate_set.dismiss(RejectionReason.MILD, mild.__contains__)
+
+
+def _carries_cause(candidate: Candidate) -> bool:
+    """Whether an exception that was raised says that another one is the cause."""
+    return candidate.raised and candidate.role is Role.WRAPPER
 
 
 def _is_mild(candidate: Candidate, evidence: Evidence) -> bool:

@@ -1,9 +1,10 @@
 """Exceptions as languages and tools print them in lines of their own: R, Julia, Rust, Go, Octave, MATLAB, the JVM, Node
 and programs on top of them. The forms are data, ``rules/exception_lines.yaml``."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -16,10 +17,13 @@ from diagnoser.rules.schema import Mistake, PatternText, located_faults
 FILE = "exception_lines.yaml"
 _LONGEST = 2048
 """Characters of a line that are read."""
+_DEEPEST, _ENDING = 64, 4
+"""Lines below an exception that are read, and of those the ones within which the runtime says that it ends."""
 _GROUPS = ("name", "message", "call")
 _CAUSES = "Caused by:"
 """Above a list of causes, the deepest last."""
 _ENDS = ("Execution halted", "Stacktrace:", "goroutine ", "note: run with", "Calls:", "called from", "Error in ")
+_FRAME = "\tat "
 """How a line begins that belongs to no message."""
 
 
@@ -28,6 +32,7 @@ class _LineExample(StrictModel):
     name: str = ""
     message: str = ""
     call: str = ""
+    last: bool = False
 
 
 class _Form(StrictModel):
@@ -35,6 +40,7 @@ class _Form(StrictModel):
 
     name: of the class, where the line itself holds none.
     indented_only: of the lines below only a list of causes counts.
+    ending: RE2, searched in the line and those below; a match shows that the process ends with the exception.
     """
 
     id: str
@@ -43,6 +49,7 @@ class _Form(StrictModel):
     name: str = ""
     below: Annotated[int, Field(ge=0, le=4)] = 0
     indented_only: bool = False
+    ending: PatternText | None = None
     examples: Annotated[tuple[_LineExample, ...], Field(min_length=1)]
 
 
@@ -53,12 +60,18 @@ class LineRows(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class PrintedException:
-    """name, call: "" where the line shows none. offset: how many lines below it stands the cause that it quotes."""
+    """An exception as printed outside of a traceback.
+
+    name, call: "" where the line shows none.
+    offset: how many lines below it stands the cause that it quotes.
+    is_last: the runtime prints it so only as it ends the process.
+    """
 
     name: str
     message: str
     call: str = ""
     offset: int = 0
+    is_last: bool = False
 
 
 class ExceptionLines:
@@ -75,14 +88,16 @@ class ExceptionLines:
     def read(self, line: str, below: Iterable[str]) -> PrintedException | None:
         """The exception that a line prints, by the first form that fits. below: what its process prints next."""
         body = line[:_LONGEST]
-        for number in sorted(self._patterns.Match(body) or ()):
-            printed = self._read_form(number, body, below)
+        fitting = sorted(self._patterns.Match(body) or ())
+        following = list(islice(below, _DEEPEST)) if fitting else []
+        for number in fitting:
+            printed = self._read_form(number, body, following)
             if printed:
                 return printed
         return None
 
-    def _read_form(self, number: int, body: str, below: Iterable[str]) -> PrintedException | None:
-        form, (pattern, unless) = self._forms[number], self._compiled[number]
+    def _read_form(self, number: int, body: str, below: Sequence[str]) -> PrintedException | None:
+        form, (pattern, unless, ending) = self._forms[number], self._compiled[number]
         match = pattern.search(body)
         if match is None:
             return None
@@ -94,7 +109,8 @@ class ExceptionLines:
         message = " ".join(filter(None, map(str.strip, parts)))
         causes = continued if any(text.startswith(_CAUSES) for _, text in continued) else []
         offset = max((number for number, _ in causes), default=0)
-        return PrintedException(groups.get("name") or form.name, message, groups.get("call", ""), offset)
+        is_last = ending is not None and any(map(ending.search, (body, *below[:_ENDING])))
+        return PrintedException(groups.get("name") or form.name, message, groups.get("call", ""), offset, is_last)
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the forms that does not hold."""
@@ -102,8 +118,8 @@ class ExceptionLines:
         for form in self._forms:
             for example in form.examples:
                 read = self.read(example.lines[0], example.lines[1:])
-                shown = (read.name, read.message, read.call) if read else None
-                if shown != (example.name, example.message, example.call):
+                shown = (read.name, read.message, read.call, read.is_last) if read else None
+                if shown != (example.name, example.message, example.call, example.last):
                     faults.append(Fault(path, 0, f"forms.{form.id}: {example.lines[0]!r} reads as {shown}"))
         return faults
 
@@ -112,18 +128,19 @@ class ExceptionLines:
         return expressions.search_set(form.pattern for form in self._forms)
 
     @cached_property
-    def _compiled(self) -> list[tuple[Any, Any]]:
-        return [
-            (expressions.compiled(form.pattern), expressions.compiled(form.unless) if form.unless else None)
-            for form in self._forms
-        ]
+    def _compiled(self) -> list[tuple[Any, ...]]:
+        return [tuple(map(_compiled, (form.pattern, form.unless, form.ending))) for form in self._forms]
+
+
+def _compiled(pattern: str | None) -> Any:
+    return expressions.compiled(pattern) if pattern else None
 
 
 def _continued(form: _Form, below: Iterable[str]) -> Iterator[tuple[int, str]]:
     """The lines below that belong to the message, each with its number, counted from 1."""
     left = form.below
     for number, line in enumerate(below, 1):
-        if left == 0 or line.lstrip().startswith(_ENDS):
+        if left == 0 or line.startswith(_FRAME) or line.lstrip().startswith(_ENDS):
             return
         if not line.strip():
             continue
@@ -144,7 +161,7 @@ def load(path: str, text: str, *, tested: bool = False) -> ExceptionLines:
 def _mistakes(table: LineRows) -> Iterator[Mistake]:
     """The patterns that cannot be used, each with the row that it stands in."""
     for number, form in enumerate(table.forms):
-        for pattern in filter(None, (form.pattern, form.unless)):
+        for pattern in filter(None, (form.pattern, form.unless, form.ending)):
             why = expressions.fault(pattern, _GROUPS)
             if why:
                 yield ("forms", number), why

@@ -84,8 +84,22 @@ def aborts_of_complaining(evidence: Evidence, candidates: Sequence[Candidate]) -
     """Lines that report the abort of a rank that complains of a peer: its own watchdog, or the uncaught error, ended
     it."""
     complaining = _complaining(evidence, candidates)
-    aborts = (report for report in evidence.exits if report.signal == signal.SIGABRT and report.ranks)
-    return frozenset(report.line for report in aborts if complaining.issuperset(report.ranks))
+    aborts = [report for report in evidence.exits if report.signal == signal.SIGABRT]
+    of_ranks = {report.line for report in aborts if report.ranks and complaining.issuperset(report.ranks)}
+    return frozenset(of_ranks | set(_aborts_of_uncaught(aborts, candidates)))
+
+
+def _aborts_of_uncaught(aborts: Sequence[ExitReport], candidates: Iterable[Candidate]) -> Iterator[int]:
+    """The reports that follow the last words of a process, one for each: it aborted because nobody caught them."""
+    left = [report for report in aborts if not report.ranks]
+    for candidate in candidates:
+        if not candidate.last_words:
+            continue
+        for report in left:
+            if 0 < report.line - candidate.line <= _REPORTED:
+                left.remove(report)
+                yield report.line
+                break
 
 
 def killed_after_order(evidence: Evidence) -> frozenset[int]:

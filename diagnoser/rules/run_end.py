@@ -199,6 +199,8 @@ class _CleanEnd:
         if other.logged:
             return False
         line, last = self.run.evidence.lines[other.line], self.run.evidence.lines[self.line]
+        if other.last_words and line.is_of_another(last):
+            return True
         if line.stream == last.stream:
             return False
         if line.rank == last.rank:

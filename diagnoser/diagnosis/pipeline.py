@@ -41,6 +41,7 @@ from diagnoser.rules import (
     candidates,
     causality,
     clean_end,
+    exception_lines,
     log_likeness,
     outcome,
     precursors,
@@ -80,7 +81,8 @@ class RuleKnowledge:
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """What the compressor's gate must let through."""
-        return (*self.engine.ruleset.anchors, *self.exits.anchors, *run_end.ANCHORS, *quotations.ANCHORS, *ANCHORS)
+        of_modules = (*run_end.ANCHORS, *quotations.ANCHORS, *exception_lines.ANCHORS, *ANCHORS)
+        return (*self.engine.ruleset.anchors, *self.exits.anchors, *of_modules)
 
 
 def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: float | None = None) -> Diagnosis:

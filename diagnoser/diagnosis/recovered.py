@@ -56,9 +56,11 @@ class RecoveryCheck:
         return self._timeline.went_on(line, 0)
 
     def _began_anew(self, line: Line) -> bool:
-        """Whether a process that printed its last words trained again. Where others speak in the log as well, and the
-        line shows no rank, steps after it may be theirs."""
-        if line.rank < 0 and len(self._speakers) > 1:
+        """Whether a process that printed its last words trained again. Steps of others show nothing of it, and where
+        the line shows no rank while several processes speak, any step may be theirs."""
+        if line.rank >= 0:
+            return self._timeline.lived_on(line, (line.rank,), _BUFFERED)
+        if len(self._speakers) > 1:
             return False
         return self._timeline.went_on(line, _BUFFERED)
 

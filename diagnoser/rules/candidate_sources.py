@@ -91,9 +91,6 @@ _WHAT_BELOW = 4
 """Lines of its process within which an uncaught C++ exception prints its message."""
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<name>[\w:]+)")
 _WHAT = re.compile(r"\s*what\(\): +(?=\S)")
-_PROGRAM_ERRORS = ("logic_error", "out_of_range", "length_error", "domain_error", "bad_cast", "bad_function_call")
-"""C++ exceptions that a fault in the code throws; their messages name no cause outside of it."""
-_OF_PROGRAM = _OF_CLASSES | {FailureType.INDEX_ERROR}
 _AFTER_ABORT = frozenset(map(str, (FailureType.SEGMENTATION_FAULT, FailureType.CALLED_PROCESS_ERROR)))
 
 
@@ -149,6 +146,8 @@ def _as_deep(raised: RaisedException, said: Classification, by: str) -> tuple[Fa
         return None
     if raised.is_known and said.type is FailureType.CONFIGURATION_ERROR and said.features.isdisjoint(_SETTINGS):
         return None  # a value that is refused, whoever set it
+    if raised.class_type is FailureType.ASSERTION_ERROR and said.type is FailureType.DATASET_LOADING_ERROR:
+        return None  # the program's own check of a record that was read
     return said.type, by
 
 
@@ -166,8 +165,7 @@ class RuleLog:
     def terminations(self) -> Mapping[int, Candidate]:
         """What uncaught C++ exceptions say, by the lines of their messages: each caused the abort that is reported
         afterwards."""
-        candidates = (_from_termination(what, name, self) for what, name in self._thrown.values())
-        return {candidate.line: candidate for candidate in candidates if candidate}
+        return {what: _from_termination(what, name, self) for what, name in self._thrown.values()}
 
     @cached_property
     def _thrown(self) -> Mapping[int, tuple[int, str]]:
@@ -193,7 +191,7 @@ class RuleLog:
 
     def is_named_below(self, index: int) -> bool:
         """Whether the line only says that a C++ exception was not caught, and one below it which."""
-        return index in self._thrown and self._thrown[index][0] in self.terminations
+        return index in self._thrown
 
     def trace_of(self, candidate: Candidate) -> Traceback | None:
         """The traceback that the candidate's line raises."""
@@ -439,13 +437,11 @@ def from_terminations(log: RuleLog) -> Iterator[Candidate]:
     yield from log.terminations.values()
 
 
-def _from_termination(index: int, name: str, log: RuleLog) -> Candidate | None:
-    """What the message at ``index`` says; None for a bug in native code, which the abort names as well as can be."""
+def _from_termination(index: int, name: str, log: RuleLog) -> Candidate:
+    """What the message at ``index`` says."""
     line = log.evidence.lines[index]
     raised = log.tables.exceptions.raised(name, _WHAT.sub("", line.body))
     kind, by = log.tables.name(raised) or (raised.class_type or FailureType.RUNTIME_ERROR, "heuristic:exception_class")
-    if name.endswith(_PROGRAM_ERRORS) and kind in _OF_PROGRAM:
-        return None
     specificity = Specificity.CLASS if raised.is_generic else Specificity.FAMILY
     return Candidate(
         line=index,

@@ -234,11 +234,11 @@ def _informativeness(candidate: Candidate) -> tuple[int, int]:
 
 def _dismiss_lost_peers(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """An error about a peer is a symptom where another process ended by itself, however exact its rule."""
+    aborts = aborts_of_complaining(run.evidence, candidate_set.open)
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.exit and c.line in aborts)
     complaints = candidate_set.where(lambda c: c.is_failing and blames_peer(c, run.evidence.lines[c.line]))
     if not complaints:
         return
-    aborts = aborts_of_complaining(run.evidence, candidate_set.open)
-    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c.exit and c.line in aborts)
     killed = killed_after_order(run.evidence)
     candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.exit and c.line in killed)
     ends = ends_of_processes(run.evidence, candidate_set.open)

@@ -9,12 +9,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from diagnoser.model import expressions, yaml_loader
+from diagnoser.model import Anchor, expressions, yaml_loader
 from diagnoser.model.errors import Fault
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import Mistake, PatternText, located_faults
 
 FILE = "exception_lines.yaml"
+ANCHORS = tuple(map(Anchor, ("Execution halted", "goroutine ")))
+"""What the compressor must let through for the ends of exceptions."""
 _LONGEST = 2048
 """Characters of a line that are read."""
 _DEEPEST, _ENDING = 64, 4

@@ -90,13 +90,13 @@ def aborts_of_complaining(evidence: Evidence, candidates: Sequence[Candidate]) -
 
 
 def _aborts_of_uncaught(aborts: Sequence[ExitReport], candidates: Iterable[Candidate]) -> Iterator[int]:
-    """The reports that follow the last words of a process, one for each: it aborted because nobody caught them."""
+    """The reports beside the last words of a process, one for each: it aborted because nobody caught them."""
     left = [report for report in aborts if not report.ranks]
     for candidate in candidates:
         if not candidate.last_words:
             continue
         for report in left:
-            if 0 < report.line - candidate.line <= _REPORTED:
+            if abs(report.line - candidate.line) <= _REPORTED:
                 left.remove(report)
                 yield report.line
                 break

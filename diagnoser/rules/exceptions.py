@@ -69,6 +69,7 @@ class ExceptionRows(StrictModel):
     suffixes: dict[str, FailureType]
     errnos: dict[FailureType, tuple[int, ...]]
     strerrors: dict[FailureType, Names] = Field(default_factory=dict)
+    runtimes: dict[FailureType, tuple[PatternText, ...]] = Field(default_factory=dict)
     modules: dict[FailureType, Names]
     statuses: dict[FailureType, Names] = Field(default_factory=dict)
     contexts: tuple[_Context, ...] = ()
@@ -112,7 +113,7 @@ class ExceptionTable:
         role = self.role(exception, message)
         stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
         if not stated and self._is_generic(name, message):
-            stated = self.by_strerror(message)
+            stated = self.by_strerror(message) or self.by_runtime(message)
         kind = stated or self._by_class(name, message) or FailureType.RUNTIME_ERROR
         by_context = self.in_context(kind, f"{exception}: {message}", frames)
         if by_context or stated:
@@ -122,7 +123,7 @@ class ExceptionTable:
     def raised(self, exception: str, message: str, frames: Sequence[str] = ()) -> RaisedException:
         """The exception as the classifier weighs it. exception: "" where the language prints no class."""
         if not exception:
-            stated = self.by_strerror(message)
+            stated = self.by_strerror(message) or self.by_runtime(message)
             return RaisedException("", message, frames, stated, is_stated=stated is not None)
         reading = self.read(exception, message, frames)
         is_known = _class_name(exception) in self._types
@@ -155,6 +156,13 @@ class ExceptionTable:
         end = message[:_LONGEST].rstrip(" .)'\"")
         for kind, texts in self._table.strerrors.items():
             if end.endswith(texts):
+                return kind
+        return None
+
+    def by_runtime(self, message: str) -> FailureType | None:
+        """The type that the runtime of a language without classes of errors words so; None without such words."""
+        for kind, patterns in self._table.runtimes.items():
+            if _any_of(patterns).search(message[:_LONGEST]):
                 return kind
         return None
 
@@ -291,6 +299,7 @@ def _mistakes(table: ExceptionRows) -> Iterator[Mistake]:
         (("carriers",), table.carriers),
         (("elsewhere",), table.elsewhere),
     ]
+    lists += ((("runtimes", kind), patterns) for kind, patterns in table.runtimes.items())
     lists += ((("actions", number), row.message) for number, row in enumerate(table.actions))
     for number, context in enumerate(table.contexts):
         lists.append((("contexts", number), (*context.frames, *context.message, *context.unless)))

@@ -55,9 +55,13 @@ class Loop:
 
 @dataclass(frozen=True)
 class Loops:
-    """All loops of the job's own output."""
+    """All loops of the job's own output.
+
+    by_rank: whether most lines of the log tell the rank, so that a loop of which none is known is that of several.
+    """
 
     loops: Sequence[Loop]
+    by_rank: bool = False
 
     def ends(self) -> dict[Stream, int]:
         """The last line of a measured loop in each stream, of what was repeated in it, or counted on behind it."""
@@ -75,14 +79,15 @@ class Loops:
 
     def went_on(self, line: Line, turns: int) -> bool:
         """Whether the process that printed the line went on with its loop for more than ``turns`` turns."""
-        return any(_is_of(loop, line) and loop.turns_after(line.number) > turns for loop in self._measured)
+        return any(self._is_of(loop, line) and loop.turns_after(line.number) > turns for loop in self._measured)
 
-
-def _is_of(loop: Loop, line: Line) -> bool:
-    """Whether the loop had begun before the line, and is one of the process that printed it."""
-    if loop.stream != line.stream or loop.first >= line.number:
-        return False
-    return loop.ranks <= {line.rank}
+    def _is_of(self, loop: Loop, line: Line) -> bool:
+        """Whether the loop had begun before the line, and is one of the process that printed it."""
+        if loop.stream != line.stream or loop.first >= line.number:
+            return False
+        if self.by_rank and line.rank >= 0 and not loop.ranks:
+            return False
+        return loop.ranks <= {line.rank}
 
 
 def find_loops(evidence: Evidence) -> Loops:
@@ -93,7 +98,14 @@ def find_loops(evidence: Evidence) -> Loops:
         if _is_repeated(template) and traced.isdisjoint((template.first, template.last)):
             repeated.append(template)
     worded = [template for template in repeated if _LETTERS.search(template.text)]
-    return Loops(tuple(_loop_of(template, repeated) for template in worded))
+    return Loops(tuple(_loop_of(template, repeated) for template in worded), _is_by_rank(evidence))
+
+
+def _is_by_rank(evidence: Evidence) -> bool:
+    """Whether most lines of the job tell their rank, and several ranks speak."""
+    ranks = [line.rank for line in evidence.lines if line.stream.from_job]
+    known = [rank for rank in ranks if rank >= 0]
+    return len(set(known)) > 1 and 2 * len(known) > len(ranks)
 
 
 def _is_repeated(template: Template) -> bool:

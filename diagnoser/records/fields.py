@@ -23,6 +23,8 @@ LEVEL = (
     "severity", "lvl", "@l", "@level", "level_name", "levelno", "level.no", "severitynumber", "severity_number",
     "priority", "level_value", "levelvalue",
 )  # fmt: skip
+SHIPPERS_LEVEL = frozenset({"priority"})
+"""Levels that the shipper gives to whatever a program prints: systemd calls each line of a service information."""
 TIME = (
     "timestamp", "time", "ts", "@timestamp", "@t", "asctime", "time.timestamp", "datetime", "date", "t",
     "__realtime_timestamp", "timeunixnano", "observedtimeunixnano", "timemillis", "created", "instant.epochsecond",

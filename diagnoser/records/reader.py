@@ -18,6 +18,7 @@ from diagnoser.records.fields import (
     NUMBERED_LEVELS,
     PID,
     RANK,
+    SHIPPERS_LEVEL,
     SYSLOG_LEVELS,
     TIME,
     WEAK_MESSAGE,
@@ -28,6 +29,7 @@ from diagnoser.structure import times
 
 _S = Severity
 _LEVELS = (_S.INFO, _S.WARNING, _S.ERROR, _S.CRITICAL)
+_SAYS_NOTHING = frozenset({_S.INFO})
 _HEAD = 320
 """Characters in which the head of a record must end."""
 _HEADS = tuple(expressions.compiled(form.pattern) for form in forms.HEADS)
@@ -45,9 +47,6 @@ _NO_HOST = re.compile(r"(?i)localhost(?:\.\w{1,40})?|127\.[\d.]{1,12}|0\.0\.0\.0
 """What every machine calls itself, and the number of a container."""
 _SHOWN, _SHOWN_ALL = 200, 1000
 """Characters of a field, and of all fields, that stand behind the message."""
-_NO_RANK_IN_HEAD = re.compile(r"(?i)\b(?:global[ _]?)?rank[ _:=#-]{0,3}(\d{1,6})\b")
-_PAIRS_BEHIND = re.compile(r" {2,200}(?=[A-Za-z_]\w{0,40}=)\S.*$")
-"""What structlog prints behind a message on a terminal."""
 _EARLIEST, _LATEST = 1e8, 4.1e9
 """Times that a clock may show: one beyond them would put all later lines behind it."""
 _NESTED = 3
@@ -249,6 +248,8 @@ def _severity(fields: Mapping[str, Any]) -> Severity | None:
         if value is None or isinstance(value, bool | list):
             continue
         severity = _numbered_level(name, value) if _is_number(value) else _named_level(str(value))
+        if severity in _SAYS_NOTHING and name in SHIPPERS_LEVEL:
+            continue
         if severity is not None:
             return severity
     return None

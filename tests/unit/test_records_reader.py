@@ -117,6 +117,18 @@ CASES = {
         (-1, "gpu-001", 812),
         ("step failed",),
     ),
+    "what a service prints is information to systemd": Case(
+        '{"_HOSTNAME":"gpu-001","_PID":"812","PRIORITY":"6","MESSAGE":"KeyError: 7"}',
+        None,
+        (-1, "gpu-001", 812),
+        ("KeyError: 7",),
+    ),
+    "a logger below systemd": Case(
+        '{"_HOSTNAME":"gpu-001","_PID":"812","PRIORITY":"6","MESSAGE":"2026-01-02 03:04:05,1 - t - ERROR - boom"}',
+        Severity.ERROR,
+        (-1, "gpu-001", 812),
+        ("2026-01-02 03:04:05,1 - t - ERROR - boom",),
+    ),
     "a shipper around a logger": Case(
         '{"log":"{\\"level\\":\\"error\\",\\"msg\\":\\"step failed\\",\\"rank\\":3}\\n","time":"2026-01-02T03:04:05Z",'
         '"kubernetes":{"host":"gpu-001","pod_name":"t-0"}}',

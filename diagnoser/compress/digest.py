@@ -30,6 +30,7 @@ from diagnoser.model import (
     Mark,
     Phase,
     Progress,
+    SpeakerLines,
     Stage,
     Stream,
     Template,
@@ -54,6 +55,8 @@ MANY = 256
 
 MOST_POINTS, LEAST_POINTS = 100_000, 4
 """Points of the progress series that are read of an attempt, and of any stream."""
+_NOBODY = -1, ""
+"""A speaker of whom nothing is known."""
 
 
 class Digest:
@@ -191,6 +194,8 @@ class Digest:
         for stat in stats:
             ranks |= self._ranks.spread(stat.first[1], stat.ranks)
             count += stat.count
+        speakers = self._speakers_of(stats)
+        ranks.update(speaker.rank for speaker in speakers if speaker.rank >= 0)
         return Template(
             text,
             count,
@@ -199,7 +204,45 @@ class Digest:
             frozenset(ranks),
             tuple(map(_text, list(raw)[:3])),
             stats[0].filtered,
+            speakers,
         )
+
+    def _speakers_of(self, stats: Iterable[TemplateStats]) -> tuple[SpeakerLines, ...]:
+        """The processes that print these shapes in one stream."""
+        numbers: dict[tuple[int, str], list[int]] = {}
+        for stat in stats:
+            stream = stat.first[1]
+            if stat.ranks or stream not in self._told_apart:
+                continue
+            edges = (stat.first[0], stat.first_text), (stat.last[0], stat.last_text)
+            ends = [(number, self.speaker(text, "", stream)) for number, text in edges]
+            kept = self._told_apart[stream].get(self._shape_of(stat.first_text, stream), ())
+            for number, speaker in (*ends, *kept):
+                numbers.setdefault(speaker, []).append(number)
+        numbers.pop(_NOBODY, None)
+        return tuple(SpeakerLines(*speaker, min(lines), max(lines)) for speaker, lines in sorted(numbers.items()))
+
+    @cached_property
+    def _told_apart(self) -> dict[Stream, dict[bytes, list[tuple[int, tuple[int, str]]]]]:
+        """The kept lines by their shapes, each with its speaker, of the streams in which several speak, as learned
+        prefixes, parallel shells or records tell."""
+        told: dict[Stream, dict[bytes, list[tuple[int, tuple[int, str]]]]] = {}
+        for stream, share in self.delta.shares.items():
+            if not stream.from_job or stream.rank >= 0:
+                continue
+            rows: dict[bytes, list[tuple[int, tuple[int, str]]]] = {}
+            speakers = set[tuple[int, str]]()
+            for number, row in share.rows.items():
+                speaker = self.speaker(row.text, row.voice, stream)
+                if speaker != _NOBODY:
+                    speakers.add(speaker)
+                    rows.setdefault(self._shape_of(row.text, stream), []).append((number, speaker))
+            if len(speakers) > 1:
+                told[stream] = rows
+        return told
+
+    def _shape_of(self, text: bytes, stream: Stream) -> bytes:
+        return masked(blurred(self._opened(text, stream).texts[0].encode()))
 
     @cached_property
     def progress(self) -> tuple[Progress, ...]:
@@ -259,10 +302,10 @@ class Digest:
         point = row.own or _point(row.dialect, line)
         if not progress.tells(point):
             return None
-        rank, _ = self._speaker(line, row.voice, stream)
+        rank, node = self._speaker(line, row.voice, stream)
         printed = row.time or line.record.time or times.read_time(_text(row.line), self._year)
         time, stage = printed or row.received, progress.stage_of(row.dialect)
-        return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed)
+        return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed, node)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:

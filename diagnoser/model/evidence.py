@@ -202,6 +202,12 @@ class Progress:
     received: float = 0.0
     stream: Stream = _ONLY
     arrived: bool = False
+    node: str = ""
+
+    @property
+    def speaker(self) -> int | str:
+        """The rank that made the step, else the node that it was made on; -1 where neither is known."""
+        return self.rank if self.rank >= 0 else self.node or -1
 
     @property
     def number(self) -> int:
@@ -250,8 +256,22 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeakerLines:
+    """Where a process prints lines of one shape. first, last: numbers of those of its lines that were kept."""
+
+    rank: int
+    node: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class Template:
-    """Routine lines of one shape. first, last: (stream, number). ranks: those that printed it (may be empty)."""
+    """Routine lines of one shape. first, last: (stream, number). ranks: those that printed it (may be empty).
+
+    speakers: the processes that print it by turns in one stream, where only prefixes that were learned, or records,
+    tell them apart.
+    """
 
     text: str
     count: int
@@ -260,6 +280,7 @@ class Template:
     ranks: frozenset[int]
     samples: tuple[str, ...]
     filtered_by: str = ""
+    speakers: tuple[SpeakerLines, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

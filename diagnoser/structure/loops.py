@@ -5,9 +5,9 @@ The progress series knows the forms of known trainers; a loop is known by its re
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from diagnoser.model import Evidence, Line, Mark, Stream, Template
 
@@ -37,6 +37,7 @@ class Loop:
     ranks: that print it, empty where that is unknown.
     counts: whether a whole number in its lines moves one way.
     measured: whether its lines print a measure, as those of training do.
+    node: where they are printed, "" where that is unknown.
     """
 
     stream: Stream
@@ -46,6 +47,7 @@ class Loop:
     ranks: frozenset[int]
     counts: bool
     measured: bool
+    node: str = ""
 
     def turns_after(self, number: int) -> float:
         """How many of its lines stand behind a line, if they are spread evenly."""
@@ -87,7 +89,7 @@ class Loops:
             return False
         if self.by_rank and line.rank >= 0 and not loop.ranks:
             return False
-        return loop.ranks <= {line.rank}
+        return loop.ranks <= {line.rank} and loop.node in ("", line.node)
 
 
 def find_loops(evidence: Evidence) -> Loops:
@@ -98,7 +100,8 @@ def find_loops(evidence: Evidence) -> Loops:
         if _is_repeated(template) and traced.isdisjoint((template.first, template.last)):
             repeated.append(template)
     worded = [template for template in repeated if _LETTERS.search(template.text)]
-    return Loops(tuple(_loop_of(template, repeated) for template in worded), _is_by_rank(evidence))
+    turns = chain.from_iterable(_loops_of(template, repeated) for template in worded)
+    return Loops(tuple(turns), _is_by_rank(evidence))
 
 
 def _is_by_rank(evidence: Evidence) -> bool:
@@ -114,26 +117,49 @@ def _is_repeated(template: Template) -> bool:
     return template.first[0].from_job
 
 
+def _loops_of(template: Template, others: Iterable[Template]) -> Iterable[Loop]:
+    """The loop of each process that prints the shape; of all together where nothing tells them apart."""
+    loop = _loop_of(template, others)
+    if not template.speakers:
+        return [loop]
+    loops = []
+    for speaker in template.speakers:
+        loops.append(
+            replace(
+                loop,
+                first=speaker.first,
+                last=speaker.last,
+                count=max(loop.count // len(template.speakers), 1),
+                ranks=frozenset({speaker.rank}) - {-1},
+                node=speaker.node,
+            )
+        )
+    return loops
+
+
 def _loop_of(template: Template, others: Iterable[Template]) -> Loop:
     stream, first = template.first
     measures = {tuple(_MEASURE.findall(sample)) for sample in template.samples}
-    measured, counts = len(measures) > 1 and not _SET_UP.search(template.text), _counts(template.samples)
+    measured = len(measures) > 1 and not _SET_UP.search(template.text)
+    counts = _counts(template.samples, shared=len(template.speakers) > 1)
     if measured and (not counts or template.text.startswith(_WILDCARD)):
         measured = any(_is_interleaved(template, other) for other in others)
     return Loop(stream, first, template.last[1], template.count, template.ranks, counts, measured)
 
 
-def _counts(samples: Sequence[str]) -> bool:
-    """Whether some whole number grows, or falls, from line to line."""
+def _counts(samples: Sequence[str], *, shared: bool) -> bool:
+    """Whether some whole number grows, or falls, from line to line. shared: several processes may be at one number."""
     rows = [tuple(map(int, _WHOLE.findall(sample))) for sample in samples]
     if len(rows) < 2:
         return False
     columns: Iterator[tuple[int, ...]] = zip(*rows, strict=False)
-    return any(_is_monotone(column) for column in columns)
+    return any(_is_monotone(column, shared=shared) for column in columns)
 
 
-def _is_monotone(column: Sequence[int]) -> bool:
+def _is_monotone(column: Sequence[int], *, shared: bool) -> bool:
     rises = {(later > earlier) - (later < earlier) for earlier, later in pairwise(column)}
+    if shared:
+        rises.discard(0)
     return rises in ({1}, {-1})
 
 

@@ -29,8 +29,8 @@ from diagnoser.model import (
     Line,
     Mark,
     Phase,
+    ProcessLines,
     Progress,
-    SpeakerLines,
     Stage,
     Stream,
     Template,
@@ -55,8 +55,6 @@ MANY = 256
 
 MOST_POINTS, LEAST_POINTS = 100_000, 4
 """Points of the progress series that are read of an attempt, and of any stream."""
-_NOBODY = -1, ""
-"""A speaker of whom nothing is known."""
 
 
 class Digest:
@@ -117,6 +115,7 @@ class Digest:
                 arrived,
                 severity=record.severity,
                 part=part,
+                pod=prefix.pod,
             )
             yield Spoken(line, voice, opened.carrier or row.voice, opened)
 
@@ -194,8 +193,8 @@ class Digest:
         for stat in stats:
             ranks |= self._ranks.spread(stat.first[1], stat.ranks)
             count += stat.count
-        speakers = self._speakers_of(stats)
-        ranks.update(speaker.rank for speaker in speakers if speaker.rank >= 0)
+        processes = self._processes_of(stats)
+        ranks.update(lines.process for lines in processes if isinstance(lines.process, int))
         return Template(
             text,
             count,
@@ -204,42 +203,46 @@ class Digest:
             frozenset(ranks),
             tuple(map(_text, list(raw)[:3])),
             stats[0].filtered,
-            speakers,
+            processes,
         )
 
-    def _speakers_of(self, stats: Iterable[TemplateStats]) -> tuple[SpeakerLines, ...]:
-        """The processes that print these shapes in one stream."""
-        numbers: dict[tuple[int, str], list[int]] = {}
+    def _processes_of(self, stats: Iterable[TemplateStats]) -> tuple[ProcessLines, ...]:
+        """The processes that print these shapes into one stream."""
+        numbers: dict[int | str, list[int]] = {}
         for stat in stats:
             stream = stat.first[1]
             if stat.ranks or stream not in self._told_apart:
                 continue
             edges = (stat.first[0], stat.first_text), (stat.last[0], stat.last_text)
-            ends = [(number, self.speaker(text, "", stream)) for number, text in edges]
+            ends = [(number, self._process(text, stream)) for number, text in edges]
             kept = self._told_apart[stream].get(self._shape_of(stat.first_text, stream), ())
-            for number, speaker in (*ends, *kept):
-                numbers.setdefault(speaker, []).append(number)
-        numbers.pop(_NOBODY, None)
-        return tuple(SpeakerLines(*speaker, min(lines), max(lines)) for speaker, lines in sorted(numbers.items()))
+            for number, process in (*ends, *kept):
+                numbers.setdefault(process, []).append(number)
+        numbers.pop(-1, None)
+        return tuple(ProcessLines(process, min(lines), max(lines)) for process, lines in numbers.items())
 
     @cached_property
-    def _told_apart(self) -> dict[Stream, dict[bytes, list[tuple[int, tuple[int, str]]]]]:
-        """The kept lines by their shapes, each with its speaker, of the streams in which several speak, as learned
-        prefixes, parallel shells or records tell."""
-        told: dict[Stream, dict[bytes, list[tuple[int, tuple[int, str]]]]] = {}
+    def _told_apart(self) -> dict[Stream, dict[bytes, list[tuple[int, int | str]]]]:
+        """The kept lines by their shapes, each with its process, of the streams into which several print, as learned
+        prefixes, parallel shells, pods or records tell."""
+        streams: dict[Stream, dict[bytes, list[tuple[int, int | str]]]] = {}
         for stream, share in self.delta.shares.items():
             if not stream.from_job or stream.rank >= 0:
                 continue
-            rows: dict[bytes, list[tuple[int, tuple[int, str]]]] = {}
-            speakers = set[tuple[int, str]]()
+            shapes: dict[bytes, list[tuple[int, int | str]]] = {}
             for number, row in share.rows.items():
-                speaker = self.speaker(row.text, row.voice, stream)
-                if speaker != _NOBODY:
-                    speakers.add(speaker)
-                    rows.setdefault(self._shape_of(row.text, stream), []).append((number, speaker))
-            if len(speakers) > 1:
-                told[stream] = rows
-        return told
+                process = self._process(row.text, stream, row.voice)
+                shapes.setdefault(self._shape_of(row.text, stream), []).append((number, process))
+            processes = {process for lines in shapes.values() for _, process in lines}
+            if len(processes - {-1}) > 1:
+                streams[stream] = shapes
+        return streams
+
+    def _process(self, text: bytes, stream: Stream, voice: str = "") -> int | str:
+        """Who printed a line, as of a ``Line``."""
+        opened = self._opened(text, stream)
+        rank, node = self._speaker(opened, voice, stream)
+        return rank if rank >= 0 else node or opened.prefix.pod or -1
 
     def _shape_of(self, text: bytes, stream: Stream) -> bytes:
         return masked(blurred(self._opened(text, stream).texts[0].encode()))
@@ -305,7 +308,9 @@ class Digest:
         rank, node = self._speaker(line, row.voice, stream)
         printed = row.time or line.record.time or times.read_time(_text(row.line), self._year)
         time, stage = printed or row.received, progress.stage_of(row.dialect)
-        return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed, node)
+        return Progress(
+            row.number, rank, time, *point[:6], stage, row.received, stream, not printed, node, line.prefix.pod
+        )
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:

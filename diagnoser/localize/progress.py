@@ -34,8 +34,8 @@ _BEYOND = 100.0
 """A gradient norm of thousands above this multiple of the highest before has exploded, on however few points."""
 _ON = 2
 """Steps after an error that show that training went on: one more step may already have been under way."""
-_Speakers = frozenset[int | str]
-"""Ranks, or nodes where no ranks are known."""
+_Processes = frozenset[int | str]
+"""Ranks; nodes or pods where no ranks are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,9 @@ class ProgressTimeline:
         """Whether training advanced by more than ``steps`` different steps after ``line``.
 
         Where the rank that printed the line had told its own steps before, only its own count: others train on for a
-        moment without it, or to their own end. The same for a node where no ranks are known.
+        moment without it, or to their own end. The same for a node or pod where no ranks are known.
         """
-        speaker = line.rank if line.rank >= 0 else line.node
-        ranks: _Speakers | None = frozenset({speaker}) - {""}
+        ranks: _Processes | None = frozenset({line.process}) - {-1}
         if not ranks or not self._steps.has_before(line, ranks):
             ranks = None
         return self._steps.advanced(line, ranks, steps)
@@ -211,7 +210,7 @@ class _PointOrders:
         self._by_rank: dict[int | str, list[Progress]] = defaultdict(list)
         for point in points:
             self._by_stream[only or point.stream].append(point)
-            self._by_rank[point.speaker].append(point)
+            self._by_rank[point.process].append(point)
         self._by_process: dict[object, list[Stream]] = defaultdict(list)
         for stream in self._by_stream:
             self._by_process[process_of(stream)].append(stream)
@@ -219,7 +218,7 @@ class _PointOrders:
         self._kinds: dict[object, StepOrder] = {}
         self._by_arrival: dict[object, _Arrivals] = {}
 
-    def advanced(self, line: Line, ranks: _Speakers | None, steps: int) -> bool:
+    def advanced(self, line: Line, ranks: _Processes | None, steps: int) -> bool:
         """Whether more than ``steps`` different steps are known to have been made after ``line``. ranks: by these;
         None: by all."""
         if self.only and line.stream != self.only:
@@ -235,7 +234,7 @@ class _PointOrders:
         # A rank that tells no steps of its own is alive while the others train on, beyond what buffers explain.
         return self._arrivals(line, ranks, steps).show_life(line)
 
-    def has_before(self, line: Line, ranks: _Speakers) -> bool:
+    def has_before(self, line: Line, ranks: _Processes) -> bool:
         """Whether one of these ranks is known to have made a step before ``line``, or as one of its own stream."""
         if self._of_stream(self.only or line.stream, ranks).first <= line.number:
             return self.only in (None, line.stream)
@@ -245,15 +244,15 @@ class _PointOrders:
             return False
         return self._dated(ranks).first <= line.time
 
-    def _of_stream(self, stream: Stream, ranks: _Speakers | None) -> StepOrder:
+    def _of_stream(self, stream: Stream, ranks: _Processes | None) -> StepOrder:
         return self._series((stream, ranks), lambda: ((p.line, p.step) for p in _of(self._by_stream[stream], ranks)))
 
-    def _dated(self, ranks: _Speakers | None) -> StepOrder:
+    def _dated(self, ranks: _Processes | None) -> StepOrder:
         chosen = self._by_rank if ranks is None else ranks
         points = chain.from_iterable(self._by_rank.get(rank, ()) for rank in chosen)
         return self._series(ranks, lambda: ((p.time, p.step) for p in points if p.is_dated))
 
-    def _of_restarts(self, stream: Stream, ranks: _Speakers | None) -> int:
+    def _of_restarts(self, stream: Stream, ranks: _Processes | None) -> int:
         """Steps in the files of processes that the launcher started after those of the stream."""
         steps = set[int | None]()
         for other in self._of_launcher:
@@ -261,7 +260,7 @@ class _PointOrders:
                 steps.update(map(attrgetter("step"), _of(self._by_stream[other], ranks)))
         return len(steps)
 
-    def _arrivals(self, line: Line, ranks: _Speakers | None, steps: int) -> "_Arrivals":
+    def _arrivals(self, line: Line, ranks: _Processes | None, steps: int) -> "_Arrivals":
         """Of the steps that do not share a clock with the line: of all streams, else what the process of the line
         prints into its other output."""
         process = None if ranks is None else process_of(line.stream)
@@ -272,7 +271,7 @@ class _PointOrders:
             self._by_arrival[key] = _Arrivals(points, steps)
         return self._by_arrival[key]
 
-    def _without_clock(self, stream: Stream, ranks: _Speakers | None, *, is_dated: bool) -> list[Progress]:
+    def _without_clock(self, stream: Stream, ranks: _Processes | None, *, is_dated: bool) -> list[Progress]:
         """The points of a stream, but for those whose printed times tell more. is_dated: the other line prints one."""
         points = _of(self._by_stream[stream], ranks)
         return [point for point in points if not (is_dated and point.is_dated)]
@@ -283,10 +282,10 @@ class _PointOrders:
         return self._kinds[key]
 
 
-def _of(points: Iterable[Progress], ranks: _Speakers | None) -> Iterator[Progress]:
+def _of(points: Iterable[Progress], ranks: _Processes | None) -> Iterator[Progress]:
     if ranks is None:
         return iter(points)
-    return (point for point in points if point.speaker in ranks)
+    return (point for point in points if point.process in ranks)
 
 
 def restarts(evidence: Evidence) -> list[int]:
@@ -296,9 +295,9 @@ def restarts(evidence: Evidence) -> list[int]:
     for point in sorted(evidence.progress, key=lambda point: point.line):
         if point.step is None:
             continue
-        if point.step < last.get(point.speaker, point.step):
+        if point.step < last.get(point.process, point.step):
             lines.append(point.line)
-        last[point.speaker] = point.step
+        last[point.process] = point.step
     return lines
 
 

@@ -34,7 +34,8 @@ _ONE_NODE = 8
 """Most ranks that one node holds: in a job no larger, the only node that the log names is the node of all ranks."""
 _ADDRESS = re.compile(r"[\d.]+$|[\da-fA-F:]*:[\da-fA-F:]*$")
 """Where a node is known by its address only, a name in the line itself is better."""
-_RANK_OF, _NODE_OF, _BY_ITSELF = attrgetter("rank"), attrgetter("node"), attrgetter("by_itself")
+_RANK_OF, _NODE_OF, _POD_OF = attrgetter("rank"), attrgetter("node"), attrgetter("pod")
+_BY_ITSELF = attrgetter("by_itself")
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,7 +526,7 @@ def _node_of_rank(report: _Report) -> str | None:
 _PRINTER_SOURCES: Mapping[str, _NodeSource] = {
     "printer": lambda report: report.line.node,
     "task": lambda report: report.launch.task_nodes.get(report.line.task),
-    "pod": lambda report: report.launch.pods.get(_pod(report.line)),
+    "pod": lambda report: report.launch.pods.get(report.line.pod),
     "only node": lambda report: report.launch.only_node,
 }
 """Where neither message nor rank tells the node: whoever printed the line ran on it."""
@@ -535,10 +536,6 @@ def _prefix(line: Line) -> Prefix:
     if line.body != line.text:
         return read_prefix(split_prefix(line.text.encode())[0])
     return Prefix()
-
-
-def _pod(line: Line) -> str:
-    return _prefix(line).pod
 
 
 def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
@@ -562,12 +559,12 @@ def _world_sizes(lines: Iterable[Line]) -> set[int]:
 def _rank_of_pod(report: _Report) -> int | None:
     """The rank of a pod that runs one process, as its number among the job's pods tells: nothing in the log may count
     more ranks than pods."""
-    pod, lines = _pod(report.line), report.lines
+    pod, lines = report.line.pod, report.lines
     if not pod:
         return None
     if report.launch.agents:
         return None
-    ranks_by_pod = pod_ranks(set(filter(None, map(_pod, lines))))
+    ranks_by_pod = pod_ranks(set(filter(None, map(_POD_OF, lines))))
     ranks = set(map(_RANK_OF, lines)) - {-1}
     if not ranks.issubset(ranks_by_pod.values()):
         return None

@@ -52,6 +52,7 @@ class Line:
     severity: of the record that the line is of; None where it has none.
     part: which text line of a record this is, where a record that is one line as printed holds several (a traceback in
     a field of JSON); they share ``number`` and ``text``.
+    pod: of Kubernetes, by the prefix.
     """
 
     stream: Stream
@@ -68,6 +69,12 @@ class Line:
     continues: bool = False
     severity: Severity | None = None
     part: int = 0
+    pod: str = ""
+
+    @property
+    def process(self) -> int | str:
+        """The rank, else the node or pod, of who printed the line; -1 where none is known."""
+        return self.rank if self.rank >= 0 else self.node or self.pod or -1
 
     @property
     def known_rank(self) -> int | None:
@@ -203,11 +210,12 @@ class Progress:
     stream: Stream = _ONLY
     arrived: bool = False
     node: str = ""
+    pod: str = ""
 
     @property
-    def speaker(self) -> int | str:
-        """The rank that made the step, else the node that it was made on; -1 where neither is known."""
-        return self.rank if self.rank >= 0 else self.node or -1
+    def process(self) -> int | str:
+        """As of a ``Line``."""
+        return self.rank if self.rank >= 0 else self.node or self.pod or -1
 
     @property
     def number(self) -> int:
@@ -256,11 +264,11 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeakerLines:
-    """Where a process prints lines of one shape. first, last: numbers of those of its lines that were kept."""
+class ProcessLines:
+    """Where a process prints lines of one shape. process: as of a ``Line``. first, last: numbers of those of its lines
+    that were kept."""
 
-    rank: int
-    node: str
+    process: int | str
     first: int
     last: int
 
@@ -269,7 +277,7 @@ class SpeakerLines:
 class Template:
     """Routine lines of one shape. first, last: (stream, number). ranks: those that printed it (may be empty).
 
-    speakers: the processes that print it by turns in one stream, where only prefixes that were learned, or records,
+    processes: those that print it by turns in one stream, where only prefixes that were learned, or records,
     tell them apart.
     """
 
@@ -280,7 +288,7 @@ class Template:
     ranks: frozenset[int]
     samples: tuple[str, ...]
     filtered_by: str = ""
-    speakers: tuple[SpeakerLines, ...] = ()
+    processes: tuple[ProcessLines, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ def within(prefix: Prefix, inner: Prefix) -> Prefix:
     rank, node = prefix.rank, inner.node or prefix.node
     if inner.rank >= 0:
         rank = inner.rank
-    return inner._replace(rank=rank, node=node, voice=voice)
+    return inner._replace(rank=rank, node=node, voice=voice, pod=inner.pod or prefix.pod)
 
 
 def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted: bool = False) -> LearnedPrefix | None:

@@ -37,7 +37,7 @@ class Loop:
     ranks: that print it, empty where that is unknown.
     counts: whether a whole number in its lines moves one way.
     measured: whether its lines print a measure, as those of training do.
-    node: where they are printed, "" where that is unknown.
+    process: that prints them, as of a ``Line``, where several print the same into one stream.
     """
 
     stream: Stream
@@ -47,7 +47,7 @@ class Loop:
     ranks: frozenset[int]
     counts: bool
     measured: bool
-    node: str = ""
+    process: int | str = -1
 
     def turns_after(self, number: int) -> float:
         """How many of its lines stand behind a line, if they are spread evenly."""
@@ -87,9 +87,11 @@ class Loops:
         """Whether the loop had begun before the line, and is one of the process that printed it."""
         if loop.stream != line.stream or loop.first >= line.number:
             return False
+        if loop.process != -1:
+            return loop.process == line.process
         if self.by_rank and line.rank >= 0 and not loop.ranks:
             return False
-        return loop.ranks <= {line.rank} and loop.node in ("", line.node)
+        return loop.ranks <= {line.rank}
 
 
 def find_loops(evidence: Evidence) -> Loops:
@@ -120,20 +122,12 @@ def _is_repeated(template: Template) -> bool:
 def _loops_of(template: Template, others: Iterable[Template]) -> Iterable[Loop]:
     """The loop of each process that prints the shape; of all together where nothing tells them apart."""
     loop = _loop_of(template, others)
-    if not template.speakers:
+    if not template.processes:
         return [loop]
-    loops = []
-    for speaker in template.speakers:
-        loops.append(
-            replace(
-                loop,
-                first=speaker.first,
-                last=speaker.last,
-                count=max(loop.count // len(template.speakers), 1),
-                ranks=frozenset({speaker.rank}) - {-1},
-                node=speaker.node,
-            )
-        )
+    loops, count = list[Loop](), max(loop.count // len(template.processes), 1)
+    for lines in template.processes:
+        ranks = frozenset({lines.process}) if isinstance(lines.process, int) else frozenset[int]()
+        loops.append(replace(loop, first=lines.first, last=lines.last, count=count, ranks=ranks, process=lines.process))
     return loops
 
 
@@ -141,7 +135,7 @@ def _loop_of(template: Template, others: Iterable[Template]) -> Loop:
     stream, first = template.first
     measures = {tuple(_MEASURE.findall(sample)) for sample in template.samples}
     measured = len(measures) > 1 and not _SET_UP.search(template.text)
-    counts = _counts(template.samples, shared=len(template.speakers) > 1)
+    counts = _counts(template.samples, shared=len(template.processes) > 1)
     if measured and (not counts or template.text.startswith(_WILDCARD)):
         measured = any(_is_interleaved(template, other) for other in others)
     return Loop(stream, first, template.last[1], template.count, template.ranks, counts, measured)

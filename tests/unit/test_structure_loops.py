@@ -12,6 +12,7 @@ from diagnoser.structure.loops import find_loops
 _PREFIXES = {
     "learned names of ranks": ("w0> ", "w1> ", "w2> "),
     "learned names of hosts": ("[gpu-a7] ", "[gpu-b7] ", "[gpu-c7] "),
+    "pods and their containers": ("llm-worker-0 main ", "llm-worker-1 main ", "llm-worker-2 main "),
     "a parallel shell": ("gpu-04: ", "gpu-05: ", "gpu-06: "),
 }
 

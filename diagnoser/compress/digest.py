@@ -219,7 +219,7 @@ class Digest:
             for number, process in (*ends, *kept):
                 numbers.setdefault(process, []).append(number)
         numbers.pop(-1, None)
-        return tuple(ProcessLines(process, min(lines), max(lines)) for process, lines in numbers.items())
+        return tuple(ProcessLines(process, tuple(sorted(set(lines)))) for process, lines in numbers.items())
 
     @cached_property
     def _told_apart(self) -> dict[Stream, dict[bytes, list[tuple[int, int | str]]]]:

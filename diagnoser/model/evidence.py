@@ -265,12 +265,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLines:
-    """Where a process prints lines of one shape. process: as of a ``Line``. first, last: numbers of those of its lines
-    that were kept."""
+    """Where a process prints lines of one shape. process: as of a ``Line``. kept: numbers of those of its lines that
+    were kept, ascending, with the first and the last that are known."""
 
     process: int | str
-    first: int
-    last: int
+    kept: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ The progress series knows the forms of known trainers; a loop is known by its re
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,7 +38,7 @@ class Loop:
     ranks: that print it, empty where that is unknown.
     counts: whether a whole number in its lines moves one way.
     measured: whether its lines print a measure, as those of training do.
-    process: that prints them, as of a ``Line``, where several print the same into one stream.
+    process: that prints them, as of a ``Line``, where several print the same into one stream; kept: as of its lines.
     """
 
     stream: Stream
@@ -48,11 +49,13 @@ class Loop:
     counts: bool
     measured: bool
     process: int | str = -1
+    kept: tuple[int, ...] = ()
 
     def turns_after(self, number: int) -> float:
-        """How many of its lines stand behind a line, if they are spread evenly."""
+        """How many of its lines stand behind a line, if they are spread evenly; at least those that were kept."""
         span = max(self.last - self.first, 1)
-        return (self.count - 1) * min(max(self.last - number, 0) / span, 1.0)
+        spread = (self.count - 1) * min(max(self.last - number, 0) / span, 1.0)
+        return max(spread, len(self.kept) - bisect_right(self.kept, number))
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,17 @@ def _loops_of(template: Template, others: Iterable[Template]) -> Iterable[Loop]:
     loops, count = list[Loop](), max(loop.count // len(template.processes), 1)
     for lines in template.processes:
         ranks = frozenset({lines.process}) if isinstance(lines.process, int) else frozenset[int]()
-        loops.append(replace(loop, first=lines.first, last=lines.last, count=count, ranks=ranks, process=lines.process))
+        loops.append(
+            replace(
+                loop,
+                first=lines.kept[0],
+                last=lines.kept[-1],
+                count=count,
+                ranks=ranks,
+                process=lines.process,
+                kept=lines.kept,
+            )
+        )
     return loops
 
 

@@ -42,6 +42,7 @@ from diagnoser.rules import (
     causality,
     clean_end,
     exception_lines,
+    left_behind,
     log_likeness,
     outcome,
     precursors,
@@ -113,6 +114,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
         begins,
         diverged=loss is not None,
         completed=outcome.is_success(reported),
+        ended=left_behind.ended_processes(evidence, knowledge.heuristics.ends.says_run),
     )
     location = locate(evidence, facts, causal, begins)
     silence, dumps, hang = _silence(evidence, facts, begins, quiet)

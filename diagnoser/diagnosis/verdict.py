@@ -29,6 +29,7 @@ from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.outcome import Ending, Testimony
+from diagnoser.structure import loops
 
 _T = FailureType
 _MACHINERY = re.compile(r"^c10::(?:Error|detail)|google::LogMessage|<unknown function>|^(?:raise|abort|gsignal) ?\(")
@@ -65,7 +66,7 @@ def loss_break(evidence: Evidence) -> LossDivergence | None:
     """The place where the loss broke, as a candidate for the cause; None when it did not, or its line was not kept."""
     loss = progress.loss_break(evidence.progress)
     if loss is None:
-        return None
+        return _broken_measure(evidence)
     why = loss.why
     if loss.checkpoint:
         why += f"; last checkpoint before: {loss.checkpoint}"
@@ -77,6 +78,14 @@ def loss_break(evidence: Evidence) -> LossDivergence | None:
         if line.rank in (loss.point.rank, -1):
             return LossDivergence(index, why)
     return None
+
+
+def _broken_measure(evidence: Evidence) -> LossDivergence | None:
+    """The line at which the measure of a loop breaks, where the loop is known by repetition alone."""
+    index = loops.broken_measure(evidence)
+    if index is None:
+        return None
+    return LossDivergence(index, "what the loop measures is not finite, and stays so")
 
 
 def build_diagnosis(

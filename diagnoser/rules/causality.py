@@ -16,6 +16,7 @@ from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
+from diagnoser.rules.left_behind import EndedProcesses
 from diagnoser.rules.process_ends import (
     aborts_of_complaining,
     blames_peer,
@@ -69,10 +70,12 @@ def decide(
     *,
     diverged: bool = False,
     completed: bool | None = None,
+    ended: EndedProcesses | None = None,
 ) -> CausalResult:
     """Dismiss candidates step by step, and choose the root among those that are left. See ``RunTimeline``."""
     candidate_set = CandidateSet(candidates)
-    run = RunTimeline(evidence, recovered, begins, diverged=diverged, completed=completed)
+    ended = ended or EndedProcesses()
+    run = RunTimeline(evidence, recovered, begins, diverged=diverged, completed=completed, ended=ended)
     for step in _STEPS:
         step(candidate_set, run)
     return _choose_root(candidate_set, evidence)
@@ -115,7 +118,7 @@ def _is_handled(candidate: Candidate, others: Sequence[Candidate]) -> bool:
 def _dismiss_mild(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """What its own program calls information or a warning is no cause, unless the run ended badly and nothing else says
     why."""
-    mild = candidate_set.where(lambda c: _is_mild(c, run.evidence))
+    mild = candidate_set.where(lambda c: _is_mild(c, run.evidence) and not run.left_behind(c))
     others = candidate_set.has(lambda c: c.is_fault and c not in mild)
     ended_badly = run.completed is False or candidate_set.has(lambda c: c.exit or _carries_cause(c))
     if others or not ended_badly:

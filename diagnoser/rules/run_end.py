@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
 
@@ -11,6 +11,7 @@ from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
+from diagnoser.rules.left_behind import EndedProcesses
 from diagnoser.rules.logged_errors import spoke_on
 from diagnoser.rules.schema import Role, Specificity
 
@@ -69,6 +70,7 @@ class RunTimeline:
     begins: lines at which later launches begin; an end does not explain what comes after the next launch.
     diverged: the loss series diverged and never came back.
     completed: what a witness outside the log says of the end; None without any.
+    ended: the processes that say that they ended well.
     """
 
     evidence: Evidence
@@ -76,6 +78,7 @@ class RunTimeline:
     begins: Sequence[int] = ()
     diverged: bool = False
     completed: bool | None = None
+    ended: EndedProcesses = field(default_factory=EndedProcesses)
 
     def survived(self, candidate: Candidate) -> bool:
         """Whether the candidate is a failure after which training went on."""
@@ -83,7 +86,15 @@ class RunTimeline:
             return False  # the steps after it do not show that it was survived
         if candidate.names_no_failure:
             return False
+        if self.left_behind(candidate):
+            return False
         return self.recovered(candidate)
+
+    def left_behind(self, candidate: Candidate) -> bool:
+        """Whether the process of the candidate states no end after it, though its peers state theirs."""
+        if candidate.goes_on:
+            return False
+        return self.ended.left_behind(candidate.line)
 
 
 def resolve_end(candidate_set: CandidateSet, run: RunTimeline) -> None:
@@ -194,6 +205,8 @@ class _CleanEnd:
         nothing of this one."""
         if not other.is_fault:
             return False
+        if self.run.left_behind(other):
+            return True
         if not other.raised:
             return False
         if other.logged:

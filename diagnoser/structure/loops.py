@@ -5,6 +5,7 @@ The progress series knows the forms of known trainers; a loop is known by its re
 
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +21,13 @@ _WHOLE = re.compile(r"(?<!\d)(?<!\d[.:,-])\d{1,15}(?![.:,-]?\d)")
 _MEASURE = re.compile(
     r"(?<![\w.])(?<!\d:)\d{1,12}\.\d{1,18}(?!\.?\d)|\b\d{1,3}[eE]-\d{1,3}|\bnan\b|\binf\b", re.IGNORECASE
 )
+_VALUE = re.compile(r"[-+]?(?:\d[\d.,:]*(?:[eE][-+]?\d{1,3})?|\b(?:nan|inf)\b)", re.IGNORECASE)
+_SHAPED = 1000
+"""Characters of a line that tell its shape."""
+_SHORTEST = 6
+"""Characters of the shortest shape that tells lines apart."""
+_NEWEST = 8
+"""Kept turns of a loop, the newest ones, in which a measure that is broken for good is still broken."""
 _WILDCARD = "<*>"
 """Begins shapes whose lines begin with different words, as those of settings do."""
 _LETTERS = re.compile(r"[^\W\d_]{2}")
@@ -114,6 +122,56 @@ def _is_by_rank(evidence: Evidence) -> bool:
     ranks = [line.rank for line in evidence.lines if line.stream.from_job]
     known = [rank for rank in ranks if rank >= 0]
     return len(set(known)) > 1 and 2 * len(known) > len(ranks)
+
+
+def broken_measure(evidence: Evidence) -> int | None:
+    """Index of the first line of a loop whose measures are NaN or infinite up to the last turns of the loop or of the
+    process that prints it; None where no loop breaks so.
+
+    Where the progress series reads a loss in the line, the series decides.
+    """
+    read = {(point.stream, point.line) for point in evidence.progress if point.loss is not None}
+    samples = _repeated_samples(evidence)
+    turns = defaultdict[tuple[object, str], list[int]](list)
+    for index, line in enumerate(evidence.lines):
+        if line.stream.from_job and (line.stream, line.number) not in read and _WHOLE.search(line.body):
+            turns[line.speaker, _shape(line.body)].append(index)
+    breaks = []
+    for (_, shape), indices in turns.items():
+        broken = [index for index in indices if _is_broken(evidence.lines[index].body)]
+        if _stays(broken, indices) and _is_finite_elsewhere(shape, samples):
+            breaks.append(broken[0])
+    return min(breaks, default=None)
+
+
+def _stays(broken: Sequence[int], turns: Sequence[int]) -> bool:
+    """Whether a measure that broke is broken in the newest turns too."""
+    if not broken or broken[-1] not in turns[-_NEWEST:]:
+        return False
+    return len(broken) >= _REPEATED or len(broken) == len(turns)
+
+
+def _is_broken(body: str) -> bool:
+    """Whether the line prints measures, and none of them is finite."""
+    measures = [text.casefold() for text in _MEASURE.findall(body[:_SHAPED])]
+    return bool(measures) and all(text in ("nan", "inf") for text in measures)
+
+
+def _repeated_samples(evidence: Evidence) -> str:
+    """The shapes of the finite samples of all repeated lines, one a line."""
+    samples = (sample for template in filter(_is_repeated, evidence.templates) for sample in template.samples)
+    return "\n".join(_shape(sample) for sample in samples if _MEASURE.search(sample) and not _is_broken(sample))
+
+
+def _is_finite_elsewhere(shape: str, samples: str) -> bool:
+    """Whether lines of the same shape, whatever wraps them, print finite measures."""
+    return len(shape) > _SHORTEST and shape in samples
+
+
+def _shape(text: str) -> str:
+    """The text up to its last number, without its numbers, whether they are finite or not."""
+    shape = " ".join(_VALUE.sub("#", text[:_SHAPED]).split())
+    return shape[: shape.rfind("#") + 1]
 
 
 def _is_repeated(template: Template) -> bool:

@@ -1,0 +1,61 @@
+"""Which processes of a job ended well, where each of them speaks for itself, and which one its peers left behind.
+
+An end holds for the process that prints it. Where only rank 0 prints, its silent peers may have ended well too: so it
+takes several that say so to show that the one that does not has stopped.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from diagnoser.model import Evidence, Line, Stream
+
+_PEERS = 2
+"""Processes that must state their end before the silence of another one says anything."""
+_LAST_WORDS = 4
+"""Kept lines of a process, the last ones, in which it states its end."""
+_Speaker = tuple[Stream, int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedProcesses:
+    """The processes that say that they ended well.
+
+    ends: index of the line in which each says so.
+    """
+
+    lines: tuple[Line, ...] = ()
+    ends: Mapping[_Speaker, int] = field(default_factory=dict)
+
+    def left_behind(self, index: int) -> bool:
+        """Whether several peers of the process that printed a line state their end, and it does not after the line."""
+        if not self.ends:
+            return False
+        speaker = self.lines[index].speaker
+        if not _is_known(speaker):
+            return False
+        peers = [other for other in self.ends if other != speaker and other[0] == speaker[0]]
+        return len(peers) >= _PEERS and self.ends.get(speaker, -1) < index
+
+
+def ended_processes(evidence: Evidence, says_end: Callable[[str], bool]) -> EndedProcesses:
+    """The processes whose last words state their end.
+
+    says_end: whether a message states an end.
+    """
+    spoken = defaultdict[_Speaker, list[int]](list)
+    for index, line in enumerate(evidence.lines):
+        if line.stream.from_job and _is_known(line.speaker) and line.body.strip():
+            spoken[line.speaker].append(index)
+    ends = {}
+    for speaker, indices in spoken.items():
+        for index in indices[-_LAST_WORDS:]:
+            if says_end(evidence.lines[index].body):
+                ends[speaker] = index
+    return EndedProcesses(tuple(evidence.lines), ends)
+
+
+def _is_known(speaker: _Speaker) -> bool:
+    """Whether the log tells the process that printed a line from its peers."""
+    _, rank, task, node = speaker
+    return rank >= 0 or task >= 0 or bool(node)

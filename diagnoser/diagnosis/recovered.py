@@ -1,12 +1,13 @@
 """Whether the job went on after a candidate."""
 
 import signal
-from functools import cached_property
+from collections import defaultdict
 
 from diagnoser.localize.progress import ProgressTimeline
-from diagnoser.model import Evidence, ExitReport, Line
+from diagnoser.model import Evidence, ExitReport, Line, Mark, Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.left_behind import is_known
 from diagnoser.rules.schema import Role
 from diagnoser.structure.loops import find_loops
 
@@ -17,6 +18,8 @@ _BUFFERED = 20
 """Steps whose lines may still arrive after a process has died."""
 _TURNS = 2
 """Turns of its own loop after an error that show that its process went on."""
+_EPITAPH = 3
+"""Lines after an error that may still be about it."""
 _REPORTED = 12
 """Lines after an uncaught exception within which a launcher reports the end of its process."""
 
@@ -31,6 +34,11 @@ class RecoveryCheck:
     def __init__(self, evidence: Evidence, timeline: ProgressTimeline) -> None:
         self._lines, self._timeline = evidence.lines, timeline
         self._loops = find_loops(evidence)
+        self._speakers = defaultdict[Stream, set[object]](set)
+        for line in evidence.lines:
+            if is_known(line.speaker):
+                self._speakers[line.stream].add(line.speaker)
+        self._is_shared = len({line.speaker for line in evidence.lines if line.stream.from_job}) > 1
         self._deaths = {report.line: report for report in evidence.exits if report.failed}
 
     def __call__(self, candidate: Candidate) -> bool:
@@ -47,7 +55,7 @@ class RecoveryCheck:
             return self._began_anew(line)
         if candidate.type in _DEATHS:
             return self._timeline.went_on(line, _BUFFERED)
-        if self._loops.went_on(line, _TURNS):
+        if self._loops.went_on(line, _TURNS) and not self._fell_silent(candidate):
             return True
         if not candidate.logged:
             return self._timeline.went_on(line)
@@ -60,13 +68,22 @@ class RecoveryCheck:
         the line shows no rank while several processes speak, any step may be theirs."""
         if line.rank >= 0:
             return self._timeline.lived_on(line, (line.rank,), _BUFFERED)
-        if len(self._speakers) > 1:
+        if self._is_shared:
             return False
         return self._timeline.went_on(line, _BUFFERED)
 
-    @cached_property
-    def _speakers(self) -> frozenset[object]:
-        return frozenset(line.speaker for line in self._lines if line.stream.from_job)
+    def _fell_silent(self, candidate: Candidate) -> bool:
+        """Whether its process, which the log tells from its peers, printed nothing more: the loop is that of the
+        peers."""
+        line = self._lines[candidate.line]
+        if not is_known(line.speaker) or len(self._speakers[line.stream]) < 2:
+            return False
+        for later in self._lines[candidate.line + 1 :]:
+            if later.speaker != line.speaker or later.mark is Mark.TRACEBACK or not later.body[:1].strip():
+                continue
+            if later.number - line.number > _EPITAPH:
+                return False
+        return True
 
     def _killed_later(self, candidate: Candidate) -> bool:
         """Whether its process is reported killed from outside: no error that a program catches does that to it."""
@@ -84,13 +101,13 @@ class RecoveryCheck:
 
     def _died_of(self, candidate: Candidate) -> bool:
         """Whether the process that raised is reported dead soon after, and trained no more."""
-        if not candidate.raised:
-            return False
         if candidate.logged:
             return False
-        rank = self._lines[candidate.line].rank
+        rank, node = self._lines[candidate.line].rank, self._lines[candidate.line].node
         for report in self._deaths.values():
             if not 0 <= report.line - candidate.line <= _REPORTED:
+                continue
+            if not candidate.raised and (not node or report.node != node):
                 continue
             same = rank < 0 or not report.ranks or rank in report.ranks
             if not same:

@@ -22,20 +22,28 @@ class EndedProcesses:
     """The processes that say that they ended well.
 
     ends: index of the line in which each says so.
+    samples: all lines of one shape that say so, as printed, where not each of them was kept; none where it is unknown
+        who printed some of them.
     """
 
     lines: tuple[Line, ...] = ()
     ends: Mapping[_Speaker, int] = field(default_factory=dict)
+    samples: tuple[str, ...] = ()
 
     def left_behind(self, index: int) -> bool:
         """Whether several peers of the process that printed a line state their end, and it does not after the line."""
         if not self.ends:
             return False
         speaker = self.lines[index].speaker
-        if not _is_known(speaker):
+        if not is_known(speaker):
+            return False
+        if self.ends.get(speaker, -1) > index:
             return False
         peers = [other for other in self.ends if other != speaker and other[0] == speaker[0]]
-        return len(peers) >= _PEERS and self.ends.get(speaker, -1) < index
+        if len(peers) >= _PEERS:
+            return True
+        node = self.lines[index].node
+        return bool(node) and len(self.samples) >= _PEERS and not any(node in sample for sample in self.samples)
 
 
 def ended_processes(evidence: Evidence, says_end: Callable[[str], bool]) -> EndedProcesses:
@@ -45,17 +53,25 @@ def ended_processes(evidence: Evidence, says_end: Callable[[str], bool]) -> Ende
     """
     spoken = defaultdict[_Speaker, list[int]](list)
     for index, line in enumerate(evidence.lines):
-        if line.stream.from_job and _is_known(line.speaker) and line.body.strip():
+        if line.stream.from_job and is_known(line.speaker) and line.body.strip():
             spoken[line.speaker].append(index)
     ends = {}
     for speaker, indices in spoken.items():
         for index in indices[-_LAST_WORDS:]:
             if says_end(evidence.lines[index].body):
                 ends[speaker] = index
-    return EndedProcesses(tuple(evidence.lines), ends)
+    return EndedProcesses(tuple(evidence.lines), ends, _all_samples(evidence, says_end))
 
 
-def _is_known(speaker: _Speaker) -> bool:
+def _all_samples(evidence: Evidence, says_end: Callable[[str], bool]) -> tuple[str, ...]:
+    """The lines of one shape that state an end, where the template has sampled all of them."""
+    for template in evidence.templates:
+        if template.count == len(template.samples) >= _PEERS and says_end(template.text):
+            return template.samples
+    return ()
+
+
+def is_known(speaker: _Speaker) -> bool:
     """Whether the log tells the process that printed a line from its peers."""
     _, rank, task, node = speaker
     return rank >= 0 or task >= 0 or bool(node)

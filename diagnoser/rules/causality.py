@@ -6,7 +6,7 @@ The order of the field: role first, then what explains what, then the earliest i
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -17,6 +17,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.left_behind import EndedProcesses
+from diagnoser.rules.logged_errors import speaker_of, spoke_on
 from diagnoser.rules.process_ends import (
     aborts_of_complaining,
     blames_peer,
@@ -95,6 +96,53 @@ def _dismiss_of_earlier_launches(candidate_set: CandidateSet, run: RunTimeline) 
 
 def _dismiss_recovered(candidate_set: CandidateSet, run: RunTimeline) -> None:
     candidate_set.dismiss(RejectionReason.RECOVERED, run.survived)
+
+
+def _dismiss_habitual(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    """An exception that the program caught, logged and survived is caught in that place by whichever rank, and the last
+    time too: unless it is all that went wrong, and the last word of a process that has survived few of them."""
+    survivals = _survivals(candidate_set, run.evidence)
+    if not survivals:
+        return
+    habitual = candidate_set.where(lambda c: survivals[_raising_place(c, run.evidence)] > 0)
+    if not candidate_set.has(lambda c: c.is_failing and not c.names_no_failure and c not in habitual):
+        traced = run.evidence.traceback_lines
+        habitual = [c for c in habitual if _is_survivable(c, survivals, run.evidence, traced)]
+    candidate_set.dismiss(RejectionReason.RECOVERED, habitual.__contains__)
+
+
+_Place = tuple[FailureType, tuple[str, ...]]
+"""A type, and the frames of a traceback: those from where the exception was caught to where it was raised."""
+
+
+def _survivals(candidate_set: CandidateSet, evidence: Evidence) -> Counter[_Place]:
+    """How often a logged exception was survived: training went on, or its own process raised another one there."""
+    recovered = [c for c, why in candidate_set.dismissed if why is RejectionReason.RECOVERED and c.logged]
+    places = Counter(_raising_place(c, evidence) for c in recovered)
+    last = dict[tuple[object, ...], bool]()
+    for candidate in candidate_set.open:
+        line = evidence.lines[candidate.line]
+        place, speaker = _raising_place(candidate, evidence), speaker_of(line)
+        if place[1] and last.get((speaker, place)) and len(speaker) > 2 - (line.rank >= 0):
+            places[place] += 1
+        last[speaker, place] = candidate.logged
+    del places[FailureType.UNKNOWN, ()]
+    return places
+
+
+def _is_survivable(
+    candidate: Candidate, survivals: Counter[_Place], evidence: Evidence, traced: Collection[int]
+) -> bool:
+    if survivals[_raising_place(candidate, evidence)] >= _HABIT:
+        return True
+    return spoke_on(evidence, candidate.line, traced)
+
+
+def _raising_place(candidate: Candidate, evidence: Evidence) -> _Place:
+    """Nowhere without a traceback."""
+    if candidate.trace < 0:
+        return FailureType.UNKNOWN, ()
+    return candidate.type, evidence.tracebacks[candidate.trace].frames
 
 
 def _dismiss_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
@@ -298,6 +346,7 @@ _STEPS: tuple[_Step, ...] = (
     _dismiss_benign,
     _dismiss_of_earlier_launches,
     _dismiss_recovered,
+    _dismiss_habitual,
     _dismiss_handled,
     _dismiss_mild,
     _dismiss_recurring_handled,

@@ -27,6 +27,8 @@ _NATIVE = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY})
 COMPLAINTS = (
     r"(?i)connection (?:was |has been )?(?:reset|closed|aborted|lost) by (?:the )?(?:remote )?peer",
     r"(?i)\bconnection reset\b|\bsocket closed\b|\bbroken pipe\b|\bunexpected end of file\b.{0,40}\bsocket\b",
+    r"(?i)\b(?:rank|peer|worker|node|process|task)\b[ #:=]{0,2}\d{0,6} (?:has |was )?(?:closed|dropped|reset|lost)\b"
+    r".{0,20}\bconnection\b|\bconnection (?:was )?(?:closed|reset|dropped) by (?:rank|worker|node|process|task)\b",
     r"(?i)\b(?:remote|peer) process (?:has )?(?:exited|died|ended|is gone)",
     r"(?i)\blost (?:the )?connection to (?:peer|rank)\b",
     r"(?i)\b(?:actor|worker|peer|rank \d{1,6}|engine core) (?:process )?(?:has )?(?:died|is dead|exited) unexpectedly",

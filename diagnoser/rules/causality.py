@@ -6,7 +6,7 @@ The order of the field: role first, then what explains what, then the earliest i
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -17,13 +17,14 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.left_behind import EndedProcesses
-from diagnoser.rules.logged_errors import speaker_of, spoke_on
 from diagnoser.rules.process_ends import (
     aborts_of_complaining,
     blames_peer,
     ends_of_processes,
     is_explained_by,
     killed_after_order,
+    raised_again,
+    went_on_speaking,
 )
 from diagnoser.rules.run_end import RunTimeline, resolve_attempts, resolve_end, tells_of_lost_peer
 from diagnoser.rules.schema import Blame, Role, Specificity
@@ -34,6 +35,9 @@ _DETAILS = 40
 """Lines of details that an exception's message may have."""
 _HABIT = 3
 """How often a run has survived an exception before one more of its kind counts as handled."""
+_NUMBERS = re.compile(r"\d+")
+_MESSAGE = 200
+"""Characters of a line that tell one message from another."""
 _LIBRARY_FILE = re.compile(r'File "([^"]*/(?:site|dist)-packages/[^"]*)"')
 _AS_EXACT = 1
 """Levels by which a log line of the same type may be more specific than the raised exception that is shown instead."""
@@ -99,50 +103,40 @@ def _dismiss_recovered(candidate_set: CandidateSet, run: RunTimeline) -> None:
 
 
 def _dismiss_habitual(candidate_set: CandidateSet, run: RunTimeline) -> None:
-    """An exception that the program caught, logged and survived is caught in that place by whichever rank, and the last
-    time too: unless it is all that went wrong, and the last word of a process that has survived few of them."""
+    """An exception that the program logged and survived is survived by whichever rank, and the last time too: unless it
+    is the last word of its process, and raised for good or all that went wrong."""
     survivals = _survivals(candidate_set, run.evidence)
-    if not survivals:
+    habitual = candidate_set.where(lambda c: survivals[_message_of(c, run.evidence)] > 0)
+    if not habitual:
         return
-    habitual = candidate_set.where(lambda c: survivals[_raising_place(c, run.evidence)] > 0)
-    if not candidate_set.has(lambda c: c.is_failing and not c.names_no_failure and c not in habitual):
-        traced = run.evidence.traceback_lines
-        habitual = [c for c in habitual if _is_survivable(c, survivals, run.evidence, traced)]
-    candidate_set.dismiss(RejectionReason.RECOVERED, habitual.__contains__)
+    alone = not candidate_set.has(lambda c: c.is_failing and not c.names_no_failure and c not in habitual)
+    least = _HABIT if alone else 1
+    survived = [
+        c
+        for c in habitual
+        if (c.logged and survivals[_message_of(c, run.evidence)] >= least) or went_on_speaking(run.evidence, c)
+    ]
+    candidate_set.dismiss(RejectionReason.RECOVERED, survived.__contains__)
 
 
-_Place = tuple[FailureType, tuple[str, ...]]
-"""A type, and the frames of a traceback: those from where the exception was caught to where it was raised."""
+_Message = tuple[FailureType, str]
 
 
-def _survivals(candidate_set: CandidateSet, evidence: Evidence) -> Counter[_Place]:
-    """How often a logged exception was survived: training went on, or its own process raised another one there."""
-    recovered = [c for c, why in candidate_set.dismissed if why is RejectionReason.RECOVERED and c.logged]
-    places = Counter(_raising_place(c, evidence) for c in recovered)
-    last = dict[tuple[object, ...], bool]()
+def _survivals(candidate_set: CandidateSet, evidence: Evidence) -> Counter[_Message]:
+    """How often a logged exception was survived: training went on, or the very process raised another one later."""
+    survived = [c for c, why in candidate_set.dismissed if why is RejectionReason.RECOVERED and c.logged]
+    logged = {_message_of(c, evidence) for c in candidate_set.open if c.logged}
+    count = Counter(_message_of(c, evidence) for c in survived)
     for candidate in candidate_set.open:
-        line = evidence.lines[candidate.line]
-        place, speaker = _raising_place(candidate, evidence), speaker_of(line)
-        if place[1] and last.get((speaker, place)) and len(speaker) > 2 - (line.rank >= 0):
-            places[place] += 1
-        last[speaker, place] = candidate.logged
-    del places[FailureType.UNKNOWN, ()]
-    return places
+        message = _message_of(candidate, evidence)
+        if message in logged and raised_again(evidence, candidate):
+            count[message] += 1
+    return count
 
 
-def _is_survivable(
-    candidate: Candidate, survivals: Counter[_Place], evidence: Evidence, traced: Collection[int]
-) -> bool:
-    if survivals[_raising_place(candidate, evidence)] >= _HABIT:
-        return True
-    return spoke_on(evidence, candidate.line, traced)
-
-
-def _raising_place(candidate: Candidate, evidence: Evidence) -> _Place:
-    """Nowhere without a traceback."""
-    if candidate.trace < 0:
-        return FailureType.UNKNOWN, ()
-    return candidate.type, evidence.tracebacks[candidate.trace].frames
+def _message_of(candidate: Candidate, evidence: Evidence) -> _Message:
+    """The type, and the line but for its numbers."""
+    return candidate.type, _NUMBERS.sub("#", evidence.lines[candidate.line].body[:_MESSAGE]).strip()
 
 
 def _dismiss_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:

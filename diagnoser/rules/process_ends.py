@@ -14,7 +14,8 @@ from diagnoser.model import Evidence, ExitReport, Line, Stream, expressions
 from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
-from diagnoser.rules.logged_errors import spoke_on
+from diagnoser.rules.candidate_set import SAME_STORY
+from diagnoser.rules.logged_errors import speaker_of, spoke_on
 from diagnoser.rules.schema import Blame
 
 _T = FailureType
@@ -39,6 +40,8 @@ COMPLAINTS = (
 """How libraries print that a peer is gone."""
 _NO_ROUTE = (r"(?i)no route to host|network is (?:unreachable|down)|name or service not known|link (?:down|failure)",)
 """Words of a network that is at fault itself: no process that ends does that."""
+_ANONYMOUS = 2
+"""Parts of a speaker of whom only the stream is known."""
 _LONGEST = 2048
 """Characters of a line that are read."""
 _TABLES = frozenset({"torchelastic"})
@@ -68,7 +71,7 @@ def ends_of_processes(evidence: Evidence, candidates: Sequence[Candidate]) -> tu
     and then printed no more."""
     complaining = _complaining(evidence, candidates)
     lines, traced = {candidate.line for candidate in candidates}, evidence.traceback_lines
-    ends = [end for end in _reported(evidence.exits, complaining) if end.line in lines]
+    ends = [end for end in _reported(evidence, complaining) if end.line in lines]
     for candidate in candidates:
         if _ends_process(candidate, evidence, traced):
             by_itself = not blames_peer(candidate, evidence.lines[candidate.line])
@@ -119,15 +122,46 @@ def killed_after_order(evidence: Evidence) -> frozenset[int]:
     return frozenset(lines)
 
 
-def _reported(reports: Iterable[ExitReport], complaining: frozenset[int]) -> Iterator[ProcessEnd]:
-    """Ends by signals of known ranks. A code does not tell whether the process failed of another one's end; launchers
+def is_named(line: Line) -> bool:
+    """Whether the log tells which process printed the line."""
+    return line.rank >= 0 or len(speaker_of(line)) > _ANONYMOUS
+
+
+def went_on_speaking(evidence: Evidence, candidate: Candidate) -> bool:
+    """Whether the process that printed the candidate printed more than errors later, or another exception."""
+    if raised_again(evidence, candidate):
+        return True
+    return spoke_on(evidence, candidate.line, evidence.traceback_lines)
+
+
+def raised_again(evidence: Evidence, candidate: Candidate) -> bool:
+    """Whether the very process that raised the candidate raised another exception later, which is not of its chain nor
+    the same one, raised again."""
+    line = evidence.lines[candidate.line]
+    if candidate.trace < 0 or not is_named(line):
+        return False
+    speaker, start = speaker_of(line), evidence.tracebacks[candidate.trace].raised
+    for trace in evidence.tracebacks:
+        later = evidence.lines[trace.raised]
+        if trace.cause >= 0 or trace.start <= start:
+            continue
+        if later.number - line.number <= SAME_STORY and later.body == line.body:
+            continue
+        if speaker_of(later) == speaker:
+            return True
+    return False
+
+
+def _reported(evidence: Evidence, complaining: frozenset[int]) -> Iterator[ProcessEnd]:
+    """Ends by signals, of which only the first tells anything where nobody says whose it is. A code does not tell whether the process failed of another one's end; launchers
     kill those that are left. complaining: ranks that complain of a peer."""
-    failed = [report for report in reports if report.failed]
+    failed = [report for report in evidence.exits if report.failed]
     for report in failed:
-        if report.signal is None or not report.ranks:
+        ranks = frozenset(report.ranks) or frozenset({evidence.lines[report.line].rank}) - {-1}
+        if report.signal is None or not (ranks or report is failed[0]):
             continue
         sent = report.signal in _BY_ANOTHER or (report.signal == signal.SIGKILL and report is not failed[0])
-        yield ProcessEnd(report.line, frozenset(report.ranks), not sent and complaining.isdisjoint(report.ranks))
+        yield ProcessEnd(report.line, ranks, not sent and complaining.isdisjoint(ranks))
 
 
 def _ends_process(candidate: Candidate, evidence: Evidence, traced: Collection[int]) -> bool:
@@ -135,7 +169,9 @@ def _ends_process(candidate: Candidate, evidence: Evidence, traced: Collection[i
         return False
     if candidate.names_no_failure:
         return False
-    if not (candidate.raised or candidate.type in _NATIVE):
+    if candidate.type in _NATIVE:
+        return True  # what its process prints behind it is its stack
+    if not candidate.raised:
         return False
     return not spoke_on(evidence, candidate.line, traced)
 
@@ -171,7 +207,9 @@ def is_explained_by(end: ProcessEnd, complaint: Candidate, evidence: Evidence) -
 def _is_another(end: ProcessEnd, ended: Line, complaint: Candidate, complained: Line) -> bool:
     if end.ranks and complaint.rank is not None:
         return complaint.rank not in end.ranks
-    return ended.stream != complained.stream
+    if ended.stream != complained.stream:
+        return True
+    return speaker_of(ended) != speaker_of(complained)
 
 
 def _matches(patterns: tuple[str, ...], body: str) -> bool:

@@ -129,7 +129,7 @@ def _survivals(candidate_set: CandidateSet, evidence: Evidence) -> Counter[_Mess
     count = Counter(_message_of(c, evidence) for c in survived)
     for candidate in candidate_set.open:
         message = _message_of(candidate, evidence)
-        if message in logged and raised_again(evidence, candidate):
+        if message in logged and raised_again(evidence, candidate, surely=True):
             count[message] += 1
     return count
 

@@ -40,6 +40,8 @@ COMPLAINTS = (
 """How libraries print that a peer is gone."""
 _NO_ROUTE = (r"(?i)no route to host|network is (?:unreachable|down)|name or service not known|link (?:down|failure)",)
 """Words of a network that is at fault itself: no process that ends does that."""
+_NODE_STORY = 1000
+"""Lines by which several processes of a node, which share a prefix, print the exception that ends them all."""
 _ANONYMOUS = 2
 """Parts of a speaker of whom only the stream is known."""
 _LONGEST = 2048
@@ -134,18 +136,23 @@ def went_on_speaking(evidence: Evidence, candidate: Candidate) -> bool:
     return spoke_on(evidence, candidate.line, evidence.traceback_lines)
 
 
-def raised_again(evidence: Evidence, candidate: Candidate) -> bool:
+def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = False) -> bool:
     """Whether the very process that raised the candidate raised another exception later, which is not of its chain nor
-    the same one, raised again."""
+    the same one, raised again.
+
+    surely: not where it may have been another process of the node, which has the same prefix.
+    """
     line = evidence.lines[candidate.line]
     if candidate.trace < 0 or not is_named(line):
         return False
+    strict = surely and line.rank < 0
+    near = _NODE_STORY if strict else SAME_STORY
     speaker, start = speaker_of(line), evidence.tracebacks[candidate.trace].raised
     for trace in evidence.tracebacks:
         later = evidence.lines[trace.raised]
         if trace.cause >= 0 or trace.start <= start:
             continue
-        if later.number - line.number <= SAME_STORY and later.body == line.body:
+        if later.number - line.number <= near and (strict or later.body == line.body):
             continue
         if speaker_of(later) == speaker:
             return True

@@ -40,6 +40,8 @@ COMPLAINTS = (
 """How libraries print that a peer is gone."""
 _NO_ROUTE = (r"(?i)no route to host|network is (?:unreachable|down)|name or service not known|link (?:down|failure)",)
 """Words of a network that is at fault itself: no process that ends does that."""
+_RAISED_STORY = 200
+"""Lines by which a program prints an exception and its chain again, which it raises once more in its handlers."""
 _NODE_STORY = 1000
 """Lines by which several processes of a node, which share a prefix, print the exception that ends them all."""
 _ANONYMOUS = 2
@@ -145,14 +147,13 @@ def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = Fal
     line = evidence.lines[candidate.line]
     if candidate.trace < 0 or not is_named(line):
         return False
-    strict = surely and line.rank < 0
-    near = _NODE_STORY if strict else SAME_STORY
+    near = (_RAISED_STORY if line.rank >= 0 else _NODE_STORY) if surely else SAME_STORY
     speaker, start = speaker_of(line), evidence.tracebacks[candidate.trace].raised
     for trace in evidence.tracebacks:
         later = evidence.lines[trace.raised]
         if trace.cause >= 0 or trace.start <= start:
             continue
-        if later.number - line.number <= near and (strict or later.body == line.body):
+        if later.number - line.number <= near and (surely or later.body == line.body):
             continue
         if speaker_of(later) == speaker:
             return True

@@ -229,7 +229,9 @@ def _event(line: bytes) -> bytes:
     return _NUMBERS.sub(b"", _STAMP.sub(b"", body_of(line)[1]).strip())
 
 
-def compared(analyzer: LogAnalyzer, label: Label, log: bytes, shippings: Sequence[Shipping], seed: int) -> Iterator[Comparison]:
+def compared(
+    analyzer: LogAnalyzer, label: Label, log: bytes, shippings: Sequence[Shipping], seed: int
+) -> Iterator[Comparison]:
     """For each way of shipping, without and with an exit event."""
     whole = analyzer.read(BytesIO(log))
     alone = analyzer.analyze(whole, Facts())

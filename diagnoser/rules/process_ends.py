@@ -23,6 +23,8 @@ _BY_ANOTHER = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SI
 """Signals that a launcher, a scheduler or a person sends, and the one of a peer that is gone."""
 _LOST = frozenset({_T.CONNECTION_ERROR, _T.NETWORK_ERROR, _T.NCCL_REMOTE_ERROR, _T.NCCL_TIMEOUT_ERROR})
 """Types of what a process sees of a peer that is gone."""
+_OF_PEERS = frozenset({_T.NCCL_REMOTE_ERROR, _T.NCCL_TIMEOUT_ERROR})
+"""Types of a process that ended because a peer or the network failed it, whoever the line blames."""
 _NATIVE = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY})
 """Types that a process ends of without an exception."""
 COMPLAINTS = (
@@ -78,8 +80,8 @@ def ends_of_processes(evidence: Evidence, candidates: Sequence[Candidate]) -> tu
     ends = [end for end in _reported(evidence, complaining) if end.line in lines]
     for candidate in candidates:
         if _ends_process(candidate, evidence, traced):
-            by_itself = not blames_peer(candidate, evidence.lines[candidate.line])
-            ends.append(ProcessEnd(candidate.line, _ranks(candidate), by_itself))
+            by_another = candidate.type in _OF_PEERS or blames_peer(candidate, evidence.lines[candidate.line])
+            ends.append(ProcessEnd(candidate.line, _ranks(candidate), not by_another))
     return tuple(sorted(ends, key=lambda end: end.line))
 
 
@@ -161,8 +163,11 @@ def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = Fal
 
 
 def _reported(evidence: Evidence, complaining: frozenset[int]) -> Iterator[ProcessEnd]:
-    """Ends by signals, of which only the first tells anything where nobody says whose it is. A code does not tell whether the process failed of another one's end; launchers
-    kill those that are left. complaining: ranks that complain of a peer."""
+    """Ends by signals, of which only the first tells anything where nobody says whose it is. A code does not tell
+    whether the process failed of another one's end; launchers kill those that are left.
+
+    complaining: ranks that complain of a peer.
+    """
     failed = [report for report in evidence.exits if report.failed]
     for report in failed:
         ranks = frozenset(report.ranks) or frozenset({evidence.lines[report.line].rank}) - {-1}

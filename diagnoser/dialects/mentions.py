@@ -57,10 +57,11 @@ _PROCESS_NOUN = r"(?<!local )(?:rank|process(?: rank)?|worker|trainer|task|learn
 """What launchers call one process of a job that they number."""
 _FAILS = (
     r"\b(?:failed|fails|died|dies|dead|crashed|raised|aborted|terminated|exited|exit|killed|encountered|threw"
-    r"|caught (?:an? )?(?:exception|error|signal)|caused|lost)\b"
+    r"|caught (?:an? )?(?:exception|error|signal)|caused|lost"
+    r"|(?:finished|ended|returned|completed) with(?= (?:an? )?(?:exit |return )?(?:status|code|signal)))\b"
 )
 """A watchdog that caught a timeout tells of a rank that waits, not of one that failed."""
-_NOT_WELL = r"(?!.{0,40}(?:(?:code|status)[ :=]{1,2}0\b|success|SIGTERM|signal 15|gracefully|retry))"
+_NOT_WELL = r"(?!.{0,40}(?:(?:code|status)[ :=]{1,2}(?:0|143|-15)\b|success|SIGTERM|signal 15|gracefully|retry))"
 
 MENTIONS = (
     _rank(r"^\S*?\[\d+,(\d+)\]<std(?:out|err)>", ("[1,12]<stdout>:gpu fault", "12")),
@@ -111,6 +112,7 @@ MENTIONS = (
         ("[launcher] trainer 2 exited with code 1", "2"),
         ("rank 3 in job 1  cn0004_41234   caused collective abort of all ranks", "3"),
         ("task 1 on gpu-07 failed:", "1"),
+        ("[launch] worker 1 on gpu-07 finished with status 139", "1"),
     ),
     _failed(
         rf"(?i)\b(?:failed|failure|error|exception|crash(?:ed)?|abort(?:ed)?|died|invoked|raised|fault)\b"
@@ -147,6 +149,12 @@ MENTIONS = (
         ("Prolog failure on node n4", "n4"),
     ),
     _node(rf"srun: error: ({_NAME}): tasks? [\d,-]+: ", ("srun: error: n6: task 3: Killed", "n6")),
+    _node(
+        rf"(?i)\b(?<!loader ){_PROCESS_NOUN}[ :=#]{{1,2}}\d{{1,6}} (?:on|at) (?:(?:the )?(?:node|host|machine) )?"
+        rf"((?-i:{MACHINE}))\b[^.;\n]{{0,20}}?{_FAILS}{_NOT_WELL}",
+        ("task 1 on cn0004 failed:", "cn0004"),
+        ("[launch] worker 1 on gpu-07 finished with status 139", "gpu-07"),
+    ),
     _node(r"^([\w.-]+): kern: \w+: ", ("n9: kern: err: [1.2] x", "n9")),
     _node(
         r"\bip: ([\w.:-]{1,80}) has been marked dead",

@@ -7,6 +7,16 @@ from diagnoser.dialects.replicas import POD_SUFFIX
 
 DIALECTS = (
     Dialect(
+        "vLLM",  # one tensor-parallel group numbers its workers as ranks
+        r"\((?:Vllm)?Worker(?:_TP| rank=)(?P<rank>\d{1,5})(?:_EP\d{1,5})? pid=(?P<pid>\d{1,8})\) ",
+        (
+            Example("(Worker_TP1 pid=812) hello", "hello", {"rank": "1", "pid": "812"}),
+            Example("(Worker_TP1_EP1 pid=812) hello", "hello", {"rank": "1", "pid": "812"}),
+            Example("(VllmWorker rank=1 pid=812) hello", "hello", {"rank": "1", "pid": "812"}),
+        ),
+        blurred=r"\((?:Vllm)?Worker(?:_TP| rank=)0(?:_EP0)? pid=0\) ",
+    ),
+    Dialect(
         "Ray",  # and SkyPilot
         r"\((?:[^()\n=, ]{1,60}+,? ){0,3}pid=(?P<pid>\d++)(?:, ip=(?P<ip>[\w.:-]{1,80}))?\) ",
         (

@@ -36,7 +36,7 @@ from diagnoser.model import (
     Template,
 )
 from diagnoser.model.evidence import Placement, rank_nodes
-from diagnoser.records import learned_prefixes
+from diagnoser.records import learned_prefixes, stream_names
 from diagnoser.records.learned_prefixes import LearnedPrefix
 from diagnoser.records.reader import fields_of
 from diagnoser.structure import progress, stacks, times, tracebacks
@@ -126,7 +126,21 @@ class Digest:
     def _speaker(self, opened: OpenedLine, voice: str, stream: Stream) -> tuple[int, str]:
         prefix, record = opened.prefix, opened.record
         rank = self._ranks.of(stream, prefix.voice or voice, prefix.rank if prefix.rank >= 0 else record.rank)
+        if rank < 0 and record.unit:
+            rank = self._unit_ranks[stream].get(record.unit, -1)
         return rank, prefix.node or stream.node or record.host
+
+    @cached_property
+    def _unit_ranks(self) -> dict[Stream, dict[str, int]]:
+        """The ranks of services whose instances are numbered as ranks are."""
+        ranks: dict[Stream, dict[str, int]] = {}
+        for stream, share in self.delta.shares.items():
+            rows = [row.text for row in share.rows.values() if b"@" in row.text]
+            units = {self._opened(row, stream).record.unit for row in rows} - {""}
+            sizes = set(chain.from_iterable(mentions.world_sizes(_text(row)) for row in rows)) if units else set[int]()
+            rule = stream_names.number_rule(units, {}, sizes) if units else None
+            ranks[stream] = {unit: rule.rank(unit) for unit in units} if rule else {}
+        return ranks
 
     def _opened(self, text: bytes, stream: Stream) -> OpenedLine:
         """A line taken apart; templates are of lines that are mostly kept, too."""

@@ -37,6 +37,8 @@ HOST = (
     "host", "hostname", "host.name", "host.hostname", "node", "node_name", "nodename", "node.name", "k8s.node.name",
     "_hostname", "server", "host_name",
 )  # fmt: skip
+UNIT = ("_systemd_unit", "systemd.unit")
+"""Services of systemd: of several instances ``train@0.service``, ``train@1.service`` each is a process."""
 PID = ("pid", "process", "process.id", "process_id", "process.pid", "processid", "_pid", "proc")
 ERROR_TEXTS = (
     "exception", "exc_info", "exc_text", "traceback", "stack_trace", "stacktrace", "error.stack_trace", "error.stack",

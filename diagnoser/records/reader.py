@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,7 @@ from diagnoser.records.fields import (
     SHIPPERS_LEVEL,
     SYSLOG_LEVELS,
     TIME,
+    UNIT,
     WEAK_MESSAGE,
 )
 from diagnoser.records.json_values import LONGEST, flat, read_fields, unescaped
@@ -152,7 +154,7 @@ def _record(fields: dict[str, Any]) -> Record:
     rank, host, pid = _rank(fields), _host(fields), _number(fields, PID)
     rest = _rest(fields, {name, *used, *LEVEL, *TIME, *RANK, *HOST, *PID})
     texts = () if name in WEAK_MESSAGE and not _is_logged(fields) else _texts(fields, message, errors, rest)
-    return Record(texts, severity, _time(fields), rank, host, pid, rest)
+    return Record(texts, severity, _time(fields), rank, host, pid, _unit(fields), rest)
 
 
 def _texts(fields: Mapping[str, Any], message: str, errors: list[str], rest: Mapping[str, Scalar]) -> tuple[str, ...]:
@@ -230,6 +232,7 @@ def _inner(record: Record, depth: int) -> Record:
         inner.rank if inner.rank >= 0 else record.rank,
         inner.host or record.host,
         inner.pid if inner.pid >= 0 else record.pid,
+        inner.unit or record.unit,
         inner.fields,
     )
 
@@ -239,7 +242,7 @@ def _with_head(record: Record) -> Record:
     if record.severity is not None:
         return record
     severity = severity_of(record.texts[0])
-    return Record(record.texts, severity, record.time, record.rank, record.host, record.pid, record.fields)
+    return replace(record, severity=severity)
 
 
 def _severity(fields: Mapping[str, Any]) -> Severity | None:
@@ -291,6 +294,15 @@ def _number(fields: Mapping[str, Any], names: Iterable[str]) -> int:
         if _is_number(value) and 0 <= int(value) < (_MOST_RANK if names is RANK else 1 << 40):
             return int(value)
     return -1
+
+
+def _unit(fields: Mapping[str, Any]) -> str:
+    """A service with the name of its instance, without the end that all services have."""
+    for name in UNIT:
+        value = fields.get(name)
+        if isinstance(value, str) and "@" in value:
+            return value[:_SHOWN].removesuffix(".service")
+    return ""
 
 
 def _host(fields: Mapping[str, Any]) -> str:

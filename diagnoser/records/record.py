@@ -13,6 +13,7 @@ class Record:
     """texts: the message, then the error that belongs to it, line by line; empty where the line is no message but data.
 
     time: seconds since the epoch; 0.0 where it states none. rank, pid: -1 where it states none.
+    unit: the instance of a service that printed it.
     fields: all others, by name.
     """
 
@@ -22,6 +23,7 @@ class Record:
     rank: int = -1
     host: str = ""
     pid: int = -1
+    unit: str = ""
     fields: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property

@@ -57,6 +57,21 @@ def test_a_process_keeps_its_rank() -> None:
     assert [line.rank for line in lines] == [3, 3]
 
 
+@pytest.mark.parametrize(
+    ("units", "ranks"),
+    [
+        (("train@0", "train@1"), [0, 1]),
+        (("serve@8000", "serve@8001"), [-1, -1]),
+        (("node@0", "node@1"), [-1, -1]),
+        (("train@0", "train@0"), [-1, -1]),
+    ],
+)
+def test_instances_of_a_service_are_ranks_where_they_count_them(units: tuple[str, ...], ranks: list[int]) -> None:
+    """What systemd runs as train@0 and train@1 has the ranks 0 and 1; ports, nodes and a single process have none."""
+    lines = [json.dumps({"_SYSTEMD_UNIT": f"{unit}.service", "_PID": "7", "MESSAGE": "ready"}) for unit in units]
+    assert [line.rank for line in read(*lines).lines] == ranks
+
+
 def spoken(evidence: Digest) -> list[tuple[int, Severity | None, str]]:
     return [(line.rank, line.severity, line.body) for line in evidence.lines]
 

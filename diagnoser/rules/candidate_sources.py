@@ -210,14 +210,26 @@ class RuleLog:
         printed = self.printed.get(candidate.line)
         return self.raised_as(printed) if printed else RaisedException("", self.body_of(candidate))
 
+    def refers_elsewhere(self, candidate: Candidate) -> bool:
+        """Whether the exception of the line says that its cause was printed before."""
+        raised = self.raised_by(candidate)
+        return self.tables.exceptions.role(raised.name, raised.message) is Role.WRAPPER
+
     @cached_property
     def printed(self) -> Mapping[int, PrintedException]:
-        """The exceptions that lines print outside of tracebacks, by the lines that say what went wrong."""
+        """The exceptions that lines print outside of tracebacks, by the lines that say what went wrong. A cause without
+        a message of its own is about what the exception says that carries it."""
         traced, printed = self.evidence.traceback_lines, dict[int, PrintedException]()
+        carried = dict[int, str]()
         for index in range(len(self.evidence.lines)):
             exception = None if index in traced else self._printed_at(index)
-            if exception:
-                printed.setdefault(self._line_of(exception, index), exception)
+            if exception is None:
+                continue
+            printed.setdefault(self._line_of(exception, index), exception)
+            for cause in self._causes_below(index):
+                carried[cause] = exception.message
+            if not exception.message:
+                printed[index] = replace(exception, message=carried.get(index, ""))
         return printed
 
     @cached_property
@@ -278,6 +290,8 @@ def from_rules(log: RuleLog) -> Iterator[Candidate]:
             candidate = replace(candidate, role=Role.WRAPPER)
         elif trace and candidate.role is Role.ROOT and _is_at_exit(log.evidence, trace):
             candidate = replace(candidate, role=Role.TEARDOWN)
+        elif candidate.is_root and candidate.is_vague and log.refers_elsewhere(candidate):
+            candidate = replace(candidate, role=Role.WRAPPER)
         yield candidate
 
 

@@ -40,6 +40,8 @@ COMPLAINTS = (
     r"(?i)wait timeout after \d{1,12} ?ms|received errors while waiting for send/recv from rank",
 )
 """How libraries print that a peer is gone."""
+_PEER = (r"(?i)\b(?:rank|peer|worker|replica|process|task|actor)[ _#:=]{0,3}\d{1,6}\b|\bpeer\b",)
+"""How an error about a connection names the process at its other end."""
 _NO_ROUTE = (r"(?i)no route to host|network is (?:unreachable|down)|name or service not known|link (?:down|failure)",)
 """Words of a network that is at fault itself: no process that ends does that."""
 _RAISED_STORY = 200
@@ -199,7 +201,11 @@ def blames_peer(candidate: Candidate, line: Line) -> bool:
         return False
     if (candidate.blame, candidate.type in _LOST) == (Blame.PEER, True):
         return True
-    return candidate.raised and _matches(COMPLAINTS, line.body)
+    if not candidate.raised:
+        return False
+    if candidate.type in _LOST and _matches(_PEER, line.body):
+        return True
+    return _matches(COMPLAINTS, line.body)
 
 
 def is_explained_by(end: ProcessEnd, complaint: Candidate, evidence: Evidence) -> bool:
@@ -229,6 +235,6 @@ def _matches(patterns: tuple[str, ...], body: str) -> bool:
     return bool(_compiled(patterns).Match(body[:_LONGEST]))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _compiled(patterns: tuple[str, ...]) -> Any:
     return expressions.search_set(patterns)

@@ -90,10 +90,33 @@ def test_what_an_uncaught_exception_says_outranks_the_abort(what: str, type: str
     assert found.type == type and found.root_cause is not None and found.root_cause.line == 2
 
 
-def test_a_bug_in_native_code_stays_an_abort() -> None:
-    """An index out of the range of a C++ vector is no fault that the message names."""
+def test_the_class_of_an_uncaught_exception_outranks_the_abort() -> None:
+    """A message that names no cause leaves the type of the nearest standard class."""
     thrown = "terminate called after throwing an instance of 'std::out_of_range'"
-    assert verdict(thrown, "  what():  vector::_M_range_check", "Aborted (core dumped)").type == "segmentation_fault"
+    assert verdict(thrown, "  what():  vector::_M_range_check", "Aborted (core dumped)").type == "index_error"
+
+
+def test_exceptions_thrown_at_once_keep_their_messages() -> None:
+    """The abort of each is its own consequence, not the end of the peer that a message speaks of."""
+    thrown = "terminate called after throwing an instance of 'std::runtime_error'"
+    whats = ("  what():  push to 10.0.0.9:80: Connection refused", "  what():  push to 10.0.0.8:80: Connection refused")
+    found = verdict(thrown, thrown, *whats, "Aborted (core dumped)", "Aborted (core dumped)")
+    assert found.type == "connection_error" and found.root_cause is not None and found.root_cause.line == 3
+
+
+LAST_WORDS = [
+    (('Exception in thread "main" java.io.IOException: No space left on device', "\tat Fit.save(Fit.java:9)"), "disk_full"),
+    (("Error in fit(x) : object 'rate' not found", "Calls: run -> fit", "Execution halted"), "name_error"),
+    (("thread 'main' panicked at src/fit.rs:9:3:", "index out of bounds: the len is 3"), "index_error"),
+]
+
+
+@pytest.mark.parametrize(("words", "type"), LAST_WORDS)
+def test_last_words_are_not_survived_by_other_processes(words: tuple[str, ...], type: str) -> None:
+    """Others train on to their end; the process whose runtime printed its last words does not."""
+    steps = [f"[rank{step % 2}]: step {step} loss {3 - step / 99:.3f}" for step in range(20, 120)]
+    found = verdict(*steps[:40], *(f"[rank0]: {line}" for line in words), *steps[41::2], "[rank1]: Training finished.")
+    assert found.type == type and found.root_cause is not None and found.root_cause.rank == 0
 
 
 def test_words_before_a_death_outrank_it() -> None:

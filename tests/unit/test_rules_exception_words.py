@@ -33,7 +33,7 @@ def test_every_example_of_the_subjects_holds() -> None:
         ("acme.BadSampleError", "record 77 of shard 4 is truncated", "next_batch", T.DATASET_LOADING_ERROR),
         ("PlanError", "batch_size 30 is not divisible by world size 4", "validate_config", T.CONFIGURATION_ERROR),
         ("ValueError", "unknown optimizer 'adamq' in config, choose from adam, sgd", "build", T.CONFIGURATION_ERROR),
-        ("AssertionError", "shard 9 holds 12 records, its header announces 16", "read_shard", T.DATASET_LOADING_ERROR),
+        ("AssertionError", "shard 9 holds 12 records, its header announces 16", "read_shard", T.ASSERTION_ERROR),
         ("TrainerStopped", "loss is nan at step 31", "train", T.LOSS_DIVERGENCE),
         ("ClusterError", "connection refused by the coordinator at 10.1.2.3:9000", "join", T.CONNECTION_ERROR),
     ],

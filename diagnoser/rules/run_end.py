@@ -207,7 +207,7 @@ class _CleanEnd:
             return False
         if self.run.left_behind(other):
             return True
-        if not other.raised:
+        if not (other.raised or other.last_words):
             return False
         if other.logged:
             return False

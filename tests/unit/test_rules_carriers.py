@@ -105,7 +105,10 @@ def test_exceptions_thrown_at_once_keep_their_messages() -> None:
 
 
 LAST_WORDS = [
-    (('Exception in thread "main" java.io.IOException: No space left on device', "\tat Fit.save(Fit.java:9)"), "disk_full"),
+    (
+        ('Exception in thread "main" java.io.IOException: No space left on device', "\tat Fit.save(Fit.java:9)"),
+        "disk_full",
+    ),
     (("Error in fit(x) : object 'rate' not found", "Calls: run -> fit", "Execution halted"), "name_error"),
     (("thread 'main' panicked at src/fit.rs:9:3:", "index out of bounds: the len is 3"), "index_error"),
 ]

@@ -28,7 +28,7 @@ from diagnoser.rules.schema import (
     located_faults,
     row_mistakes,
 )
-from diagnoser.structure.loops import find_loops
+from diagnoser.structure.loops import Loops, find_loops
 
 _LONGEST = 1024
 """Characters of a line that are read."""
@@ -200,9 +200,14 @@ class _Log:
         return max(Counter(map(attrgetter("rank"), self.steps)).values(), default=0) > _TRAINED
 
     @cached_property
+    def loops(self) -> Loops:
+        """The loops of the log."""
+        return find_loops(self.evidence)
+
+    @cached_property
     def loop_ends(self) -> dict[Stream, int]:
         """The last line of each stream in which the program was still in its loop."""
-        ends = find_loops(self.evidence).ends()
+        ends = self.loops.ends()
         if ends or self.trained:
             for point in self.steps:
                 ends[point.stream] = max(ends.get(point.stream, 0), point.line)
@@ -226,8 +231,19 @@ def find_clean_end(evidence: Evidence, table: EndTable, advanced: Callable[[Line
     for name, source in _SOURCES.items():
         end = source(log)
         if end is not None:
-            return replace(end, source=name)
+            return None if _is_of_some(log, end.line) else replace(end, source=name)
     return None
+
+
+def _is_of_some(log: _Log, index: int) -> bool:
+    """Whether several processes, but not all that were launched, print the line of the end: another one stopped.
+
+    One alone may speak for all.
+    """
+    line = log.evidence.lines[index]
+    launched = log.loops.launched.get(line.stream, 0)
+    counts = [template.count for template in log.evidence.templates if template.last == (line.stream, line.number)]
+    return any(1 < count < launched for count in counts)
 
 
 def _last_words(log: _Log) -> CleanEnd | None:
@@ -346,7 +362,7 @@ def _total(log: _Log) -> CleanEnd | None:
         return None
     if _in_earlier_epoch(lines[: index + 1]):
         return None
-    if _counts_to(lines[index], last.step):
+    if any(_counts_to(line, last.step) for line in lines[max(0, index - _CLOSING) :]):
         return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
     stated = _stated_totals(lines[:index])
     if len(stated) != 1:

@@ -3,11 +3,12 @@
 The progress series knows the forms of known trainers; a loop is known by its repetition alone.
 """
 
+import math
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
 
@@ -28,6 +29,8 @@ _SHORTEST = 6
 """Characters of the shortest shape that tells lines apart."""
 _NEWEST = 8
 """Kept turns of a loop, the newest ones, in which a measure that is broken for good is still broken."""
+_EARLY = 3
+"""Part of a stream in which all processes of one launch have begun."""
 _WILDCARD = "<*>"
 """Begins shapes whose lines begin with different words, as those of settings do."""
 _LETTERS = re.compile(r"[^\W\d_]{2}")
@@ -71,17 +74,24 @@ class Loops:
     """All loops of the job's own output.
 
     by_rank: whether most lines of the log tell the rank, so that a loop of which none is known is that of several.
+    processes: how many processes print into a stream, where it is several.
+    launched: of these, those that are known to be of one launch.
     """
 
     loops: Sequence[Loop]
     by_rank: bool = False
+    processes: Mapping[Stream, int] = field(default_factory=dict)
+    launched: Mapping[Stream, int] = field(default_factory=dict)
 
     def ends(self) -> dict[Stream, int]:
         """The last line of a measured loop in each stream, of what was repeated in it, or counted on behind it."""
         ends = dict[Stream, int]()
-        for loop in self._measured:
+        for loop in self._main:
             ends[loop.stream] = max(ends.get(loop.stream, 0), loop.last)
+        epilogues = {stream: self._epilogue(stream) for stream in ends}
         for loop in sorted(self.loops, key=lambda loop: loop.first):
+            if loop.first >= epilogues.get(loop.stream, math.inf):
+                continue
             if loop.stream in ends and (loop.counts or loop.first < ends[loop.stream]):
                 ends[loop.stream] = max(ends[loop.stream], loop.last)
         return ends
@@ -89,6 +99,26 @@ class Loops:
     @cached_property
     def _measured(self) -> list[Loop]:
         return [loop for loop in self.loops if loop.measured]
+
+    @cached_property
+    def _main(self) -> list[Loop]:
+        """The measured loops that are no last words of several processes."""
+        begins = {loop.stream: self._epilogue(loop.stream) for loop in self._measured}
+        return [loop for loop in self._measured if loop.first < begins[loop.stream]]
+
+    def _epilogue(self, stream: Stream) -> float:
+        """The first line of a shape that begins late in the loop and that each of several processes prints once, as
+        those do that have left their loop; infinite without one."""
+        measured = [loop for loop in self._measured if loop.stream == stream]
+        if not measured or stream not in self.processes:
+            return math.inf
+        main = max(measured, key=lambda loop: loop.count)
+        middle = (main.first + main.last) / 2
+        late = (
+            loop.first for loop in self.loops if loop.stream == stream and loop.process == -1 and loop.first > middle
+        )
+        once = {loop.first for loop in self.loops if loop.count <= self.processes[stream]}
+        return min(once.intersection(late), default=math.inf)
 
     def went_on(self, line: Line, turns: int) -> bool:
         """Whether the process that printed the line went on with its loop for more than ``turns`` turns."""
@@ -114,7 +144,10 @@ def find_loops(evidence: Evidence) -> Loops:
             repeated.append(template)
     worded = [template for template in repeated if _LETTERS.search(template.text)]
     turns = chain.from_iterable(_loops_of(template, repeated) for template in worded)
-    return Loops(tuple(turns), _is_by_rank(evidence))
+    apart, begun = _speakers(evidence), _begun(evidence, repeated)
+    processes = {stream: max(apart.get(stream, 0), begun.get(stream, 0)) for stream in apart | begun}
+    launched = {stream: min(count, apart.get(stream, count)) for stream, count in begun.items()}
+    return Loops(tuple(turns), _is_by_rank(evidence), processes, launched)
 
 
 def _is_by_rank(evidence: Evidence) -> bool:
@@ -122,6 +155,24 @@ def _is_by_rank(evidence: Evidence) -> bool:
     ranks = [line.rank for line in evidence.lines if line.stream.from_job]
     known = [rank for rank in ranks if rank >= 0]
     return len(set(known)) > 1 and 2 * len(known) > len(ranks)
+
+
+def _speakers(evidence: Evidence) -> dict[Stream, int]:
+    """How many processes prefixes tell apart in each stream, where it is several."""
+    speakers = defaultdict[Stream, set[object]](set)
+    for line in evidence.lines:
+        speakers[line.stream].add(line.speaker)
+    return {stream: len(known) for stream, known in speakers.items() if len(known) > 1}
+
+
+def _begun(evidence: Evidence, repeated: Sequence[Template]) -> dict[Stream, int]:
+    """How often the first line of each stream is printed, where all of it comes early: once by each process."""
+    begun = dict[Stream, int]()
+    for template in repeated:
+        stream, first = template.first
+        if first == 1 and template.last[1] < evidence.last_numbers[stream] / _EARLY:
+            begun[stream] = template.count
+    return begun
 
 
 def broken_measure(evidence: Evidence) -> int | None:

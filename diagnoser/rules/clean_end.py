@@ -242,8 +242,13 @@ def _is_of_some(log: _Log, index: int) -> bool:
     """
     line = log.evidence.lines[index]
     launched = log.loops.launched.get(line.stream, 0)
-    counts = [template.count for template in log.evidence.templates if template.last == (line.stream, line.number)]
-    return any(1 < count < launched for count in counts)
+    place = line.stream, line.number
+    for template in log.evidence.templates:
+        if place not in (template.first, template.last) and line.text not in template.samples:
+            continue
+        if 1 < template.count < launched and launched % template.count:
+            return True
+    return False
 
 
 def _last_words(log: _Log) -> CleanEnd | None:

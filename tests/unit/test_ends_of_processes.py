@@ -1,0 +1,75 @@
+"""Ends of runs of several processes, each of which speaks for itself."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from diagnoser.model.taxonomy import FailureType
+from tests.unit.test_run_endings import diagnose
+
+T = FailureType
+TURNS = range(1, 41)
+NODES = ("trn-a1", "trn-a2", "trn-a3")
+
+
+def turns(numbers: Sequence[int], measure: str = "") -> list[str]:
+    return [f"Sweep {turn}: residual = {measure or f'{1 + 1 / turn:.4f}'}" for turn in numbers]
+
+
+def job(processes: Sequence[Sequence[str]], *, tagged: bool) -> list[str]:
+    """The lines of processes that run side by side. tagged: a node in front of each, as pdsh prints it."""
+    lines = []
+    for position in range(max(map(len, processes))):
+        for node, process in zip(NODES, processes, strict=True):
+            if position < len(process):
+                lines.append(f"{node}: {process[position]}" if tagged else process[position])
+    return lines
+
+
+FITTED = ["Solver 4.1 reads cells.csv", *turns(TURNS), "coefficients written to out/w.bin", "Model fitted"]
+CRASHED = ["Solver 4.1 reads cells.csv", *turns(TURNS[:20]), "KeyError: 'cells'"]
+BROKEN = ["Solver 4.1 reads cells.csv", *turns(TURNS[:9]), *turns(TURNS[9:], "-nan"), "Model fitted"]
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_an_end_that_all_processes_print_is_the_end_of_the_run(tagged: bool) -> None:
+    """Lines that each process prints once behind its loop are last words and no turns of the loop."""
+    assert diagnose(*job([FITTED] * 3, tagged=tagged)).type is T.COMPLETED
+
+
+@pytest.mark.parametrize("left", [0.3, 0.6, 0.9])
+def test_processes_that_just_stop_did_not_complete(left: float) -> None:
+    """A log of several processes that was cut within their loops is no clean end."""
+    lines = job([FITTED] * 3, tagged=True)
+    assert diagnose(*lines[: int(len(lines) * left)]).type is T.UNKNOWN
+
+
+def test_a_process_that_its_peers_outlive_fails_the_run() -> None:
+    """The end that two processes print does not hold for the third one, whose last word is an error."""
+    assert diagnose(*job([FITTED, CRASHED, FITTED], tagged=True)).type is T.KEY_ERROR
+
+
+def test_an_end_of_some_processes_is_none_of_the_run() -> None:
+    """Where three processes began and two state an end, the run is not known to have completed."""
+    stopped = CRASHED[:-1]
+    assert diagnose(*job([FITTED, stopped, FITTED], tagged=False)).type is not T.COMPLETED
+
+
+def test_a_measure_that_stays_nan_outranks_a_clean_end() -> None:
+    """What a loop measures may be called anything: once it is NaN in all later turns, the run has diverged."""
+    assert diagnose(*job([FITTED, BROKEN, FITTED], tagged=True)).type is T.LOSS_DIVERGENCE
+
+
+def test_a_measure_that_is_finite_again_is_no_divergence() -> None:
+    """A few turns without a finite measure are survived."""
+    once = [*turns(TURNS[:3]), *turns(TURNS[3:6], "nan"), *turns(TURNS[6:]), "Model fitted"]
+    assert diagnose(*once).type is T.COMPLETED
+
+
+def test_a_host_that_a_fan_out_reports_fails_the_run() -> None:
+    """What runs a command on many hosts reports the one on which it failed, though the others end well."""
+    lines = job([FITTED, CRASHED, FITTED], tagged=True)
+    lines.insert(-6, "pdsh@head: trn-a2: ssh exited with exit code 1")
+    diagnosis = diagnose(*lines)
+    assert diagnosis.type is T.KEY_ERROR and diagnosis.root_cause is not None
+    assert diagnosis.root_cause.node == "trn-a2"

@@ -1,6 +1,7 @@
 """The group commit over a real store: acknowledged means durable, sent twice counts once."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,17 +13,23 @@ from prometheus_client import CollectorRegistry
 from diagnoser import compress
 from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.compress import Compressor, Delta
+from diagnoser.compress import AttemptLog, Compressor, Delta
 from diagnoser.ingest import IngestReceipt, OffsetRanges, RecordDefaults
 from diagnoser.ingest.service import IngestService
 from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput, Conflict, Overloaded, Unavailable
 from diagnoser.model.logs import Append, OffsetAdvance
 from diagnoser.observability.metrics import Metrics
+from diagnoser.worker.compaction import Compaction
+from tests import accuracy_bars, rank_split
+from tests.corpus import needs_corpus
 from tests.databases import sqlite_store
 from tests.ingesting import accept
+from tests.rank_streams import crashed_run
 
 KEY = AttemptKey("j")
+END = 2e9
+"""Long after all lines arrived."""
 
 
 @pytest.fixture
@@ -272,3 +279,25 @@ async def test_stopping_refuses_what_waits(store: SqlStore) -> None:
         await made._arrived.wait()
     results = await asyncio.gather(first, second, return_exceptions=True)
     assert [type(result) for result in results] == [Unavailable, Unavailable]
+
+
+@needs_corpus
+async def test_a_log_that_came_as_many_streams_is_diagnosed_as_in_process(store: SqlStore) -> None:
+    """Bodies of a crashed run and of a labelled log, taken in, committed and compacted as the service does: type, root
+    and rank are those of the bodies that are read without it."""
+    analyzer = accuracy_bars.load()
+    _, _, log = next(rank_split.logs())
+    mixed = rank_split.bodies(rank_split.split(log, rank_split.SHIPPINGS[0]), rank_split.SHIPPINGS[0], random.Random(1))
+    for number, blocks in enumerate((crashed_run(3).bodies(), mixed)):
+        key = AttemptKey(f"run-{number}")
+        async with intake(store) as made:
+            for block in blocks:
+                defaults = RecordDefaults(key.job, 1, block.stream, block.first)
+                await accept(made, block.data, "text", defaults, block.received)
+        await Compaction(store.logs, analyzer.compressor, lambda: END, Metrics(CollectorRegistry())).step()
+        pieces = [piece.data for piece in await store.logs.pieces(key)]
+        facts = rank_split.facts_of(blocks[-1].received, 1)
+        served = analyzer.analyze(AttemptLog(compress.read_pieces(pieces, analyzer.compressor)), facts)
+        alone = analyzer.analyze(rank_split.stored(analyzer, blocks, random.Random(2)), facts)
+        assert (served.type, served.root_cause) == (alone.type, alone.root_cause)
+        assert served.root_cause is not None

@@ -92,3 +92,39 @@ def test_a_process_that_slurm_kills_after_it_stopped_the_others_is_not_the_cause
     stopped, killed = "srun: error: node6: task 0: Terminated", "srun: error: node7: task 2: Killed"
     assert diagnose(analyzer, stopped, killed, *complained).type is FailureType.NCCL_TIMEOUT_ERROR
     assert diagnose(analyzer, killed, *complained).type is FailureType.HOST_OUT_OF_MEMORY
+
+
+PUSH = "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"
+
+
+def caught(pod: str, epoch: int) -> list[str]:
+    """What a process prints of an epoch whose metrics it could not push."""
+    told = [f"{epoch} {epoch * 4} {3 - epoch / 50:.2f}", "ERROR: could not push metrics", *RAISED, PUSH]
+    return [f"{pod} trainer {line}" for line in told]
+
+
+def test_an_exception_that_is_caught_in_each_epoch_is_no_failure(analyzer: LogAnalyzer) -> None:
+    """Nor is the last one, where no steps are recognised and only a launcher's prefix names the process."""
+    lines = [line for epoch in range(120) for pod in ("worker-0", "worker-1") for line in caught(pod, epoch)]
+    ends = [f"{pod} trainer saved the pipeline to out/last" for pod in ("worker-0", "worker-1")]
+    verdict = analyzer.analyze(analyzer.read(BytesIO("\n".join([*lines, *ends, ""]).encode())), Facts())
+    assert verdict.type in (FailureType.UNKNOWN, FailureType.COMPLETED)
+
+
+def test_the_exception_that_ends_the_only_process_is_its_failure(analyzer: LogAnalyzer) -> None:
+    """However often it was caught before, where the last one is raised for good."""
+    lines = [line for epoch in range(3) for line in printed(0, ["WARNING attempt failed, retry", *RAISED, PUSH])]
+    verdict = diagnose(analyzer, *lines, *printed(0, [*RAISED, PUSH]))
+    assert verdict.type is FailureType.CONNECTION_ERROR
+
+
+def test_a_pod_that_falls_silent_within_its_exception_ended_first(analyzer: LogAnalyzer) -> None:
+    """Steps of other pods behind it do not show that it survived, and they complain of it by its rank."""
+    steps = [f"worker-{pod} trainer step {step} loss {3 - step / 50:.3f}" for step in range(30) for pod in range(3)]
+    ended = [f"worker-2 trainer {line}" for line in (*RAISED, SCHEDULE)]
+    on = [f"worker-{pod} trainer step {step} loss {3 - step / 50:.3f}" for step in range(30, 34) for pod in range(2)]
+    lost = [f"worker-0 trainer {line}" for line in (*RAISED, "ConnectionError: rank 2 closed the connection")]
+    text = "\n".join([*steps, *ended, *on, *lost, ""])
+    root = analyzer.analyze(analyzer.read(BytesIO(text.encode())), Facts()).root_cause
+    assert root is not None
+    assert SCHEDULE in root.text

@@ -46,6 +46,8 @@ _NO_ROUTE = (r"(?i)no route to host|network is (?:unreachable|down)|name or serv
 """Words of a network that is at fault itself: no process that ends does that."""
 _RAISED_STORY = 200
 """Lines by which a program prints an exception and its chain again, which it raises once more in its handlers."""
+_RAISED_RECORDS = 10
+"""Lines by which it does where a record of one line holds a whole traceback."""
 _NODE_STORY = 1000
 """Lines by which several processes of a node, which share a prefix, print the exception that ends them all."""
 _ANONYMOUS = 2
@@ -142,6 +144,13 @@ def went_on_speaking(evidence: Evidence, candidate: Candidate) -> bool:
     return spoke_on(evidence, candidate.line, evidence.traceback_lines)
 
 
+def _near(line: Line, first: Line) -> int:
+    """Lines by which what is printed may still be the same failure. first: of the traceback."""
+    if line.rank < 0:
+        return _NODE_STORY
+    return _RAISED_RECORDS if first.number == line.number else _RAISED_STORY
+
+
 def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = False) -> bool:
     """Whether the very process that raised the candidate raised another exception later, which is not of its chain nor
     the same one, raised again.
@@ -151,7 +160,9 @@ def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = Fal
     line = evidence.lines[candidate.line]
     if candidate.trace < 0 or not is_named(line):
         return False
-    near = (_RAISED_STORY if line.rank >= 0 else _NODE_STORY) if surely else SAME_STORY
+    near = SAME_STORY
+    if surely:
+        near = _near(line, evidence.lines[evidence.tracebacks[candidate.trace].start])
     speaker, start = speaker_of(line), evidence.tracebacks[candidate.trace].raised
     for trace in evidence.tracebacks:
         later = evidence.lines[trace.raised]

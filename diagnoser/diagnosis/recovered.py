@@ -8,7 +8,6 @@ from diagnoser.model import Evidence, ExitReport, Line, Mark, Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.left_behind import is_known
-from diagnoser.rules.process_ends import is_named, went_on_speaking
 from diagnoser.rules.schema import Role
 from diagnoser.structure.loops import find_loops
 
@@ -33,7 +32,7 @@ class RecoveryCheck:
     """
 
     def __init__(self, evidence: Evidence, timeline: ProgressTimeline) -> None:
-        self._evidence, self._lines, self._timeline = evidence, evidence.lines, timeline
+        self._lines, self._timeline = evidence.lines, timeline
         self._loops = find_loops(evidence)
         self._speakers = defaultdict[Stream, set[object]](set)
         for line in evidence.lines:
@@ -50,7 +49,7 @@ class RecoveryCheck:
             return self._timeline.calmed(line)
         if candidate.line in self._deaths:
             return self._lived_on(self._deaths[candidate.line])
-        if self._died_of(candidate) or self._is_last_of_unranked(candidate):
+        if self._died_of(candidate):
             return False
         if candidate.last_words:
             return self._began_anew(line)
@@ -116,16 +115,6 @@ class RecoveryCheck:
             if not self._lived_on(report):
                 return True
         return False
-
-    def _is_last_of_unranked(self, candidate: Candidate) -> bool:
-        """Whether the process that raised is known by its launcher's prefix alone, and printed no more: the steps that
-        follow are of others."""
-        line = self._lines[candidate.line]
-        if not candidate.raised or candidate.logged:
-            return False
-        if line.rank >= 0 or not is_named(line):
-            return False
-        return not went_on_speaking(self._evidence, candidate)
 
     def _lived_on(self, report: ExitReport) -> bool:
         """Whether the ranks that are reported dead trained on: they were started again."""

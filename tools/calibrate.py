@@ -71,7 +71,7 @@ MOST = {
     Decider.OTHER: 0.6,
 }
 """What a decider may say at most: a class or words alone prove little, and a kill does not say who killed."""
-MOST_SURE = 0.985
+MOST_SURE = 0.99
 """Some hundred logs do not prove more."""
 LEAST_SURE = FLOOR
 """A cause that is named stays named, as a guess: trials are too few to take its name away."""

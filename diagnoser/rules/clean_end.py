@@ -14,7 +14,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal
 
-from diagnoser.model import Evidence, Line, Mark, Progress, Stream, expressions, yaml_loader
+from diagnoser.model import Evidence, Line, Mark, Progress, Severity, Stream, expressions, yaml_loader
 from diagnoser.model.errors import Fault
 from diagnoser.model.evidence import numbers_of
 from diagnoser.model.yaml_loader import StrictModel
@@ -41,6 +41,8 @@ _LAST_WORDS = 60
 """Lines before the end of a stream in which a statement about the run may stand."""
 _CLOSING = 12
 """Lines before the end of a stream in which words count that do not say what is over."""
+_BESIDE = 5
+"""Lines from a statement of the end within which a complaint is about it."""
 _TRAINED = 1
 """More steps of one rank than this show that a log is one of training; each epoch may count anew."""
 _LEVEL = re.compile(r"^.{0,120}?\b(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL)\b", re.IGNORECASE)
@@ -231,16 +233,38 @@ def find_clean_end(evidence: Evidence, table: EndTable, advanced: Callable[[Line
     for name, source in _SOURCES.items():
         end = source(log)
         if end is not None:
-            return None if _is_of_some(log, end.line) else replace(end, source=name)
+            return None if any(belies(log, end) for belies in _BELYING) else replace(end, source=name)
     return None
 
 
-def _is_of_some(log: _Log, index: int) -> bool:
+def _is_beside_failed_exit(log: _Log, end: CleanEnd) -> bool:
+    """Whether the end is the report of a process that ended well, and another one is reported as failed."""
+    ended_well = {report.line for report in log.evidence.exits if report.code == 0}
+    return end.line in ended_well and any(report.failed for report in log.evidence.exits)
+
+
+def _is_beside_complaint(log: _Log, end: CleanEnd) -> bool:
+    """Whether words that do not say what is over stand beside a complaint: a launcher says how long it took of a run
+    that failed as well."""
+    if end.specificity > Specificity.CLASS:
+        return False
+    here, traced = log.evidence.lines[end.line], log.evidence.traceback_lines
+    for index, line in enumerate(log.evidence.lines):
+        if index in traced or line.stream != here.stream or abs(line.number - here.number) > _BESIDE:
+            continue
+        if log.advanced(line) or line.severity in (Severity.DEBUG, Severity.INFO, Severity.WARNING):
+            continue
+        if log.table.says_trouble(line.body):
+            return True
+    return False
+
+
+def _is_of_some(log: _Log, end: CleanEnd) -> bool:
     """Whether several processes, but not all that were launched, print the line of the end: another one stopped.
 
     One alone may speak for all.
     """
-    line = log.evidence.lines[index]
+    line = log.evidence.lines[end.line]
     launched = log.loops.launched.get(line.stream, 0)
     place = line.stream, line.number
     for template in log.evidence.templates:
@@ -249,6 +273,10 @@ def _is_of_some(log: _Log, index: int) -> bool:
         if 1 < template.count < launched and launched % template.count:
             return True
     return False
+
+
+_BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (_is_of_some, _is_beside_failed_exit, _is_beside_complaint)
+"""Why the end that a source found is none of the run."""
 
 
 def _last_words(log: _Log) -> CleanEnd | None:

@@ -64,7 +64,7 @@ PRIOR = {
 }
 """What a decider is worth that no trial has measured: about what the first runs of new families showed."""
 MOST = {
-    Decider.GENERIC_RULE: 0.9,
+    Decider.GENERIC_RULE: 0.93,
     Decider.EXCEPTION: 0.9,
     Decider.WORDS: 0.85,
     Decider.KILLED: 0.48,

@@ -1,10 +1,12 @@
 """The candidates still in question, and why each of the others was dismissed."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import StrEnum
 from itertools import filterfalse
 
 from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.schema import Specificity
 
 SAME_STORY = 40
 """Lines within which two candidates describe the same event."""
@@ -47,6 +49,15 @@ class CandidateSet:
             return
         self.dismissed += ((candidate, reason) for candidate in dismissed)
         self.open = list(filterfalse(test, self.open))
+
+    def reopen_last(self, reason: RejectionReason, test: Test) -> None:
+        """Open the last candidate that was dismissed for a reason and passes the test, as a guess at best."""
+        again = [candidate for candidate, why in self.dismissed if why is reason and test(candidate)]
+        if not again:
+            return
+        last = max(again, key=lambda candidate: candidate.line)
+        self.dismissed.remove((last, reason))
+        self.open.append(replace(last, specificity=Specificity.WORD))
 
     def dismiss_before(self, line: int) -> None:
         """Dismiss what belongs to an attempt that was over before a line."""

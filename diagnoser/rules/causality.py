@@ -208,6 +208,13 @@ def _dismiss_overridden(candidate_set: CandidateSet, _: RunTimeline) -> None:
     candidate_set.dismiss(RejectionReason.OVERRIDDEN, lambda c: c.by in overridden)
 
 
+def _reopen_survived(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    """Where nothing else explains an exit status that is bad, the last exception that its own stream outlived does."""
+    if run.completed is not False or candidate_set.has(lambda c: c.is_failing):
+        return
+    candidate_set.reopen_last(RejectionReason.RECOVERED, lambda c: c.is_fault and c.raised and not c.logged)
+
+
 def _resolve_chains(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Of exceptions raised from or while handling one another, keep the one that says what went wrong."""
     by_trace = {candidate.trace: candidate for candidate in candidate_set.open}
@@ -346,6 +353,7 @@ _STEPS: tuple[_Step, ...] = (
     _dismiss_recurring_handled,
     _dismiss_overridden,
     resolve_end,
+    _reopen_survived,
     _resolve_chains,
     _dismiss_lost_peers,
     _dismiss_kill_on_bad_exit,

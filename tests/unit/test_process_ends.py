@@ -10,7 +10,7 @@ from diagnoser.model import Diagnosis, Facts
 from diagnoser.model.taxonomy import FailureType
 from tests import accuracy_bars
 
-RAISED = ("Traceback (most recent call last):", '  File "/work/fit.py", line 31, in <module>', "    fit(batch)")
+RAISED = ("Traceback (most recent call last):", '  File "/srv/fit.py", line 31, in <module>', "    fit(batch)")
 SCHEDULE = "planner.errors.ScheduleError: no slot for stage 3"
 UNHEALTHY = "XlaRuntimeError: UNAVAILABLE: tasks are unhealthy (stopped sending heartbeats). Connection reset by peer"
 COMPLAINTS = (

@@ -116,6 +116,7 @@ class Digest:
                 severity=record.severity,
                 part=part,
                 pod=prefix.pod,
+                label=prefix.voice,
             )
             yield Spoken(line, voice, opened.carrier or row.voice, opened)
 
@@ -256,7 +257,7 @@ class Digest:
         """Who printed a line, as of a ``Line``."""
         opened = self._opened(text, stream)
         rank, node = self._speaker(opened, voice, stream)
-        return rank if rank >= 0 else node or opened.prefix.pod or -1
+        return rank if rank >= 0 else node or opened.prefix.pod or opened.prefix.voice or -1
 
     def _shape_of(self, text: bytes, stream: Stream) -> bytes:
         return masked(blurred(self._opened(text, stream).texts[0].encode()))
@@ -322,9 +323,8 @@ class Digest:
         rank, node = self._speaker(line, row.voice, stream)
         printed = row.time or line.record.time or times.read_time(_text(row.line), self._year)
         time, stage = printed or row.received, progress.stage_of(row.dialect)
-        return Progress(
-            row.number, rank, time, *point[:6], stage, row.received, stream, not printed, node, line.prefix.pod
-        )
+        who = node, line.prefix.pod, line.prefix.voice
+        return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed, *who)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:

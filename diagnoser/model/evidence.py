@@ -52,7 +52,7 @@ class Line:
     severity: of the record that the line is of; None where it has none.
     part: which text line of a record this is, where a record that is one line as printed holds several (a traceback in
     a field of JSON); they share ``number`` and ``text``.
-    pod: of Kubernetes, by the prefix.
+    pod: of Kubernetes, by the prefix. label: what the prefix calls who printed it: a service, a worker.
     """
 
     stream: Stream
@@ -70,11 +70,12 @@ class Line:
     severity: Severity | None = None
     part: int = 0
     pod: str = ""
+    label: str = ""
 
     @property
     def process(self) -> int | str:
-        """The rank, else the node or pod, of who printed the line; -1 where none is known."""
-        return self.rank if self.rank >= 0 else self.node or self.pod or -1
+        """The rank, else the node or label, of who printed the line; -1 where none is known."""
+        return self.rank if self.rank >= 0 else self.node or self.pod or self.label or -1
 
     @property
     def known_rank(self) -> int | None:
@@ -211,11 +212,12 @@ class Progress:
     arrived: bool = False
     node: str = ""
     pod: str = ""
+    label: str = ""
 
     @property
     def process(self) -> int | str:
         """As of a ``Line``."""
-        return self.rank if self.rank >= 0 else self.node or self.pod or -1
+        return self.rank if self.rank >= 0 else self.node or self.pod or self.label or -1
 
     @property
     def number(self) -> int:

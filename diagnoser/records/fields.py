@@ -31,7 +31,7 @@ TIME = (
 )  # fmt: skip
 RANK = (
     "rank", "global_rank", "world_rank", "worker_rank", "process_rank", "dist_rank", "rank_id", "rankid", "proc_rank",
-    "process_index", "globalrank", "torchelastic.rank", "omp.rank",
+    "process_index", "replica_rank", "globalrank", "torchelastic.rank", "omp.rank",
 )  # fmt: skip
 HOST = (
     "host", "hostname", "host.name", "host.hostname", "node", "node_name", "nodename", "node.name", "k8s.node.name",

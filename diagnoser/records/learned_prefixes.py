@@ -160,6 +160,12 @@ class LearnedPrefix:
         return self._prefix(name), body
 
     @property
+    def names_host(self) -> bool:
+        """Whether a name is that of a machine: then it is a prefix even where the log is of one stream."""
+        names = chain.from_iterable(layer.values for layer in self.layers if not layer.form.is_weak)
+        return any(stream_names.host_in(name, ()) for name in names)
+
+    @property
     def counts_ranks(self) -> bool:
         """Whether the names are numbers of ranks and nothing else: no hosts."""
         names = chain.from_iterable(layer.values for layer in self.layers)
@@ -210,9 +216,8 @@ def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted
             break
         layers.append(layer)
         rest = [parted[1] for parted in map(layer.split, rest) if parted]
-    if not layers or not parts:
-        return None
-    return _with_meaning(layers, lines, rank_within)
+    prefix = _with_meaning(layers, lines, rank_within)
+    return prefix if layers and (parts or prefix.names_host) else None
 
 
 def _layer_of(lines: Sequence[str]) -> _Layer | None:
@@ -301,7 +306,7 @@ class _Streams:
             return False
         if len(self._headed) < _LINES_OF_VALUE * len(self.values):
             return False
-        return self._take_turns and self._print_alike
+        return self._take_turns and self._print_alike(everywhere=share >= _TAG_SHARE)
 
     @cached_property
     def _is_carried(self) -> bool:
@@ -341,10 +346,9 @@ class _Streams:
         steps = sum(map(stream_names.is_next, *zip(*turns, strict=True)))
         return steps < _COUNTING * len(turns)
 
-    @property
-    def _print_alike(self) -> bool:
+    def _print_alike(self, *, everywhere: bool) -> bool:
         """Whether the quieter streams print what others print as well, and it is text: levels, loggers, and keys of a
-        table each have messages of their own."""
+        table each have messages of their own. everywhere: all lines have a head."""
         speakers: dict[str, set[str]] = {}
         quiet = Counter[str]()
         loudest = self.values.most_common(1)[0][0]
@@ -357,6 +361,8 @@ class _Streams:
                 quiet[shape] += 1
         shared = [shape for shape in quiet if len(speakers[shape]) > 1 and _WORDS.search(shape)]
         share, messages = _ALIKE, _MESSAGES
+        if everywhere:
+            messages = _NAMED_MESSAGES
         if self._are_called_streams:
             share, messages = _NAMED_ALIKE, _NAMED_MESSAGES
         return len(shared) >= messages and sum(map(quiet.__getitem__, shared)) >= share * quiet.total()

@@ -246,9 +246,9 @@ def _is_beside_failed_exit(log: _Log, end: CleanEnd) -> bool:
 def _is_beside_complaint(log: _Log, end: CleanEnd) -> bool:
     """Whether words that do not say what is over stand beside a complaint: a launcher says how long it took of a run
     that failed as well."""
-    if end.specificity > Specificity.CLASS:
-        return False
     here, traced = log.evidence.lines[end.line], log.evidence.traceback_lines
+    if end.specificity > Specificity.CLASS or log.table.says_run(here.body):
+        return False
     for index, line in enumerate(log.evidence.lines):
         if index in traced or line.stream != here.stream or abs(line.number - here.number) > _BESIDE:
             continue

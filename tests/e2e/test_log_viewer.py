@@ -42,6 +42,7 @@ async def picked(page: Page) -> str:
 async def picked_by(key: str, page: Page) -> str:
     """The row that is picked once a key has taken the page to another one."""
     before = await picked(page)
+    await page.wait_for_load_state()  # a key that is pressed before the page listens is lost
     await page.keyboard.press(key)
     await page.locator(f"#rows > li[aria-current]:not(#{before})").wait_for()
     return await picked(page)

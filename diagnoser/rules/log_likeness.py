@@ -212,9 +212,9 @@ _BLOCK_SCALAR = re.compile(r"\s*(?:- |[\w.-]{1,80}: )[|>][-+]?$")
 _FEW = 10
 """Lines of a text that is judged by its words as well."""
 _STEPS = 20
+"""Steps of training that make any text a log."""
 _SHORT, _MARKUP_SHARE, _LONG_PROSE = 15, 0.1, 40
 """Lines of a text in which nothing may be of a run; markup in a document; lines of a text that has none."""
-"""Steps of training that make any text a log."""
 _TEMPLATES_READ = 2_000
 
 

@@ -126,7 +126,7 @@ class Option:
         return ", ".join(f"`{name}`" for name in self.names)
 
 
-SHARED_BY = 3
+SHARED_BY = 2
 """Commands with the same option, from which on it is described once for all of them."""
 
 

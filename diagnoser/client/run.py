@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -16,6 +17,8 @@ from typing import Any, Callable, Mapping, Sequence
 
 from diagnoser.client import report
 from diagnoser.client.backlog import Backlog
+from diagnoser.client.checkpoints.report_spool import LISTING_VARIABLE
+from diagnoser.client.checkpoints.reporter import deliver
 from diagnoser.client.launch import Launch, Options, launch_of
 from diagnoser.client.relay import ENDING, Command, exit_as, write_all
 from diagnoser.client.service import Service, TokenSource, UsageError
@@ -27,6 +30,8 @@ AWAY_SECONDS = 2.0
 """For a service that does not answer."""
 STOPPED_SECONDS = 5.0
 """For everything, when somebody asked the command to end: whoever did kills it soon."""
+REPORTS_SECONDS = 60.0
+"""For reports of checkpoints that the trainer could not send, before the end is reported."""
 STREAMS = ("stdout", "stderr")
 SOURCE_LENGTH = 100
 
@@ -62,9 +67,11 @@ def run(options: RunOptions, words: Sequence[str], environment: Mapping[str, str
         if shipper:
             backlog.add(names[stream], data)
 
+    listing = _reports_listing()
     try:
-        command = Command(words, environment, copy)
+        command = Command(words, {**environment, LISTING_VARIABLE: listing}, copy)
     except OSError as error:
+        _remove(listing)
         say("{}: {}".format(words[0], error.strerror))
         if error.errno == errno.ENOENT:
             return 127
@@ -76,11 +83,13 @@ def run(options: RunOptions, words: Sequence[str], environment: Mapping[str, str
     command.drain()
     try:
         if shipper:
+            _deliver_reports(options, listing, was_stopped=command.was_stopped)
             _finish(options, shipper, backlog, status, was_stopped=command.was_stopped)
         for fault in command.faults:
             say(fault)
     except Exception as error:  # whatever is wrong with us is nothing to the command
         say("the end could not be reported: {}: {}".format(type(error).__name__, error))
+    _remove(listing)
     command.leave()
     return exit_as(status)
 
@@ -139,6 +148,35 @@ def _finish(options: RunOptions, shipper: Shipper, backlog: Backlog, status: int
     if is_failure:
         _show(options, shipper, wait)
     _tell_losses(shipper, backlog)
+
+
+def _reports_listing() -> str:
+    """Make the file in which a trainer says where it keeps its reports; "" where there is no room for it."""
+    try:
+        handle, path = tempfile.mkstemp(prefix="diagnoser-reports-")
+    except OSError:
+        return ""
+    os.close(handle)
+    return path
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def _deliver_reports(options: RunOptions, listing: str, *, was_stopped: bool) -> None:
+    """Send what the trainer could not of its checkpoints: a plan made at its end has to know the newest good one."""
+    seconds = REPORTS_SECONDS
+    if was_stopped:
+        seconds = AWAY_SECONDS
+    service = Service(options.server.url, options.server.token, REPORTS_SECONDS)
+    try:
+        left = deliver(listing, service, seconds)
+    finally:
+        service.close()
+    if left:
+        say("{} reports of checkpoints were not sent: the next launch sends them".format(left))
 
 
 def _say_unsent(shipper: Shipper, lines: int) -> None:

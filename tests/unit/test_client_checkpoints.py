@@ -6,9 +6,12 @@ import os
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import threading
+import time
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -39,7 +42,8 @@ from diagnoser.client.checkpoints.manifest import (
     write_completion,
     write_manifest,
 )
-from diagnoser.client.checkpoints.reporter import Reporter
+from diagnoser.client.checkpoints.report_spool import PendingReport, ReportSpool, unreported
+from diagnoser.client.checkpoints.reporter import Reporter, deliver
 from diagnoser.client.checkpoints.verification import State, prunable, remove
 from diagnoser.client.service import Service, TokenSource
 from tests.checkpoint_kills import kills
@@ -531,3 +535,137 @@ def test_ranks_are_killed_while_they_save(tmp_path: Path) -> None:
 def test_file_limits_are_as_before() -> None:
     """The test of the full disk limits its own processes only."""
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] in (resource.RLIM_INFINITY, -1)
+
+
+# --- the newest good checkpoint, whatever clocks, savers and the service do ---
+
+
+def _relaunched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *steps: int, plan: tuple[str, int, int] | None
+) -> list[str]:
+    """Save these steps in a launch of its own. plan: (checkpoint, its step, first step to skip) of a way back."""
+    names = ("CHECKPOINT", "CHECKPOINT_STEP", "SKIP_FROM")
+    for name, value in zip(names, plan or ("", "", ""), strict=True):
+        monkeypatch.setenv("DIAGNOSER_" + name, str(value))
+    with Checkpointer(folder) as checkpointer:
+        return [checkpointer.save(step, state, loss=1.0).result().path for step in steps]
+
+
+def test_the_order_of_launches_counts_and_no_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch on a node whose clock is 20 minutes behind saves the newest checkpoint all the same."""
+    _relaunched(tmp_path, monkeypatch, 100, plan=None)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 1200)
+    [path] = _relaunched(tmp_path, monkeypatch, 200, plan=None)
+    newest = latest(str(tmp_path))
+    assert newest is not None
+    assert newest.path == path
+
+
+def test_what_a_way_back_left_behind_is_never_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a loss broke at step 150, a launch went back to 100 and saved nothing: 200 holds the damage. What that
+    launch saves itself stays good when the scheduler repeats it with the same variables."""
+    first, _, _ = _relaunched(tmp_path, monkeypatch, 100, 200, 300, plan=None)
+    plan = (first, 100, 150)
+    _relaunched(tmp_path, monkeypatch, plan=plan)
+    _relaunched(tmp_path, monkeypatch, plan=None)
+    newest = latest(str(tmp_path))
+    assert newest is not None
+    assert newest.path == first
+    [later] = _relaunched(tmp_path, monkeypatch, 180, plan=plan)
+    _relaunched(tmp_path, monkeypatch, plan=plan)
+    newest = latest(str(tmp_path))
+    assert newest is not None
+    assert newest.path == later
+
+
+def cut(path: str) -> None:
+    with zipfile.ZipFile(Path(path) / "model.pt", "w") as archive:
+        archive.writestr("data", b"w" * 1000)
+    os.truncate(Path(path) / "model.pt", 900)
+
+
+def short_safetensors(path: str) -> None:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [250], "data_offsets": [0, 1000]}}).encode()
+    (Path(path) / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"w" * 999)
+
+
+def nothing(path: str) -> None:
+    (Path(path) / "model.bin").touch()
+
+
+@pytest.mark.parametrize(
+    ("save", "why"),
+    [
+        (nothing, "the save wrote nothing"),
+        (cut, "the save was cut off"),
+        (short_safetensors, "its tensors need"),
+    ],
+)
+def test_a_checkpoint_that_was_bad_when_it_was_written_never_counts(tmp_path: Path, save: Any, why: str) -> None:
+    """Its checksums would hold, as they are those of what was written: the format says that something is missing."""
+    with Checkpointer(tmp_path) as checkpointer, pytest.raises(SaveFailed, match=why):
+        checkpointer.save(1, save, loss=1.0).result()
+    assert latest(str(tmp_path), verified=False) is None
+
+
+def test_reports_outlive_the_process_that_made_them(tmp_path: Path, receiver: Receiver) -> None:
+    """The service was away until a trainer ended: the next launch sends what it could not, and removes the file."""
+    away = Reporter(Service("http://127.0.0.1:9", TokenSource()), "job-1", 1)
+    with Checkpointer(tmp_path, reporter=away) as checkpointer:
+        path = checkpointer.save(1, state, loss=1.0).result().path
+    assert unreported(str(tmp_path)) == {path}
+    there = Reporter(Service(receiver.url, TokenSource()), "job-1", 2)
+    with Checkpointer(tmp_path, reporter=there):
+        assert there.flush(60)
+    assert [(body["attempt"], body["phase"], body["path"]) for body in bodies(receiver)][-1] == (1, "verified", path)
+    assert unreported(str(tmp_path)) == set()
+
+
+def test_the_parent_sends_what_its_trainer_could_not(tmp_path: Path, receiver: Receiver) -> None:
+    """`diagnoser run` learns where the reports are, and sends the last phase of each checkpoint once."""
+    listing, spool = tmp_path / "listing", ReportSpool(str(tmp_path), "a")
+    phases = [{"step": 1, "path": "/c/1", "phase": phase} for phase in ("staged", "durable", "verified")]
+    spool.append(PendingReport("job-1", 1, 100.0 + number, event) for number, event in enumerate(phases))
+    listing.write_text(spool.path + "\n/etc/passwd\n")
+    assert deliver(str(listing), Service("http://127.0.0.1:9", TokenSource()), 60) == 1
+    assert deliver(str(listing), Service(receiver.url, TokenSource()), 60) == 0
+    [body] = bodies(receiver)
+    assert (body["phase"], body["time"]) == ("verified", 102.0)
+    assert not Path(spool.path).exists()
+
+
+def test_a_newer_checkpoint_of_which_the_service_never_heard_goes_before_the_plan_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan goes back to 100, because the report of 200 was lost; its loss broke at 250. One that was reported, and
+    that the plan did not choose, is not chosen here either."""
+    first, second, third = _relaunched(tmp_path, monkeypatch, 100, 200, 300, plan=None)
+    plan = {"DIAGNOSER_CHECKPOINT": first, "DIAGNOSER_CHECKPOINT_STEP": "100", "DIAGNOSER_SKIP_FROM": "250"}
+    assert _resumed(tmp_path, plan) == first
+    events = [{"step": step, "path": path, "phase": "verified"} for step, path in ((200, second), (300, third))]
+    ReportSpool(str(tmp_path), "a").append(PendingReport("job-1", 1, 1.0, event) for event in events)
+    assert _resumed(tmp_path, plan) == second
+
+
+def test_a_save_that_was_killed_is_pruned_a_day_later(tmp_path: Path) -> None:
+    """By the clock of the file system alone; one that may still be written stays, and so does a framework's folder."""
+    good = saved(tmp_path, 3)
+    killed, writing, foreign = (
+        tmp_path / name for name in ("step-0000000001-4f1c9a02", "step-0000000002-4f1c9a02", "checkpoint-500")
+    )
+    for folder in (killed, writing, foreign):
+        folder.mkdir()
+        (folder / "writer-00000.json").write_text("{}")
+    for path in (killed, foreign, killed / "writer-00000.json", foreign / "writer-00000.json"):
+        os.utime(path, (1e9, 1e9))
+    kept, old = prunable(str(tmp_path), 1)
+    assert ([found.path for found in kept], [found.path for found in old]) == ([good], [str(killed)])
+    remove(old[0])
+    assert not killed.exists()
+
+
+def _resumed(folder: Path, environment: dict[str, str]) -> str:
+    chosen = resume(str(folder), environment)
+    assert chosen is not None
+    return chosen.path

@@ -81,7 +81,7 @@ def add_parsers(commands: Commands) -> argparse.ArgumentParser:
         "prune",
         help="Remove what is older than the newest verified checkpoints.",
         description="Name the complete checkpoints that are older than the newest that verify now. Nothing is removed "
-        "without --delete, nothing while fewer than --keep verify, and never what is incomplete.",
+        "without --delete, and nothing while fewer than --keep verify. Saves that were killed a day earlier go, too.",
     )
     pruning.add_argument("path", metavar="DIR", help="Folder that holds checkpoints.")
     pruning.add_argument("--keep", type=_at_least_one, default=3, metavar="N", help="How many must verify, and stay.")

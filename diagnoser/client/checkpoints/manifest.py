@@ -22,6 +22,8 @@ COMPLETE = "COMPLETE.json"
 CLAIM = "writer-{:05d}.json"
 MANIFEST = "manifest-{:05d}.json"
 OURS = re.compile(r"(?:COMPLETE|(?:writer|manifest)-\d{5,})\.json(?:\.new)?\Z")
+OWN_DIRECTORY = re.compile(r"step-\d{10,}-[0-9a-f]{8}(?:-jit)?(?:-\d+)?\Z")
+"""Directories that ``Checkpointer`` names itself."""
 JSON_BYTES = 256 << 20
 ROLLBACK_VARIABLES = ("CHECKPOINT", "CHECKPOINT_STEP", "SKIP_FROM", "SKIP_TO")
 
@@ -73,7 +75,8 @@ class Writer:
 class About:
     """What is known of a checkpoint. loss: None when not known or not finite. finite: None when no loss was given.
     parameters: of the run, as its owner names them; JSON. rollback: what a recovery plan named to the launch that saved
-    it, "" for none."""
+    it, "" for none. launch: its number in the folder, from 1. sequence: how many saves it had begun; both order
+    checkpoints without a clock."""
 
     step: int
     ranks: int
@@ -84,6 +87,8 @@ class About:
     attempt: int | None = None
     parameters: Mapping[str, Any] | None = None
     rollback: str = ""
+    launch: int = 0
+    sequence: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,7 @@ def read_completion(directory: str) -> Completion:
     body, _ = _read(directory, COMPLETE)
     try:
         about = About(**body.pop("about"))
+        _check_numbers(about.step, about.ranks, about.launch, about.sequence)
         completion = Completion(about=about, **{**body, "manifests": tuple(body["manifests"])})
     except (TypeError, KeyError) as error:
         raise NotWhole(COMPLETE, "it cannot be understood: {}".format(error)) from None
@@ -197,6 +203,13 @@ def read_manifest(directory: str, rank: int, checksum: str = "") -> Manifest:
     if outside or manifest.rank != rank:
         raise NotWhole(name, "it is of rank {} and names {}".format(manifest.rank, outside or "its own files"))
     return manifest
+
+
+def _check_numbers(*values: object) -> None:
+    """Raises TypeError for what cannot be ordered: the file may be of any program."""
+    for value in values:
+        if not isinstance(value, int):
+            raise TypeError("{!r} is no whole number".format(value))
 
 
 def _is_outside(name: str) -> bool:

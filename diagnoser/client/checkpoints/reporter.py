@@ -7,17 +7,29 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Callable, Mapping, Sequence
 from urllib.parse import quote
 
 from diagnoser.client.checkpoints.manifest import About
+from diagnoser.client.checkpoints.report_spool import (
+    LISTING_VARIABLE,
+    PendingReport,
+    ReportSpool,
+    is_report_file,
+    read_reports,
+)
 from diagnoser.client.launch import Options, launch_of
-from diagnoser.client.service import Service, TokenSource, Unreachable, UsageError
+from diagnoser.client.service import Answer, Service, TokenSource, Unreachable, UsageError
 from diagnoser.client.shipper import FIRST_PAUSE, LATE_SECONDS, LONGEST_PAUSE
 
 HELD = 256
-"""Events that wait at most; then the oldest goes."""
-TIMEOUT_SECONDS = 10.0
+"""Reports that wait in memory at most; then the oldest goes."""
+TIMEOUT_SECONDS = 60.0
+"""For one answer: the thread waits for nobody else, and a busy service is slow."""
+LISTING_BYTES = 64 << 10
+SLOW_SECONDS = 0.5
+"""For an answer, from which on reports of one checkpoint are joined."""
 
 
 def checkpoint_event(about: About, path: str, phase: str, **more: Any) -> dict[str, Any]:
@@ -33,18 +45,26 @@ def checkpoint_event(about: About, path: str, phase: str, **more: Any) -> dict[s
 
 
 class Reporter:
-    """Sends the events of one job in their order. warn: tells a person one line, once for whatever keeps failing."""
+    """Sends the reports of one job, in the order of its checkpoints, from a thread of its own.
+
+    service: where they go.
+    job, attempt: that saves; None for the newest attempt.
+    warn: gets one line for a person, once for whatever keeps failing.
+    """
 
     def __init__(
         self, service: Service, job: str, attempt: int | None = None, warn: Callable[[str], None] = lambda text: None
     ) -> None:
         self.job, self.attempt = job, attempt
         self._service, self._warn = service, warn
-        self._waiting: deque[tuple[float, Mapping[str, Any]]] = deque(maxlen=HELD)
+        self._new: list[PendingReport] = []
+        self._waiting: deque[PendingReport] = deque(maxlen=HELD)
+        self._is_slow = False
         self._changed = threading.Condition()
         self._is_sending = False
         self._warned: set[str] = set()
         self._thread: threading.Thread | None = None
+        self._spool: ReportSpool | None = None
 
     @classmethod
     def from_environment(
@@ -62,58 +82,110 @@ class Reporter:
             warn(str(error))
             return None
 
+    def spool_to(self, spool: ReportSpool, *, takes_over: bool) -> None:
+        """Keep reports on the disk until they are sent; the first spool stays.
+
+        takes_over: send what earlier processes left in the folder, too.
+        """
+        if self._spool is not None:
+            return
+        self._spool = spool
+        listing = os.environ.get(LISTING_VARIABLE)
+        if listing:
+            with suppress(OSError), open(listing, "a", encoding="utf-8") as file:
+                file.write(spool.path + "\n")
+        if takes_over:
+            left = spool.take_over()
+            if left:
+                self._add(left)
+
     def report(self, event: Mapping[str, Any]) -> None:
-        """event: a ``checkpoint_event``. Touches no disk and no network."""
+        """Report a checkpoint; touches no disk and no network. event: a ``checkpoint_event``."""
+        self._add([PendingReport(self.job, self.attempt, time.time(), event)])
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until everything was sent; False when it was not within that time."""
         with self._changed:
-            self._waiting.append((time.time(), event))
+            return self._changed.wait_for(self._is_idle, seconds)
+
+    def _add(self, reports: Sequence[PendingReport]) -> None:
+        with self._changed:
+            self._new += reports
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="checkpoint-events", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
-    def flush(self, seconds: float) -> bool:
-        """Whether everything was sent within that time."""
-        with self._changed:
-            return self._changed.wait_for(self._is_idle, seconds)
-
     def _is_idle(self) -> bool:
-        if self._waiting:
+        if self._new or self._waiting:
             return False
         return not self._is_sending
 
     def _run(self) -> None:
         pause = FIRST_PAUSE
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: bool(self._waiting))
-                at, event = self._waiting.popleft()
-                self._is_sending = True
+            report = self._next()
+            began = time.monotonic()
             is_over = True
             try:
-                is_over = self._send(at, event)
-            except Exception as error:  # a fault of ours must not end the reporting of the rest
+                is_over = self._send(report)
+            except Exception as error:  # an error of ours must not end the reporting of the rest
                 self._warn_once("{}: {}".format(type(error).__name__, error))
+            self._is_slow = not is_over or time.monotonic() - began > SLOW_SECONDS
             with self._changed:
-                self._is_sending = False
-                if not is_over and len(self._waiting) < HELD:
-                    self._waiting.appendleft((at, event))
-                self._changed.notify_all()
+                self._settle(report, is_over=is_over)
             if is_over:
                 pause = FIRST_PAUSE
                 continue
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _send(self, at: float, event: Mapping[str, Any]) -> bool:
-        """Whether it need not be kept: the service has it, or will never take it."""
-        body: dict[str, Any] = {"kind": "checkpoint"}
-        if self.attempt is not None:
-            body["attempt"] = self.attempt
-        body.update(event)
-        if time.time() - at > LATE_SECONDS:
-            body["time"] = at
+    def _next(self) -> PendingReport:
+        """Wait for a report, and take the oldest; all that came are on the disk then."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._new or self._waiting))
+            new, self._new = self._new, []
+            self._is_sending = True
+        self._write_down(new)
+        with self._changed:
+            self._waiting.extend(new)
+            report = self._waiting.popleft()
+            if self._is_slow:
+                report = self._joined(report)
+        return report
+
+    def _write_down(self, reports: Sequence[PendingReport]) -> None:
+        if self._spool is None or not reports:
+            return
         try:
-            answer = self._service.post("/jobs/{}/events".format(quote(self.job, safe="")), body)
+            self._spool.append(reports)
+        except OSError as error:
+            self._warn_once("reports of checkpoints are kept in memory only: {}".format(error))
+
+    def _joined(self, report: PendingReport) -> PendingReport:
+        """Join a report with the later ones of its checkpoint: a slow service needs to hear the last phase only."""
+        others: deque[PendingReport] = deque(maxlen=HELD)
+        for later in self._waiting:
+            if later.checkpoint == report.checkpoint:
+                report = report.followed_by(later)
+            else:
+                others.append(later)
+        self._waiting = others
+        return report
+
+    def _settle(self, report: PendingReport, *, is_over: bool) -> None:
+        """Take note of what became of a report that was sent. is_over: it need not be sent again."""
+        self._is_sending = False
+        if not is_over and len(self._waiting) < HELD:
+            self._waiting.appendleft(report)
+        if self._spool is not None and self._is_idle():
+            self._spool.clear()
+        self._changed.notify_all()
+
+    def _send(self, report: PendingReport) -> bool:
+        """Whether it need not be kept: the service has it, or will never take it."""
+        try:
+            answer = send_report(self._service, report, time.time())
         except (Unreachable, UsageError) as error:
             self._warn_once("checkpoints cannot be reported to {} for now: {}".format(self._service.url, error))
             return False
@@ -125,3 +197,50 @@ class Reporter:
         if text not in self._warned:
             self._warned.add(text)
             self._warn(text)
+
+
+def send_report(service: Service, report: PendingReport, now: float) -> Answer:
+    """Send one report. now: seconds since the epoch. Raises Unreachable, UsageError."""
+    body: dict[str, Any] = {"kind": "checkpoint"}
+    if report.attempt is not None:
+        body["attempt"] = report.attempt
+    body.update(report.event)
+    if now - report.at > LATE_SECONDS:
+        body["time"] = report.at
+    return service.post("/jobs/{}/events".format(quote(report.job, safe="")), body)
+
+
+def deliver(listing: str, service: Service, seconds: float) -> int:
+    """Send what a trainer that ended could not, and return how many reports are left.
+
+    listing: file in which it named its spools; it may be missing.
+    seconds: for all of it; a service that does not answer ends it at once.
+    """
+    try:
+        with open(listing, encoding="utf-8") as file:
+            spools = file.read(LISTING_BYTES).splitlines()
+    except OSError:
+        return 0
+    deadline = time.monotonic() + seconds
+    left = 0
+    for path in filter(is_report_file, dict.fromkeys(spools)):
+        waiting: dict[Any, PendingReport] = {}
+        for report in read_reports(path):
+            before = waiting.get(report.checkpoint, report)
+            waiting[report.checkpoint] = before.followed_by(report)
+        for key, report in list(waiting.items()):
+            if time.monotonic() > deadline or not _is_sent(service, report):
+                break
+            del waiting[key]
+        left += len(waiting)
+        if not waiting:
+            with suppress(OSError):
+                os.unlink(path)
+    return left
+
+
+def _is_sent(service: Service, report: PendingReport) -> bool:
+    try:
+        return not send_report(service, report, time.time()).passing
+    except (Unreachable, UsageError):
+        return False

@@ -25,7 +25,10 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from diagnoser.client.checkpoints import manifest as manifests
 from diagnoser.client.checkpoints.checksums import file_sums
+from diagnoser.client.checkpoints.contents import find_defects
+from diagnoser.client.checkpoints.lineage import register_launch
 from diagnoser.client.checkpoints.manifest import About, Manifest, NotWhole, TwoWriters, Writer
+from diagnoser.client.checkpoints.report_spool import ReportSpool
 from diagnoser.client.checkpoints.reporter import Reporter, checkpoint_event
 from diagnoser.client.checkpoints.verification import State, Verification, inspect, verify
 
@@ -102,6 +105,13 @@ class Checkpointer:
         self._writer = Writer.this(self.run)
         self._verify, self._threads, self._ranks_seconds = verify, threads, ranks_seconds
         self._reporter = reporter or Reporter.from_environment(warn=_warn)
+        if self._reporter is not None:
+            spool = ReportSpool(self.folder, "{}-{:05d}".format(_digest(self.run), self.rank))
+            self._reporter.spool_to(spool, takes_over=self.rank == 0)
+        self._launch = 0
+        if self.rank == 0:
+            self._launch = register_launch(self.folder, self.run, os.environ)
+        self._sequence = 0
         self._parameters = json.loads(json.dumps(parameters))  # what no manifest can hold is refused here
         self._upload: Future[Any] | None = None
         self._group: Any = None
@@ -201,7 +211,7 @@ class Checkpointer:
         rank, ranks = self.rank, self.ranks
         if replicated:
             rank, ranks = 0, 1
-        return Checkpointer(
+        last = Checkpointer(
             self.folder,
             rank=rank,
             ranks=ranks,
@@ -212,6 +222,8 @@ class Checkpointer:
             threads=self._threads,
             ranks_seconds=ENDING_SECONDS,
         )
+        last._sequence = self._sequence
+        return last
 
     def _close_at_exit(self) -> None:
         self.close(ENDING_SECONDS)
@@ -245,6 +257,7 @@ class Checkpointer:
             finite = math.isfinite(loss)
             if finite:
                 shown = float(loss)
+        self._sequence += 1
         job = ""
         if self._reporter is not None:
             job, attempt = self._reporter.job, self._reporter.attempt
@@ -257,6 +270,8 @@ class Checkpointer:
             attempt=attempt,
             parameters=self._parameters,
             rollback=manifests.rollback_of(os.environ),
+            launch=self._launch,
+            sequence=self._sequence,
         )
 
     def _staged(self, pending: PendingCheckpoint, started: float, written: Callable[[], object]) -> PendingCheckpoint:
@@ -299,6 +314,9 @@ class Checkpointer:
         manifests.write_manifest(path, known[self.rank])
         if self.rank != 0:
             return inspect(path)
+        defects = find_defects(path, manifests.data_files(path))
+        if defects:
+            raise SaveFailed("; ".join(map(str, defects[:3])))
         completion = manifests.write_completion(path, self.run, known, time.time())
         size, finite = completion.size, completion.about.finite
         self._report(pending, "durable", bytes=size, finite=finite)

@@ -1,6 +1,7 @@
 """Reads checkpoints again: which of a folder's are there, whether they are what was written, and which is the newest.
 
-"Newest" is completed last: a run that went back to an earlier step writes lower steps than those that it left.
+"Newest" is saved last, by the order of launches and of the saves within one (``lineage``): a run that went back to an
+earlier step writes lower steps than those that it left, and clocks of nodes differ.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 from diagnoser.client.checkpoints import manifest as manifests
 from diagnoser.client.checkpoints.checksums import PIECE_BYTES, FileSum, piece_sums
+from diagnoser.client.checkpoints.contents import find_defects
+from diagnoser.client.checkpoints.lineage import LaunchRecord, is_abandoned, read_launches
 from diagnoser.client.checkpoints.manifest import About, Completion, NotWhole
+from diagnoser.client.checkpoints.report_spool import unreported
 
 THREADS = 4
+KILLED_SECONDS = 86400.0
+"""From which age on a save without an end was killed."""
 DEEPEST = 3
 """Folders below the folder that is searched."""
 
@@ -100,6 +106,8 @@ def inspect(path: str) -> Verification:
         return Verification(path, state, (Fault(error.file, str(error).partition(": ")[2]),))
     files, faults = _files(path, completion)
     faults += filter(None, [_by_size(path, file) for file in files])
+    if completion.size == 0:
+        faults.append(Fault(manifests.COMPLETE, "the save wrote nothing"))
     listed = {file.name for file in files}
     unlisted = tuple(name for name in manifests.data_files(path) if name not in listed)
     return Verification(path, _state(faults, State.COMPLETE), tuple(faults), completion, unlisted)
@@ -132,8 +140,9 @@ def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, 
     except OSError as error:
         fault = Fault(os.path.relpath(error.filename or path, path), "it cannot be read: {}".format(error.strerror))
         return Verification(path, State.DAMAGED, (fault,), found.completion, found.unlisted)
-    faults = tuple(_by_sum(file, pieces) for file, pieces in zip(files, sums) if file.pieces != pieces)
-    return Verification(path, _state(faults, State.VERIFIED), faults, found.completion, found.unlisted)
+    faults = [_by_sum(file, pieces) for file, pieces in zip(files, sums) if file.pieces != pieces]
+    faults += [Fault(*defect) for defect in find_defects(path, [file.name for file in files])]
+    return Verification(path, _state(faults, State.VERIFIED), tuple(faults), found.completion, found.unlisted)
 
 
 def find(folder: str) -> list[Verification]:
@@ -152,7 +161,7 @@ def latest(
 ) -> Verification | None:
     """The newest that a run may go on from. before: step that it must not reach. verified: all checksums hold, which
     reads it, and those that turn out to be damaged."""
-    found = find(folder)
+    found = _on_the_way(folder)
     if before is not None:
         found = [each for each in found if _step(each) < before]
     return _choose(found, verified, threads, progress)
@@ -165,25 +174,58 @@ def resume(
     threads: int = THREADS,
     progress: Progress = lambda read, size: None,
 ) -> Verification | None:
-    """Choose the checkpoint that this launch goes on from. Where a recovery plan goes back to a checkpoint, that one,
-    which is read again first; if it is damaged meanwhile, the newest verified one of an earlier step; and what was
-    saved after the way back goes before both. Without a plan, the newest verified one, None where there is none.
+    """Choose the checkpoint that this launch goes on from; what is chosen is read first. Without a recovery plan that
+    goes back, the newest verified one, None where there is none. With one, the first that verifies of
+
+    1. what was saved since this way back,
+    2. newer ones than the plan's from before the steps to skip, where their reports never reached the service,
+    3. the one that the plan names,
+    4. those of earlier steps, the newest first.
 
     Raises NoCheckpoint where a plan names one and nothing can be used: starting over must not happen by mistake.
     """
     named, back = environment.get("DIAGNOSER_CHECKPOINT", ""), manifests.rollback_of(environment)
     if not named:
         return latest(folder, threads=threads, progress=progress)
-    found, target = find(folder), inspect(os.path.join(os.path.abspath(folder), named))
+    found, target = _on_the_way(folder), inspect(os.path.join(os.path.abspath(folder), named))
     since = [each for each in found if _rollback(each) == back]
+    newer = _newer_and_unreported(folder, found, target, environment.get("DIAGNOSER_SKIP_FROM", ""))
     planned, step = environment.get("DIAGNOSER_CHECKPOINT_STEP", ""), _step(target)
     if planned.isdigit():
         step = int(planned)
     earlier = [each for each in found if _step(each) < step]
-    chosen = _choose([*since, target, *earlier], verified=True, threads=threads, progress=progress)
+    chosen = _choose([*since, *newer, target, *earlier], verified=True, threads=threads, progress=progress)
     if chosen is None:
         raise NoCheckpoint("the plan goes back to {}, and neither it nor an earlier one verifies".format(named))
     return chosen
+
+
+def _on_the_way(folder: str) -> list[Verification]:
+    """Every checkpoint, the newest first, without those that a later launch went back behind."""
+    launches = read_launches(folder)
+    return [found for found in find(folder) if not _is_abandoned(found, launches)]
+
+
+def _is_abandoned(found: Verification, launches: Mapping[int, LaunchRecord]) -> bool:
+    if found.about is None:
+        return False
+    return is_abandoned(found.about, launches)
+
+
+def _newer_and_unreported(
+    folder: str, found: Sequence[Verification], target: Verification, skip_from: str
+) -> list[Verification]:
+    """Checkpoints that the plan would have named, had the service heard of them.
+
+    found: those on the way, the newest first.
+    target: the one that the plan names.
+    skip_from: first step to skip, as the plan's variable says it.
+    """
+    if not skip_from.isdigit():
+        return []
+    unknown = unreported(folder)
+    fresh = [each for each in found if each.path in unknown and _age(each) > _age(target)]
+    return [each for each in fresh if _step(each) < int(skip_from)]
 
 
 def _choose(
@@ -209,7 +251,8 @@ def _must_be_read(found: Verification, verified: bool) -> bool:
 
 def prunable(folder: str, keep: int, threads: int = THREADS) -> tuple[list[Verification], list[Verification]]:
     """(those that stay, those that may go). ``keep`` that were verified now stay; only complete ones that are older
-    than all of these may go, and none while there are fewer. What is incomplete may still be written, and stays."""
+    than all of these may go, and none while there are fewer. Of what is incomplete only saves that were killed at least
+    a day before the newest of these was completed may go: another may still be written."""
     kept: list[Verification] = []
     for found in find(folder):
         if len(kept) >= max(1, keep):
@@ -221,13 +264,40 @@ def prunable(folder: str, keep: int, threads: int = THREADS) -> tuple[list[Verif
             kept.append(read)
     if len(kept) < max(1, keep):
         return kept, []
-    oldest = min(map(_age, kept))
-    complete = [found for found in find(folder) if found.state is State.COMPLETE]
-    return kept, [found for found in complete if _age(found) < oldest]
+    oldest, everything = min(map(_age, kept)), find(folder)
+    complete = [found for found in everything if found.state is State.COMPLETE]
+    older = [found for found in complete if _age(found) < oldest]
+    newest = max(_last_written(found.path) for found in kept)
+    killed = [found for found in everything if _was_killed(found, newest)]
+    return kept, older + killed
+
+
+def _was_killed(found: Verification, newest: float) -> bool:
+    """Tell whether a save was given up long ago. newest: when the newest checkpoint was written, by the same file
+    system's clock."""
+    if found.state is not State.INCOMPLETE:
+        return False
+    if not manifests.OWN_DIRECTORY.match(os.path.basename(found.path)):
+        return False  # a framework's directory, in which our files are missing and its own may be whole
+    return newest - _last_written(found.path) > KILLED_SECONDS
+
+
+def _last_written(path: str) -> float:
+    """Return when anything below the directory was written last."""
+    times = [os.stat(path).st_mtime]
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                times.append(os.stat(os.path.join(folder, name)).st_mtime)
+    return max(times)
 
 
 def remove(found: Verification) -> None:
-    """Remove the files that its manifests name, and ours; COMPLETE.json first, so that half of it never counts."""
+    """Remove the files that its manifests name, and ours; COMPLETE.json first, so that half of it never counts. A save
+    that was killed goes as a whole."""
+    if found.state is State.INCOMPLETE:
+        shutil.rmtree(found.path)
+        return
     if found.completion is None:
         return
     files, _ = _files(found.path, found.completion)
@@ -304,7 +374,9 @@ def _rollback(found: Verification) -> str | None:
     return found.completion.about.rollback
 
 
-def _age(found: Verification) -> tuple[float, int]:
+def _age(found: Verification) -> tuple[int, int, float]:
+    """Order by launch and save; by the clock only where neither is known."""
     if found.completion is None:
-        return 0.0, 0
-    return found.completion.completed, found.completion.about.step
+        return 0, 0, 0.0
+    about = found.completion.about
+    return about.launch, about.sequence, found.completion.completed

@@ -69,7 +69,7 @@ def run(options: RunOptions, words: Sequence[str], environment: Mapping[str, str
 
     listing = _reports_listing()
     try:
-        command = Command(words, {**environment, LISTING_VARIABLE: listing}, copy)
+        command = Command(words, {**environment, **_for_the_trainer(options, listing)}, copy)
     except OSError as error:
         _remove(listing)
         say("{}: {}".format(words[0], error.strerror))
@@ -158,6 +158,14 @@ def _reports_listing() -> str:
         return ""
     os.close(handle)
     return path
+
+
+def _for_the_trainer(options: RunOptions, listing: str) -> dict[str, str]:
+    """Say in variables what a saver of checkpoints needs to report them. listing: see ``_reports_listing``."""
+    variables = {LISTING_VARIABLE: listing}
+    if options.server.url:
+        variables["DIAGNOSER_URL"] = options.server.url
+    return variables
 
 
 def _remove(path: str) -> None:

@@ -626,7 +626,8 @@ def test_the_parent_sends_what_its_trainer_could_not(tmp_path: Path, receiver: R
     """`diagnoser run` learns where the reports are, and sends the last phase of each checkpoint once."""
     listing, spool = tmp_path / "listing", ReportSpool(str(tmp_path), "a")
     phases = [{"step": 1, "path": "/c/1", "phase": phase} for phase in ("staged", "durable", "verified")]
-    spool.append(PendingReport("job-1", 1, 100.0 + number, event) for number, event in enumerate(phases))
+    for number, event in enumerate(phases):
+        spool.append(PendingReport("job-1", 1, 100.0 + number, event))
     listing.write_text(spool.path + "\n/etc/passwd\n")
     assert deliver(str(listing), Service("http://127.0.0.1:9", TokenSource()), 60) == 1
     assert deliver(str(listing), Service(receiver.url, TokenSource()), 60) == 0
@@ -644,7 +645,8 @@ def test_a_newer_checkpoint_of_which_the_service_never_heard_goes_before_the_pla
     plan = {"DIAGNOSER_CHECKPOINT": first, "DIAGNOSER_CHECKPOINT_STEP": "100", "DIAGNOSER_SKIP_FROM": "250"}
     assert _resumed(tmp_path, plan) == first
     events = [{"step": step, "path": path, "phase": "verified"} for step, path in ((200, second), (300, third))]
-    ReportSpool(str(tmp_path), "a").append(PendingReport("job-1", 1, 1.0, event) for event in events)
+    for event in events:
+        ReportSpool(str(tmp_path), "a").append(PendingReport("job-1", 1, 1.0, event))
     assert _resumed(tmp_path, plan) == second
 
 

@@ -12,7 +12,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Iterable, Mapping
+from typing import Any, Mapping
 
 LISTING_VARIABLE = "DIAGNOSER_REPORTS"
 """Names the file in which a trainer says where its reports are kept, to ``diagnoser run`` above it."""
@@ -66,12 +66,11 @@ class ReportSpool:
         """Return the file that this process writes."""
         return self._files[0]
 
-    def append(self, reports: Iterable[PendingReport]) -> None:
-        """Write reports down before they are sent. Raises OSError."""
-        text = "".join(json.dumps(asdict(report)) + "\n" for report in reports)
+    def append(self, report: PendingReport) -> None:
+        """Write a report down before it is sent. Raises OSError."""
         os.makedirs(self._folder, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(text)
+            file.write(json.dumps(asdict(report)) + "\n")
 
     def take_over(self) -> list[PendingReport]:
         """Read what earlier processes could not send, the oldest first; ``clear`` removes their files as well."""

@@ -23,6 +23,7 @@ from diagnoser.client.launch import Options, launch_of
 from diagnoser.client.service import Answer, Service, TokenSource, Unreachable, UsageError
 from diagnoser.client.shipper import FIRST_PAUSE, LATE_SECONDS, LONGEST_PAUSE
 
+STAGED = "staged"
 HELD = 256
 """Reports that wait in memory at most; then the oldest goes."""
 TIMEOUT_SECONDS = 60.0
@@ -57,7 +58,6 @@ class Reporter:
     ) -> None:
         self.job, self.attempt = job, attempt
         self._service, self._warn = service, warn
-        self._new: list[PendingReport] = []
         self._waiting: deque[PendingReport] = deque(maxlen=HELD)
         self._is_slow = False
         self._changed = threading.Condition()
@@ -96,12 +96,20 @@ class Reporter:
                 file.write(spool.path + "\n")
         if takes_over:
             left = spool.take_over()
-            if left:
-                self._add(left)
+            with self._changed:
+                if left:
+                    self._add(left)
 
     def report(self, event: Mapping[str, Any]) -> None:
-        """Report a checkpoint; touches no disk and no network. event: a ``checkpoint_event``."""
-        self._add([PendingReport(self.job, self.attempt, time.time(), event)])
+        """Report a checkpoint; touches no network, and the disk only for what is more than staged.
+
+        event: a ``checkpoint_event``.
+        """
+        report = PendingReport(self.job, self.attempt, time.time(), event)
+        with self._changed:
+            if event.get("phase") != STAGED:
+                self._write_down(report)
+            self._add([report])
 
     def flush(self, seconds: float) -> bool:
         """Wait until everything was sent; False when it was not within that time."""
@@ -109,15 +117,23 @@ class Reporter:
             return self._changed.wait_for(self._is_idle, seconds)
 
     def _add(self, reports: Sequence[PendingReport]) -> None:
-        with self._changed:
-            self._new += reports
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="checkpoint-events", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        """Let reports wait for the thread. The caller holds the lock."""
+        self._waiting.extend(reports)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="checkpoint-events", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _write_down(self, report: PendingReport) -> None:
+        if self._spool is None:
+            return
+        try:
+            self._spool.append(report)
+        except OSError as error:
+            self._warn_once("reports of checkpoints are kept in memory only: {}".format(error))
 
     def _is_idle(self) -> bool:
-        if self._new or self._waiting:
+        if self._waiting:
             return False
         return not self._is_sending
 
@@ -141,26 +157,14 @@ class Reporter:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _next(self) -> PendingReport:
-        """Wait for a report, and take the oldest; all that came are on the disk then."""
+        """Wait for a report, and take the oldest."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._new or self._waiting))
-            new, self._new = self._new, []
+            self._changed.wait_for(lambda: bool(self._waiting))
             self._is_sending = True
-        self._write_down(new)
-        with self._changed:
-            self._waiting.extend(new)
             report = self._waiting.popleft()
             if self._is_slow:
                 report = self._joined(report)
-        return report
-
-    def _write_down(self, reports: Sequence[PendingReport]) -> None:
-        if self._spool is None or not reports:
-            return
-        try:
-            self._spool.append(reports)
-        except OSError as error:
-            self._warn_once("reports of checkpoints are kept in memory only: {}".format(error))
+            return report
 
     def _joined(self, report: PendingReport) -> PendingReport:
         """Join a report with the later ones of its checkpoint: a slow service needs to hear the last phase only."""
@@ -228,7 +232,7 @@ def deliver(listing: str, service: Service, seconds: float) -> int:
         for report in read_reports(path):
             before = waiting.get(report.checkpoint, report)
             waiting[report.checkpoint] = before.followed_by(report)
-        for key, report in list(waiting.items()):
+        for key, report in reversed(list(waiting.items())):  # the newest decides where a plan goes back to
             if time.monotonic() > deadline or not _is_sent(service, report):
                 break
             del waiting[key]

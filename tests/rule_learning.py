@@ -64,12 +64,15 @@ class Site:
     metrics: Metrics
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    async def run(self, job: str, lines: Sequence[str], code: int | None = 1, attempt: int = 1) -> DiagnosisRecord:
-        """An attempt that prints ``lines`` and ends: its diagnosis, as the worker saves it."""
+    async def run(
+        self, job: str, lines: Sequence[str], code: int | None = 1, attempt: int = 1, **of_job: object
+    ) -> DiagnosisRecord:
+        """An attempt that prints ``lines`` and ends: its diagnosis, as the worker saves it. of_job: fields of the job."""
         key, compressor = AttemptKey(job, attempt), self.registry.compressor()
         compressor.feed(LineBlock(Stream(), "".join(f"{line}\n" for line in lines).encode(), received=NOW - 60))
         delta = compress.to_bytes(compressor.take())
-        await self.store.jobs.register(Job(job, nodes=("gpu-017", "gpu-018"), created=NOW - 100))
+        registered = Job(job, nodes=("gpu-017", "gpu-018"), created=NOW - 100, **of_job)  # type: ignore[arg-type]
+        await self.store.jobs.register(registered)
         await self.store.logs.append([Append(key, delta, NOW - 60, {Stream(): (0, ((1, len(lines)),))}, False)])
         await self.store.jobs.add_event(key, Event(EventKind.EXIT, NOW - 50, code=code))
         assert await self.worker.step() == 1
@@ -119,9 +122,18 @@ class Site:
 
 @asynccontextmanager
 async def site(
-    folder: Path, pen: LLMRuleWriter | None = None, promote_after: int = 3, now: float = NOW, url: str = ""
+    folder: Path,
+    pen: LLMRuleWriter | None = None,
+    promote_after: int = 3,
+    now: float = NOW,
+    url: str = "",
+    *,
+    has_memory: bool = False,
 ) -> AsyncIterator[Site]:
-    """Everything that learns, over the database at ``url``, by default one in ``folder``."""
+    """Everything that learns, over the database at ``url``, by default one in ``folder``.
+
+    has_memory: whether judged failures decide later ones, as in the service; else only learned rules do.
+    """
     store = await (open_store(url) if url else sqlite_store(folder / "learning.db"))
     base, metrics = accuracy_bars.load(), Metrics(CollectorRegistry())
     logs = AttemptLogs(store, Compressor)
@@ -137,7 +149,7 @@ async def site(
         logs=logs,
         context=DiagnosisContext(store, logs, lambda: NOW),
         analysis=registry,
-        confirmed_failures=Bystander(),
+        confirmed_failures=confirmed_failures if has_memory else Bystander(),
         planner=commands.planner,
         shadow=shadow,
         llm_stage=None,

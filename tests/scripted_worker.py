@@ -1,6 +1,6 @@
 """A worker on a real store with collaborators that a test scripts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
@@ -13,7 +13,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import WakeSignal
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
-from diagnoser.worker.worker import EvidenceCollector, ModelStage, Planner, Worker, WorkerConfig
+from diagnoser.worker.worker import Analysis, EvidenceCollector, ModelStage, Planner, Worker, WorkerConfig
 from tests.serving import plan_commands
 
 
@@ -37,7 +37,12 @@ class Bystander:
 
     async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None: ...
 
-    async def match_confirmed_failure(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
+    async def analyze_without(self, lines: Collection[int], log: AttemptLog, facts: Facts) -> Diagnosis:
+        raise NotImplementedError
+
+    async def match_confirmed_failure(
+        self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog, facts: Facts, analysis: Analysis
+    ) -> Diagnosis:
         return diagnosis
 
     async def confirm_from_recovery(self, claim: Claim, record: DiagnosisRecord) -> None: ...

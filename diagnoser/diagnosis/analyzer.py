@@ -1,6 +1,6 @@
 """Reads logs with this site's filters, rules and policy; the same for the service and for a single file."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -10,6 +10,7 @@ from diagnoser.compress.blocks import whole_lines
 from diagnoser.diagnosis import baseline, node_faults, node_logs, pipeline
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.model import ENDS, Diagnosis, Evidence, Facts, LineBlock, Provenance, Stream
+from diagnoser.model.evidence import selected
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.schema import RuleSet
@@ -43,6 +44,11 @@ class LogAnalyzer:
         return baseline.apply_baseline(
             verdict, log.digest, facts.baseline, lambda evidence: self.diagnose_with_node_logs(evidence, facts, quiet)
         )
+
+    def analyze_without(self, lines: Collection[int], log: AttemptLog, facts: Facts, now: float) -> Diagnosis:
+        """The verdict as if these lines, by their indices, had not been printed. Clean runs play no part."""
+        kept = [index for index in range(len(log.evidence.lines)) if index not in lines]
+        return self.diagnose_with_node_logs(selected(log.evidence, kept), facts, _quiet(log.evidence, facts, now))
 
     def diagnose_with_node_logs(self, evidence: Evidence, facts: Facts, quiet: float | None = None) -> Diagnosis:
         """The verdict on an attempt, with what the logs of its nodes say about the time of its failure."""

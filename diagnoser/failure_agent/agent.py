@@ -25,8 +25,8 @@ from diagnoser.model import (
     ModelEffect,
     ModelUse,
     RootCause,
-    RulesVerdict,
     Suspect,
+    rules_verdict,
 )
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import NODE_FAULTS, Category, FailureType, Outcome
@@ -115,7 +115,7 @@ class FailureAgent:
         use = replace(
             self._model_use(consultation.usage, self._clock() - started, failure),
             asked=asked,
-            before=_rules_verdict(subject.diagnosis),
+            before=rules_verdict(subject.diagnosis),
         )
         self._metrics.observe_consultation(use)
         if failure:
@@ -291,13 +291,6 @@ def _root_cause(
 def _cited(line: Line) -> EvidenceLine:
     stream = line.stream
     return EvidenceLine(line.number, line.text, "cited by the model", line.known_rank, stream.source, stream.provenance)
-
-
-def _rules_verdict(diagnosis: Diagnosis) -> RulesVerdict:
-    verdict = RulesVerdict(diagnosis.type, diagnosis.decided_by, diagnosis.confidence, action=diagnosis.recovery.action)
-    if root := diagnosis.root_cause:
-        verdict = replace(verdict, line=root.line, rank=root.rank, node=root.node)
-    return verdict
 
 
 def _remarks(answer: Answer) -> list[str]:

@@ -333,9 +333,12 @@ class RuleLifecycle:
 
 
 def promoted(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:
-    """A person lets the rule decide. Raises Conflict unless it is in shadow."""
+    """A person lets the rule decide. Raises Conflict unless it is in shadow, and right as often as wrong at least."""
     if rule.state is not LearnedState.SHADOW:
         raise Conflict(f"rule {rule.id} is {rule.state}: only a rule in shadow can be promoted")
+    counts = rule.counts
+    if counts.wrong > counts.confirmed:
+        raise Conflict(f"rule {rule.id} was wrong in {counts.wrong} attempts and right in {counts.confirmed}")
     return _by_person(rule, LearnedState.ACTIVE, by, why, now)
 
 

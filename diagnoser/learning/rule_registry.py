@@ -6,7 +6,7 @@ the reader it began with.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
@@ -165,6 +165,13 @@ class RuleRegistry:
         """Uses the rules that are in force when the diagnosis begins."""
         now = self._clock()
         return await asyncio.to_thread(lambda: self.analyzer_of(facts.job.tenant).analyze(log, facts, now))
+
+    async def analyze_without(self, lines: Collection[int], log: AttemptLog, facts: Facts) -> Diagnosis:
+        """The verdict as if these lines of the evidence, by their indices, had not been printed."""
+        now = self._clock()
+        return await asyncio.to_thread(
+            lambda: self.analyzer_of(facts.job.tenant).analyze_without(lines, log, facts, now)
+        )
 
     async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         """How long the run may be silent now; None where its log does not tell. known: clean runs of its family."""

@@ -17,6 +17,7 @@ from diagnoser.model.diagnosis import (
     EvidenceLine,
     ModelEffect,
     ModelUse,
+    Precedent,
     Rejected,
     Rival,
     Rollback,
@@ -25,6 +26,7 @@ from diagnoser.model.diagnosis import (
     Suspect,
     Symptom,
     changed_by_model,
+    rules_verdict,
 )
 from diagnoser.model.evidence import (
     Cap,
@@ -47,7 +49,7 @@ from diagnoser.model.evidence import (
 )
 from diagnoser.model.evidence_requests import EvidenceRequest, RequestReason
 from diagnoser.model.failed_runs import FailedRun
-from diagnoser.model.feedback import ConfirmedFailure, Feedback, FeedbackVerdict, Signature, Similar
+from diagnoser.model.feedback import ConfirmedFailure, Feedback, FeedbackVerdict, Lesson, Signature, Similar
 from diagnoser.model.hangs import (
     MISMATCHED_COLLECTIVES,
     RUNTIME_SOURCES,
@@ -187,6 +189,7 @@ __all__ = [
     "LearnedRule",
     "LearnedState",
     "LeftOut",
+    "Lesson",
     "Line",
     "LineBlock",
     "Mark",
@@ -211,6 +214,7 @@ __all__ = [
     "PlanLease",
     "PlanReason",
     "PlanState",
+    "Precedent",
     "ProcessLines",
     "Progress",
     "ProofKind",
@@ -252,5 +256,6 @@ __all__ = [
     "node_log_id",
     "own_job_id",
     "provenance_of",
+    "rules_verdict",
     "spoken_job_id",
 ]

@@ -157,6 +157,22 @@ class RulesVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Precedent:
+    """The judged failure that decided this one. diagnosis, feedback: their ids. by, created: who judged it, and when.
+
+    before: what the rules say by themselves. keeps_action: whether the action is theirs, because that of the judged
+    failure is weaker.
+    """
+
+    diagnosis: str
+    feedback: str
+    by: str
+    created: float
+    before: RulesVerdict
+    keeps_action: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ModelUse:
     """How the language model took part. ``failure`` is a ``ModelFailure`` value when it gave no usable answer.
 
@@ -210,6 +226,7 @@ class Diagnosis:
     needs_review: str = ""  # why a person has to look, "" where nobody has to
     hang: HangFindings | None = None  # what dumps of the ranks show; None where none were read
     rivals: tuple[Rival, ...] = ()  # the likeliest other causes, the likeliest first
+    precedent: Precedent | None = None  # the judged failure that decided; None where none did
 
     @property
     def guess(self) -> str:
@@ -231,6 +248,15 @@ class Diagnosis:
         suspects, root = self.hang.suspects if self.hang else (), self.root_cause
         rests = bool(suspects) and root is not None and root.rank == suspects[0].rank
         return self.hang.headline if self.hang and rests else ""
+
+
+def rules_verdict(diagnosis: Diagnosis) -> RulesVerdict:
+    """What the rules say, before a model or a judged failure takes their place."""
+    rank = node = line = None
+    if root := diagnosis.root_cause:
+        line, rank, node = root.line, root.rank, root.node
+    action = diagnosis.recovery.action
+    return RulesVerdict(diagnosis.type, diagnosis.decided_by, diagnosis.confidence, line, rank, node, action)
 
 
 def changed_by_model(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:

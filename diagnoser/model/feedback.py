@@ -52,11 +52,29 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
+class Lesson:
+    """What a later failure must share with a judged one, so that the person's word holds for it as well.
+
+    family: of the job. root: shape of the line that the rules took for the cause. frames: of its traceback, innermost
+    first. exact: the line and the frames again, with their paths. named: shape of the line that the person named, ""
+    where they named none. complaints: digests of the shapes of all lines that complained.
+    """
+
+    family: str
+    root: str
+    frames: tuple[str, ...] = ()
+    exact: str = ""
+    named: str = ""
+    complaints: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class ConfirmedFailure:
     """A failure whose cause a person confirmed. type ``unknown``: nothing can be learned from it (any more).
 
     done: what was done about it, in words. vectors: name of what made it -> little-endian float32. tenant: whose job
-    failed, "" where that is not known.
+    failed, "" where that is not known. lesson: None where the word decides no later failure that rules know.
+    feedback: id of the person's word, "" where a recovery confirmed the failure.
     """
 
     diagnosis: str
@@ -72,6 +90,8 @@ class ConfirmedFailure:
     comment: str = ""
     vectors: Mapping[str, bytes] = field(default_factory=dict)
     tenant: str = ""
+    lesson: Lesson | None = None
+    feedback: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from diagnoser.model import (
     yaml_loader,
 )
 from diagnoser.model.errors import Fault
-from diagnoser.model.taxonomy import Action, Category, FailureType
+from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.recovery.breaker import BreakerLimits
 from diagnoser.recovery.plan_states import RUNNABLE
@@ -124,8 +124,16 @@ class PolicyCase:
 
 
 def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> PolicyCase:
-    """Pick what the table looks at of a diagnosis that is stored or printed."""
+    """Pick what the table looks at of a diagnosis that is stored or printed.
+
+    That is what the rules say where a judged failure decided and left the action to them.
+    """
     grounds = diagnosis.grounds
+    if diagnosis.precedent and diagnosis.precedent.keeps_action:
+        before = diagnosis.precedent.before
+        diagnosis = replace(
+            diagnosis, type=before.type, category=category_of(before.type), confidence=before.confidence
+        )
     return PolicyCase(
         type=diagnosis.type,
         category=diagnosis.category,
@@ -235,9 +243,12 @@ def mode_for(diagnosis: Diagnosis, mode: Mode) -> Mode:
     person."""
     if mode is not Mode.ACT:
         return mode
-    if diagnosis.decided_by.startswith("llm:"):
+    decider = diagnosis.decided_by
+    if diagnosis.precedent:
+        decider = diagnosis.precedent.before.decided_by
+    if decider.startswith("llm:"):
         return Mode.APPROVE
-    if diagnosis.decided_by == WAITING_RANKS:
+    if decider == WAITING_RANKS:
         return Mode.APPROVE
     return mode
 

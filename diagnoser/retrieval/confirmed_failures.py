@@ -1,9 +1,9 @@
 """What people confirmed: shown beside a new failure, told to the model, and sometimes the verdict itself."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
@@ -12,27 +12,34 @@ from diagnoser.adapters.sql.feedback import FeedbackRepository
 from diagnoser.compress import AttemptLog
 from diagnoser.localize import suspect_nodes
 from diagnoser.model import (
+    Advice,
     AttemptKey,
     ConfirmedFailure,
     DecisionBasis,
     Diagnosis,
     Evidence,
+    Facts,
     Feedback,
     FeedbackVerdict,
+    Lesson,
     Line,
+    Precedent,
     RootCause,
     Signature,
     Similar,
     Suspect,
+    rules_verdict,
 )
-from diagnoser.model.errors import DiagnoserError, ModelFailed, ModelFailure
-from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
+from diagnoser.model.errors import Conflict, DiagnoserError, ModelFailed, ModelFailure, NotFound
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Embedder
+from diagnoser.recovery import retry_history
 from diagnoser.recovery.policy import Policy, case_of
-from diagnoser.retrieval import hashing, rule_requests, search, signature
+from diagnoser.retrieval import hashing, precedents, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
+from diagnoser.retrieval.precedents import Found, Precedents
 from diagnoser.retrieval.search import SearchResult
 from diagnoser.rules import outcome
 
@@ -53,6 +60,22 @@ _LATE = 300.0
 """Seconds by which another replica's row may show up late, because of its clock or an open transaction."""
 _CHARS = 300
 _OPEN = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
+_WEIGHT = {
+    Action.NONE: 0,
+    Action.NOTIFY_USER: 0,
+    Action.RESUBMIT: 1,
+    Action.ROLLBACK_AND_RESUBMIT: 1,
+    Action.CHECK_AND_RESUBMIT: 2,
+    Action.CORDON_AND_RESUBMIT: 3,
+}
+"""How far an action reaches: to nobody but people, to the job, to its nodes. A person's word lowers none."""
+
+
+class Analysis(Protocol):
+    """``learning.rule_registry.RuleRegistry``."""
+
+    async def analyze_without(self, lines: Collection[int], log: AttemptLog, facts: Facts) -> Diagnosis:
+        """The verdict of the rules as if these lines of the evidence, by their indices, had not been printed."""
 
 
 class LogLoader(Protocol):
@@ -73,8 +96,9 @@ class SimilarFailures:
 class _Memory:
     """index: by hashed words, which all have. embedded: by the embedding model, of those that have it."""
 
-    index: Index
-    embedded: Index
+    index: Index = field(default_factory=Index)
+    embedded: Index = field(default_factory=Index)
+    precedents: Precedents = field(default_factory=Precedents)
     newest: float = 0.0
 
 
@@ -98,7 +122,7 @@ class ConfirmedFailures:
         self._metrics = metrics
         self._embedder = embedder
         self._shared = shared
-        self._memory = _Memory(Index(), Index())
+        self._memory = _Memory()
         self._turn = asyncio.Lock()
 
     def reading(self, logs: LogLoader) -> "ConfirmedFailures":
@@ -107,11 +131,31 @@ class ConfirmedFailures:
         other._logs = logs
         return other
 
-    async def learn(self, record: DiagnosisRecord, feedback: Feedback) -> None:
-        """Store a person's feedback on a diagnosis, and a request for a rule where one would help. Raises NotFound."""
+    async def learn(self, record: DiagnosisRecord, feedback: Feedback, after: str | None = None) -> None:
+        """Store a person's feedback on a diagnosis, and a request for a rule where one would help. The same words twice
+        are stored once.
+
+        after: id of the newest feedback that the person has seen, "" for none, None where they do not tell. Raises
+        NotFound, Conflict when another one came since.
+        """
         confirmed = await self._confirmed_failure_of(record, feedback)
-        await self._store.add(feedback, confirmed, rule_requests.rule_wanted(record, confirmed))
-        self._metrics.observe_feedback(record.diagnosis.type, feedback.verdict)
+        wanted = rule_requests.rule_wanted(record, confirmed)
+        if await self._store.add(feedback, confirmed, wanted, after):
+            self._metrics.observe_feedback(record.diagnosis.type, feedback.verdict)
+
+    async def take_back(self, record: DiagnosisRecord, id: str, by: str, now: float) -> None:
+        """Take back the newest feedback on a diagnosis: what was said before counts again, and what it decided is
+        diagnosed again. Raises NotFound, Conflict where it is not the newest."""
+        given = [feedback for feedback in record.feedback if feedback.diagnosis == record.id]
+        if id not in {feedback.id for feedback in given}:
+            raise NotFound(f"there is no feedback {id!r} on the diagnosis {record.id!r}: it may be taken back already")
+        newest, *earlier = given
+        if newest.id != id:
+            raise Conflict(f"{newest.by} said something else since: that would have to be taken back first")
+        remains = confirmed(record, replace(newest, type=FailureType.UNKNOWN), Evidence())
+        if earlier:
+            remains = await self._confirmed_failure_of(record, earlier[0])
+        await self._store.take_back(newest, replace(remains, by=by, changed=now))
 
     async def confirm(self, record: DiagnosisRecord, by: str, now: float) -> bool:
         """The same where the next launch, not a person, confirms the verdict; False when it was known already."""
@@ -123,11 +167,27 @@ class ConfirmedFailures:
     async def _confirmed_failure_of(self, record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
         evidence = await self.evidence(record.attempt)
         sign = signature.signature_of(evidence, record.diagnosis)
+        lesson = await self._lesson_of(record, feedback, evidence)
         vectors = {hashing.NAME: hashing.packed(signature.vector(sign))}
         embedding, _ = await self._embedded(sign)
         if embedding is not None:
             vectors[self._embedder_name] = hashing.packed(embedding)
-        return replace(confirmed(record, feedback, evidence), signature=sign, vectors=vectors)
+        return replace(confirmed(record, feedback, evidence), signature=sign, vectors=vectors, lesson=lesson)
+
+    async def _lesson_of(self, record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -> Lesson | None:
+        """Of a failure that a precedent decided, the lesson of that one: both are about the same line."""
+        named = None
+        if feedback.root_line:
+            named = signature.line_named(evidence, feedback, record.diagnosis.root_cause)
+        if precedent := record.diagnosis.precedent:
+            await self._refresh()
+            lesson = self._memory.precedents.lesson(precedent.diagnosis)
+            if lesson is None or named is None:
+                return lesson
+            return replace(lesson, named=precedents.shape(named, signature.node_names(evidence)))
+        family = await self._store.family_of(record.id)
+        root = precedents.rules_root(evidence, record.diagnosis)
+        return await asyncio.to_thread(precedents.lesson_of, evidence, root, family, named)
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
         """The nearest confirmed failures of other attempts, the nearest first."""
@@ -172,15 +232,21 @@ class ConfirmedFailures:
             return ""
         return self._embedder.name
 
-    async def match_confirmed_failure(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
-        """The verdict of a confirmed failure where this failure is the same and no rule decided; else as it was."""
-        if diagnosis.category is not Category.UNKNOWN:
-            return diagnosis
+    async def match_confirmed_failure(
+        self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog, facts: Facts, analysis: Analysis
+    ) -> Diagnosis:
+        """The verdict of a judged failure where this one is the same; else as it was.
+
+        Where rules decided, a precedent of the job family does; where they did not, any near-duplicate.
+        """
         if diagnosis.outcome not in _OPEN:
             return diagnosis
         try:
             await self._refresh()
-            if not len(self._memory.index):
+            decided = await self._by_precedent(attempt, diagnosis, log, facts, analysis)
+            if decided is not None:
+                return decided
+            if diagnosis.category is not Category.UNKNOWN or not len(self._memory.index):
                 return diagnosis
             sign = signature.signature_of(await asyncio.to_thread(lambda: log.evidence), diagnosis)
             nearest = await self._nearest(sign, RIVALS, await self._tenant_of(attempt))
@@ -188,6 +254,35 @@ class ConfirmedFailures:
         except DiagnoserError as error:
             structlog.get_logger().warning("confirmed_failures_away", error=str(error))
             return diagnosis
+
+    async def _by_precedent(
+        self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog, facts: Facts, analysis: Analysis
+    ) -> Diagnosis | None:
+        """The verdict by a precedent, None without one."""
+        evidence = await asyncio.to_thread(lambda: log.evidence)
+        root = signature.root_line(evidence, diagnosis.root_cause)
+        if root is None:
+            return None
+        family = retry_history.family(facts.job)
+        line = precedents.shape(root, signature.node_names(evidence))
+        judged = self._memory.precedents.about(facts.job.tenant, family, line)
+        if not judged:
+            return None
+        here = await asyncio.to_thread(precedents.lesson_of, evidence, root, family)
+        if here is None:
+            return None
+        found = precedents.newest(judged, here, attempt, evidence)
+        if found is None:
+            return None
+        if found.judged.type is not FailureType.COMPLETED:
+            return _overruled(diagnosis, found, self._policy, facts.job.labels)
+        if objection := _objection(diagnosis, judged):
+            return _objected(diagnosis, found.judged, objection)
+        lines = precedents.lines_of(evidence, here)
+        remaining = await analysis.analyze_without(lines, log, facts)
+        if not precedents.ended_well(evidence, lines, remaining):
+            return None
+        return _cleared(diagnosis, remaining, found.judged, self._policy)
 
     async def search(self, attempt: AttemptKey, query: str, limit: int) -> list[SearchResult]:
         """Lines and templates of one attempt, the best first."""
@@ -224,6 +319,9 @@ class ConfirmedFailures:
                 index.drop(confirmed.diagnosis)
             else:
                 index.put(confirmed, hashing.unpacked(confirmed.vectors[name]))
+        memory.precedents.drop(confirmed.diagnosis)
+        if confirmed.type is not FailureType.UNKNOWN:
+            memory.precedents.put(confirmed)
 
     async def _embedded(self, sign: Signature) -> tuple[hashing.Vector | None, ModelFailure | None]:
         """Embed by the configured model, or say why it failed; neither where there is none.
@@ -264,6 +362,7 @@ def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -
         line=text,
         done=_done(record),
         comment=feedback.comment,
+        feedback=feedback.id,
     )
 
 
@@ -297,34 +396,85 @@ def adopt_confirmed_failure(
         return replace(diagnosis, needs_review=f"people named different causes for the same failure: {causes}")
     if category_of(best.confirmed.type) is Category.NONE:
         return diagnosis
-    return _decided(diagnosis, best, policy)
+    return _decided(diagnosis, best.confirmed, round(SURE * best.score, 3), policy, {})
 
 
-def _decided(diagnosis: Diagnosis, best: Similar, policy: Policy) -> Diagnosis:
-    """The policy table chooses the action, as for any verdict that no stable rule made."""
-    confirmed, category = best.confirmed, category_of(best.confirmed.type)
+def _overruled(diagnosis: Diagnosis, found: Found, policy: Policy, labels: Mapping[str, str]) -> Diagnosis | None:
+    """The rules' verdict with the cause, and the line, that a person named. None where it says so already."""
+    judged = found.judged
+    root = found.root or diagnosis.root_cause
+    if judged.type is diagnosis.type and root == diagnosis.root_cause:
+        return None
+    if category_of(judged.type) in (Category.NONE, Category.UNKNOWN):
+        return None  # who ended a run is for the scheduler to say, each time
+    if diagnosis.proofs and category_of(judged.type) is not Category.INFRASTRUCTURE:
+        return _objected(diagnosis, judged, "what a machine itself reports stands against it")
+    decided = _decided(diagnosis, judged, SURE, policy, labels)
+    return replace(decided, root_cause=root)
+
+
+def _objection(diagnosis: Diagnosis, judged: Sequence[ConfirmedFailure]) -> str:
+    """Why the word that it was no failure does not hold here; "" where it may."""
+    if contrary := precedents.contradicted(judged):
+        return f"{contrary.by} named {contrary.type} for such a line in {contrary.attempt.job}"
+    if diagnosis.proofs or _WEIGHT[diagnosis.recovery.action]:
+        return "what the line asks for reaches further than to people"
+    return ""
+
+
+def _objected(diagnosis: Diagnosis, judged: ConfirmedFailure, why: str) -> Diagnosis:
+    said = f"{judged.by} said {judged.type} of the same failure in {judged.attempt.job}; {why}"
+    return replace(diagnosis, needs_review=diagnosis.needs_review or said)
+
+
+def _cleared(before: Diagnosis, remaining: Diagnosis, judged: ConfirmedFailure, policy: Policy) -> Diagnosis:
+    """The verdict without the line that is no failure."""
+    decided = _decided(remaining, judged, SURE, policy, {})
+    return replace(decided, precedent=_precedent(judged, before))
+
+
+def _decided(
+    diagnosis: Diagnosis, judged: ConfirmedFailure, confidence: float, policy: Policy, labels: Mapping[str, str]
+) -> Diagnosis:
+    """The verdict of a judged failure. The policy table chooses the action, as for any verdict that no stable rule
+    made; a weaker one than that of the rules does not take its place."""
+    category = category_of(judged.type)
     known_outcome = None if diagnosis.outcome is Outcome.UNKNOWN else diagnosis.outcome
     nodes: tuple[Suspect, ...] = ()
     if category is Category.INFRASTRUCTURE:
         nodes = diagnosis.nodes
     decided = replace(
         diagnosis,
-        outcome=outcome.decide_outcome(known_outcome, confirmed.type, hung=False),
+        outcome=outcome.decide_outcome(known_outcome, judged.type, hung=False),
         category=category,
-        type=confirmed.type,
-        confidence=round(SURE * best.score, 3),
-        decided_by=f"incident:{confirmed.diagnosis}",
+        type=judged.type,
+        confidence=confidence,
+        decided_by=f"incident:{judged.diagnosis}",
         nodes=nodes,
-        mitigation=confirmed.comment or diagnosis.mitigation,
+        mitigation=judged.comment or diagnosis.mitigation,
         grounds=DecisionBasis(node_named=suspect_nodes.named(nodes)),
         rivals=(),
     )
-    decided = replace(decided, recovery=policy.advise(case_of(decided)))
+    decided = _with_action(decided, policy.advise(case_of(decided, labels)), diagnosis)
+    precedent = _precedent(judged, diagnosis)
+    if decided.recovery is diagnosis.recovery:
+        precedent = replace(precedent, keeps_action=True)
     how = "named"
-    if confirmed.verdict is FeedbackVerdict.CONFIRMED:
+    if judged.verdict is FeedbackVerdict.CONFIRMED:
         how = "confirmed"
-    note = f"the same failure as in {confirmed.attempt.job}, whose cause was {how} by {confirmed.by}"
-    return replace(decided, notes=(*decided.notes, note))
+    note = f"the same failure as in {judged.attempt.job}, whose cause was {how} by {judged.by}"
+    return replace(decided, precedent=precedent, notes=(*decided.notes, note))
+
+
+def _with_action(decided: Diagnosis, advice: Advice, before: Diagnosis) -> Diagnosis:
+    """The verdict with the advice, or with what the rules ask for where that reaches further."""
+    if _WEIGHT[advice.action] >= _WEIGHT[before.recovery.action]:
+        return replace(decided, recovery=advice)
+    return replace(decided, recovery=before.recovery, nodes=before.nodes, grounds=before.grounds)
+
+
+def _precedent(judged: ConfirmedFailure, before: Diagnosis) -> Precedent:
+    return Precedent(judged.diagnosis, judged.feedback, judged.by, judged.changed, rules_verdict(before))
 
 
 def describe(similar: Similar) -> str:

@@ -40,16 +40,21 @@ _MASKS = tuple(
         (r"\d+(?:\.\d+)?", "#"),
     )
 )
+_PLACES = frozenset({" <url> ", " <path> "})
 _WORD = re.compile(r"<\w+>|[\w#]+")
 
 
-def normalised(text: str, names: Sequence[str] = ()) -> str:
-    """``text`` in small letters without numbers, paths, addresses and ``names`` (nodes of the job)."""
+def normalised(text: str, names: Sequence[str] = (), *, places: bool = False) -> str:
+    """``text`` in small letters without numbers, paths, addresses and ``names`` (nodes of the job).
+
+    places: paths and URLs stay, but for their numbers.
+    """
     text = text.casefold()
     for name in sorted(map(str.casefold, names), key=len, reverse=True):
         text = text.replace(name, " <host> ")
     for pattern, mark in _MASKS:
-        text = pattern.sub(mark, text)
+        if not (places and mark in _PLACES):
+            text = pattern.sub(mark, text)
     return " ".join(text.split())
 
 

@@ -47,6 +47,8 @@ def _false_alarm(record: DiagnosisRecord, confirmed: ConfirmedFailure) -> bool:
 
 def _known_already(record: DiagnosisRecord, confirmed: ConfirmedFailure, category: Category) -> bool:
     verdict = record.diagnosis
+    if verdict.precedent:
+        return verdict.precedent.before.type is confirmed.type
     if verdict.type is not confirmed.type:
         return False
     if category is Category.SCRIPT:

@@ -2,8 +2,9 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 
-from diagnoser.model import Diagnosis, Evidence, Feedback, Line, Mark, RootCause, Signature
+from diagnoser.model import Diagnosis, Evidence, Feedback, Line, Mark, RootCause, Signature, Traceback
 from diagnoser.retrieval import hashing
 from diagnoser.retrieval.hashing import Vector
 
@@ -18,7 +19,7 @@ _TELLING = 4
 """Words of its own that a message needs to be told apart from others."""
 _LETTERS = str.maketrans("0123456789", "ghijklmnop")
 """Digits of a digest become letters: it is then one word, which shares nothing with another digest."""
-_FRAME = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line \d+, in (\S+)')
+_FRAME = re.compile(r'File "([^"]*)", line \d+, in (\S+)')
 
 # What launchers and schedulers say about any failure.
 _COMMON_WORDS = """
@@ -39,10 +40,10 @@ def signature_of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
     A failure that rules decided is known by its root. Any other is known by all its complaining lines, no
     matter who named it later, so that its signature stays the same after a model or a person decided.
     """
-    names = sorted({*evidence.rank_nodes.values(), *(line.node for line in evidence.lines if line.node)})
+    names = node_names(evidence)
     root = None
     if diagnosis.decided_by.startswith(("rule:", "heuristic:")) and diagnosis.type != "unknown":
-        root = _root(evidence, diagnosis)
+        root = root_line(evidence, diagnosis.root_cause)
     failing, types = [root] if root else complaints(evidence), dict[str, None]()
     if root:
         types[diagnosis.type] = None
@@ -51,6 +52,11 @@ def signature_of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
     lines = dict.fromkeys(hashing.normalised(line.body[:_CHARS], names) for line in failing)
     lines.pop("", None)
     return Signature("\n".join(_bounded(list(lines))), " ".join(types), " ".join(_frames(evidence, root)))
+
+
+def node_names(evidence: Evidence) -> list[str]:
+    """Nodes that the log names: what they are called differs from run to run."""
+    return sorted({*evidence.rank_nodes.values(), *(line.node for line in evidence.lines if line.node)})
 
 
 def is_same(signature: Signature, other: Signature) -> bool:
@@ -87,9 +93,8 @@ def is_telling(signature: Signature) -> bool:
     return len(words - COMMON) >= _TELLING
 
 
-def _root(evidence: Evidence, diagnosis: Diagnosis) -> Line | None:
-    """The kept line of the root cause, which carries no prefixes."""
-    root = diagnosis.root_cause
+def root_line(evidence: Evidence, root: RootCause | None) -> Line | None:
+    """The kept line of a root cause, which carries no prefixes."""
     if root is None:
         return None
     for line in evidence.lines:
@@ -140,12 +145,14 @@ def _bounded(lines: list[str]) -> list[str]:
 
 def _frames(evidence: Evidence, root: Line | None) -> list[str]:
     """File and function of the innermost frames, innermost first, of the root's traceback or else of the last one."""
-    frames = list[str]()
     for trace in evidence.tracebacks if root else evidence.tracebacks[-1:]:
         if root and evidence.lines[trace.raised] is not root:
             continue
-        for frame in reversed(trace.frames):
-            if match := _FRAME.search(frame):
-                frames.append(f"{match[1]}:{match[2]}")
-        break
-    return frames[:_FRAMES]
+        return [f"{path.rpartition('/')[2]}:{function}" for path, function in innermost_frames(trace)]
+    return []
+
+
+def innermost_frames(trace: Traceback) -> Sequence[tuple[str, str]]:
+    """(path, function) of the innermost frames, innermost first."""
+    frames = filter(None, map(_FRAME.search, reversed(trace.frames)))
+    return [(frame[1], frame[2]) for frame in frames][:_FRAMES]

@@ -4,7 +4,7 @@ A worker that dies loses nothing: its lease ends and another one starts over. Tw
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -56,6 +56,8 @@ class Analysis(Protocol):
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis: ...
 
+    async def analyze_without(self, lines: Collection[int], log: AttemptLog, facts: Facts) -> Diagnosis: ...
+
     async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         """How long the run may be silent now; None where its log does not tell."""
 
@@ -73,8 +75,10 @@ class EvidenceCollector(Protocol):
 class FailureMatcher(Protocol):
     """``retrieval.confirmed_failures.ConfirmedFailures``."""
 
-    async def match_confirmed_failure(self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog) -> Diagnosis:
-        """The verdict, or that of a confirmed failure which is the same failure. Quick, and never raises."""
+    async def match_confirmed_failure(
+        self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog, facts: Facts, analysis: Analysis
+    ) -> Diagnosis:
+        """The verdict, or that of a judged failure which is the same failure. Quick, and never raises."""
 
 
 class Planner(Protocol):
@@ -273,10 +277,12 @@ class Worker:
         log = log or await self._logs.load(key)
         facts = await self._context.facts(claim)
         diagnosis = await self._analysis.analyze(log, facts)
+        if not is_sound(claim, diagnosis):
+            matcher = self._confirmed_failures
+            diagnosis = await matcher.match_confirmed_failure(key, diagnosis, log, facts, self._analysis)
         if is_sound(claim, diagnosis):
             await self._store.release(claim, self._next_look(claim, limit))
             return ClaimResult.SOUND
-        diagnosis = await self._confirmed_failures.match_confirmed_failure(key, diagnosis, log)
         decision = self._planner.decide(claim, diagnosis, self._clock())
         record = decision.record
         await self._shadow.confirm_from_recovery(claim, record)

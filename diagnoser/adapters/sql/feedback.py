@@ -3,45 +3,81 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import and_, delete, exists, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.learned import add_proposal, judge_rule_hits, withdraw_rules
+from diagnoser.adapters.sql.learned import add_proposal, judge_rule_hits, reopen_rule_hits, withdraw_rules
 from diagnoser.adapters.sql.statements import excluded
-from diagnoser.adapters.sql.tables import confirmed_failures, diagnoses, feedback, jobs
+from diagnoser.adapters.sql.tables import attempts, confirmed_failures, diagnoses, feedback, jobs
 from diagnoser.model import ConfirmedFailure, Feedback, FeedbackVerdict, LearnedRule
-from diagnoser.model.errors import NotFound
+from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.work import DiagnosisRecord
+
+_TICK = 1e-6
+"""Seconds between two changes, as far as a time in seconds since 1970 can tell them apart."""
 
 
 class FeedbackRepository(Repository):
     """Feedback of people on diagnoses, and the failures that it confirmed."""
 
-    async def add(self, given: Feedback, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None) -> None:
-        """Store what a person said, and what can be learned from it, in one transaction. Raises NotFound.
+    async def add(
+        self, given: Feedback, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None, after: str | None = None
+    ) -> bool:
+        """Store what a person said, and what can be learned from it, in one transaction. False, and nothing is stored,
+        where the same words of the same person are the newest already.
 
         The confirmed failure replaces an earlier one of the same diagnosis; rules that were learned from that one with
-        another cause are retired. Rule hits in the attempt are judged. wanted: the rule to be written; not stored when
-        one that is on trial was right.
+        another cause are retired, and attempts that it decided are diagnosed again. Rule hits in the attempt are
+        judged. wanted: the rule to be written; not stored when one that is on trial was right. after: id of the newest
+        feedback that the person knew, "" for none. Raises NotFound, Conflict where there is a newer one.
         """
-        about = select(diagnoses.c.id).where(diagnoses.c.id == given.diagnosis)
+        async with self._db.writing() as connection:
+            newest = await _newest(connection, given.diagnosis)
+            if newest and replace(given, id=newest.id, created=newest.created) == newest:
+                return False
+            if after is not None and after != (newest.id if newest else ""):
+                by = newest.by if newest else "Somebody"
+                raise Conflict(f"{by} changed what is said about this diagnosis in the meantime: read it again")
+            await connection.execute(feedback.insert(), codec.feedback_row(given))
+            await note_change(connection, "diagnosis", given.diagnosis, None, given)
+            confirmed = await self._put(connection, confirmed)
+            await _learn_from(connection, confirmed, wanted)
+            return True
+
+    async def take_back(self, given: Feedback, remains: ConfirmedFailure) -> None:
+        """Remove the newest feedback on a diagnosis; the audit log keeps it. Raises NotFound, Conflict as ``add``.
+
+        remains: what is confirmed without it, of the type unknown where nothing is.
+        """
+        async with self._db.writing() as connection:
+            newest = await _newest(connection, given.diagnosis)
+            if newest is None or newest.id < given.id:
+                raise NotFound(f"the feedback {given.id!r} was taken back already")
+            if newest.id != given.id:
+                raise Conflict(f"{newest.by} said something else about this diagnosis in the meantime")
+            await connection.execute(delete(feedback).where(feedback.c.id == given.id))
+            await note_change(connection, "diagnosis", given.diagnosis, given, None)
+            await reopen_rule_hits(connection, remains.attempt)
+            await _learn_from(connection, await self._put(connection, remains), None)
+
+    async def _put(self, connection: AsyncConnection, confirmed: ConfirmedFailure) -> ConfirmedFailure:
+        """Store a confirmed failure in place of an earlier one, and undo what only that one decided.
+
+        ``changed`` grows with each, whatever the clocks of the replicas say: readers ask for what is newer.
+        """
+        latest = (await connection.execute(select(func.max(confirmed_failures.c.changed)))).scalar() or 0.0
+        confirmed = replace(confirmed, changed=max(confirmed.changed, latest + _TICK))
         row = codec.confirmed_failure_row(confirmed)
         new = self._db.insert(confirmed_failures).values(row)
-        names = list(row)
-        names.remove("diagnosis")
-        changed = excluded(new, names)
-        async with self._db.writing() as connection:
-            if (await connection.execute(about)).first() is None:
-                raise NotFound(f"there is no diagnosis {given.diagnosis!r}")
-            await connection.execute(feedback.insert(), codec.feedback_row(given))
-            await connection.execute(new.on_conflict_do_update(index_elements=["diagnosis"], set_=changed))
-            await note_change(connection, "diagnosis", given.diagnosis, None, given)
-            await withdraw_rules(connection, confirmed)
-            await _learn_from(connection, confirmed, wanted)
+        changed = excluded(new, [name for name in row if name != "diagnosis"])
+        await connection.execute(new.on_conflict_do_update(index_elements=["diagnosis"], set_=changed))
+        await withdraw_rules(connection, confirmed)
+        await _diagnose_again(connection, confirmed)
+        return confirmed
 
     async def add_confirmed_failure(self, confirmed: ConfirmedFailure, wanted: LearnedRule | None = None) -> bool:
         """The same without feedback of a person; False, and nothing is stored, when the diagnosis has one."""
@@ -64,6 +100,10 @@ class FeedbackRepository(Repository):
         """Whose job it is, "" where that is not known."""
         return await self._db.value(select(jobs.c.tenant).where(jobs.c.id == job)) or ""
 
+    async def family_of(self, diagnosis: str) -> str:
+        """Family of the job of a diagnosis, "" where there is none."""
+        return await self._db.value(select(diagnoses.c.family).where(diagnoses.c.id == diagnosis)) or ""
+
     async def confirmed_failures(self, since: float, after: str, limit: int) -> list[ConfirmedFailure]:
         """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""
         of_job = select(jobs.c.tenant).join(diagnoses, diagnoses.c.job == jobs.c.id)
@@ -73,6 +113,30 @@ class FeedbackRepository(Repository):
         )
         page = query.order_by(confirmed_failures.c.diagnosis).limit(limit)
         return await self._db.rows(page, codec.confirmed_failure_of)
+
+
+async def _newest(connection: AsyncConnection, diagnosis: str) -> Feedback | None:
+    """The newest feedback on the attempt of a diagnosis, none that came after a later diagnosis. Locks the diagnosis.
+
+    Raises NotFound."""
+    about = select(diagnoses.c.job, diagnoses.c.attempt).where(diagnoses.c.id == diagnosis)
+    attempt = (await connection.execute(about.with_for_update())).first()
+    if attempt is None:
+        raise NotFound(f"there is no diagnosis {diagnosis!r}")
+    of_attempt = and_(diagnoses.c.job == attempt.job, diagnoses.c.attempt == attempt.attempt)
+    given = select(feedback.c.body).join(diagnoses, feedback.c.diagnosis == diagnoses.c.id)
+    newest = given.where(of_attempt, diagnoses.c.id <= diagnosis).order_by(feedback.c.id.desc()).limit(1)
+    body = (await connection.execute(newest)).scalar()
+    return codec.feedback_of(body) if body else None
+
+
+async def _diagnose_again(connection: AsyncConnection, confirmed: ConfirmedFailure) -> None:
+    """Make attempts due that an earlier word on this failure decided, where it names another cause now."""
+    mine = and_(diagnoses.c.job == attempts.c.job, diagnoses.c.attempt == attempts.c.number, diagnoses.c.current)
+    decided = and_(diagnoses.c.decided_by == f"incident:{confirmed.diagnosis}", diagnoses.c.type != str(confirmed.type))
+    stale = and_(exists().where(mine, decided), attempts.c.revision == attempts.c.diagnosed)
+    values = {"revision": attempts.c.revision + 1, "dirty": confirmed.changed}
+    await connection.execute(update(attempts).where(stale).values(values))
 
 
 async def _learn_from(connection: AsyncConnection, confirmed: ConfirmedFailure, proposal: LearnedRule | None) -> None:

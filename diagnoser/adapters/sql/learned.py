@@ -25,6 +25,7 @@ from diagnoser.model import (
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.record_json import RecordJson
+from diagnoser.model.taxonomy import FailureType
 
 _RULE = RecordJson(LearnedRule)
 _NAME = "learned_rules"
@@ -147,8 +148,14 @@ async def judge_rule_hits(connection: AsyncConnection, attempt: AttemptKey, type
     return right
 
 
+async def reopen_rule_hits(connection: AsyncConnection, attempt: AttemptKey) -> None:
+    """Forget what became known of the rules that hit in an attempt: its feedback was taken back."""
+    in_attempt = of_attempt(rule_hits, attempt)
+    await connection.execute(update(rule_hits).where(in_attempt).values(verdict=HitVerdict.OPEN.value))
+
+
 async def withdraw_rules(connection: AsyncConnection, confirmed: ConfirmedFailure) -> None:
-    """Retire rules learned from this diagnosis for another cause: its feedback was corrected."""
+    """Retire rules learned from this diagnosis for another cause: its feedback was corrected, or taken back."""
     row = learned_rules.c
     live = (LearnedState.PROPOSED, *LOADED)
     mine = and_(row.source == confirmed.diagnosis, row.state.in_(live))
@@ -158,6 +165,8 @@ async def withdraw_rules(connection: AsyncConnection, confirmed: ConfirmedFailur
         if rule.type == confirmed.type:
             continue
         why = f"the cause was corrected to {confirmed.type}"
+        if confirmed.type is FailureType.UNKNOWN:
+            why = "what it was learned from was taken back"
         retired = rule.with_state(LearnedState.RETIRED, by=confirmed.by, why=why, now=confirmed.changed)
         values = _row(replace(retired, version=rule.version + 1)) | {"lease": 0.0}
         await _count_up(connection)

@@ -1,0 +1,223 @@
+"""Precedents: failures that a person judged, for later ones of the same job family about which the rules say the same.
+
+A correction holds from the next failure on, within bounds that its author cannot choose: the same tenant, the same
+family, the same line (and frames) that the rules take for the cause, and no complaint that the judged failure had not.
+Pure.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from diagnoser.localize.progress import ProgressTimeline
+from diagnoser.model import (
+    AttemptKey,
+    ConfirmedFailure,
+    Diagnosis,
+    Evidence,
+    Lesson,
+    Line,
+    Mark,
+    RootCause,
+    Signature,
+    Traceback,
+)
+from diagnoser.model.taxonomy import FailureType, Outcome
+from diagnoser.retrieval import hashing, signature
+
+_CHARS = 600
+_COMPLAINTS = 2_000
+"""Shapes of complaints beyond which a failure teaches nothing: nobody could say that a later one is the same."""
+
+
+class Precedents:
+    """The judged failures, by tenant, family and line."""
+
+    def __init__(self) -> None:
+        self._by_line: defaultdict[tuple[str, str, str], dict[str, ConfirmedFailure]] = defaultdict(dict)
+        self._judged: dict[str, ConfirmedFailure] = {}
+
+    def put(self, judged: ConfirmedFailure) -> None:
+        """Add, or replace what was said about the same diagnosis before."""
+        self.drop(judged.diagnosis)
+        for key in _keys(judged):
+            self._by_line[key][judged.diagnosis] = judged
+        self._judged[judged.diagnosis] = judged
+
+    def drop(self, diagnosis: str) -> None:
+        judged = self._judged.pop(diagnosis, None)
+        if judged is None:
+            return
+        for key in _keys(judged):
+            self._by_line[key].pop(diagnosis, None)
+            if not self._by_line[key]:
+                del self._by_line[key]
+
+    def lesson(self, diagnosis: str) -> Lesson | None:
+        """What was taught with the judgement on a diagnosis."""
+        judged = self._judged.get(diagnosis)
+        return judged.lesson if judged else None
+
+    def about(self, tenant: str, family: str, line: str) -> list[ConfirmedFailure]:
+        """All that people judged about a line of this shape, the newest judgement first."""
+        judged = self._by_line.get((tenant, family, line), {}).values()
+        return sorted(judged, key=lambda entry: (-entry.changed, entry.diagnosis))
+
+
+def _keys(judged: ConfirmedFailure) -> set[tuple[str, str, str]]:
+    lesson = judged.lesson
+    if lesson is None:
+        return set()
+    return {(judged.tenant, lesson.family, line) for line in (lesson.root, lesson.named) if line}
+
+
+def lesson_of(evidence: Evidence, root: Line | None, family: str, named: Line | None = None) -> Lesson | None:
+    """What a failure teaches; None where its root is no line of the job, or says no more than any failure does.
+
+    root: the line that the rules take for the cause. named: the one that a person named.
+    """
+    if root is None or not root.stream.from_job:
+        return None
+    names = signature.node_names(evidence)
+    trace = _trace_of(evidence, root)
+    frames = _frames(trace)
+    line = shape(root, names)
+    named_line = shape(named, names) if named else ""
+    complaints = _complaints(evidence, names)
+    if len(complaints) > _COMPLAINTS:
+        return None
+    if not signature.is_telling(Signature(" ".join((line, named_line, *frames)))):
+        return None
+    return Lesson(family, line, frames, _exact(root, trace, names), named_line, complaints)
+
+
+def shape(line: Line, names: Sequence[str]) -> str:
+    """A line without what differs from run to run. names: of the job's nodes."""
+    return hashing.normalised(line.body[:_CHARS], names)
+
+
+def find_line(evidence: Evidence, wanted: str) -> Line | None:
+    """The first line of the job that has this shape."""
+    names = signature.node_names(evidence)
+    for line in evidence.lines:
+        if line.stream.from_job and shape(line, names) == wanted:
+            return line
+    return None
+
+
+def rules_root(evidence: Evidence, diagnosis: Diagnosis) -> Line | None:
+    """The line that the rules take for the cause, also where a model decided."""
+    use = diagnosis.model
+    if use is None or use.before is None or not diagnosis.decided_by.startswith("llm:"):
+        return signature.root_line(evidence, diagnosis.root_cause)
+    for line in evidence.lines:
+        if line.stream.from_job and line.number == use.before.line:
+            return line
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The precedent of a failure. root: the line here that is like the one which the person named; None where they
+    named none."""
+
+    judged: ConfirmedFailure
+    root: RootCause | None = None
+
+
+def newest(judged: Sequence[ConfirmedFailure], here: Lesson, attempt: AttemptKey, evidence: Evidence) -> Found | None:
+    """The newest judgement of the same failure. judged: of failures with the root line of the one here."""
+    for entry in judged:
+        if entry.attempt == attempt or not _is_same(entry, here):
+            continue
+        wanted = entry.lesson.named if entry.lesson else ""
+        if not wanted:
+            return Found(entry)
+        if line := find_line(evidence, wanted):
+            return Found(entry, as_root(evidence, line))
+    return None
+
+
+def _is_same(judged: ConfirmedFailure, here: Lesson) -> bool:
+    """Whether a judged failure is the one here, in all that both show of the cause."""
+    lesson = judged.lesson
+    if lesson is None or (lesson.root, lesson.frames) != (here.root, here.frames):
+        return False
+    if judged.type is FailureType.COMPLETED and lesson.exact != here.exact:
+        return False
+    return here.complaints <= lesson.complaints
+
+
+def contradicted(judged: Sequence[ConfirmedFailure]) -> ConfirmedFailure | None:
+    """The newest judgement that says of the line that it was a failure; None where all say that it was none."""
+    for entry in judged:
+        if entry.type is not FailureType.COMPLETED:
+            return entry
+    return None
+
+
+def lines_of(evidence: Evidence, here: Lesson) -> set[int]:
+    """Indices of the lines that read exactly as the root here, with their tracebacks and the causes of these."""
+    names, traces = signature.node_names(evidence), {trace.raised: trace for trace in evidence.tracebacks}
+    indices = set[int]()
+    for index, line in enumerate(evidence.lines):
+        if not line.stream.from_job or shape(line, names) != here.root:
+            continue
+        trace = traces.get(index)
+        if _exact(line, trace, names) != here.exact:
+            continue
+        indices.add(index)
+        while trace is not None:
+            indices.update(trace.lines)
+            trace = evidence.tracebacks[trace.cause] if trace.cause >= 0 else None
+    return indices
+
+
+def ended_well(evidence: Evidence, indices: set[int], remaining: Diagnosis) -> bool:
+    """Whether a run without these lines shows no failure: it ended by itself, or trained on after the last of them.
+
+    remaining: the verdict without them.
+    """
+    if remaining.outcome is Outcome.COMPLETED:
+        return remaining.root_cause is None
+    if remaining.outcome is not Outcome.UNKNOWN or remaining.root_cause is not None:
+        return False
+    timeline = ProgressTimeline(evidence)
+    return all(timeline.went_on(evidence.lines[index], 0) for index in indices)
+
+
+def as_root(evidence: Evidence, line: Line) -> RootCause:
+    node = line.node or evidence.rank_nodes.get(line.rank) or None
+    stream = line.stream
+    return RootCause(line.number, line.text, line.known_rank, node, source=stream.source, provenance=stream.provenance)
+
+
+def _complaints(evidence: Evidence, names: Sequence[str]) -> frozenset[str]:
+    """Digests of the shapes of all lines of the job that complain."""
+    digests = set[str]()
+    for line in evidence.lines:
+        if line.mark >= Mark.SEVERITY and line.stream.from_job:
+            digests.add(hashlib.sha256(shape(line, names).encode("utf-8", "replace")).hexdigest()[:16])
+    return frozenset(digests)
+
+
+def _trace_of(evidence: Evidence, root: Line) -> Traceback | None:
+    for trace in evidence.tracebacks:
+        if evidence.lines[trace.raised] is root:
+            return trace
+    return None
+
+
+def _frames(trace: Traceback | None) -> tuple[str, ...]:
+    if trace is None:
+        return ()
+    return tuple(f"{path.rpartition('/')[2]}:{function}" for path, function in signature.innermost_frames(trace))
+
+
+def _exact(line: Line, trace: Traceback | None, names: Sequence[str]) -> str:
+    """The line and its frames with their paths."""
+    parts = [hashing.normalised(line.body[:_CHARS], names, places=True)]
+    if trace is not None:
+        parts += (f"{path}:{function}" for path, function in signature.innermost_frames(trace))
+    return "\n".join(parts)

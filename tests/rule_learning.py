@@ -67,17 +67,21 @@ class Site:
     async def run(
         self, job: str, lines: Sequence[str], code: int | None = 1, attempt: int = 1, **of_job: object
     ) -> DiagnosisRecord:
-        """An attempt that prints ``lines`` and ends: its diagnosis, as the worker saves it. of_job: fields of the job."""
+        """An attempt that prints ``lines`` and ends: its diagnosis, as the worker saves it."""
+        await self.print_lines(job, lines, attempt, **of_job)
+        await self.store.jobs.add_event(AttemptKey(job, attempt), Event(EventKind.EXIT, NOW - 50, code=code))
+        assert await self.worker.step() == 1
+        (found,) = await self.store.diagnoses.page(DiagnosisFilter(job=job), "", 1)
+        return found
+
+    async def print_lines(self, job: str, lines: Sequence[str], attempt: int = 1, **of_job: object) -> None:
+        """An attempt that prints ``lines`` and goes on. of_job: fields of its job."""
         key, compressor = AttemptKey(job, attempt), self.registry.compressor()
         compressor.feed(LineBlock(Stream(), "".join(f"{line}\n" for line in lines).encode(), received=NOW - 60))
         delta = compress.to_bytes(compressor.take())
         registered = Job(job, nodes=("gpu-017", "gpu-018"), created=NOW - 100, **of_job)  # type: ignore[arg-type]
         await self.store.jobs.register(registered)
         await self.store.logs.append([Append(key, delta, NOW - 60, {Stream(): (0, ((1, len(lines)),))}, False)])
-        await self.store.jobs.add_event(key, Event(EventKind.EXIT, NOW - 50, code=code))
-        assert await self.worker.step() == 1
-        (found,) = await self.store.diagnoses.page(DiagnosisFilter(job=job), "", 1)
-        return found
 
     async def fail(self, job: str, n: int = 4711, host: str = "gpu-017", more: Sequence[str] = ()) -> DiagnosisRecord:
         """The failure that no rule knows."""

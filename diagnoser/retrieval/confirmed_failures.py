@@ -68,7 +68,7 @@ _WEIGHT = {
     Action.CHECK_AND_RESUBMIT: 2,
     Action.CORDON_AND_RESUBMIT: 3,
 }
-"""How far an action reaches: to nobody but people, to the job, to its nodes. A person's word lowers none."""
+"""How far an action reaches: to people, to the job, to its nodes."""
 
 
 class Analysis(Protocol):
@@ -188,6 +188,12 @@ class ConfirmedFailures:
         family = await self._store.family_of(record.id)
         root = precedents.rules_root(evidence, record.diagnosis)
         return await asyncio.to_thread(precedents.lesson_of, evidence, root, family, named)
+
+    async def family_taught(self, diagnosis: str) -> str:
+        """The job family in which what people said of a diagnosis decides the next failure; "" where it does not."""
+        await self._refresh()
+        lesson = self._memory.precedents.lesson(diagnosis)
+        return lesson.family if lesson else ""
 
     async def similar(self, record: DiagnosisRecord, limit: int = SHOWN) -> list[Similar]:
         """The nearest confirmed failures of other attempts, the nearest first."""
@@ -417,8 +423,8 @@ def _objection(diagnosis: Diagnosis, judged: Sequence[ConfirmedFailure]) -> str:
     """Why the word that it was no failure does not hold here; "" where it may."""
     if contrary := precedents.contradicted(judged):
         return f"{contrary.by} named {contrary.type} for such a line in {contrary.attempt.job}"
-    if diagnosis.proofs or _WEIGHT[diagnosis.recovery.action]:
-        return "what the line asks for reaches further than to people"
+    if diagnosis.proofs or _WEIGHT[diagnosis.recovery.action] > 1:
+        return "what the line says of a machine stands"
     return ""
 
 

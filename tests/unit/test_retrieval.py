@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnoser.adapters.files import bundled, text
-from diagnoser.compress import AttemptLog, Delta
 from diagnoser.model import (
     AttemptKey,
     ConfirmedFailure,
@@ -165,13 +164,6 @@ def test_people_who_disagree_are_told_so() -> None:
     made = settled(Similar(known(), 1.0), Similar(known("i2", FailureType.KEY_ERROR), 0.99))
     assert made.type is FailureType.UNKNOWN
     assert "different causes" in made.needs_review
-
-
-async def test_a_decided_diagnosis_is_never_touched() -> None:
-    """A verdict of a rule is given back as it is, without a look at the store."""
-    decided = replace(UNDECIDED, category=Category.SCRIPT, type=FailureType.KEY_ERROR, decided_by="rule:x")
-    memory = confirmed_failures.ConfirmedFailures(None, None, POLICY, None)  # type: ignore[arg-type]
-    assert await memory.match_confirmed_failure(HERE, decided, AttemptLog(Delta())) is decided
 
 
 def test_the_signature_is_the_same_before_and_after_a_person_spoke() -> None:

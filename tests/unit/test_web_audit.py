@@ -218,6 +218,18 @@ def feedback_form(id: str) -> Call:
     return pressed(f"/diagnoses/{id}/feedback", b"verdict=confirmed")
 
 
+def feedback_taken_back(*, by_page: bool) -> Call:
+
+    async def run(web: Web) -> httpx.Response:
+        made = (await save(web.store, "j", ECC)).id
+        (said,) = (await feedback(made)(web)).json()["feedback"]
+        if not by_page:
+            return await posted(f"/api/v1/diagnoses/{made}/feedback/take-back", {"feedback": said["id"]})(web)
+        return await pressed(f"/diagnoses/{made}/feedback/take-back", f"feedback={said['id']}".encode())(web)
+
+    return run
+
+
 RULE = f"/api/v1/rules/{rules.RULE.id}"
 SAFE = {"comment": "the fan is new"}
 VIEW = {"list": "incidents", "name": "Ours", "query": "state=open"}
@@ -261,6 +273,7 @@ CALLS: dict[str, tuple[Call, str]] = {
         "breaker",
     ),
     "POST /api/v1/diagnoses/{id}/feedback": (on_diagnosis(feedback), "diagnosis"),
+    "POST /api/v1/diagnoses/{id}/feedback/take-back": (feedback_taken_back(by_page=False), "diagnosis"),
     "POST /api/v1/effects/{key}/retry": (after(tripped, posted("/api/v1/effects/letter/retry")), "message"),
     "POST /api/v1/evidence-requests/claim": (
         after(requested, posted("/api/v1/evidence-requests/claim", {"cluster": "east"})),
@@ -300,6 +313,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     ),
     "POST /api/v1/rules/{id}/retire": (after(learned, posted(f"{RULE}/retire")), "rule"),
     "POST /diagnoses/{id}/feedback": (on_diagnosis(feedback_form), "diagnosis"),
+    "POST /diagnoses/{id}/feedback/take-back": (feedback_taken_back(by_page=True), "diagnosis"),
     "POST /incidents/{id}/decide": (on_incident("acknowledge", page=True), "incident"),
     "POST /login": (pressed("/login", b"name=maria&password=correct+horse+battery"), "session"),
     "POST /logout": (signed_out, "session"),

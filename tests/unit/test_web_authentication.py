@@ -136,6 +136,7 @@ DECIDING = (
     "POST /api/v1/breakers/{cluster}/reset",
     "POST /api/v1/breakers/{cluster}/trip",
     "POST /api/v1/diagnoses/{id}/feedback",
+    "POST /api/v1/diagnoses/{id}/feedback/take-back",
     "POST /api/v1/effects/{key}/retry",
     "POST /api/v1/incidents/{id}/acknowledge",
     "POST /api/v1/incidents/{id}/assign",
@@ -155,6 +156,7 @@ DECIDING = (
 PRESSING = (
     "POST /diagnoses/confirm",
     "POST /diagnoses/{id}/feedback",
+    "POST /diagnoses/{id}/feedback/take-back",
     "POST /incidents/decide",
     "POST /incidents/{id}/decide",
     "POST /nodes/{node}/note",

@@ -60,7 +60,7 @@ class FeedbackRepository(Repository):
             if newest.id != given.id:
                 raise Conflict(f"{newest.by} said something else about this diagnosis in the meantime")
             await connection.execute(delete(feedback).where(feedback.c.id == given.id))
-            await note_change(connection, "diagnosis", given.diagnosis, given, None)
+            await note_change(connection, "diagnosis", given.diagnosis, given, {})
             await reopen_rule_hits(connection, remains.attempt)
             await _learn_from(connection, await self._put(connection, remains), None)
 

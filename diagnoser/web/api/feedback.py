@@ -28,6 +28,8 @@ FOUND, FOUND_LIMIT = 20, 200
 
 router = Router(prefix=API, tags=["feedback"])
 
+FeedbackId = Annotated[str, Field(max_length=100)]
+
 
 class NewFeedback(Schema):
     """``confirmed``: the verdict is right. ``corrected``: at least one of type, root_line, node, rank is given."""
@@ -43,6 +45,18 @@ class NewFeedback(Schema):
     node: Node | None = None
     rank: Annotated[int, Field(ge=0, lt=1 << 31), IS_NUMBER] | None = Field(None, description="That failed first")
     comment: Comment = ""
+    after: FeedbackId | None = Field(
+        None, description="Id of the newest feedback that you know, empty for none: with a newer one the answer is 409"
+    )
+    by: Ignored = None
+
+
+class TakenBack(Schema):
+    """feedback: id of the newest feedback on the diagnosis."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    feedback: FeedbackId
     by: Ignored = None
 
 
@@ -108,12 +122,26 @@ Words = Annotated[str, Query(min_length=1, max_length=200, description="Words to
 @router.post(
     "/diagnoses/{id}/feedback",
     dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 413, 503),
+    responses=answers(400, 401, 403, 404, 409, 413, 503),
     summary="Confirm or correct a diagnosis",
 )
 async def say(id: DiagnosisId, body: NewFeedback, scope: Scoped, caller: Caller) -> DiagnosisShape:
-    """The newest feedback counts; earlier feedback is kept. The original verdict does not change."""
+    """The newest feedback counts; earlier feedback is kept. The original verdict does not change. The next failure of
+    the job family that looks the same is decided by it. The same feedback sent twice is stored once."""
     return DiagnosisShape.from_record(await store_feedback(scope, caller, id, body), scope.core.config.base_url)
+
+
+@router.post(
+    "/diagnoses/{id}/feedback/take-back",
+    dependencies=OPERATE,
+    responses=answers(400, 401, 403, 404, 409, 413, 503),
+    summary="Take back feedback on a diagnosis",
+)
+async def take_back(id: DiagnosisId, body: TakenBack, scope: Scoped, caller: Caller) -> DiagnosisShape:
+    """What was said before counts again, rules learned from it are retired, and failures that it decided (`GET
+    /api/v1/diagnoses?decided_by=incident:<id>`) are diagnosed again. The audit log keeps it."""
+    record = await take_back_feedback(scope, caller, id, body.feedback)
+    return DiagnosisShape.from_record(record, scope.core.config.base_url)
 
 
 @router.get("/diagnoses/{id}/similar", dependencies=READ, responses=READ_ERRORS, summary="Similar confirmed failures")
@@ -147,7 +175,7 @@ async def search(
 
 
 async def store_feedback(scope: Scoped, caller: Credential, id: str, body: NewFeedback) -> DiagnosisRecord:
-    """The diagnosis with the new feedback. Raises NotFound, BadInput."""
+    """The diagnosis with the new feedback. Raises NotFound, BadInput, Conflict."""
     record, now = await find(scope.core.store, id), scope.core.clock()
     _check(body, record)
     number, stream = await _root_of(scope.logs, record, body)
@@ -161,7 +189,14 @@ async def store_feedback(scope: Scoped, caller: Credential, id: str, body: NewFe
         root_stream=stream,
         **body.model_dump(include={"verdict", "type", "node", "rank"}),
     )
-    await scope.confirmed_failures.learn(record, feedback)
+    await scope.confirmed_failures.learn(record, feedback, body.after)
+    return await find(scope.core.store, id)
+
+
+async def take_back_feedback(scope: Scoped, caller: Credential, id: str, feedback: str) -> DiagnosisRecord:
+    """The diagnosis without that feedback. Raises NotFound, Conflict where it is not the newest."""
+    record = await find(scope.core.store, id)
+    await scope.confirmed_failures.take_back(record, feedback, caller.name, scope.core.clock())
     return await find(scope.core.store, id)
 
 

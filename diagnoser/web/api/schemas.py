@@ -26,6 +26,7 @@ from diagnoser.model import (
     NodeEventKind,
     Plan,
     PlanState,
+    Precedent,
     ProofKind,
     QueryResult,
     QueryState,
@@ -176,7 +177,7 @@ class DiagnosisShape(Answer):
     """The verdict on one attempt. ``current`` is false once a later one of the same attempt replaced it.
 
     ``correction``: what a person says is right; the verdict itself stays as it was. ``feedback``: everything that
-    people said, the newest first.
+    people said, the newest first. ``precedent``: the judged failure that decided this one, and what the rules say.
     """
 
     id: str
@@ -216,6 +217,7 @@ class DiagnosisShape(Answer):
     needs_review: str
     hang: HangFindings | None
     rivals: tuple[Rival, ...]
+    precedent: Precedent | None
 
     @classmethod
     def from_record(cls, record: DiagnosisRecord, base_url: str) -> Self:

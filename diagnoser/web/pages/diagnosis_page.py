@@ -15,6 +15,7 @@ from diagnoser.logview.log_columns import stream_key
 from diagnoser.logview.log_index import LogEnding, LogFacets, LogFilter, LogIndex, LogRow
 from diagnoser.model import (
     Diagnosis,
+    Feedback,
     Incident,
     Job,
     LearnedRule,
@@ -25,13 +26,13 @@ from diagnoser.model import (
     Stream,
     Symptom,
 )
-from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.model.queries import IncidentFilter, LearnedRuleQuery
+from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.model.queries import DiagnosisFilter, IncidentFilter, LearnedRuleQuery
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.api.diagnoses import DiagnosisId, find
-from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback
+from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback, take_back_feedback
 from diagnoser.web.api.params import Search
 from diagnoser.web.formatting.collapse_ranks import grouped, not_it
 from diagnoser.web.formatting.template_filters import name, visible
@@ -48,6 +49,7 @@ from diagnoser.web.pages.rendering import Pages
 router = Router(include_in_schema=False)
 
 LEARNED = 5
+DECIDED = 20
 ENDINGS = 8
 NODES_OFFERED = 200
 STREAMS_OFFERED = 600
@@ -85,11 +87,17 @@ _TYPE_OF = {choice.name.casefold(): str(choice.type) for choice in TYPES}
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What became of what a person said. number: of the case; the first one that anybody judged is 1."""
+    """What became of what a person said. number: of the case; the first one that anybody judged is 1.
+
+    family: job family in which it decides the next failure of this kind, "" where it decides none by itself.
+    decided: failures that it did decide, the newest first.
+    """
 
     known: FailureType
     number: int | None
     rules: tuple[LearnedRule, ...]
+    family: str
+    decided: tuple[DiagnosisRecord, ...]
 
     @property
     def is_case(self) -> bool:
@@ -99,6 +107,15 @@ class Lesson:
     def is_open(self) -> bool:
         """Whether a rule is being written or tested at this moment."""
         return any(rule.state is LearnedState.PROPOSED for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """The judged failure that decided the one of the page. feedback: what a person said of it, None once it was taken
+    back or something else was said."""
+
+    record: DiagnosisRecord
+    feedback: Feedback | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +169,22 @@ async def say(id: DiagnosisId, form: Pressed, scope: Scoped, plans: Plans, pages
     except BadInput as error:
         at = error.field if isinstance(error, UnusableLine) else ""
         return await _draw(scope, plans, pages, record, Correction(values, str(error), at), 400)
+    except Conflict as error:
+        record = await find(scope.core.store, id)
+        return await _draw(scope, plans, pages, record, Correction(values, f"{error}."), 409)
+    return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
+
+
+@router.post("/diagnoses/{id}/feedback/take-back")
+async def take_back(id: DiagnosisId, form: Pressed, scope: Scoped, plans: Plans, pages: Drawn) -> Response:
+    """Undoes what was said last, then shows what had followed from it. A second press changes nothing."""
+    try:
+        await take_back_feedback(scope, form.caller, id, form.text("feedback"))
+    except Conflict as error:
+        record = await find(scope.core.store, id)
+        return await _draw(scope, plans, pages, record, Correction(dict.fromkeys(FIELDS, ""), f"{error}."), 409)
+    except NotFound:
+        await find(scope.core.store, id)
     return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
 
 
@@ -203,7 +236,8 @@ async def _draw(
         similar=[] if is_reading else await scope.confirmed_failures.similar(record),
         incident=incident,
         nearby=nearby,
-        lesson=await _lesson(scope.core, record),
+        lesson=await _lesson(scope, record),
+        decider=await _decider(scope.core, verdict),
         types=TYPES,
         nodes=_nodes(verdict, job, facets),
         ranks=_ranks(job, facets),
@@ -323,9 +357,31 @@ _MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
 )
 
 
-async def _lesson(core: Core, record: DiagnosisRecord) -> Lesson:
-    rules = await core.store.rules.page(LearnedRuleQuery(source=record.id), "", LEARNED)
-    return Lesson(known_type(record), await core.store.cases.number(record.id), tuple(rules))
+async def _lesson(scope: Scoped, record: DiagnosisRecord) -> Lesson:
+    store = scope.core.store
+    rules = await store.rules.page(LearnedRuleQuery(source=record.id), "", LEARNED)
+    by_it = DiagnosisFilter(decided_by=f"incident:{record.id}", current_only=False)
+    return Lesson(
+        known_type(record),
+        await store.cases.number(record.id),
+        tuple(rules),
+        await scope.confirmed_failures.family_taught(record.id),
+        tuple(await store.diagnoses.page(by_it, "", DECIDED)),
+    )
+
+
+async def _decider(core: Core, verdict: Diagnosis) -> Decider | None:
+    """None where no judged failure decided, or its diagnosis is not stored any more."""
+    precedent = verdict.precedent
+    if precedent is None:
+        return None
+    record = await core.store.diagnoses.find(precedent.diagnosis)
+    if record is None:
+        return None
+    newest = next(iter(record.feedback), None)
+    if newest and newest.id == precedent.feedback:
+        return Decider(record, newest)
+    return Decider(record, None)
 
 
 def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:
@@ -373,7 +429,7 @@ def _read(form: Form) -> NewFeedback:
                 given[field] = int(form.text(field)[:20])
         if stream and isinstance(given.get("root_line"), int):
             given["root_id"] = f"{stream}-{given['root_line']}"
-        return NewFeedback.model_validate(given)
+        return NewFeedback.model_validate(given | {"after": form.unread().get("after")})
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
 

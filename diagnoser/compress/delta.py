@@ -3,6 +3,7 @@
 Everything in a ``Delta`` is a sum, a minimum, a maximum, a union, or a selection S with S(S(A) | S(B)) = S(A | B): of
 each group the first, the last, or those of smallest hash. So any split into blocks, in any order, over any number of
 replicas gives the same merged delta, as long as each line is fed once (the store guards that with covered ranges).
+Only which points are kept around the rises of a loss (``loss_shifts``) depends on the split where the loss is noise.
 """
 
 import math

@@ -8,15 +8,15 @@ from functools import cached_property
 from itertools import chain, product, starmap
 from operator import attrgetter
 
-from diagnoser.compress import templates
-from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, TemplateStats
+from diagnoser.compress import loss_shifts, templates
+from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, StreamDelta, TemplateStats
 from diagnoser.compress.line_flags import STAGES, LineFlag, stage_bit
 from diagnoser.compress.line_masking import blurred, masked
 from diagnoser.compress.lines import body_of
 from diagnoser.compress.rank_prefixes import RankResolver
 from diagnoser.compress.record_lines import Continuations, OpenedLine, Spoken, opened
 from diagnoser.compress.render import numbers, render
-from diagnoser.compress.sampling import Chosen
+from diagnoser.compress.sampling import Chosen, series_of
 from diagnoser.dialects import mentions, rank_tables
 from diagnoser.dialects.prefixes import Prefix, carrier_of, carrier_of_all
 from diagnoser.model import (
@@ -81,11 +81,14 @@ class Digest:
 
     @cached_property
     def _rows(self) -> list[tuple[DeltaRow, Stream, Mark]]:
-        chosen = sorted(_choose(self.delta).items(), key=lambda item: (item[0][0], self._order[item[0][1]]))
-        rows = []
-        for (number, stream), mark in chosen:
+        chosen, rows = _choose(self.delta), list[tuple[DeltaRow, Stream, Mark]]()
+        for (number, stream), mark in chosen.items():
             rows.append((self.delta.shares[stream].rows[number], stream, mark))
-        return rows
+        for stream, share in self.delta.shares.items():
+            for row in _rises(share, self.delta.limits.rises):
+                if (row.number, stream) not in chosen:
+                    rows.append((row, stream, Mark.SAMPLE))
+        return sorted(rows, key=lambda row: (row[0].number, self._order[row[1]]))
 
     @cached_property
     def _year(self) -> int:
@@ -324,7 +327,8 @@ class Digest:
         printed = row.time or line.record.time or times.read_time(_text(row.line), self._year)
         time, stage = printed or row.received, progress.stage_of(row.dialect)
         who = node, line.prefix.pod, line.prefix.voice
-        return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed, *who)
+        measure = point.metric, point.is_objective
+        return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed, *who, *measure)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -465,6 +469,18 @@ def _learned(texts: Sequence[str], carrier: str) -> LearnedPrefix | None:
     parts = [_parted(text, carrier) for text in texts]
     voices = {prefix.voice for prefix, _ in parts} - {""}
     return learned_prefixes.learn([body for _, body in parts], _rank_of_prefix, are_parted=len(voices) > 1)
+
+
+def _rises(share: StreamDelta, most: int) -> Iterator[DeltaRow]:
+    """The lines at which a loss rises and stays up, however far from the others that are kept."""
+    series: dict[str, list[PointRow]] = {}
+    for _, point in sorted(share.points.items()):
+        series.setdefault(series_of(point.voice, point.dialect), []).append(point)
+    for points in series.values():
+        for place in loss_shifts.rises(loss_shifts.losses_of([point.line for point in points]), most):
+            point = points[place]
+            row = DeltaRow(point.number, point.line, point.voice, time=point.time, received=point.received)
+            yield share.rows.get(point.number, row)
 
 
 def _rank_of_prefix(message: str) -> int:

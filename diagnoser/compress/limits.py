@@ -49,7 +49,8 @@ class CompressorLimits:
     """shapes, signatures: kept with exact counts, those of smallest hash. extremes: of signatures beyond that, the very
     first and last lines. window: how far context is looked for. small: an input of so many lines is kept whole.
     first, last, spread: points kept of each progress series. latest: points kept because they are the newest of their
-    stream, whichever series they are of: a log of many runs may have more series than ``series``.
+    stream, whichever series they are of: a log of many runs may have more series than ``series``. rises: steepest rises
+    of the loss of a series around which all points are kept.
     """
 
     shapes: int = 4096
@@ -63,6 +64,7 @@ class CompressorLimits:
     last: int = 64
     spread: int = 96
     latest: int = 64
+    rises: int = 4
     nodes: int = 16384
     templates: int = 2048
 

@@ -9,6 +9,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from diagnoser.compress import loss_shifts
 from diagnoser.compress.delta import Delta, DeltaRow, StreamDelta
 from diagnoser.compress.limits import CompressorLimits, budget_of
 from diagnoser.model import Cap, Stream
@@ -138,7 +139,9 @@ def _bound_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
     chosen = set(sorted(share.points)[-limits.latest :])
     for numbers in of_smallest_hash(series, limits.series):
         if len(numbers) > limits.spread:
-            numbers = sample(np.array(sorted(numbers)), limits).tolist()
+            ordered = sorted(numbers)
+            chosen.update(_near_rises(share, ordered, limits.rises))
+            numbers = sample(np.array(ordered), limits).tolist()
         chosen.update(numbers)
     share.points = _only(share.points, sorted(chosen))
     caps = set[Cap]()
@@ -152,6 +155,12 @@ def _bound_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
         caps.add(Cap.NODES)
         share.nodes = _only(share.nodes, sorted(share.nodes)[: limits.nodes])
     return caps
+
+
+def _near_rises(share: StreamDelta, numbers: list[int], most: int) -> Iterator[int]:
+    """The points of a series around which its loss rises and stays up."""
+    losses = loss_shifts.losses_of([share.points[number].line for number in numbers])
+    return map(numbers.__getitem__, loss_shifts.around(loss_shifts.rises(losses, most), len(numbers)))
 
 
 def series_of(voice: str, dialect: int) -> str:

@@ -1,10 +1,12 @@
 """Which lines of one chunk stay verbatim, and which numbers are read from it."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 
 import numpy as np
 
+from diagnoser.compress import loss_shifts
 from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, row_of
 from diagnoser.compress.limits import LineBudget, budget_of
 from diagnoser.compress.line_flags import IMPORTANT, LineFlag
@@ -16,6 +18,7 @@ from diagnoser.compress.template_cache import CachedTemplate, TemplateCache
 from diagnoser.compress.tokenized_chunk import Codes, TokenizedChunk
 from diagnoser.dialects import mentions
 from diagnoser.model import Stream
+from diagnoser.structure.progress import loss_in
 
 MOST_RANK = 16383
 """Larger numbers count something else."""
@@ -243,9 +246,29 @@ class RetentionPolicy:
         series = {series_of(voice, dialect): places for voice, places in speech.items()}
         chosen = set(indices[-self._limits.latest :].tolist())
         for places in of_smallest_hash(series, self._limits.series):
-            chosen.update((sample(places + self._first, self._limits) - self._first).tolist())
+            spread = (sample(places + self._first, self._limits) - self._first).tolist()
+            chosen.update(spread)
+            if len(spread) < len(places):
+                chosen.update(self._near_rises(places.tolist(), spread))
         for index in chosen:
             self._point(index, dialect)
+
+    def _near_rises(self, places: list[int], spread: list[int]) -> Iterator[int]:
+        """The points around which the loss rises and stays up, looked for between those of a sample.
+
+        places: all points of a series. spread: the sample.
+        """
+
+        def loss_at(place: int) -> float | None:
+            return loss_in(self._cut.lines[places[place]])
+
+        sampled = [bisect_left(places, index) for index in spread]
+        losses = list(map(loss_at, sampled))
+        rises = []
+        for rise in loss_shifts.rises(losses, self._limits.rises):
+            before = next((place for place in range(rise - 1, -1, -1) if losses[place] is not None), rise - 1)
+            rises.append(loss_shifts.first_above(loss_at, sampled[before], sampled[rise]))
+        return map(places.__getitem__, loss_shifts.around(rises, len(places)))
 
     def _point(self, index: int, dialect: int) -> None:
         number, line = self._first + index, self._cut.lines[index]

@@ -13,6 +13,7 @@ from diagnoser.localize import (
     clock_skew,
     collectives,
     launches,
+    metric_breaks,
     progress,
     ranks,
     rollback,
@@ -20,6 +21,7 @@ from diagnoser.localize import (
 )
 from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.localize.hang_detection import ExpectedSilence, Silence, expected_silence
+from diagnoser.localize.metric_breaks import LossBreak
 from diagnoser.localize.node_names import NodeNames
 from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import (
@@ -100,7 +102,8 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     hits = knowledge.engine.match(evidence)
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))
-    loss = verdict.loss_break(series)
+    broken = metric_breaks.loss_break(series.progress, is_running=quiet is not None)
+    loss = verdict.loss_divergence(series, broken)
     timeline = progress.ProgressTimeline(evidence)
     reported = outcome.reported(facts.events)
     end = clean_end.find_clean_end(evidence, knowledge.heuristics.ends, lambda line: timeline.went_on(line, 0))
@@ -123,13 +126,25 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     if quiet is None and reported is None and diagnosis.outcome is Outcome.UNKNOWN:
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, outcome.HINT))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
-        point = rollback.find_rollback(series, facts.events, facts.earlier_checkpoints)
-        diagnosis = replace(diagnosis, rollback=point)
+        diagnosis = _with_break(diagnosis, broken, series, facts, is_running=quiet is not None)
     rank_nodes = {**facts.job.rank_nodes, **evidence.rank_nodes}
     diagnosis = replace(diagnosis, doubts=review_reasons(diagnosis, causal, rank_nodes))
     if hang:
         diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None)
     return _with_checkpoint(with_advice(diagnosis, causal, facts, knowledge.policy), facts)
+
+
+def _with_break(
+    diagnosis: Diagnosis, broken: LossBreak | None, series: Evidence, facts: Facts, *, is_running: bool
+) -> Diagnosis:
+    """The diagnosis of a loss that diverged, with where to go back to and a picture of the series."""
+    notes = diagnosis.notes
+    if broken:
+        notes = (metric_breaks.picture(broken, is_running=is_running), *notes)
+    elif diagnosis.root_cause:
+        broken = metric_breaks.reported_break(series.progress, diagnosis.root_cause.line)
+    point = rollback.find_rollback(broken, series, facts.events, facts.earlier_checkpoints)
+    return replace(diagnosis, rollback=point, notes=notes)
 
 
 def _unlike_a_run(evidence: Evidence, facts: Facts, quiet: float | None) -> str:

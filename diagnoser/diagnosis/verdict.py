@@ -9,6 +9,7 @@ from itertools import filterfalse
 from diagnoser.diagnosis import confidence
 from diagnoser.localize import collectives, progress
 from diagnoser.localize.hang_detection import Silence
+from diagnoser.localize.metric_breaks import LossBreak
 from diagnoser.localize.stragglers import Straggler
 from diagnoser.model import (
     Advice,
@@ -62,9 +63,8 @@ class Localization:
     slow: tuple[Straggler, ...] = ()
 
 
-def loss_break(evidence: Evidence) -> LossDivergence | None:
+def loss_divergence(evidence: Evidence, loss: LossBreak | None) -> LossDivergence | None:
     """The place where the loss broke, as a candidate for the cause; None when it did not, or its line was not kept."""
-    loss = progress.loss_break(evidence.progress)
     if loss is None:
         return _broken_measure(evidence)
     why = loss.why

@@ -1,51 +1,20 @@
-"""What the progress series shows: where training stopped, and where the loss broke."""
+"""What the progress series shows of how far training came: whether it went on after a line, and where it began anew."""
 
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain, pairwise, takewhile
+from itertools import accumulate, chain, pairwise
 from operator import attrgetter
-from statistics import fmean, median, pstdev
 
 from diagnoser.model import Evidence, Line, Progress, Stream
 from diagnoser.model.order import LATE, follows_restart, is_of_restart, process_of
 
-_WARM_UP = 5
-"""Points needed before a mean and a deviation say anything."""
-_SIGMAS = 6.0
-_NORMS = 2
-"""Points in a row without a finite gradient norm: a single one is a step that mixed precision skipped."""
-_WINDOW = 50
-"""Points that the mean is taken over."""
-_EXPLODED = 10.0
-"""A gradient norm above this multiple of its median has exploded: norms vary more than losses do."""
-_SPIKES = 3
-"""Points above the band before a run counts as diverged, when the loss stays finite."""
-_SHORT = 3
-"""Points after which a jump may be told before a deviation can be: it must then be a multiple, not a deviation."""
-_JUMP = 3.0
-"""A loss above this multiple of the highest before has jumped, however few points there are."""
-_ABSURD_NORM = 1000.0
-"""A gradient norm from here on that is also far over all before says by itself that a jump of the loss is a spike."""
-_BEYOND = 100.0
-"""A gradient norm of thousands above this multiple of the highest before has exploded, on however few points."""
 _ON = 2
 """Steps after an error that show that training went on: one more step may already have been under way."""
 _Processes = frozenset[int | str]
 """Ranks; nodes or pods where no ranks are known."""
-
-
-@dataclass(frozen=True, slots=True)
-class LossBreak:
-    """Where the loss left its band. checkpoint: the last one saved before it, else ""."""
-
-    point: Progress
-    why: str
-    checkpoint: str
-    until: int | None
 
 
 class ProgressTimeline:
@@ -307,139 +276,3 @@ def _is_finite(point: Progress) -> bool:
     if not bool(values):
         return False
     return all(map(math.isfinite, values))
-
-
-def loss_break(points: Sequence[Progress]) -> LossBreak | None:
-    """The first point from which the loss is NaN, infinite, or above mean + 6 sigma, up to the end of the series.
-
-    A spike that the run recovers from does not count; nor does a series that starts without a finite loss. Without a
-    printed loss, a gradient norm that stays NaN or infinite counts; one that explodes and stays high always does.
-    """
-    points = _last_run(points)
-    for source in (_loss_out_of_band, _norm_not_finite, _norm_explosion, _supported_jump):
-        broken = source(points)
-        if broken is not None:
-            return broken
-    return None
-
-
-def _printed(points: Iterable[Progress], kind: str, *, finite: bool = False) -> tuple[list[Progress], list[float]]:
-    """The points that print a value, and their values.
-
-    kind: ``loss`` or ``grad_norm``.
-    finite: only finite values count.
-    """
-    printed, values = list[Progress](), list[float]()
-    for point in points:
-        value = getattr(point, kind)
-        if value is None or (finite and not math.isfinite(value)):
-            continue
-        printed.append(point)
-        values.append(value)
-    return printed, values
-
-
-def _loss_out_of_band(points: Sequence[Progress]) -> LossBreak | None:
-    """Where the loss leaves its band, or is not finite any more."""
-    printed, values = _printed(points, "loss")
-    for index in range(1, len(values)):
-        why = _why_broken(values, index)
-        if why:
-            return _break_at(points, printed[index], why, printed[-1])
-    return None
-
-
-def _why_broken(values: Sequence[float], index: int) -> str:
-    """Why the loss at an index has broken, and stays so up to the end; "" where it has not."""
-    window = list(filter(math.isfinite, values[max(0, index - _WINDOW) : index]))
-    if not window:
-        return ""
-    ceiling = _ceiling(window)
-    if not all(_out_of_band(value, ceiling) for value in (*values[index : index + _SPIKES], values[-1])):
-        return ""  # a spike
-    if not math.isfinite(values[index]):
-        return f"loss {values[index]:.4g} is not finite, and stays so"
-    if len(values) - index < _SPIKES:
-        return ""
-    return f"loss {values[index]:.4g} is above mean + {_SIGMAS:.0f} sigma = {ceiling:.4g}, and stays so"
-
-
-def _out_of_band(value: float, ceiling: float) -> bool:
-    if value > ceiling:
-        return True
-    return not math.isfinite(value)
-
-
-def _ceiling(window: Sequence[float]) -> float:
-    """Mean + 6 sigma, and at least a multiple of the highest value seen: a short stretch has almost no deviation."""
-    if len(window) < _SHORT:
-        return math.inf
-    multiple = 2.0 if len(window) >= _WARM_UP else _JUMP
-    return max(fmean(window) + _SIGMAS * pstdev(window), multiple * max(window))
-
-
-def _norm_not_finite(points: Sequence[Progress]) -> LossBreak | None:
-    """Where the gradient norm stays NaN or infinite, in a series without a finite loss."""
-    if _printed(points, "loss", finite=True)[0]:
-        return None
-    printed, values = _printed(points, "grad_norm")
-    broken = list(takewhile(lambda value: not math.isfinite(value), reversed(values)))
-    if len(broken) < _NORMS:
-        return None
-    return _break_at(points, printed[-len(broken)], "the gradient norm is not finite, and stays so", printed[-1])
-
-
-def _norm_explosion(points: Sequence[Progress]) -> LossBreak | None:
-    """Where the gradient norm left its band for good: far above what it was, up to the end of the series.
-
-    Fewer points than others need are enough where they are thousands, and a multiple that no clipping explains.
-    """
-    printed, values = _printed(points, "grad_norm", finite=True)
-    for index in range(_WARM_UP, len(values)):
-        window = values[max(0, index - _WINDOW) : index]
-        ceiling = max(fmean(window) + _SIGMAS * pstdev(window), _EXPLODED * median(window))
-        absurd = max(_ABSURD_NORM, _BEYOND * max(window))
-        if min(values[index:]) > (ceiling if len(values) - index >= _SPIKES else absurd):
-            why = f"the gradient norm {values[index]:.4g} is above {ceiling:.4g}, far over what it was, and stays so"
-            return _break_at(points, printed[index], why, printed[-1])
-    return None
-
-
-def _supported_jump(points: Sequence[Progress]) -> LossBreak | None:
-    """Where the loss jumps in a series too short for statistics, and gradient norms of thousands say that it is real:
-    up to the end of the series."""
-    both, norms = _printed(_printed(points, "loss", finite=True)[0], "grad_norm")
-    _, losses = _printed(both, "loss")
-    if len(both) < _SHORT:
-        return None
-    for index in range(1, len(both)):
-        usual = max(norms[:index])
-        absurd = min(norms[index:]) > max(_ABSURD_NORM, _EXPLODED * usual)
-        if absurd and min(losses[index:]) > _JUMP * max(losses[:index]):
-            why = f"loss {losses[index]:.4g} jumps with a gradient norm of {norms[index]:.4g} (before {usual:.4g})"
-            return _break_at(points, both[index], f"{why}, and both stay so", both[-1])
-    return None
-
-
-def _last_run(points: Sequence[Progress]) -> Sequence[Progress]:
-    """The points since the step counter last fell far back: another run in the same log has its own losses."""
-    start = highest = 0
-    for index, point in enumerate(points):
-        step = point.step
-        if step is None:
-            continue
-        if step < highest / 2 and highest - step > _WARM_UP:
-            start, highest = index, step
-        highest = max(highest, step)
-    return points[start:]
-
-
-def _break_at(points: Sequence[Progress], point: Progress, why: str, last: Progress) -> LossBreak:
-    """A break at a point, with the last checkpoint before it."""
-    checkpoint = ""
-    for other in points:
-        if not other.checkpoint:
-            continue
-        if other.line < point.line:
-            checkpoint = other.checkpoint
-    return LossBreak(point, why, checkpoint, last.step)

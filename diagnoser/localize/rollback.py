@@ -7,8 +7,8 @@ before the spike, skip 200 to 500 batches, and the spike does not come back.
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from diagnoser.localize import progress
 from diagnoser.localize.checkpoints import Checkpoint, on_the_way, reported, step_of
+from diagnoser.localize.metric_breaks import LossBreak
 from diagnoser.model import Event, Evidence, Progress, Rollback
 
 SKIP_LIMIT = 500
@@ -16,16 +16,16 @@ SKIP_LIMIT = 500
 
 
 def find_rollback(
-    evidence: Evidence, events: Sequence[Event] = (), earlier: Sequence[Sequence[Event]] = ()
+    broken: LossBreak | None, evidence: Evidence, events: Sequence[Event] = (), earlier: Sequence[Sequence[Event]] = ()
 ) -> Rollback | None:
     """None when the loss did not break. Fields that neither log nor events show are empty.
 
     The newest verified checkpoint from before the break; only where there is none, the newest other one that nothing
     speaks against.
 
+    broken: where it broke.
     earlier: checkpoint events of the attempts before this one, the oldest first.
     """
-    broken = progress.loss_break(evidence.progress)
     if broken is None:
         return None
     broke_at, until = broken.point.step, broken.until

@@ -194,7 +194,7 @@ class Progress:
 
     line: 1-based number in its stream. step: training iteration. step_seconds: mean time of one iteration.
     checkpoint: path or name of a checkpoint that this line says was saved, else "". stream, received, arrived: as of a
-    ``Line``.
+    ``Line``. metric: what the line calls its loss. is_objective: whether that measures progress, and so may only fall.
     """
 
     line: int
@@ -213,6 +213,8 @@ class Progress:
     node: str = ""
     pod: str = ""
     label: str = ""
+    metric: str = ""
+    is_objective: bool = True
 
     @property
     def process(self) -> int | str:

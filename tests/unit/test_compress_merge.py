@@ -36,6 +36,7 @@ TIGHT = CompressorLimits(
     window=4,
     voices=3,
     small=5,
+    rises=0,
     series=2,
     first=2,
     last=3,

@@ -3,6 +3,7 @@
 import math
 
 from diagnoser.localize import progress
+from diagnoser.localize.metric_breaks import loss_break
 from diagnoser.model import Evidence, Line, Progress, Stream
 
 CALM = [6.0, 5.5, 5.2, 5.0, 4.8, 4.7, 4.6, 4.5, 4.4, 4.3]
@@ -17,30 +18,30 @@ def series(losses: list[float], checkpoint_after: int = -1) -> list[Progress]:
 
 def test_calm_loss_is_no_break() -> None:
     """A falling loss, and one without enough points, is no finding."""
-    assert progress.loss_break(series(CALM)) is None
-    assert progress.loss_break(series([9.0, 90.0])) is None
+    assert loss_break(series(CALM)) is None
+    assert loss_break(series([9.0, 90.0])) is None
 
 
 def test_nan_from_here_on_is_a_break() -> None:
     """The first NaN is the place when no finite loss follows; the last checkpoint before it is told."""
-    found = progress.loss_break(series([*CALM, math.nan, math.nan], checkpoint_after=4))
+    found = loss_break(series([*CALM, math.nan, math.nan], checkpoint_after=4))
     assert found is not None and (found.point.step, found.checkpoint, found.until) == (11, "ckpt/step_4", 12)
 
 
 def test_a_nan_that_passes_is_none() -> None:
     """A skipped step with NaN inside a healthy run is no divergence."""
-    assert progress.loss_break(series([*CALM, math.nan, *CALM])) is None
+    assert loss_break(series([*CALM, math.nan, *CALM])) is None
 
 
 def test_a_spike_that_stays_is_a_break_at_its_first_point() -> None:
     """A loss that leaves the band and ends in NaN broke at the spike, not at the NaN."""
-    found = progress.loss_break(series([*CALM, 900.0, 1e9, math.nan]))
+    found = loss_break(series([*CALM, 900.0, 1e9, math.nan]))
     assert found is not None and found.point.step == 11
 
 
 def test_a_spike_that_falls_back_is_none() -> None:
     """One bad batch that the run recovers from is no divergence."""
-    assert progress.loss_break(series([*CALM, 900.0, 950.0, 920.0, *CALM])) is None
+    assert loss_break(series([*CALM, 900.0, 950.0, 920.0, *CALM])) is None
 
 
 def evidence(points: list[Progress]) -> Evidence:
@@ -71,7 +72,7 @@ def test_another_run_in_the_same_log_has_its_own_losses() -> None:
     """A run that starts again at step 1 with a high loss has not diverged from the one before it."""
     first = [Progress(line=i, rank=0, time=0.0, step=100 + i, loss=0.01) for i in range(20)]
     second = [Progress(line=50 + i, rank=0, time=0.0, step=1 + i, loss=9.0 - i / 10) for i in range(20)]
-    assert progress.loss_break([*first, *second]) is None
+    assert loss_break([*first, *second]) is None
 
 
 def test_a_gradient_norm_that_stays_nan_is_a_break() -> None:
@@ -80,9 +81,9 @@ def test_a_gradient_norm_that_stays_nan_is_a_break() -> None:
     def norms(*values: float) -> list[Progress]:
         return [Progress(line=i, rank=0, time=0.0, step=i, grad_norm=value) for i, value in enumerate(values)]
 
-    found = progress.loss_break(norms(1.0, 1.1, math.nan, math.nan, math.nan))
+    found = loss_break(norms(1.0, 1.1, math.nan, math.nan, math.nan))
     assert found is not None and found.point.step == 2
-    assert progress.loss_break(norms(1.0, math.nan, math.nan, 1.2)) is None
+    assert loss_break(norms(1.0, math.nan, math.nan, 1.2)) is None
 
 
 def test_a_gradient_norm_that_explodes_is_a_break() -> None:
@@ -92,10 +93,10 @@ def test_a_gradient_norm_that_explodes_is_a_break() -> None:
         return [Progress(line=i, rank=0, time=0.0, step=i, loss=2.0, grad_norm=norm) for i, norm in enumerate(norms)]
 
     calm = (1.0, 1.2, 0.9, 1.1, 1.0, 1.3, 0.8)
-    found = progress.loss_break(run(*calm, 25.0, 40.0, 60.0))
+    found = loss_break(run(*calm, 25.0, 40.0, 60.0))
     assert found is not None and found.point.step == 7 and "gradient norm" in found.why
-    assert progress.loss_break(run(*calm, 25.0, 40.0, 60.0, 1.0)) is None
-    assert progress.loss_break(run(*calm, 5.0, 6.0, 7.0)) is None
+    assert loss_break(run(*calm, 25.0, 40.0, 60.0, 1.0)) is None
+    assert loss_break(run(*calm, 5.0, 6.0, 7.0)) is None
 
 
 def test_a_counter_that_goes_back_is_another_launch() -> None:
@@ -116,19 +117,19 @@ def test_three_points_with_absurd_norms_are_a_spike() -> None:
             for i, (loss, norm) in enumerate(pairs)
         ]
 
-    found = progress.loss_break(run((2.3, 0.8), (38.3, 5900.0), (71.8, 9120.0)))
+    found = loss_break(run((2.3, 0.8), (38.3, 5900.0), (71.8, 9120.0)))
     assert found is not None and found.point.step == 1 and "before 0.8" in found.why
-    assert progress.loss_break(run((2.3, 0.8), (38.3, 5900.0), (2.2, 0.9))) is None
-    assert progress.loss_break(run((2.3, 0.8), (2.4, 5900.0), (2.2, 9120.0))) is None
-    assert progress.loss_break(run((11.9, 4100.0), (38.3, 5900.0), (71.8, 9120.0))) is None
-    assert progress.loss_break(run((2.3, 0.8), (38.3, 5900.0))) is None
+    assert loss_break(run((2.3, 0.8), (38.3, 5900.0), (2.2, 0.9))) is None
+    assert loss_break(run((2.3, 0.8), (2.4, 5900.0), (2.2, 9120.0))) is None
+    assert loss_break(run((11.9, 4100.0), (38.3, 5900.0), (71.8, 9120.0))) is None
+    assert loss_break(run((2.3, 0.8), (38.3, 5900.0))) is None
 
 
 def test_a_short_series_breaks_where_the_loss_is_a_multiple() -> None:
     """Three points before and three after, three times as high; twice as high says nothing yet."""
-    found = progress.loss_break(series([2.4, 2.3, 2.2, 9.8, 11.0, 10.9]))
+    found = loss_break(series([2.4, 2.3, 2.2, 9.8, 11.0, 10.9]))
     assert found is not None and found.point.step == 4
-    assert progress.loss_break(series([2.4, 2.3, 2.2, 4.9, 5.0, 5.1])) is None
+    assert loss_break(series([2.4, 2.3, 2.2, 4.9, 5.0, 5.1])) is None
 
 
 def test_a_last_gradient_norm_of_thousands_is_an_explosion() -> None:
@@ -141,7 +142,7 @@ def test_a_last_gradient_norm_of_thousands_is_an_explosion() -> None:
             for i, (loss, norm) in enumerate(pairs)
         ]
 
-    found = progress.loss_break(run(*calm, (1.5, 11140.0)))
+    found = loss_break(run(*calm, (1.5, 11140.0)))
     assert found is not None and found.point.step == 6
-    assert progress.loss_break(run(*calm, (1.5, 11140.0), (1.4, 8.0))) is None
-    assert progress.loss_break(run(*calm, (1.5, 900.0))) is None
+    assert loss_break(run(*calm, (1.5, 11140.0), (1.4, 8.0))) is None
+    assert loss_break(run(*calm, (1.5, 900.0))) is None

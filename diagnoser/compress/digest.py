@@ -327,7 +327,7 @@ class Digest:
         printed = row.time or line.record.time or times.read_time(_text(row.line), self._year)
         time, stage = printed or row.received, progress.stage_of(row.dialect)
         who = node, line.prefix.pod, line.prefix.voice
-        measure = point.metric, point.is_objective
+        measure = point.metric, point.is_objective, point.batch_size
         return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed, *who, *measure)
 
     @cached_property

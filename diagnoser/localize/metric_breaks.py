@@ -27,6 +27,7 @@ _SPIKES = 3
 """Points above the band before a run counts as diverged, when the loss stays finite."""
 _SHORT = 3
 """Points after which a jump may be told before a deviation can be: it must then be a multiple, not a deviation."""
+_TWICE = 2.0
 _JUMP = 3.0
 """A loss above this multiple of the highest before has jumped, however few points there are."""
 _ABSURD_NORM = 1000.0
@@ -158,12 +159,21 @@ def _by_metric(points: Iterable[Progress]) -> Iterator[list[Progress]]:
 def _loss_out_of_band(series: MetricSeries) -> LossBreak | None:
     """Where the loss leaves its band, or is not finite any more."""
     printed, values = series.printed("loss")
+    if _is_calm(values, _TWICE):
+        return None
     judged = _LossValues(values, series.is_running, series.is_objective)
     for index in range(1, len(values)):
         why = judged.why_broken(index)
         if why:
             return _break_at(printed, values, index, why, printed[index].metric)
     return None
+
+
+def _is_calm(values: Sequence[float], multiple: float) -> bool:
+    """Whether the newest value cannot be above this multiple of any that came before: most series, most of the time."""
+    if not values:
+        return True
+    return 0.0 <= values[-1] <= multiple * min(filter(math.isfinite, values), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +214,7 @@ class _LossValues:
         """
         if len(window) < _SHORT or not self.is_objective or median(window) <= 0.0:
             return math.inf
-        multiple = 2.0 if len(window) >= _WARM_UP else _JUMP
+        multiple = _TWICE if len(window) >= _WARM_UP else _JUMP
         return max(fmean(window) + _SIGMAS * pstdev(window), multiple * max(window))
 
     def _is_certain(self, window: Sequence[float], behind: Sequence[float]) -> bool:
@@ -265,6 +275,8 @@ def _norm_explosion(series: MetricSeries) -> LossBreak | None:
     Fewer points than others need are enough where they are thousands, and a multiple that no clipping explains.
     """
     printed, values = series.printed("grad_norm", finite=True)
+    if _is_calm(values, _EXPLODED):
+        return None
     lowest_behind = _lowest_behind(values)
     for index in range(_WARM_UP, len(values)):
         window = values[max(0, index - _WINDOW) : index]

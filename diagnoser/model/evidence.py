@@ -195,6 +195,7 @@ class Progress:
     line: 1-based number in its stream. step: training iteration. step_seconds: mean time of one iteration.
     checkpoint: path or name of a checkpoint that this line says was saved, else "". stream, received, arrived: as of a
     ``Line``. metric: what the line calls its loss. is_objective: whether that measures progress, and so may only fall.
+    batch_size: of a step, where its line prints one.
     """
 
     line: int
@@ -215,6 +216,7 @@ class Progress:
     label: str = ""
     metric: str = ""
     is_objective: bool = True
+    batch_size: float | None = None
 
     @property
     def process(self) -> int | str:

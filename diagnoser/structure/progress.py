@@ -109,6 +109,7 @@ _EVALUATED = re.compile(
     r"(?:^|[^a-z])(?:val|valid|validation|eval|evaluation|test|dev)(?:[^a-z]|$)|loss_(?:scale|weight|coef|type|fn|name)"
 )
 """Fields with ``loss`` in their name that are no loss of training."""
+_BATCH_KEYS = ("global_batch_size", "global batch size", "batch_size", "batch size", "bsz")
 _PLAYERS = re.compile(
     r"(?<![a-z])(?:rewards?|advantages?|actor|critic|policy|discriminator|generator|adversarial|(?:loss_?|errors?_?)[dg]"
     r"|[dg]_?(?:loss|err)|gan)(?![a-z])"
@@ -164,7 +165,8 @@ _PATH = re.compile(r"((?:[\w.-]*/)[\w./=-]*[\w=-]|(?:checkpoint|global_step|iter
 
 
 class Point(NamedTuple):
-    """Values of one line; None is "not printed", NaN is a finding. metric, is_objective: as of a ``Progress``."""
+    """Values of one line; None is "not printed", NaN is a finding. metric, is_objective, batch_size: as of a
+    ``Progress``."""
 
     step: int | None = None
     loss: float | None = None
@@ -175,6 +177,7 @@ class Point(NamedTuple):
     dialect: int = 0
     metric: str = ""
     is_objective: bool = True
+    batch_size: float | None = None
 
 
 def read(dialect: int, body: str) -> Point:
@@ -196,6 +199,7 @@ def read(dialect: int, body: str) -> Point:
     point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
     if printed:
         point = point._replace(metric=_name_at(text, place), is_objective=not _PLAYERS.search(text))
+    point = point._replace(batch_size=_number(_VALUE, text, _BATCH_KEYS))
     if name == "bar":
         return _of_bar(point, text)
     if step:
@@ -217,7 +221,8 @@ def read_fields(dialect: int, fields: Mapping[str, str | int | float | bool]) ->
     whole = int(step) if step is not None and math.isfinite(step) and step >= 0 else None
     grad, rate = _field(numbers, _GRAD_FIELDS), _field(numbers, _RATE_FIELDS)
     metric, is_objective = _loss_field(numbers), not _PLAYERS.search(" ".join(fields).lower())
-    return Point(whole, numbers.get(metric), grad, seconds, rate, "", dialect, metric, is_objective)
+    batch = _field(numbers, _BATCH_KEYS)
+    return Point(whole, numbers.get(metric), grad, seconds, rate, "", dialect, metric, is_objective, batch)
 
 
 def _field_number(value: str | int | float | bool) -> float | None:

@@ -1,5 +1,4 @@
-"""What a channel for alerts consists of. Adding one takes a file or folder with a ``Channel``, and a line in
-``CHANNELS``.
+"""What a channel for alerts consists of. Adding one takes a folder with a ``Channel``, and a line in ``CHANNELS``.
 
 A channel loads what it sends and draws with at first use: every command imports the registry for its settings.
 """
@@ -10,23 +9,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
-from diagnoser.ports import AlertChannel, Clock, Sender
 from diagnoser.redaction.exits import Exit
 
 if TYPE_CHECKING:
     import httpx
     from starlette.routing import BaseRoute
 
+    from diagnoser.ports import AlertChannel, Clock, Sender
+
 
 class Transport(NamedTuple):
     """What a channel sends with. allow_private: it may send to private addresses."""
 
     client: "httpx.AsyncClient"
-    clock: Clock
+    clock: "Clock"
     allow_private: bool = False
 
 
-OpenReceiver = Callable[[Transport], AlertChannel]
+OpenReceiver = Callable[[Transport], "AlertChannel"]
 """Raises BadInput."""
 
 
@@ -52,5 +52,5 @@ class Channel:
     receivers: Callable[[Any], Mapping[str, OpenReceiver]]
     rate: float = 0.0
     routes: "Callable[[Any], Sequence[BaseRoute]] | None" = None
-    answers: Callable[[Transport], Sender] | None = None
+    answers: "Callable[[Transport], Sender] | None" = None
     exits: tuple[Exit, ...] = ()

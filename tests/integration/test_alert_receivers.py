@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from diagnoser.adapters.http import create_client
-from diagnoser.channels.alertmanager import Alertmanager
-from diagnoser.channels.apprise import AppriseReceiver
+from diagnoser.channels.alertmanager.sending import Alertmanager
+from diagnoser.channels.apprise.sending import AppriseReceiver
 from diagnoser.channels.slack.sending import SlackBot
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError

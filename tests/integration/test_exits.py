@@ -22,8 +22,8 @@ from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.openai import OpenAIModel
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.channels import CHANNELS
-from diagnoser.channels.alertmanager import Alertmanager
-from diagnoser.channels.apprise import AppriseReceiver
+from diagnoser.channels.alertmanager.sending import Alertmanager
+from diagnoser.channels.apprise.sending import AppriseReceiver
 from diagnoser.channels.slack import buttons
 from diagnoser.channels.slack.buttons import SlackAccess
 from diagnoser.channels.slack.message import SILENCE

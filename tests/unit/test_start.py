@@ -26,6 +26,14 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     assert loaded.isdisjoint({"fastapi", "numpy", "pydantic", "sqlalchemy", "httpx", "yaml"})
 
 
+def test_what_looks_at_files_loads_no_part_of_the_service() -> None:
+    """A person waits for `diagnoser diagnose FILE`: it loads neither the event loop nor records of the service."""
+    loaded = _loaded_by("import diagnoser.commands.logs")
+    assert "diagnoser.diagnosis.pipeline" in loaded
+    service = {"asyncio", "diagnoser.model.alerts", "diagnoser.model.evaluations", "diagnoser.ports", "fastapi"}
+    assert loaded.isdisjoint(service | {"httpx", "sqlalchemy"})
+
+
 @pytest.mark.parametrize("command", DEFERRED, ids=lambda command: command.name)
 def test_a_command_has_the_words_of_its_line_in_the_list(command: Deferred) -> None:
     """The list of commands, written without loading them, says what each says of itself."""

@@ -7,7 +7,7 @@ import pytest
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.channels import alertmanager
+from diagnoser.channels.alertmanager import sending as alertmanager
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.model.alerts import Alert, AlertKind, Severity, decode

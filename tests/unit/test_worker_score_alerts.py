@@ -8,7 +8,7 @@ import pytest
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.channels import alertmanager
+from diagnoser.channels.alertmanager import sending as alertmanager
 from diagnoser.channels.slack import message as slack
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings

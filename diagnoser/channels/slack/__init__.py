@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field, SecretStr
 
 from diagnoser.channels.channel import Channel, OpenReceiver, Transport
-from diagnoser.ports import AlertChannel, Sender
 from diagnoser.redaction.exits import Exit
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
+
+    from diagnoser.ports import AlertChannel, Sender
 
 NAME = "slack"
 
@@ -48,13 +49,13 @@ def operators(settings: SlackSettings) -> frozenset[str]:
 def _receivers(settings: SlackSettings) -> Mapping[str, OpenReceiver]:
     token, url = settings.slack_token.get_secret_value(), settings.slack_url.get_secret_value()
 
-    def open_bot(_transport: Transport) -> AlertChannel:
+    def open_bot(_transport: Transport) -> "AlertChannel":
         from diagnoser.channels.slack.sending import SlackBot
 
         has_buttons = bool(operators(settings))
         return SlackBot(token, settings.slack_channel, buttons=has_buttons, api=settings.slack_api_url)
 
-    def open_webhook(transport: Transport) -> AlertChannel:
+    def open_webhook(transport: Transport) -> "AlertChannel":
         from diagnoser.channels.slack.sending import SlackWebhook
 
         return SlackWebhook(url, transport.client, transport.clock, allow_private=transport.allow_private)
@@ -70,7 +71,7 @@ def _routes(settings: SlackSettings) -> "Sequence[BaseRoute]":
     return routes(SlackAccess(settings.slack_signing_secret.get_secret_value(), operators(settings)))
 
 
-def _answers(transport: Transport) -> Sender:
+def _answers(transport: Transport) -> "Sender":
     from diagnoser.channels.slack.sending import SlackAnswers
 
     return SlackAnswers(transport.client, transport.clock, allow_private=transport.allow_private)

@@ -8,18 +8,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import orjson
-from pydantic import BaseModel, Field
 
-from diagnoser.channels.channel import Channel, OpenReceiver, Transport
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread
 from diagnoser.notifications.text import body
-from diagnoser.ports import AlertChannel, Clock
-from diagnoser.redaction.exits import Exit
+from diagnoser.ports import Clock
 
 if TYPE_CHECKING:
     import httpx
 
-NAME = "alertmanager"
 TIMEOUT = 10.0
 FIRING_SECONDS = 24 * 3600.0
 """An alert that nobody resolves ends by itself."""
@@ -90,24 +86,3 @@ class Alertmanager:
         await self._poster.post(firing(alert, self._clock()), {})
         labels = labels_of(alert)
         return orjson.dumps([*(other for other in fires if other != labels), labels]).decode()
-
-
-class AlertmanagerSettings(BaseModel):
-    alertmanager_url: str = Field(
-        "", description="Prometheus Alertmanager that alerts are pushed to, the receiver `alertmanager`. Empty: none."
-    )
-
-
-def _receivers(settings: AlertmanagerSettings) -> Mapping[str, OpenReceiver]:
-    def open_receiver(transport: Transport) -> AlertChannel:
-        return Alertmanager(settings.alertmanager_url, transport.client, transport.clock)
-
-    return {NAME: open_receiver} if settings.alertmanager_url else {}
-
-
-CHANNEL = Channel(
-    name=NAME,
-    settings=AlertmanagerSettings,
-    receivers=_receivers,
-    exits=(Exit("Alertmanager", ("channels.alertmanager",), "planning.planner", ("alert",)),),
-)

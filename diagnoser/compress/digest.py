@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain, product, starmap
+from itertools import chain, count, product, starmap
 from operator import attrgetter
 
 from diagnoser.compress import loss_shifts, templates
@@ -13,12 +13,13 @@ from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, St
 from diagnoser.compress.line_flags import STAGES, LineFlag, stage_bit
 from diagnoser.compress.line_masking import blurred, masked
 from diagnoser.compress.lines import body_of
+from diagnoser.compress.printer_ranks import PrinterRanks
 from diagnoser.compress.rank_prefixes import RankResolver
-from diagnoser.compress.record_lines import Continuations, OpenedLine, Spoken, opened
+from diagnoser.compress.record_lines import Continuations, LineReader, OpenedLine, Spoken, learned_reader
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen, series_of
 from diagnoser.dialects import mentions, rank_tables
-from diagnoser.dialects.prefixes import Prefix, carrier_of, carrier_of_all
+from diagnoser.dialects.prefixes import carrier_of, carrier_of_all
 from diagnoser.model import (
     NO_DIFF,
     Cap,
@@ -35,9 +36,7 @@ from diagnoser.model import (
     Stream,
     Template,
 )
-from diagnoser.model.evidence import Placement, rank_nodes
-from diagnoser.records import learned_prefixes, stream_names
-from diagnoser.records.learned_prefixes import LearnedPrefix
+from diagnoser.model.evidence import Placement, process_of, rank_nodes
 from diagnoser.records.reader import fields_of
 from diagnoser.structure import progress, stacks, times, tracebacks
 
@@ -98,81 +97,67 @@ class Digest:
 
     def _said(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> Iterator[Spoken]:
         """The text lines of a row."""
-        text, opened = _text(row.text), self._opened(row.text, stream)
-        record, prefix = opened.record, opened.prefix
-        rank, node = self._speaker(opened, row.voice, stream)
-        time, arrived = clock.time(stream, row.time or record.time, text, row.received)
-        voice = prefix.voice or row.voice or record.voice
-        for part, body in enumerate(opened.texts):
-            line = Line(
-                stream,
-                row.number,
-                text,
-                body,
-                rank,
-                node,
-                time,
-                mark,
-                prefix.task,
-                row.received,
-                arrived,
-                severity=record.severity,
-                part=part,
-                pod=prefix.pod,
-                label=prefix.voice,
-            )
-            yield Spoken(line, voice, opened.carrier or row.voice, opened)
+        text, first = _text(row.text), self._opened(row.text, stream)
+        parts = count()
+        for opened in (first, *first.more):
+            record, prefix = opened.record, opened.prefix
+            rank, node = self._speaker(opened, row.voice, stream)
+            time, arrived = clock.time(stream, row.time or record.time, text, row.received)
+            voice = "/".join(filter(None, (prefix.voice or row.voice, record.voice)))
+            for part, body in zip(parts, opened.texts, strict=False):
+                line = Line(
+                    stream,
+                    row.number,
+                    text,
+                    body,
+                    rank,
+                    node,
+                    time,
+                    mark,
+                    prefix.task,
+                    row.received,
+                    arrived,
+                    severity=record.severity,
+                    part=part,
+                    instance=opened.instance,
+                    label=prefix.voice,
+                )
+                yield Spoken(line, voice, opened.carrier or row.voice, opened)
 
     def speaker(self, text: bytes, voice: str, stream: Stream) -> tuple[int, str]:
         """Rank and node of who printed a line; -1 and "" where nothing tells."""
         return self._speaker(self._opened(text, stream), voice, stream)
 
     def _speaker(self, opened: OpenedLine, voice: str, stream: Stream) -> tuple[int, str]:
-        prefix, record = opened.prefix, opened.record
-        rank = self._ranks.of(stream, prefix.voice or voice, prefix.rank if prefix.rank >= 0 else record.rank)
-        if rank < 0 and record.unit:
-            rank = self._unit_ranks[stream].get(record.unit, -1)
-        return rank, prefix.node or stream.node or record.host
+        rank = self._ranks.of(stream, opened.prefix.voice or voice, opened.rank)
+        if rank < 0:
+            rank = self._printer_ranks.of(stream, opened)
+        return rank, opened.prefix.node or stream.node or opened.record.host
 
     @cached_property
-    def _unit_ranks(self) -> dict[Stream, dict[str, int]]:
-        """The ranks of services whose instances are numbered as ranks are."""
-        ranks: dict[Stream, dict[str, int]] = {}
+    def _printer_ranks(self) -> PrinterRanks:
+        lines = list[tuple[Stream, OpenedLine]]()
         for stream, share in self.delta.shares.items():
-            rows = [row.text for row in share.rows.values() if b"@" in row.text]
-            units = {self._opened(row, stream).record.unit for row in rows} - {""}
-            sizes = set(chain.from_iterable(mentions.world_sizes(_text(row)) for row in rows)) if units else set[int]()
-            rule = stream_names.number_rule(units, {}, sizes) if units else None
-            ranks[stream] = {unit: rule.rank(unit) for unit in units} if rule else {}
-        return ranks
+            if stream.from_job and stream.rank < 0:
+                lines += ((stream, self._opened(row.text, stream)) for row in share.rows.values())
+        return PrinterRanks(lines)
 
     def _opened(self, text: bytes, stream: Stream) -> OpenedLine:
         """A line taken apart; templates are of lines that are mostly kept, too."""
         key = text, stream
         if key not in self._bodies:
-            prefix, body = self._split(_text(text), stream)
-            self._bodies[key] = opened(prefix, body) if stream.from_job else OpenedLine(prefix, prefix.voice, (body,))
+            reader = self._readers[stream]
+            self._bodies[key] = reader.open(_text(text)) if stream.from_job else reader.split(_text(text))
         return self._bodies[key]
 
-    def _split(self, text: str, stream: Stream) -> tuple[Prefix, str]:
-        carrier, learned = self._readers[stream]
-        head, message = _parted(text, carrier)
-        behind = learned and learned.split(message)
-        if not behind:
-            return head, message
-        inner, body = _parted(behind[1])
-        return learned_prefixes.within(learned_prefixes.within(head, behind[0]), inner), body
-
     @cached_property
-    def _readers(self) -> dict[Stream, tuple[str, LearnedPrefix | None]]:
-        """What carries each stream, and the prefix behind it that no dialect knows. A stream of one rank has none."""
-        readers = dict[Stream, tuple[str, LearnedPrefix | None]]()
+    def _readers(self) -> dict[Stream, LineReader]:
+        """A stream of one rank has no prefix to learn; that of a node no records."""
+        readers = dict[Stream, LineReader]()
         for stream, share in self.delta.shares.items():
-            readers[stream] = self._carriers.get(stream, ""), None
-            if stream.rank < 0:
-                readers[stream] = _reader(
-                    [_text(row.text) for _, row in sorted(share.rows.items())], readers[stream][0]
-                )
+            carrier = self._carriers.get(stream, "")
+            texts = [_text(row.text) for _, row in sorted(share.rows.items())]
+            readers[stream] = learned_reader(texts, carrier) if stream.rank < 0 else LineReader(carrier)
         return readers
 
     @cached_property
@@ -260,7 +245,7 @@ class Digest:
         """Who printed a line, as of a ``Line``."""
         opened = self._opened(text, stream)
         rank, node = self._speaker(opened, voice, stream)
-        return rank if rank >= 0 else node or opened.prefix.pod or opened.prefix.voice or -1
+        return process_of(rank, opened.instance, opened.prefix.voice, node)
 
     def _shape_of(self, text: bytes, stream: Stream) -> bytes:
         return masked(blurred(self._opened(text, stream).texts[0].encode()))
@@ -326,7 +311,7 @@ class Digest:
         rank, node = self._speaker(line, row.voice, stream)
         printed = row.time or line.record.time or times.read_time(_text(row.line), self._year)
         time, stage = printed or row.received, progress.stage_of(row.dialect)
-        who = node, line.prefix.pod, line.prefix.voice
+        who = node, line.instance, line.prefix.voice
         measure = point.metric, point.is_objective, point.batch_size
         return Progress(row.number, rank, time, *point[:6], stage, row.received, stream, not printed, *who, *measure)
 
@@ -456,21 +441,6 @@ class Digest:
         return sorted((*self.lines, *samples), key=lambda line: (line.time, line.stream, line.number))
 
 
-def _reader(texts: Sequence[str], carrier: str) -> tuple[str, LearnedPrefix | None]:
-    """The carrier of a stream, and the prefix that is learned behind it. ``worker-2: `` is what a parallel shell puts
-    in front for a host, too: where the names count ranks, they name no hosts."""
-    learned = _learned(texts, "") if carrier else None
-    if learned and learned.counts_ranks:
-        return "", learned
-    return carrier, _learned(texts, carrier)
-
-
-def _learned(texts: Sequence[str], carrier: str) -> LearnedPrefix | None:
-    parts = [_parted(text, carrier) for text in texts]
-    voices = {prefix.voice for prefix, _ in parts} - {""}
-    return learned_prefixes.learn([body for _, body in parts], _rank_of_prefix, are_parted=len(voices) > 1)
-
-
 def _rises(share: StreamDelta, most: int) -> Iterator[DeltaRow]:
     """The lines at which a loss rises and stays up, however far from the others that are kept."""
     series: dict[str, list[PointRow]] = {}
@@ -481,17 +451,6 @@ def _rises(share: StreamDelta, most: int) -> Iterator[DeltaRow]:
             point = points[place]
             row = DeltaRow(point.number, point.line, point.voice, time=point.time, received=point.received)
             yield share.rows.get(point.number, row)
-
-
-def _rank_of_prefix(message: str) -> int:
-    """The rank that a known prefix names."""
-    return _parted(message)[0].rank
-
-
-def _parted(text: str, carrier: str = "") -> tuple[Prefix, str]:
-    """Prefix and message of a line, by the dialects."""
-    prefix, body = body_of(text.encode(), carrier)
-    return prefix, body.decode()
 
 
 def _point(dialect: int, line: OpenedLine) -> progress.Point:

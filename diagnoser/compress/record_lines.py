@@ -1,14 +1,16 @@
 """Kept lines as records: what a line states about itself, and which lines go on with the record before them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from diagnoser.compress.lines import body_of, clean
 from diagnoser.dialects.prefixes import Prefix
 from diagnoser.model import Line, Severity, Stream
-from diagnoser.records import rich
+from diagnoser.records import learned_prefixes, rich
+from diagnoser.records.learned_prefixes import LearnedPrefix
 from diagnoser.records.reader import head_of, read
 from diagnoser.records.record import NO_RECORD, Record
 
@@ -16,6 +18,7 @@ _FAR = 64
 """Lines that were not kept, or of other voices, at most, between two of a record where nobody else speaks in its
 voice."""
 _START = re.compile(r"\s{0,8}(?:Exception Group )?Traceback \(most recent call last\)")
+_BEGUN = re.compile(r"\bTraceback \(most recent call last\):$")
 _CHAIN = re.compile(r"\s{0,8}(?:During handling of the above exception|The above exception was the direct cause)")
 _FRAME = re.compile(r'\s{0,8}>? ?File "')
 _INDENTED = re.compile(r" {0,3}\t|  ")
@@ -25,11 +28,13 @@ _ERROR = re.compile(r"(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?::|$)")
 
 @dataclass(frozen=True, slots=True)
 class OpenedLine:
-    """prefix: in front of the line and of its message. carrier: the voice that the one in front of the line tells.
+    """prefix: in front of the line and of its message. carrier: the voice in front of all lines of a record.
 
     texts: the message, line by line; at least one. record: what the line states itself.
 
     column, width: where the message of a logger with columns begins, and how wide it is; 0 for any other.
+    begins: the prefix is the head of a record.
+    more: the other records of a batch.
     """
 
     prefix: Prefix
@@ -38,34 +43,144 @@ class OpenedLine:
     record: Record = NO_RECORD
     column: int = 0
     width: int = 0
+    begins: bool = False
+    more: tuple["OpenedLine", ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """As the line itself tells it; -1 where it does not."""
+        return self.prefix.rank if self.prefix.rank >= 0 else self.record.rank
+
+    @property
+    def instance(self) -> str:
+        """The pod, service or container that printed it."""
+        return self.prefix.pod or self.record.instance
+
+    @property
+    def learned_name(self) -> str:
+        """What a learned prefix calls who printed it; "" without one."""
+        return self.prefix.voice if self.prefix.voice.startswith("w") else ""
+
+    @property
+    def process(self) -> str:
+        """The process that printed it, by its number on its machine; "" where that is unknown."""
+        if self.prefix.pid >= 0:
+            return f"p{self.prefix.pid}@{self.prefix.node}"
+        return self.record.process
 
     @property
     def is_head(self) -> bool:
         """Whether a record begins here, so that no other goes on."""
-        return self.record is not NO_RECORD
+        return self.begins or (self.record is not NO_RECORD and not self.record.is_carrier)
 
 
 def record_texts(body: bytes) -> bytes:
     """The text lines of a record in JSON, blurred or not, as the lines of one text; empty where it is none."""
     if body[:2] != b'{"':
         return b""
-    record = read(body.decode("latin-1"))
-    return "\n".join(record.texts).encode("latin-1", "replace") if record else b""
+    texts = chain.from_iterable(record.texts for record in read(body.decode("latin-1")))
+    return "\n".join(texts).encode("latin-1", "replace")
 
 
-def opened(prefix: Prefix, body: str) -> OpenedLine:
-    """The message of a line that the job printed, taken apart."""
-    record = read(body)
-    if record is None:
-        return _headed(prefix, body)
-    if not record.texts:
-        return OpenedLine(prefix, prefix.voice, (body,), record)
-    inner, message = body_of(_plain(record.texts[0]).encode())
-    return OpenedLine(within(prefix, inner), prefix.voice, (message.decode(), *map(_plain, record.texts[1:])), record)
+@dataclass(frozen=True, slots=True)
+class LineReader:
+    """Takes the lines of a stream apart.
+
+    carrier: the dialect that carries the stream, as of ``prefixes.carrier_of``.
+    learned: the prefix behind it that no dialect knows.
+    """
+
+    carrier: str = ""
+    learned: LearnedPrefix | None = None
+
+    def split(self, text: str) -> OpenedLine:
+        """The line without its prefix, whatever record it may be."""
+        prefix, body = parted(text, self.carrier)
+        return OpenedLine(prefix, prefix.voice, (body,))
+
+    def open(self, text: str) -> OpenedLine:
+        """The line with all of its records."""
+        outer, body = parted(text, self.carrier)
+        behind = self._behind(outer, body)
+        records = read(behind.body)
+        if not records:
+            return replace(_headed(behind.prefix, behind.body), carrier=behind.carrier, begins=behind.begins)
+        first, *others = (self._record(behind, record) for record in records)
+        return replace(first, more=tuple(others)) if others else first
+
+    def _behind(self, outer: Prefix, body: str) -> "_Behind":
+        """The message behind the learned prefix, if there is one, and what stands behind that."""
+        behind = self.learned and self.learned.split(body)
+        if not behind or not self.learned:
+            return _Behind(outer, body, outer.voice)
+        inner, rest = parted(behind[1])
+        prefix = outer.around(behind[0]).around(inner)
+        carrier = outer.around(Prefix(voice=self.learned.carrier(body))).voice
+        begins = self.learned.is_head and carrier != prefix.voice
+        return _Behind(prefix, rest, carrier if begins else prefix.voice, begins)
+
+    def _record(self, outer: "_Behind", record: Record) -> OpenedLine:
+        carrier = outer.carrier or record.instance
+        if not record.texts:
+            return OpenedLine(outer.prefix, carrier, (outer.body,), record)
+        inner, message = parted(_plain(record.texts[0]))
+        behind = _Behind(outer.prefix.around(inner), message)
+        if record.is_carrier:
+            behind = self._behind(behind.prefix, message)
+        texts = (behind.body, *map(_plain, record.texts[1:]))
+        return OpenedLine(behind.prefix, carrier, texts, record, begins=behind.begins)
+
+
+class _Behind(NamedTuple):
+    """What stands behind a prefix. carrier, begins: as of an ``OpenedLine``."""
+
+    prefix: Prefix
+    body: str
+    carrier: str = ""
+    begins: bool = False
+
+
+def learned_reader(texts: Sequence[str], carrier: str) -> LineReader:
+    """The reader of a stream. ``worker-2: `` is what a parallel shell puts in front for a host, too: where the names
+    count ranks, they name no hosts."""
+    learned = _learned(texts, "") if carrier else None
+    if learned and learned.counts_ranks:
+        return LineReader("", learned)
+    return LineReader(carrier, _learned(texts, carrier))
+
+
+def _learned(texts: Sequence[str], carrier: str) -> LearnedPrefix | None:
+    parts = [_carried(text, carrier) for text in texts]
+    voices = {voice for voice, _ in parts} - {""}
+    return learned_prefixes.learn([message for _, message in parts], _rank_of, are_parted=len(voices) > 1)
+
+
+def _carried(text: str, carrier: str) -> tuple[str, str]:
+    """Who prints a line, by its prefix or shipper, and the line as it was before a shipper carried it."""
+    prefix, body = parted(text, carrier)
+    records = read(body) if body[:1] == "{" else ()
+    if not records or not records[0].is_carrier:
+        return prefix.voice, body
+    inner, message = parted(_plain(records[0].texts[0]))
+    return prefix.around(inner).voice or records[0].voice, message
+
+
+def _rank_of(message: str) -> int:
+    """The rank that a known prefix, or a record, names."""
+    prefix, body = parted(message)
+    if prefix.rank >= 0 or body[:1] != "{":
+        return prefix.rank
+    return next((record.rank for record in read(body)), -1)
+
+
+def parted(text: str, carrier: str = "") -> tuple[Prefix, str]:
+    """Prefix and message of a line, by the dialects."""
+    prefix, body = body_of(text.encode(), carrier)
+    return prefix, body.decode()
 
 
 def _headed(prefix: Prefix, body: str) -> OpenedLine:
-    """The same where a head may stand in front. The head stays: many rules know a message by it."""
+    """A line where a head may stand in front. The head stays: many rules know a message by it."""
     record = head_of(body)
     if record is None:
         return OpenedLine(prefix, prefix.voice, (body,))
@@ -73,18 +188,8 @@ def _headed(prefix: Prefix, body: str) -> OpenedLine:
     if not column:
         return OpenedLine(prefix, prefix.voice, (body,), record)
     text, width = rich.message_of(body, column)
-    inner, message = body_of(text.encode())
-    return OpenedLine(within(prefix, inner), prefix.voice, (message.decode(),), record, column, width)
-
-
-def within(outer: Prefix, inner: Prefix) -> Prefix:
-    """What a prefix and another one behind it say together; the inner one is nearer to who speaks."""
-    if not inner.voice and not inner.node:
-        return outer
-    if not outer.voice:
-        return inner._replace(node=inner.node or outer.node)
-    rank = inner.rank if inner.rank >= 0 else outer.rank
-    return outer._replace(rank=rank, node=inner.node or outer.node)
+    inner, message = parted(text)
+    return OpenedLine(prefix.around(inner), prefix.voice, (message,), record, column, width)
 
 
 def _plain(text: str) -> str:
@@ -109,7 +214,7 @@ class _OpenRecord:
     def __init__(self, head: Spoken, place: int, reach: int) -> None:
         self.head, self.place, self.reach = head, place, reach
         self.last = head.line.number
-        self.is_traceback = False
+        self.is_traceback = _BEGUN.search(head.line.body) is not None
 
     def goes_on(self, number: int, text: str) -> bool:
         """Whether a line is the next one of the record."""
@@ -118,7 +223,7 @@ class _OpenRecord:
         if self.head.opened.column:
             return True
         if _START.match(text) or _FRAME.match(text):
-            self.is_traceback = (self.head.line.severity or 0) >= Severity.WARNING
+            self.is_traceback |= (self.head.line.severity or 0) >= Severity.WARNING
             return self.is_traceback
         if not text.strip() or _INDENTED.match(text):
             return True
@@ -185,7 +290,8 @@ class Continuations:
             record.place = len(self._spoken)
         line, head = spoken.line, record.head.line
         rank = line.rank if line.rank >= 0 else head.rank
-        line = replace(line, body=text, rank=rank, node=line.node or head.node, severity=head.severity)
+        label = line.label or head.label
+        line = replace(line, body=text, rank=rank, node=line.node or head.node, severity=head.severity, label=label)
         self._spoken.append(spoken._replace(line=line, voice=spoken.voice or record.head.voice))
 
 

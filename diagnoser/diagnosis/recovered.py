@@ -7,7 +7,6 @@ from diagnoser.localize.progress import ProgressTimeline
 from diagnoser.model import Evidence, ExitReport, Line, Mark, Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
-from diagnoser.rules.left_behind import is_known
 from diagnoser.rules.schema import Role
 from diagnoser.structure.loops import find_loops
 
@@ -36,7 +35,7 @@ class RecoveryCheck:
         self._loops = find_loops(evidence)
         self._speakers = defaultdict[Stream, set[object]](set)
         for line in evidence.lines:
-            if is_known(line.speaker):
+            if line.names_process:
                 self._speakers[line.stream].add(line.speaker)
         self._is_shared = len({line.speaker for line in evidence.lines if line.stream.from_job}) > 1
         self._deaths = {report.line: report for report in evidence.exits if report.failed}
@@ -76,7 +75,7 @@ class RecoveryCheck:
         """Whether its process, which the log tells from its peers, printed nothing more: the loop is that of the
         peers."""
         line = self._lines[candidate.line]
-        if not is_known(line.speaker) or len(self._speakers[line.stream]) < 2:
+        if not line.names_process or len(self._speakers[line.stream]) < 2:
             return False
         for later in self._lines[candidate.line + 1 :]:
             if later.speaker != line.speaker or later.mark is Mark.TRACEBACK or not later.body[:1].strip():

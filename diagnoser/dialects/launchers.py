@@ -1,5 +1,7 @@
 """Launchers of distributed jobs, and the parallel shells below them."""
 
+import re
+
 from diagnoser.dialects.dialect import HOST, Dialect, Example, PrefixStripping
 
 _NO_HOST = (
@@ -10,6 +12,9 @@ _NO_HOST = (
 NUMBERED_HOST = rf"{_NO_HOST}[A-Za-z][\w.-]{{0,60}}\d[\w.-]{{0,40}}"
 ADDRESS = r"\d{1,3}(?:\.\d{1,3}){3}"
 _BLURRED_HOST = rf"{_NO_HOST}[A-Za-z][\w. ]{{0,60}}0[\w. ]{{0,40}}"
+
+AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
+"""Says that one process for each node starts the ranks."""
 
 DIALECTS = (
     Dialect(

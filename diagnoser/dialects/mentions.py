@@ -258,6 +258,15 @@ _PLACED_ADDRESSES = (
     re.compile(r"\b(?P<node>[A-Za-z][\w-]*\d[\w.-]*) \(?(?P<ip>\d+\.\d+\.\d+\.\d+)\)?"),
     re.compile(r"\b(?P<ip>\d+\.\d+\.\d+\.\d+)\s+(?P<node>[A-Za-z][\w-]*\d[\w.-]*)\s*$"),
 )
+_ADDRESS_OF_PROCESS = re.compile(r"\bpid=(?P<pid>\d{1,8}), ip=(?P<ip>\d{1,3}(?:\.\d{1,3}){3})\b")
+_HOST_OF_PROCESS = (
+    re.compile(
+        rf"(?i)\bhost(?:name)?[ =:]{{1,2}}(?P<node>(?-i:{MACHINE}))[ ,;]{{1,3}}pid[ =:]{{1,2}}(?P<pid>\d{{1,8}})\b"
+    ),
+    re.compile(
+        rf"(?i)\bpid[ =:]{{1,2}}(?P<pid>\d{{1,8}})[ ,;]{{1,3}}host(?:name)?[ =:]{{1,2}}(?P<node>(?-i:{MACHINE}))"
+    ),
+)
 _ASSIGNED = re.compile(rf"\bSuccessfully assigned (?:[\w.-]{{1,100}}/)?([\w.-]{{1,100}}) to ({_NAME})")
 
 
@@ -308,6 +317,16 @@ def process_rank(text: str) -> tuple[int, int] | None:
 def node_addresses(text: str) -> list[tuple[str, str]]:
     """(address, node) pairs of a line that shows both, as NCCL and tables of hosts do."""
     return [(match["ip"], match["node"]) for place in _PLACED_ADDRESSES if (match := place.search(text))]
+
+
+def process_addresses(text: str) -> list[tuple[int, str]]:
+    """(pid, address) of processes that a line names with both, as Ray does."""
+    return [(int(match["pid"]), match["ip"]) for match in _ADDRESS_OF_PROCESS.finditer(text)]
+
+
+def process_hosts(text: str) -> list[tuple[int, str]]:
+    """(pid, node) of a process that says where it runs: ``TaskRunner hostname: gpu-014, PID: 2311``."""
+    return [(int(match["pid"]), match["node"]) for form in _HOST_OF_PROCESS if (match := form.search(text))]
 
 
 def is_device(name: str) -> bool:

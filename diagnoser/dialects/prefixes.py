@@ -42,6 +42,8 @@ differ from line to line and tell nobody apart."""
 _READERS = [re.compile(dialect.prefix.encode()) for dialect in (*PEELED, *CARRIERS)]
 _OPENINGS = [re.compile(dialect.prefix.encode()) for dialect in DIALECTS if dialect.opens]
 _NUMBER = re.compile(rb"\d+")
+_RANK = re.compile(r"r\d+")
+"""A voice that is only a rank: a process prints some lines with it and some without."""
 _FEW_LINES = 4
 _MOST = 0.8
 """Share of the lines of a stream that a parallel shell carries: the others are its own or its launcher's."""
@@ -64,6 +66,21 @@ class Prefix(NamedTuple):
     voice: str = ""
     pod: str = ""
     pid: int = -1
+
+    def around(self, inner: "Prefix") -> "Prefix":
+        """What this prefix and another one behind it say together; the inner one is nearer to who speaks."""
+        voices = [self.voice, inner.voice]
+        if self.voice and _RANK.fullmatch(inner.voice):
+            voices.pop()
+        return Prefix(
+            self.rank if inner.rank < 0 else inner.rank,
+            self.task if inner.task < 0 else inner.task,
+            self.local if inner.local < 0 else inner.local,
+            inner.node or self.node,
+            "/".join(filter(None, voices)),
+            inner.pod or self.pod,
+            self.pid if inner.pid < 0 else inner.pid,
+        )
 
 
 def split_prefix(line: bytes, carrier: str = "") -> tuple[bytes, bytes]:

@@ -6,16 +6,14 @@ from dataclasses import dataclass, field, replace
 from itertools import filterfalse
 from operator import attrgetter
 
-from diagnoser.dialects import mentions, node_lists, rank_tables
+from diagnoser.dialects import launchers, mentions, node_lists, rank_tables
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import Prefix, read_prefix, split_prefix
-from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.localize import exit_reports
 from diagnoser.localize.node_names import is_machine
 from diagnoser.model import Evidence, ExitReport, Facts, Line
 from diagnoser.model.choice import only
 
-_AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
 _RECORD = re.compile(
@@ -34,7 +32,7 @@ _ONE_NODE = 8
 """Most ranks that one node holds: in a job no larger, the only node that the log names is the node of all ranks."""
 _ADDRESS = re.compile(r"[\d.]+$|[\da-fA-F:]*:[\da-fA-F:]*$")
 """Where a node is known by its address only, a name in the line itself is better."""
-_RANK_OF, _NODE_OF, _POD_OF = attrgetter("rank"), attrgetter("node"), attrgetter("pod")
+_RANK_OF, _NODE_OF = attrgetter("rank"), attrgetter("node")
 _BY_ITSELF = attrgetter("by_itself")
 
 
@@ -80,7 +78,7 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     """
     failures = tuple(exit_reports.failures(evidence))
     bodies = [line.body for line in evidence.lines]
-    agents = any(map(_AGENT.search, bodies))
+    agents = any(map(launchers.AGENT.search, bodies))
     near = evidence if at is None else _speaking(evidence, at)
     nodes: dict[int, str] = {} if agents else _task_nodes(evidence.exits)
     nodes |= _failed_on(failures)
@@ -282,8 +280,7 @@ def place(
     placed = _node_of_rank(report)
     if placed:
         report = replace(report, spot=replace(report.spot, node=placed, node_source="node of the rank"))
-    report = _with_node(report, _PRINTER_SOURCES)
-    return _with_rank(report, {"pods of one rank each": _rank_of_pod}).spot
+    return _with_node(report, _PRINTER_SOURCES).spot
 
 
 def _with_rank(report: _Report, sources: Mapping[str, _RankSource]) -> _Report:
@@ -526,7 +523,7 @@ def _node_of_rank(report: _Report) -> str | None:
 _PRINTER_SOURCES: Mapping[str, _NodeSource] = {
     "printer": lambda report: report.line.node,
     "task": lambda report: report.launch.task_nodes.get(report.line.task),
-    "pod": lambda report: report.launch.pods.get(report.line.pod),
+    "pod": lambda report: report.launch.pods.get(report.line.instance),
     "only node": lambda report: report.launch.only_node,
 }
 """Where neither message nor rank tells the node: whoever printed the line ran on it."""
@@ -554,23 +551,6 @@ def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
 def _world_sizes(lines: Iterable[Line]) -> set[int]:
     """The numbers of ranks that lines state."""
     return {size for line in lines for size in mentions.world_sizes(line.body)}
-
-
-def _rank_of_pod(report: _Report) -> int | None:
-    """The rank of a pod that runs one process, as its number among the job's pods tells: nothing in the log may count
-    more ranks than pods."""
-    pod, lines = report.line.pod, report.lines
-    if not pod:
-        return None
-    if report.launch.agents:
-        return None
-    ranks_by_pod = pod_ranks(set(filter(None, map(_POD_OF, lines))))
-    ranks = set(map(_RANK_OF, lines)) - {-1}
-    if not ranks.issubset(ranks_by_pod.values()):
-        return None
-    if _world_sizes(lines) - {len(ranks_by_pod)}:
-        return None
-    return ranks_by_pod.get(pod)
 
 
 def _with_first_failure(report: _Report) -> _Report:

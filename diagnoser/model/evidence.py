@@ -36,6 +36,13 @@ class Severity(IntEnum):
     CRITICAL = 50
 
 
+def process_of(rank: int, instance: str, label: str, node: str) -> int | str:
+    """Who prints: the rank, else where it runs and what its prefix calls it, else its node; -1 where nothing tells."""
+    if rank >= 0:
+        return rank
+    return "/".join(filter(None, (instance, label))) or node or -1
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One kept line.
@@ -52,7 +59,7 @@ class Line:
     severity: of the record that the line is of; None where it has none.
     part: which text line of a record this is, where a record that is one line as printed holds several (a traceback in
     a field of JSON); they share ``number`` and ``text``.
-    pod: of Kubernetes, by the prefix. label: what the prefix calls who printed it: a service, a worker.
+    instance: the pod, service or container that printed it. label: what the prefix calls who printed it.
     """
 
     stream: Stream
@@ -69,13 +76,23 @@ class Line:
     continues: bool = False
     severity: Severity | None = None
     part: int = 0
-    pod: str = ""
+    instance: str = ""
     label: str = ""
 
     @property
     def process(self) -> int | str:
-        """The rank, else the node or label, of who printed the line; -1 where none is known."""
-        return self.rank if self.rank >= 0 else self.node or self.pod or self.label or -1
+        """Who printed the line, of all that print into its stream; -1 where nothing tells."""
+        return process_of(self.rank, self.instance, self.label, self.node)
+
+    @property
+    def speaker(self) -> tuple[Stream, int | str]:
+        """The process, of all of the log: alike for what one process prints, as far as the log tells."""
+        return self.stream, self.process
+
+    @property
+    def names_process(self) -> bool:
+        """Whether the log tells the process that printed the line from others of its stream."""
+        return self.process != -1
 
     @property
     def known_rank(self) -> int | None:
@@ -86,16 +103,6 @@ class Line:
     def is_dated(self) -> bool:
         """Whether ``time`` is when the line was printed."""
         return self.time > 0 and not self.arrived
-
-    @property
-    def voice(self) -> tuple[Stream, int]:
-        """The stream and rank: alike for what one process prints, as far as the log tells."""
-        return self.stream, self.rank
-
-    @property
-    def speaker(self) -> tuple[Stream, int, int, str]:
-        """The voice with all that prefixes tell: also the task and the node."""
-        return self.stream, self.rank, self.task, self.node
 
     def is_of_another(self, other: "Line") -> bool:
         """Whether the prefixes of the two lines name different ranks, tasks or nodes."""
@@ -212,7 +219,7 @@ class Progress:
     stream: Stream = _ONLY
     arrived: bool = False
     node: str = ""
-    pod: str = ""
+    instance: str = ""
     label: str = ""
     metric: str = ""
     is_objective: bool = True
@@ -221,7 +228,7 @@ class Progress:
     @property
     def process(self) -> int | str:
         """As of a ``Line``."""
-        return self.rank if self.rank >= 0 else self.node or self.pod or self.label or -1
+        return process_of(self.rank, self.instance, self.label, self.node)
 
     @property
     def number(self) -> int:

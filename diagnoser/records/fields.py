@@ -31,14 +31,29 @@ TIME = (
 )  # fmt: skip
 RANK = (
     "rank", "global_rank", "world_rank", "worker_rank", "process_rank", "dist_rank", "rank_id", "rankid", "proc_rank",
-    "process_index", "replica_rank", "globalrank", "torchelastic.rank", "omp.rank",
+    "process_index", "replica_rank", "globalrank", "torchelastic.rank", "omp.rank", "slurm_procid", "mpi_rank",
+    "node.rank", "rank.global",
 )  # fmt: skip
+NUMBER = (
+    "worker", "worker_id", "worker_index", "worker_num", "workerid", "replica", "replica_id", "replica_index", "task",
+    "task_id", "task_index", "taskid", "trainer", "trainer_id", "learner", "learner_id", "proc_id", "procid",
+    "shard_id", "machine_rank", "node_rank", "container_index", "job_completion_index",
+    "batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index", "training.kubeflow.org/replica-index",
+    "jobset.sigs.k8s.io/job-global-index", "leaderworkerset.sigs.k8s.io/worker-index",
+)  # fmt: skip
+"""Numbers of processes by other words: those of ranks where each process has one number in all of its records."""
 HOST = (
     "host", "hostname", "host.name", "host.hostname", "node", "node_name", "nodename", "node.name", "k8s.node.name",
-    "_hostname", "server", "host_name",
+    "_hostname", "server", "host_name", "pod_node_name", "k8s_node_name", "spec.nodename", "host.ip", "host_ip",
+    "instance", "instance_name", "ec2_instance_id", "compute.googleapis.com/resource_name", "worker_host", "machine",
+    "source_host", "src_host", "agent.hostname", "beat.hostname", "computer", "vm_name",
 )  # fmt: skip
-UNIT = ("_systemd_unit", "systemd.unit")
-"""Services of systemd: of several instances ``train@0.service``, ``train@1.service`` each is a process."""
+INSTANCE = (
+    "pod_name", "pod", "podname", "pod.name", "k8s.pod.name", "k8s_pod_name", "kubernetes_pod_name", "_systemd_unit",
+    "systemd.unit", "service.instance.id", "container_name", "container.name", "containername", "container",
+    "docker.name", "task_arn", "container_id", "container.id", "docker.container_id",
+)  # fmt: skip
+"""Where a process runs by itself: its pod, the instance of its service (``train@1.service``), its container."""
 PID = ("pid", "process", "process.id", "process_id", "process.pid", "processid", "_pid", "proc")
 ERROR_TEXTS = (
     "exception", "exc_info", "exc_text", "traceback", "stack_trace", "stacktrace", "error.stack_trace", "error.stack",
@@ -66,6 +81,15 @@ IGNORED = frozenset(
     }
 )  # fmt: skip
 """What a logger says about its own call."""
+SHIPPERS = frozenset(
+    {
+        *INSTANCE, "namespace_name", "namespace", "namespace.name", "k8s.namespace.name", "pod_id", "pod_ip", "pod_uid",
+        "pod.uid", "pod.ip", "container_image", "container_hash", "container.image.name", "docker_id", "image_name",
+        "container_image_id", "cluster_name", "k8s.container.name", "k8s.pod.uid", "input.type", "agent.type",
+        "agent.version", "agent.id", "log.offset", "log.file.path", "_p", "logtag", "time_ns", "docker_image",
+    }
+)  # fmt: skip
+"""What a shipper says about where a line comes from."""
 
 NUMBERED_LEVELS: Mapping[str, tuple[int, int, int, int]] = {
     "levelno": (20, 30, 40, 50),

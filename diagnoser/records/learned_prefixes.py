@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, pairwise, takewhile
 from typing import NamedTuple
 
 from diagnoser.dialects import mentions
@@ -19,9 +19,8 @@ from diagnoser.dialects.prefixes import Prefix
 from diagnoser.records import stream_names
 from diagnoser.records.stream_names import NumberRule
 
-_STAMP = (
-    r"(?:\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?: [-|])?[ \t]{1,3})?"
-)
+_CLOCK = r"(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_STAMP = rf"(?:\[?{_CLOCK}\]?(?: [-|])?[ \t]{{1,3}})?"
 """A launcher may print the time before the name of the stream."""
 _NAME = r"[\w.@#%/=:+-]{1,80}"
 _COUNTED = rf"{_NAME}(?: \w{{0,12}}\d{{1,6}}(?: of \d{{1,6}})?)?"
@@ -34,6 +33,7 @@ class PrefixForm:
     """How the name of a stream is set off from the message: a pattern whose group ``value`` is the name.
 
     is_weak: ordinary text looks like this, too: what stands before must look like a name and a number.
+    is_head: a logger's head, which stands in front of a record and not of all of its lines.
     examples: (line, value, message).
     """
 
@@ -41,13 +41,28 @@ class PrefixForm:
     pattern: re.Pattern[str]
     examples: tuple[tuple[str, str, str], ...]
     is_weak: bool = False
+    is_head: bool = False
 
 
 def _form(name: str, source: str, *examples: tuple[str, str, str], is_weak: bool = False) -> PrefixForm:
     return PrefixForm(name, re.compile(_STAMP + source), examples, is_weak)
 
 
+_HEAD = re.compile(rf"\[{_CLOCK}\b")
+"""A logger's head, with or without a name in it."""
+
+
+def _head(name: str, source: str, *examples: tuple[str, str, str]) -> PrefixForm:
+    return PrefixForm(name, re.compile(source), examples, is_head=True)
+
+
 FORMS = (
+    _head(
+        "time and name in brackets",
+        rf"\[{_CLOCK}[ ,|]{{1,3}}(?P<value>[^\[\]\n]{{1,60}})\][:|]?{_END}",
+        ("[2026-01-02 03:04:05 DP0 TP1] step 3", "DP0 TP1", "step 3"),
+        ("[03:04:05.123 | worker-3] step 3", "worker-3", "step 3"),
+    ),
     _form(
         "brackets",
         rf"(?P<value>[\[(<{{][^\[\](){{}}<>\n]{{1,60}}[\])>}}])[:|]?{_END}",
@@ -154,10 +169,21 @@ class LearnedPrefix:
 
     def split(self, line: str) -> tuple[Prefix, str] | None:
         """Who speaks, and the message; None for a line without the prefix."""
-        name, body = _name_of(self.layers, line)
-        if not name:
+        parts, body = _names_of(self.layers, line)
+        if not parts:
             return None
-        return self._prefix(name), body
+        return self._prefix(parts), body
+
+    def carrier(self, line: str) -> str:
+        """The voice of what stands in front of all lines of a record, before a head with a name in it."""
+        carrying = takewhile(lambda layer: not layer.form.is_head, self.layers)
+        parts, _ = _names_of(carrying, line)
+        return _voice(parts)
+
+    @property
+    def is_head(self) -> bool:
+        """Whether it ends with the head of a record."""
+        return any(layer.form.is_head for layer in self.layers)
 
     @property
     def names_host(self) -> bool:
@@ -171,15 +197,20 @@ class LearnedPrefix:
         names = chain.from_iterable(layer.values for layer in self.layers)
         return self.rule is not None and not any(stream_names.host_in(name, self.hosts) for name in names)
 
-    def _prefix(self, name: str) -> Prefix:
+    def _prefix(self, parts: Sequence[str]) -> Prefix:
+        name = " ".join(parts)
         rank, host = self.stated.get(name, -1), stream_names.host_in(name, self.hosts)
-        if rank < 0 and self.rule:
+        if rank < 0 and self.rule and len(parts) == len(self.layers):
             rank = self.rule.rank(stream_names.without(host, name))
-        return Prefix(rank=rank, node=host, voice=f"w{name}")
+        return Prefix(rank=rank, node=host, voice=_voice(parts))
 
 
-def _name_of(layers: Iterable[_Layer], line: str) -> tuple[str, str]:
-    """(values of all layers as one name, message)."""
+def _voice(parts: Sequence[str]) -> str:
+    return f"w{' '.join(parts)}" if parts else ""
+
+
+def _names_of(layers: Iterable[_Layer], line: str) -> tuple[list[str], str]:
+    """(values of the layers that stand in front of a line, message)."""
     parts = []
     for layer in layers:
         parted = layer.split(line)
@@ -187,16 +218,7 @@ def _name_of(layers: Iterable[_Layer], line: str) -> tuple[str, str]:
             break
         parts.append(parted[0])
         line = parted[1]
-    return " ".join(parts), line
-
-
-def within(prefix: Prefix, inner: Prefix) -> Prefix:
-    """What a learned prefix and the known one behind it say together; the inner one is nearer to who speaks."""
-    voice = f"{prefix.voice}/{inner.voice}" if inner.voice else prefix.voice
-    rank, node = prefix.rank, inner.node or prefix.node
-    if inner.rank >= 0:
-        rank = inner.rank
-    return inner._replace(rank=rank, node=node, voice=voice, pod=inner.pod or prefix.pod)
+    return parts, line
 
 
 def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted: bool = False) -> LearnedPrefix | None:
@@ -225,10 +247,11 @@ def _layer_of(lines: Sequence[str]) -> _Layer | None:
         return None
     for form in FORMS:
         headed = _headed(form, lines)
-        if len(headed) < _CARRIED_SHARE * len(lines):
+        among = sum(map(bool, map(_HEAD.match, lines))) if form.is_head else len(lines)
+        if not headed or len(headed) < _CARRIED_SHARE * among:
             continue
         for streams in _candidates(headed):
-            if streams.are_streams(len(lines)):
+            if streams.are_streams(among):
                 return _Layer(form, frozenset(streams.values), frozenset(map(stream_names.skeleton, streams.values)))
     return None
 
@@ -236,13 +259,13 @@ def _layer_of(lines: Sequence[str]) -> _Layer | None:
 def _tag_of(lines: Sequence[str]) -> _Layer | None:
     """The same for a name that all lines share, as that of the only host, or of a container: it counts only beside
     names that tell streams apart."""
-    if len(lines) < _FEW_LINES:
-        return None
     for form in FORMS:
         matches = list(filter(None, map(form.pattern.match, lines)))
         values = Counter(match["value"] for match in matches)
         for value, count in values.most_common(1):
             if count < _TAG_SHARE * len(lines) or stream_names.is_none(value):
+                continue
+            if len(lines) < _FEW_LINES and (form.is_weak or count < 2 or not stream_names.host_in(value, ())):
                 continue
             if stream_names.is_word_and_number(value) or _begin_variously(matches):
                 return _Layer(form, frozenset({value}), frozenset())
@@ -377,11 +400,11 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: C
     names: dict[str, set[int]] = {}
     hosts, sizes = set[str](), set[int]()
     for line in lines:
-        name, body = _name_of(layers, line)
+        parts, body = _names_of(layers, line)
         hosts.update(stream_names.hosts_of(body))
         sizes.update(mentions.world_sizes(body))
-        if name:
-            names.setdefault(name, set()).update(_ranks_said(body, rank_within))
+        if parts and len(parts) == len(layers):
+            names.setdefault(" ".join(parts), set()).update(_ranks_said(body, rank_within))
     stated = {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
     rule = None
     if all(len(ranks) < 2 for ranks in names.values()):

@@ -9,23 +9,26 @@ from typing import Any
 
 from diagnoser.model import Severity, expressions
 from diagnoser.records import forms
+from diagnoser.records.batches import records_in
 from diagnoser.records.errors import error_lines
 from diagnoser.records.fields import (
     ERROR_TEXTS,
     HOST,
     IGNORED,
+    INSTANCE,
     LEVEL,
     MESSAGE,
+    NUMBER,
     NUMBERED_LEVELS,
     PID,
     RANK,
+    SHIPPERS,
     SHIPPERS_LEVEL,
     SYSLOG_LEVELS,
     TIME,
-    UNIT,
     WEAK_MESSAGE,
 )
-from diagnoser.records.json_values import LONGEST, flat, read_fields, unescaped
+from diagnoser.records.json_values import LONGEST, read_fields, unescaped
 from diagnoser.records.record import Record, Scalar
 from diagnoser.structure import times
 
@@ -45,6 +48,8 @@ _PAIRS_BEHIND = re.compile(r" {2,200}(?=[A-Za-z_]\w{0,40}=)\S.*$")
 _PAIRS_AT_END = expressions.compiled(r'(?:\s+[A-Za-z_][\w./-]*=(?:"[^"]*"|[^\s"]+))+\s*$')
 _HOST = re.compile(r"(?:[A-Za-z][\w.-]{0,80}|\d{1,3}(?:\.\d{1,3}){3})")
 _MOST_RANK = 1_000_000
+_INSTANCE = re.compile(r"/?[A-Za-z0-9][\w.:@/-]{0,200}")
+_SERVICE = ".service"
 _NO_HOST = re.compile(r"(?i)localhost(?:\.\w{1,40})?|127\.[\d.]{1,12}|0\.0\.0\.0|[0-9a-f]{12}")
 """What every machine calls itself, and the number of a container."""
 _SHOWN, _SHOWN_ALL = 200, 1000
@@ -55,9 +60,12 @@ _NESTED = 3
 """Records within the message of a record that are opened."""
 
 
-def read(message: str) -> Record | None:
-    """The record that a line's message is; None where it is none that states its fields by name."""
-    return _read(message[:LONGEST], _NESTED)
+def read(message: str) -> tuple[Record, ...]:
+    """The records that a line's message is: one, or those of a batch. None where it states no fields by name."""
+    message = message[:LONGEST]
+    fields = _fields(message)
+    records = records_in(fields) or ([fields] if fields else [])
+    return tuple(filter(None, (_opened(record, _NESTED) for record in records)))
 
 
 def without_fields(message: str) -> str:
@@ -93,17 +101,15 @@ def severity_of(message: str) -> Severity | None:
     return record.severity if record else None
 
 
-def _read(message: str, depth: int) -> Record | None:
-    fields = _fields(message)
-    if not fields:
-        return None
+def _opened(fields: Mapping[str, Any], depth: int) -> Record | None:
+    """The record of these fields; None where they are data."""
     record = _inner(_record(fields), depth)
     return record if record.texts or record.voice else None
 
 
 def _fields(text: str) -> dict[str, Any]:
     if text[:1] == "{":
-        return _log_record(read_fields(text))
+        return read_fields(text)
     if _LOGFMT.match(text):
         return _pairs(text)
     return {}
@@ -124,29 +130,6 @@ def _pairs(text: str) -> dict[str, Any]:
     return fields
 
 
-def _log_record(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the first record in a batch of OpenTelemetry's, with those of its resource; else all fields."""
-    for batch, scopes, records in (("resourcelogs", "scopelogs", "logrecords"),):
-        resources = fields.get(batch)
-        if not isinstance(resources, list) or not resources or not isinstance(resources[0], dict):
-            return fields
-        found = _lowered(resources[0])
-        scope = _lowered(_first_of(found.get(scopes)))
-        record = _first_of(scope.get(records))
-        return flat({**record, "resource": found.get("resource", {})})
-    return fields
-
-
-def _first_of(items: Any) -> Mapping[str, Any]:
-    if isinstance(items, list) and items and isinstance(items[0], dict):
-        return items[0]
-    return {}
-
-
-def _lowered(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(key).lower(): value for key, value in item.items()}
-
-
 def _record(fields: dict[str, Any]) -> Record:
     errors, used = error_lines(fields)
     message, name = _message(fields)
@@ -154,7 +137,7 @@ def _record(fields: dict[str, Any]) -> Record:
     rank, host, pid = _rank(fields), _host(fields), _number(fields, PID)
     rest = _rest(fields, {name, *used, *LEVEL, *TIME, *RANK, *HOST, *PID})
     texts = () if name in WEAK_MESSAGE and not _is_logged(fields) else _texts(fields, message, errors, rest)
-    return Record(texts, severity, _time(fields), rank, host, pid, _unit(fields), rest)
+    return Record(texts, severity, _time(fields), rank, host, pid, _instance(fields), rest, _number(fields, NUMBER))
 
 
 def _texts(fields: Mapping[str, Any], message: str, errors: list[str], rest: Mapping[str, Scalar]) -> tuple[str, ...]:
@@ -195,7 +178,7 @@ def _message(fields: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _rest(fields: Mapping[str, Any], used: Iterable[str]) -> dict[str, Scalar]:
-    taken = {*used, *IGNORED, *ERROR_TEXTS}
+    taken = {*used, *IGNORED, *SHIPPERS, *ERROR_TEXTS}
     rest: dict[str, Scalar] = {}
     for name, value in fields.items():
         if name in taken or name.startswith("_") or not isinstance(value, Scalar):
@@ -222,7 +205,8 @@ def _inner(record: Record, depth: int) -> Record:
     """The record that the message of a shipper's record is, if it is one; what it does not state is the shipper's."""
     if not record.texts or depth <= 0:
         return record
-    inner = _read(record.texts[0], depth - 1) if record.texts[0][:1] == "{" else None
+    fields = read_fields(record.texts[0]) if record.texts[0][:1] == "{" else {}
+    inner = _opened(fields, depth - 1) if fields else None
     if inner is None or not inner.texts:
         return _with_head(record)
     return Record(
@@ -232,8 +216,9 @@ def _inner(record: Record, depth: int) -> Record:
         inner.rank if inner.rank >= 0 else record.rank,
         inner.host or record.host,
         inner.pid if inner.pid >= 0 else record.pid,
-        inner.unit or record.unit,
+        inner.instance or record.instance,
         inner.fields,
+        inner.number if inner.number >= 0 else record.number,
     )
 
 
@@ -291,17 +276,20 @@ def _number(fields: Mapping[str, Any], names: Iterable[str]) -> int:
         value = fields.get(name)
         if value is None or isinstance(value, bool):
             continue
-        if _is_number(value) and 0 <= int(value) < (_MOST_RANK if names is RANK else 1 << 40):
+        if _is_number(value) and 0 <= int(value) < (1 << 40 if names is PID else _MOST_RANK):
             return int(value)
     return -1
 
 
-def _unit(fields: Mapping[str, Any]) -> str:
-    """A service with the name of its instance, without the end that all services have."""
-    for name in UNIT:
+def _instance(fields: Mapping[str, Any]) -> str:
+    """A pod, service or container. Of services only those that have several instances are named."""
+    for name in INSTANCE:
         value = fields.get(name)
-        if isinstance(value, str) and "@" in value:
-            return value[:_SHOWN].removesuffix(".service")
+        if not isinstance(value, str) or not _INSTANCE.fullmatch(value):
+            continue
+        if value.endswith(_SERVICE) and "@" not in value:
+            continue
+        return value.removesuffix(_SERVICE).removeprefix("/")
     return ""
 
 

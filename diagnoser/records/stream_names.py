@@ -33,7 +33,7 @@ _COUNTER = re.compile(f"(?:{_COUNTERS})", re.IGNORECASE)
 """Words that stand before numbers, or alone, where a program counts or lists."""
 _STREAM = (
     r"(?:(?:world|global|mpi|ddp|dist)_?)?ranks?|workers?|wrk|procs?|process|nodes?|hosts?|trainers?|actors?|replicas?"
-    r"|pods?|peers?|learners?|rollouts?|tasks?|clients?|servers?|machines?|gpus?|tpus?|instance|executors?|agents?"
+    r"|[tdpecs]p|pods?|peers?|learners?|rollouts?|tasks?|clients?|servers?|machines?|gpus?|tpus?|instance|executors?|agents?"
 )
 _CALLED = re.compile(rf"(?i)(?<![A-Za-z])(?:{_STREAM})[\s_.:=#/-]{{0,2}}(?:\d|[a-z](?![A-Za-z]))")
 _SAYS_RANK = re.compile(r"(?i)(?:(?:world|global|mpi|ddp|dist)_?)?rank|r")
@@ -150,7 +150,7 @@ def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collec
         if stated:
             if all(rule.rank(name) == rank for name, rank in stated.items()) and _are_ranks(ranks):
                 return rule
-        elif rule.offset == 0 and _count_ranks(ranks, sizes) and _are_ranks(ranks):
+        elif rule.offset == 0 and count_ranks(set(ranks.values()), sizes) and _are_ranks(ranks):
             return rule
     return None
 
@@ -176,12 +176,11 @@ def _are_ranks(ranks: Mapping[str, int]) -> bool:
     return len(set(ranks.values())) == len(ranks)
 
 
-def _count_ranks(ranks: Mapping[str, int], sizes: Collection[int]) -> bool:
-    """Whether the numbers count from 0 to the last rank."""
-    numbers = set(ranks.values())
-    most = max(numbers) + 1
-    if len(numbers) < 2 or 0 not in numbers:
+def count_ranks(numbers: Collection[int], sizes: Collection[int] = ()) -> bool:
+    """Whether different numbers count from 0 to the last rank. sizes: numbers of ranks that the log states."""
+    if len(numbers) < 2 or min(numbers) != 0:
         return False
+    most = max(numbers) + 1
     if sizes:
         return most <= max(sizes) < 2 * len(numbers)
     return len(numbers) >= _LEAST_SHARE * most

@@ -134,7 +134,7 @@ def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
     raised = evidence.lines[trace.raised]
     for index in range(trace.raised + 1, min(len(evidence.lines), trace.raised + _QUOTED)):
         line = evidence.lines[index]
-        if line.voice != raised.voice:
+        if line.speaker != raised.speaker:
             continue
         if line.number - raised.number > _QUOTED:
             continue

@@ -439,9 +439,9 @@ def _is_at_exit(evidence: Evidence, trace: Traceback) -> bool:
 
 def _is_ignored(evidence: Evidence, trace: Traceback) -> bool:
     """Python and logging print such a line above errors that they swallow: the run goes on."""
-    voice = evidence.lines[trace.start].voice
+    speaker = evidence.lines[trace.start].speaker
     for line in reversed(evidence.lines[max(0, trace.start - 39) : trace.start]):
-        if line.voice == voice:
+        if line.speaker == speaker:
             return line.body.lstrip().startswith(_IGNORED)
     return False
 

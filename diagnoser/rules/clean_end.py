@@ -177,9 +177,9 @@ def load(path: str, text: str, *, tested: bool = False) -> EndTable:
 
 def message(body: str) -> str:
     """What a line says: the text of a JSON record, else the line; without the fields that stand behind it."""
-    record = read(body)
-    if record and record.texts:
-        body = record.texts[0]
+    records = read(body)
+    if records and records[0].texts:
+        body = records[0].texts[0]
     return without_fields(body[:_LONGEST])
 
 

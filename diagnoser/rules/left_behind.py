@@ -14,7 +14,7 @@ _PEERS = 2
 """Processes that must state their end before the silence of another one says anything."""
 _LAST_WORDS = 4
 """Kept lines of a process, the last ones, in which it states its end."""
-_Speaker = tuple[Stream, int, int, str]
+_Speaker = tuple[Stream, int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,16 @@ class EndedProcesses:
         """Whether several peers of the process that printed a line state their end, and it does not after the line."""
         if not self.ends:
             return False
-        speaker = self.lines[index].speaker
-        if not is_known(speaker):
+        line = self.lines[index]
+        speaker = line.speaker
+        if not line.names_process:
             return False
         if self.ends.get(speaker, -1) > index:
             return False
         peers = [other for other in self.ends if other != speaker and other[0] == speaker[0]]
         if len(peers) >= _PEERS:
             return True
-        node = self.lines[index].node
+        node = line.node
         return bool(node) and len(self.samples) >= _PEERS and not any(node in sample for sample in self.samples)
 
 
@@ -53,7 +54,7 @@ def ended_processes(evidence: Evidence, says_end: Callable[[str], bool]) -> Ende
     """
     spoken = defaultdict[_Speaker, list[int]](list)
     for index, line in enumerate(evidence.lines):
-        if line.stream.from_job and is_known(line.speaker) and line.body.strip():
+        if line.stream.from_job and line.names_process and line.body.strip():
             spoken[line.speaker].append(index)
     ends = {}
     for speaker, indices in spoken.items():
@@ -69,9 +70,3 @@ def _all_samples(evidence: Evidence, says_end: Callable[[str], bool]) -> tuple[s
         if template.count == len(template.samples) >= _PEERS and says_end(template.text):
             return template.samples
     return ()
-
-
-def is_known(speaker: _Speaker) -> bool:
-    """Whether the log tells the process that printed a line from its peers."""
-    _, rank, task, node = speaker
-    return rank >= 0 or task >= 0 or bool(node)

@@ -4,7 +4,7 @@ A logged error is no failure yet: what the process does afterwards decides. One 
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from diagnoser.model import Evidence, Line, Severity, Traceback
 
@@ -30,12 +30,6 @@ _FATAL = re.compile(
 )
 """Words of a program that logs the error that ends it."""
 
-_STARTS = 24
-"""Characters by which the body of a line is looked for in its text."""
-_ESCAPES = re.compile(r"\x1b\[[\d;]{0,20}m")
-_IS_FIELD = re.compile(r'["{=]')
-"""What stands in front of a message that is a field of a record, not behind a prefix."""
-_TIME = re.compile(r"[\[(]?\d[\d:.,TZ+/-]{4,40}[\])]?")
 _HARMLESS = re.compile(r"(?i)\b(?:safe to ignore|safely ignored?|can be ignored|(?:is|are) harmless)\b")
 """Words of a program that says of an error, at whatever level, that it is none."""
 
@@ -59,30 +53,15 @@ def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
     return bool(_GOES_ON.search(line.body[:_READ]))
 
 
-def speaker_of(line: Line) -> tuple[object, ...]:
-    """What the lines of one process share: their stream and rank, else what a launcher puts in front of them."""
-    if line.rank >= 0:
-        return line.voice
-    return line.stream, line.node, *_prefix_words(line)
-
-
-def _prefix_words(line: Line) -> Iterator[str]:
-    """The words of a launcher's prefix, but for its times."""
-    before = line.text[: max(line.text.find(line.body[:_STARTS]), 0)] if line.body else line.text
-    prefix = _ESCAPES.sub("", before[:_HEAD])
-    if not _IS_FIELD.search(prefix):
-        yield from (word for word in prefix.split() if not _TIME.fullmatch(word))
-
-
 def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
     """Whether the process that printed line ``index`` printed anything else later than an error. traced: indices of the
     lines of tracebacks."""
-    speaker = speaker_of(evidence.lines[index])
+    speaker = evidence.lines[index].speaker
     for later in range(index + 1, len(evidence.lines)):
         line = evidence.lines[later]
         if later in traced or not line.body.strip():
             continue
-        if speaker_of(line) != speaker:
+        if line.speaker != speaker:
             continue
         if not _is_logger_line(line):
             return True
@@ -119,7 +98,7 @@ def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:
     if _LEVEL.search(first.body[:_HEAD]):
         return first
     for line in reversed(evidence.lines[max(0, trace.start - 4) : trace.start]):
-        if speaker_of(line) != speaker_of(first):
+        if line.speaker != first.speaker:
             continue
         if line.number < first.number - 3:
             continue

@@ -15,7 +15,7 @@ from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY
-from diagnoser.rules.logged_errors import speaker_of, spoke_on
+from diagnoser.rules.logged_errors import spoke_on
 from diagnoser.rules.schema import Blame
 
 _T = FailureType
@@ -50,8 +50,6 @@ _RAISED_RECORDS = 10
 """Lines by which it does where a record of one line holds a whole traceback."""
 _NODE_STORY = 1000
 """Lines by which several processes of a node, which share a prefix, print the exception that ends them all."""
-_ANONYMOUS = 2
-"""Parts of a speaker of whom only the stream is known."""
 _LONGEST = 2048
 """Characters of a line that are read."""
 _TABLES = frozenset({"torchelastic"})
@@ -132,11 +130,6 @@ def killed_after_order(evidence: Evidence) -> frozenset[int]:
     return frozenset(lines)
 
 
-def is_named(line: Line) -> bool:
-    """Whether the log tells which process printed the line."""
-    return line.rank >= 0 or len(speaker_of(line)) > _ANONYMOUS
-
-
 def went_on_speaking(evidence: Evidence, candidate: Candidate) -> bool:
     """Whether the process that printed the candidate printed more than errors later, or another exception."""
     if raised_again(evidence, candidate):
@@ -158,19 +151,19 @@ def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = Fal
     surely: not where it may have been another process of the node, which has the same prefix.
     """
     line = evidence.lines[candidate.line]
-    if candidate.trace < 0 or not is_named(line):
+    if candidate.trace < 0 or not line.names_process:
         return False
     near = SAME_STORY
     if surely:
         near = _near(line, evidence.lines[evidence.tracebacks[candidate.trace].start])
-    speaker, start = speaker_of(line), evidence.tracebacks[candidate.trace].raised
+    speaker, start = line.speaker, evidence.tracebacks[candidate.trace].raised
     for trace in evidence.tracebacks:
         later = evidence.lines[trace.raised]
         if trace.cause >= 0 or trace.start <= start:
             continue
         if later.number - line.number <= near and (surely or later.body == line.body):
             continue
-        if speaker_of(later) == speaker:
+        if later.speaker == speaker:
             return True
     return False
 
@@ -239,7 +232,7 @@ def _is_another(end: ProcessEnd, ended: Line, complaint: Candidate, complained: 
         return complaint.rank not in end.ranks
     if ended.stream != complained.stream:
         return True
-    return speaker_of(ended) != speaker_of(complained)
+    return ended.speaker != complained.speaker
 
 
 def _matches(patterns: tuple[str, ...], body: str) -> bool:

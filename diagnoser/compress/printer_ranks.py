@@ -1,0 +1,118 @@
+"""Ranks of lines that do not name them, by who prints them: a pod, a container, a numbered service, a process.
+
+A record names its printer, and often says which rank that is; other lines of the same printer do not. What the log
+shows of a printer holds for all of its lines. Pods and containers are ranks only where each runs one process.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+from diagnoser.compress.record_lines import OpenedLine
+from diagnoser.dialects import launchers, mentions
+from diagnoser.dialects.mentions import Tells
+from diagnoser.dialects.replicas import pod_ranks
+from diagnoser.model import Stream
+from diagnoser.model.choice import only
+from diagnoser.records import stream_names
+from diagnoser.records.record import NO_RECORD
+
+_LEAST_SHARE = 0.9
+"""Share of the records with a number of their process, from which on it tells processes apart that nothing names."""
+
+
+class PrinterRanks:
+    """The ranks of the printers of a log. lines: with their streams."""
+
+    def __init__(self, lines: Iterable[tuple[Stream, OpenedLine]]) -> None:
+        instances = _Printers()
+        processes = defaultdict[Stream, _Printers](_Printers)
+        nameless = defaultdict[Stream, list[int]](list)
+        for stream, line in lines:
+            if line.instance:
+                instances.add(line.instance, line)
+            elif name := line.learned_name or line.process:
+                processes[stream].add(name, line)
+            elif line.record is not NO_RECORD:
+                nameless[stream].append(line.record.number)
+        self._of_instances = _ranks_of_instances(instances)
+        self._of_processes = {stream: _ranks_of_processes(seen) for stream, seen in processes.items()}
+        self._numbered = {stream for stream, numbers in nameless.items() if _tell_apart(numbers)}
+
+    def of(self, stream: Stream, line: OpenedLine) -> int:
+        """The rank of who prints a line; -1 where nothing tells."""
+        if line.instance:
+            return self._of_instances.get(line.instance, -1)
+        if name := line.learned_name or line.process:
+            return self._of_processes.get(stream, {}).get(name, -1)
+        return line.record.number if stream in self._numbered else -1
+
+
+class _Printers:
+    """What the lines of each printer say, by its name."""
+
+    def __init__(self) -> None:
+        self.names = set[str]()
+        self.sizes = set[int]()
+        self.are_agents = False
+        self._ranks = defaultdict[str, set[int]](set)
+        self._numbers = defaultdict[str, set[int]](set)
+        self._processes = defaultdict[str, set[str]](set)
+
+    def add(self, name: str, line: OpenedLine) -> None:
+        self.names.add(name)
+        if line.rank >= 0:
+            self._ranks[name].add(line.rank)
+        if line.record.number >= 0:
+            self._numbers[name].add(line.record.number)
+        if line.process:
+            self._processes[name].add(line.process)
+        for text in line.texts:
+            self.are_agents |= launchers.AGENT.search(text) is not None
+            self.sizes.update(mentions.world_sizes(text))
+            self._ranks[name].update(map(int, mentions.named(Tells.SELF, text)))
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether one of them runs several processes."""
+        several = (*self._ranks.values(), *self._processes.values())
+        return any(len(values) > 1 for values in several)
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The ranks of those that state one."""
+        return _single(self._ranks)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the printers, where each has one of its own and they count ranks."""
+        numbers = _single(self._numbers)
+        if len(set(numbers.values())) < len(self._numbers):
+            return {}
+        return numbers if stream_names.count_ranks(set(numbers.values())) else {}
+
+
+def _ranks_of_instances(seen: _Printers) -> dict[str, int]:
+    """Name -> rank; empty where one of them runs several processes, or the log states more ranks than there are."""
+    if seen.are_agents or seen.are_shared or max(seen.sizes, default=0) > len(seen.names):
+        return {}
+    rule = stream_names.number_rule(seen.names, seen.ranks, seen.sizes)
+    numbered = {name: rule.rank(name) for name in seen.names} if rule else {}
+    for ranks in (seen.numbers, numbered, pod_ranks(seen.names)):
+        if ranks and seen.ranks.items() <= ranks.items():
+            return ranks
+    return seen.ranks
+
+
+def _ranks_of_processes(seen: _Printers) -> dict[str, int]:
+    """The same of processes, of which each states its own."""
+    return {} if seen.are_shared else seen.numbers | seen.ranks
+
+
+def _tell_apart(numbers: Collection[int]) -> bool:
+    """Whether nearly all records have a number, and these count ranks."""
+    known = [number for number in numbers if number >= 0]
+    return len(known) >= _LEAST_SHARE * len(numbers) and stream_names.count_ranks(set(known))
+
+
+def _single(values: Mapping[str, set[int]]) -> dict[str, int]:
+    return {name: number for name, numbers in values.items() if (number := only(numbers)) is not None}

@@ -37,6 +37,7 @@ from diagnoser.model import (
     Template,
 )
 from diagnoser.model.evidence import Placement, process_of, rank_nodes
+from diagnoser.records import batches
 from diagnoser.records.reader import fields_of
 from diagnoser.structure import progress, stacks, times, tracebacks
 
@@ -104,7 +105,7 @@ class Digest:
             rank, node = self._speaker(opened, row.voice, stream)
             time, arrived = clock.time(stream, row.time or record.time, text, row.received)
             voice = "/".join(filter(None, (prefix.voice or row.voice, record.voice)))
-            for part, body in zip(parts, opened.texts, strict=False):
+            for body, part in zip(opened.texts, parts, strict=False):
                 line = Line(
                     stream,
                     row.number,
@@ -304,6 +305,8 @@ class Digest:
         return progress.epoch_of(row.dialect, _text(body_of(row.line)[1]))
 
     def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
+        if row.line.startswith(batches.BEGINS):
+            return None  # cut, it does not tell whose step it is
         line = self._opened(row.line, stream)
         point = row.own or _point(row.dialect, line)
         if not progress.tells(point):

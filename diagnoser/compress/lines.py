@@ -14,6 +14,7 @@ import orjson
 from diagnoser.compress.line_masking import bare
 from diagnoser.compress.pattern_masking import blur
 from diagnoser.dialects import Dialect, Prefix, prefixes
+from diagnoser.records import batches
 
 LONGEST = 8192
 """Most bytes read and kept of a line; the middle of longer ones is cut, and the cut is counted."""
@@ -87,6 +88,8 @@ def _without_codes(data: bytes) -> bytes:
 
 
 _RECORD = re.compile(rb'(?m)^\{(?=[^\n]{0,200}"log": ?")[^\n]+\}\r?$')
+_RECORD_FIELDS = frozenset({"log", "stream", "time", "attrs"})
+"""A shipper's record says more: who printed the line."""
 _RECORD_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d)")
 
 
@@ -97,7 +100,7 @@ def _opened(record: re.Match[bytes]) -> bytes:
         printed, stream, time = str(fields.get("log", "")), str(fields.get("stream", "")), str(fields.get("time", ""))
     except ValueError:
         return record[0]
-    if stream not in ("stdout", "stderr"):
+    if stream not in ("stdout", "stderr") or not fields.keys() <= _RECORD_FIELDS:
         return record[0]
     if not _RECORD_TIME.fullmatch(time):
         return record[0]
@@ -164,6 +167,10 @@ def _is_single_bar(state: bytes) -> bool:
 
 def cut(line: bytes) -> tuple[bytes, int]:
     """Head and tail of an over-long line with the number of bytes between them written out; and that number."""
+    if line.startswith(batches.BEGINS):
+        whole, line = len(line), batches.shortened(line, LONGEST)
+        if len(line) <= LONGEST:
+            return line, whole - len(line)
     if line.count(b"it/s]") + line.count(b"s/it]") > 2:
         line = _one_bar(line)
     if len(line) <= LONGEST:

@@ -10,7 +10,7 @@ from diagnoser.compress.lines import body_of, clean
 from diagnoser.dialects.prefixes import Prefix
 from diagnoser.model import Line, Severity, Stream
 from diagnoser.records import learned_prefixes, rich
-from diagnoser.records.learned_prefixes import LearnedPrefix
+from diagnoser.records.learned_prefixes import Behind, LearnedPrefix
 from diagnoser.records.reader import head_of, read
 from diagnoser.records.record import NO_RECORD, Record
 
@@ -108,36 +108,28 @@ class LineReader:
         first, *others = (self._record(behind, record) for record in records)
         return replace(first, more=tuple(others)) if others else first
 
-    def _behind(self, outer: Prefix, body: str) -> "_Behind":
+    def _behind(self, outer: Prefix, body: str) -> Behind:
         """The message behind the learned prefix, if there is one, and what stands behind that."""
-        behind = self.learned and self.learned.split(body)
-        if not behind or not self.learned:
-            return _Behind(outer, body, outer.voice)
-        inner, rest = parted(behind[1])
-        prefix = outer.around(behind[0]).around(inner)
-        carrier = outer.around(Prefix(voice=self.learned.carrier(body))).voice
-        begins = self.learned.is_head and carrier != prefix.voice
-        return _Behind(prefix, rest, carrier if begins else prefix.voice, begins)
+        behind = self.learned.split(body) if self.learned else None
+        if behind is None:
+            return Behind(outer, body, outer.voice)
+        prefix = outer.around(behind.prefix)
+        if behind.begins:
+            return Behind(prefix, behind.body, outer.around(Prefix(voice=behind.carrier)).voice, begins=True)
+        inner, rest = parted(behind.body)
+        prefix = prefix.around(inner)
+        return Behind(prefix, rest, prefix.voice)
 
-    def _record(self, outer: "_Behind", record: Record) -> OpenedLine:
+    def _record(self, outer: Behind, record: Record) -> OpenedLine:
         carrier = outer.carrier or record.instance
         if not record.texts:
             return OpenedLine(outer.prefix, carrier, (outer.body,), record)
         inner, message = parted(_plain(record.texts[0]))
-        behind = _Behind(outer.prefix.around(inner), message)
+        behind = Behind(outer.prefix.around(inner), message)
         if record.is_carrier:
             behind = self._behind(behind.prefix, message)
         texts = (behind.body, *map(_plain, record.texts[1:]))
         return OpenedLine(behind.prefix, carrier, texts, record, begins=behind.begins)
-
-
-class _Behind(NamedTuple):
-    """What stands behind a prefix. carrier, begins: as of an ``OpenedLine``."""
-
-    prefix: Prefix
-    body: str
-    carrier: str = ""
-    begins: bool = False
 
 
 def learned_reader(texts: Sequence[str], carrier: str) -> LineReader:

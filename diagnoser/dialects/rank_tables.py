@@ -1,7 +1,7 @@
 """Where programs say on which node each rank runs: sentences, ranges, maps, and tables with a header."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 
@@ -65,6 +65,20 @@ _HINT = re.compile(r"(?i)rank|data for node|(?:worker|task|trainer|process)[ :=#
 _MAP = re.compile(r"\{([^{}\n]{5,8000})\}")
 _OF_MAP = re.compile(r"(?i)rank|node|host|place|topology|world")
 _PAIR = re.compile(rf"[\"']?(\d{{1,6}})[\"']? ?: ?[\"']({MACHINE})[\"']")
+_NAME = r"(?P<name>[A-Za-z][\w.:@/-]{0,100})"
+_BESIDE_RANK = (
+    re.compile(
+        r"(?i)\brank[ :=#]{1,2}(?P<rank>\d{1,6}) ?(?:->|=>|=|:|is|on|runs on|assigned to) {0,2}"
+        rf"(?:(?:pod|actor|worker) )?{_NAME}"
+    ),
+    re.compile(
+        rf"(?i){_NAME} ?(?:->|=>|=|:|is|has|gets|got|as|assigned) {{0,2}}(?:(?:global|world) )?rank[ :=#]{{1,2}}"
+        r"(?P<rank>\d{1,6})\b"
+    ),
+)
+"""``rank 3 -> llm-ab12``, ``actor-7f is rank 3``."""
+_LONGEST = 2_000
+"""Characters of a line that are read for names."""
 _RULE = re.compile(r"[\s|+=│┃─━╇╪├┤┼-]+")
 _CELLS = re.compile(r"[^\s|│┃]+")
 _RANK_CELL = re.compile(r"(?i)(?:global[_-]?|world[_-]?|mpi[_-]?)?rank(?:_?id)?|#rank")
@@ -100,6 +114,30 @@ def statements(texts: Iterable[str]) -> Iterator[tuple[int, dict[int, str]]]:
             placed.update(_process_of_map(text, map_node))
         if placed or table or (map_node and map_node in text):
             yield index, placed
+
+
+def named_ranks(texts: Iterable[str], names: Set[str]) -> dict[str, int]:
+    """Name -> rank of those names, of pods, actors or services, that stand in a table of ranks or beside a rank."""
+    ranks = dict[str, int]()
+    place = -1
+    for text in texts:
+        cells = _CELLS.findall(text[:400])[:_MOST_CELLS]
+        number = cells[place] if 0 <= place < len(cells) else ""
+        if number.isdecimal() and len(number) <= 6:
+            ranks.update(dict.fromkeys(names & set(cells), int(number)))
+        elif not _RULE.fullmatch(text):
+            place = _first(cells, _RANK_CELL) if len(cells) > 1 else -1
+            ranks.update(_named_beside(text[:_LONGEST], names))
+    return ranks
+
+
+def _named_beside(text: str, names: Set[str]) -> Iterator[tuple[str, int]]:
+    if "rank" not in text.lower():
+        return
+    for form in _BESIDE_RANK:
+        match = form.search(text)
+        if match and match["name"] in names:
+            yield match["name"], int(match["rank"])
 
 
 def _node_of_map(text: str) -> str:

@@ -50,8 +50,8 @@ HOST = (
 )  # fmt: skip
 INSTANCE = (
     "pod_name", "pod", "podname", "pod.name", "k8s.pod.name", "k8s_pod_name", "kubernetes_pod_name", "_systemd_unit",
-    "systemd.unit", "service.instance.id", "container_name", "container.name", "containername", "container",
-    "docker.name", "task_arn", "container_id", "container.id", "docker.container_id",
+    "systemd.unit", "service.instance.id", "container_name", "container.name", "containername", "_container_name",
+    "container", "docker.name", "task_arn", "container_id", "container.id", "docker.container_id",
 )  # fmt: skip
 """Where a process runs by itself: its pod, the instance of its service (``train@1.service``), its container."""
 PID = ("pid", "process", "process.id", "process_id", "process.pid", "processid", "_pid", "proc")

@@ -13,18 +13,20 @@ from functools import cached_property
 from itertools import chain, pairwise, takewhile
 from typing import NamedTuple
 
-from diagnoser.dialects import mentions
+from diagnoser.dialects import mentions, rank_tables
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import Prefix
 from diagnoser.records import stream_names
-from diagnoser.records.stream_names import NumberRule
+from diagnoser.records.stream_names import GridRule, NumberRule
 
+_LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL|SEVERE)"
 _CLOCK = r"(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _STAMP = rf"(?:\[?{_CLOCK}\]?(?: [-|])?[ \t]{{1,3}})?"
 """A launcher may print the time before the name of the stream."""
 _NAME = r"[\w.@#%/=:+-]{1,80}"
 _COUNTED = rf"{_NAME}(?: \w{{0,12}}\d{{1,6}}(?: of \d{{1,6}})?)?"
 """``rank 3``, ``gpu-7 r3`` and ``Rank 3 of 8`` have blanks within."""
+_CHANNEL = r"(?: [\[(]?std(?:out|err)[\])]?)?"
 _END = r"(?:[ \t]|$)"
 
 
@@ -48,7 +50,7 @@ def _form(name: str, source: str, *examples: tuple[str, str, str], is_weak: bool
     return PrefixForm(name, re.compile(_STAMP + source), examples, is_weak)
 
 
-_HEAD = re.compile(rf"\[{_CLOCK}\b")
+_HEAD = re.compile(rf"\[?{_CLOCK}\b| {{0,4}}[\[(<]?{_LEVEL}\b")
 """A logger's head, with or without a name in it."""
 
 
@@ -63,6 +65,18 @@ FORMS = (
         ("[2026-01-02 03:04:05 DP0 TP1] step 3", "DP0 TP1", "step 3"),
         ("[03:04:05.123 | worker-3] step 3", "worker-3", "step 3"),
     ),
+    _head(
+        "name between time and level",
+        rf"\[?{_CLOCK}\]?[ \t|-]{{1,4}}\[?(?P<value>{_NAME})\]?[ \t|:-]{{1,4}}(?=[\[(<]?{_LEVEL}\b)",
+        ("2026-01-02 03:04:05,123 - worker-2 - INFO - step 3", "worker-2", "INFO - step 3"),
+        ("03:04:05.123 [learner-1] INFO  org.acme.Trainer - step 3", "learner-1", "INFO  org.acme.Trainer - step 3"),
+    ),
+    _head(
+        "name behind time and level",
+        rf"(?:\[?{_CLOCK}\]?[ \t|-]{{1,4}})? {{0,4}}[\[(<]?{_LEVEL}[\])>]?[ \t|:-]{{1,4}}"
+        rf"\[?(?P<value>{_NAME}(?:\{{[^{{}}\n]{{1,60}}\}})?)(?<!:)[\]:]{{1,2}}{_END}",
+        ("2026-01-02T03:04:05Z  INFO worker{id=2}: step 3", "worker{id=2}", "step 3"),
+    ),
     _form(
         "brackets",
         rf"(?P<value>[\[(<{{][^\[\](){{}}<>\n]{{1,60}}[\])>}}])[:|]?{_END}",
@@ -72,7 +86,7 @@ FORMS = (
     ),
     _form(
         "bar",
-        rf"(?P<value>{_COUNTED}) {{0,40}}[|│┃]{_END}",
+        rf"(?P<value>{_COUNTED}){_CHANNEL} {{0,40}}[|│┃]{_END}",
         ("trainer-1  | step 3", "trainer-1", "step 3"),
         ("12:00:01 web.1 | step 3", "web.1", "step 3"),
     ),
@@ -155,6 +169,18 @@ class _Layer:
         return None
 
 
+class Behind(NamedTuple):
+    """What stands behind a prefix.
+
+    carrier: the voice in front of all lines of a record. begins: the prefix is the head of a record.
+    """
+
+    prefix: Prefix
+    body: str
+    carrier: str = ""
+    begins: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class LearnedPrefix:
     """The prefix of a log. rule: which number in the names is the rank, if any is.
@@ -163,27 +189,20 @@ class LearnedPrefix:
     """
 
     layers: tuple[_Layer, ...]
-    rule: NumberRule | None = None
+    rule: NumberRule | GridRule | None = None
     stated: Mapping[str, int] = field(default_factory=dict)
     hosts: frozenset[str] = frozenset()
 
-    def split(self, line: str) -> tuple[Prefix, str] | None:
-        """Who speaks, and the message; None for a line without the prefix."""
+    def split(self, line: str) -> Behind | None:
+        """Who speaks, and the message; None for a line without the prefix. A head stays in front of its message."""
         parts, body = _names_of(self.layers, line)
         if not parts:
             return None
-        return self._prefix(parts), body
-
-    def carrier(self, line: str) -> str:
-        """The voice of what stands in front of all lines of a record, before a head with a name in it."""
-        carrying = takewhile(lambda layer: not layer.form.is_head, self.layers)
-        parts, _ = _names_of(carrying, line)
-        return _voice(parts)
-
-    @property
-    def is_head(self) -> bool:
-        """Whether it ends with the head of a record."""
-        return any(layer.form.is_head for layer in self.layers)
+        carrying = list(takewhile(lambda layer: not layer.form.is_head, self.layers))
+        if len(parts) <= len(carrying):
+            return Behind(self._prefix(parts), body, _voice(parts))
+        outer, body = _names_of(carrying, line)
+        return Behind(self._prefix(parts), body, _voice(outer), begins=True)
 
     @property
     def names_host(self) -> bool:
@@ -201,7 +220,8 @@ class LearnedPrefix:
         name = " ".join(parts)
         rank, host = self.stated.get(name, -1), stream_names.host_in(name, self.hosts)
         if rank < 0 and self.rule and len(parts) == len(self.layers):
-            rank = self.rule.rank(stream_names.without(host, name))
+            is_grid = isinstance(self.rule, GridRule)
+            rank = self.rule.rank(name if is_grid else stream_names.without(host, name))
         return Prefix(rank=rank, node=host, voice=_voice(parts))
 
 
@@ -237,6 +257,8 @@ def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted
         if layer is None:
             break
         layers.append(layer)
+        if layer.form.is_head:
+            break
         rest = [parted[1] for parted in map(layer.split, rest) if parted]
     prefix = _with_meaning(layers, lines, rank_within)
     return prefix if layers and (parts or prefix.names_host) else None
@@ -288,7 +310,7 @@ def _headed(form: PrefixForm, lines: Sequence[str]) -> list[_Headed]:
 
 
 def _may_be_name(value: str, form: PrefixForm) -> bool:
-    if form.is_weak and not stream_names.is_word_and_number(value):
+    if form.is_weak and not (stream_names.is_word_and_number(value) or stream_names.is_called_stream(value)):
         return False
     return not stream_names.is_none(value)
 
@@ -405,11 +427,13 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: C
         sizes.update(mentions.world_sizes(body))
         if parts and len(parts) == len(layers):
             names.setdefault(" ".join(parts), set()).update(_ranks_said(body, rank_within))
-    stated = {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
-    rule = None
+    stated = rank_tables.named_ranks(lines, names.keys())
+    stated |= {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
+    rule: NumberRule | GridRule | None = None
     if all(len(ranks) < 2 for ranks in names.values()):
         bare = {name: stream_names.without(stream_names.host_in(name, hosts), name) for name in names}
         rule = stream_names.number_rule(bare.values(), {bare[name]: rank for name, rank in stated.items()}, sizes)
+        rule = rule or stream_names.grid_rule(names, stated, sizes)
     return LearnedPrefix(tuple(layers), rule, stated, frozenset(hosts))
 
 

@@ -42,6 +42,9 @@ _NO_RANK = re.compile(
     r"|hgx|ip|port|pid|thread|attempt|restart|localrank|job|cluster)"
 )
 """Words before numbers of nodes and devices."""
+_OUTER = re.compile(r"(?i).*(?:node|host|server|machine)(?:_?rank|_?id)?|node_rank|rank")
+_INNER = re.compile(r"(?i)(?:local|gpu|cuda|device|dev|slot|proc|worker|local_?rank|rank|r)?")
+"""Words before the number of a node, and before that of a process on it."""
 _PARTS = re.compile(r"[^\s/|@()\[\]{}<>=:,]+")
 _HOST = re.compile(
     r"(?i)(?=.*(?:node|host|server|machine|compute|dgx|hgx|nid|blade|cn))[a-z][a-z-]{0,40}(?:[_-][a-z]|[_-]?\d{1,6})"
@@ -135,6 +138,43 @@ class NumberRule:
         if self.place >= len(numbers):
             return -1
         return max(numbers[self.place] + self.offset, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class GridRule:
+    """The rank is a node's number times the processes of each node, and the number of the process on its node."""
+
+    first: int
+    width: int
+
+    def rank(self, name: str) -> int:
+        """-1 for a name without both numbers."""
+        numbers = _numbers(name)
+        return (numbers[1] - self.first) * self.width + numbers[0] if len(numbers) > 1 else -1
+
+
+def grid_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collection[int]) -> GridRule | None:
+    """The rule of names with a node's number and that of a process on it, where every node has all of them.
+
+    stated, sizes: as of ``number_rule``.
+    """
+    nodes, locals_ = set[int](), set[int]()
+    for name in names:
+        words = [match["word"] for match in _NUMBERED.finditer(name)]
+        if len(words) != 2 or not _OUTER.fullmatch(words[0]) or not _INNER.fullmatch(words[1]):
+            return None
+        local, node = _numbers(name)
+        nodes.add(node)
+        locals_.add(local)
+    if len(nodes) < 2 or not count_ranks(locals_):
+        return None
+    is_dense = max(nodes) - min(nodes) + 1 == len(nodes) and min(nodes) <= 1
+    if not is_dense or len(names) != len(nodes) * len(locals_):
+        return None
+    rule = GridRule(min(nodes), len(locals_))
+    if max(sizes, default=len(names)) != len(names) or any(rule.rank(name) != stated[name] for name in stated):
+        return None
+    return rule
 
 
 def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collection[int]) -> NumberRule | None:

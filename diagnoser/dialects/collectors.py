@@ -4,7 +4,7 @@ from diagnoser.dialects.dialect import HOST, ISO, Dialect, Example, PrefixStripp
 
 _LEVEL = r"(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL|TRACE)"
 _STAMP = r"\d{3,4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?"
-_SYSLOG_TAG = r"(?!kernel)[\w./-]{1,40}+(?:\(\w{1,20}\))?\[\d{1,8}\]: "
+_SYSLOG_TAG = r"(?!kernel)[\w./@-]{1,60}+(?:\(\w{1,20}\))?\[\d{1,8}\]: "
 _LOGGER = (
     rf"[\[\d]{_STAMP}\]?(?: ?[-|:])? {{1,3}}(?:\[?[\w.]{{1,40}}+\]?(?: [-|]|:)? {{1,3}})?"
     rf"[\[(<]?{_LEVEL}[\])>]?(?: (?:\[[\w./:<>-]{{1,80}}\] |[a-z_][a-z0-9_.]{{0,60}}: )|: | [-|] | )"
@@ -52,8 +52,14 @@ DIALECTS = (
     ),
     Dialect(
         "syslog",
-        rf"(?P<host>{HOST}) (?!kernel)[\w./-]{{1,40}}+(?:\(\w{{1,20}}\))?\[(?P<pid>\d{{1,8}})\]: ",
+        rf"(?P<host>{HOST}) (?!kernel)(?:(?P<pod>[\w./-]{{1,40}}@[\w.-]{{1,20}})|[\w./-]{{1,40}}+)(?:\(\w{{1,20}}\))?"
+        r"\[(?P<pid>\d{1,8})\]: ",
         (
+            Example(
+                "Jan  2 03:04:05 gpu-7 train@3[812]: hello",
+                "hello",
+                {"host": "gpu-7", "pid": "812", "pod": "train@3"},
+            ),
             Example("Jan  2 03:04:05 gpu-7 train[812]: hello", "hello", {"host": "gpu-7", "pid": "812"}),
             Example(
                 "2026-01-02T03:04:05.123456+00:00 gpu-7 train[812]:   File", "  File", {"host": "gpu-7", "pid": "812"}

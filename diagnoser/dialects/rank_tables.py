@@ -72,11 +72,12 @@ _BESIDE_RANK = (
         rf"(?:(?:pod|actor|worker) )?{_NAME}"
     ),
     re.compile(
-        rf"(?i){_NAME} ?(?:->|=>|=|:|is|has|gets|got|as|assigned) {{0,2}}(?:(?:global|world) )?rank[ :=#]{{1,2}}"
+        rf"(?i){_NAME}(?: (?:was|has been|registered|joined|started|runs|assigned)){{0,2}} ?"
+        r"(?:->|=>|=|:|is|has|gets|got|as|to) {0,2}(?:(?:global|world) )?rank[ :=#]{1,2}"
         r"(?P<rank>\d{1,6})\b"
     ),
 )
-"""``rank 3 -> llm-ab12``, ``actor-7f is rank 3``."""
+"""``rank 3 -> llm-ab12``, ``actor-7f registered as rank 3``."""
 _LONGEST = 2_000
 """Characters of a line that are read for names."""
 _RULE = re.compile(r"[\s|+=│┃─━╇╪├┤┼-]+")

@@ -10,6 +10,7 @@ CONTAINERS = frozenset(
     {
         "record", "extra", "context", "labels", "attributes", "resource", "fields", "tags", "data", "meta", "metadata",
         "mdc", "contextmap", "properties", "kubernetes", "jsonpayload", "event_dict", "kwargs", "structured_data",
+        "stream", "values",
     }
 )  # fmt: skip
 MESSAGE = (

@@ -113,6 +113,7 @@ FORMS = (
     _form("blank", rf"(?P<value>{_NAME}){_END}", ("rank_0005 step 3", "rank_0005", "step 3"), is_weak=True),
 )
 """The surest first."""
+_AROUND = "[](){}<>"
 _LAYERS = 3
 """Most names that stand behind each other: ``pod-7 container``, ``gpu-7 [3]``."""
 _MOST_LINES = 4_000
@@ -427,7 +428,9 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: C
         sizes.update(mentions.world_sizes(body))
         if parts and len(parts) == len(layers):
             names.setdefault(" ".join(parts), set()).update(_ranks_said(body, rank_within))
-    stated = rank_tables.named_ranks(lines, names.keys())
+    bare_names = {name.strip(_AROUND): name for name in names}
+    tabled = rank_tables.named_ranks(lines, bare_names.keys())
+    stated = {bare_names[name]: rank for name, rank in tabled.items()}
     stated |= {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
     rule: NumberRule | GridRule | None = None
     if all(len(ranks) < 2 for ranks in names.values()):

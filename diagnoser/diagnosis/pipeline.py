@@ -106,7 +106,9 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     loss = verdict.loss_divergence(series, broken)
     timeline = progress.ProgressTimeline(evidence)
     reported = outcome.reported(facts.events)
-    end = clean_end.find_clean_end(evidence, knowledge.heuristics.ends, lambda line: timeline.went_on(line, 0))
+    ends = knowledge.heuristics.ends
+    processes = left_behind.find_processes(evidence, ends.says_last_words, ends.says_trouble)
+    end = clean_end.find_clean_end(evidence, ends, lambda line: timeline.went_on(line, 0), processes)
     collected = candidates.collect(evidence, hits, knowledge.heuristics, loss, end)
     collected = precursors.link(collected, evidence, knowledge.heuristics.keywords)
     collected = xid.follow(collected, evidence, knowledge.codes)
@@ -117,7 +119,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
         begins,
         diverged=loss is not None,
         completed=outcome.is_success(reported),
-        ended=left_behind.ended_processes(evidence, knowledge.heuristics.ends.says_run),
+        ended=processes,
     )
     location = locate(evidence, facts, causal, begins)
     silence, dumps, hang = _silence(evidence, facts, begins, quiet)

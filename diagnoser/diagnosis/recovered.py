@@ -23,6 +23,12 @@ _REPORTED = 12
 """Lines after an uncaught exception within which a launcher reports the end of its process."""
 
 
+def is_known(speaker: tuple[Stream, int, int, str]) -> bool:
+    """Whether the log tells the process that printed a line from its peers."""
+    _, rank, task, node = speaker
+    return rank >= 0 or task >= 0 or bool(node)
+
+
 class RecoveryCheck:
     """Whether the job went on after a candidate.
 

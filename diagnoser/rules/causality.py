@@ -16,7 +16,7 @@ from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
-from diagnoser.rules.left_behind import EndedProcesses
+from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.process_ends import (
     aborts_of_complaining,
     blames_peer,
@@ -75,11 +75,11 @@ def decide(
     *,
     diverged: bool = False,
     completed: bool | None = None,
-    ended: EndedProcesses | None = None,
+    ended: Processes | None = None,
 ) -> CausalResult:
     """Dismiss candidates step by step, and choose the root among those that are left. See ``RunTimeline``."""
     candidate_set = CandidateSet(candidates)
-    ended = ended or EndedProcesses()
+    ended = ended or Processes()
     run = RunTimeline(evidence, recovered, begins, diverged=diverged, completed=completed, ended=ended)
     for step in _STEPS:
         step(candidate_set, run)

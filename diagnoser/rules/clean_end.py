@@ -19,6 +19,7 @@ from diagnoser.model.errors import Fault
 from diagnoser.model.evidence import numbers_of
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.records.reader import read, without_fields
+from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.logged_errors import is_logged
 from diagnoser.rules.schema import (
     PatternRow,
@@ -121,6 +122,10 @@ class EndTable:
             return False
         return self.says_closing(body)
 
+    def says_last_words(self, body: str) -> bool:
+        """Whether the line says that the run, or what it does not name, is over."""
+        return self.says_end(body, closing=True)
+
     def says_run(self, body: str) -> bool:
         """Whether the line says that the run is over, and not in failure."""
         return self._says("run", body)
@@ -189,12 +194,14 @@ class _Log:
 
     advanced: whether any step was made after a line.
     steps: the points of the progress series that count a step.
+    processes: those of the job, and how each ended.
     """
 
     evidence: Evidence
     table: EndTable
     advanced: Callable[[Line], bool]
     steps: Sequence[Progress]
+    processes: Processes
 
     @cached_property
     def trained(self) -> bool:
@@ -224,12 +231,15 @@ class _Log:
 _Source = Callable[[_Log], CleanEnd | None]
 
 
-def find_clean_end(evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool]) -> CleanEnd | None:
+def find_clean_end(
+    evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool], processes: Processes | None = None
+) -> CleanEnd | None:
     """The last line that shows that the run ended well; None where the log just stops.
 
     advanced: whether any step was made after a line.
+    processes: those of the job, and how each ended.
     """
-    log = _Log(evidence, table, advanced, evidence.steps)
+    log = _Log(evidence, table, advanced, evidence.steps, processes or Processes())
     for name, source in _SOURCES.items():
         end = source(log)
         if end is not None:
@@ -241,6 +251,11 @@ def _is_beside_failed_exit(log: _Log, end: CleanEnd) -> bool:
     """Whether the end is the report of a process that ended well, and another one is reported as failed."""
     ended_well = {report.line for report in log.evidence.exits if report.code == 0}
     return end.line in ended_well and any(report.failed for report in log.evidence.exits)
+
+
+def _leaves_behind(log: _Log, end: CleanEnd) -> bool:
+    """Whether the end is not that of all processes that trained."""
+    return log.processes.unfinished(log.evidence.lines[end.line].stream)
 
 
 def _is_beside_complaint(log: _Log, end: CleanEnd) -> bool:
@@ -275,7 +290,7 @@ def _is_of_some(log: _Log, end: CleanEnd) -> bool:
     return False
 
 
-_BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (_is_of_some, _is_beside_failed_exit, _is_beside_complaint)
+_BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (_is_of_some, _leaves_behind, _is_beside_failed_exit, _is_beside_complaint)
 """Why the end that a source found is none of the run."""
 
 

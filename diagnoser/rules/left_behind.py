@@ -1,72 +1,173 @@
 """Which processes of a job ended well, where each of them speaks for itself, and which one its peers left behind.
 
-An end holds for the process that prints it. Where only rank 0 prints, its silent peers may have ended well too: so it
-takes several that say so to show that the one that does not has stopped.
+An end holds for the process that prints it. A peer that states none may have ended well too: often only rank 0 speaks,
+and not every line is kept. It stopped where its steps are short of those of peers that state their end, or where
+several of these do and it made no steps that reach theirs.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from diagnoser.model import Evidence, Line, Stream
+from diagnoser.model import Evidence, Line, Severity, Stream, Template
+from diagnoser.structure.loops import find_loops
 
 _PEERS = 2
 """Processes that must state their end before the silence of another one says anything."""
 _LAST_WORDS = 4
-"""Kept lines of a process, the last ones, in which it states its end."""
-_Speaker = tuple[Stream, int | str]
+"""Kept lines of a process, the last ones, in which it states its end, or complains."""
+_TRAINED = 1
+"""More steps of a process than this show that it trained."""
+_SHORT = 2
+"""Steps by which a process may be behind its peers as they end."""
+_MILD = (Severity.DEBUG, Severity.INFO, Severity.WARNING)
+Process = tuple[Stream, int | str]
+"""The stream, and who prints into it as far as the log tells: see ``Line.process``."""
+Says = Callable[[str], bool]
+_Alias = Mapping[int | str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class EndedProcesses:
-    """The processes that say that they ended well.
+class Processes:
+    """The processes of a job that train side by side.
 
-    ends: index of the line in which each says so.
-    samples: all lines of one shape that say so, as printed, where not each of them was kept; none where it is unknown
-        who printed some of them.
+    of: the process of each line, None where the log does not tell it from others.
+    steps: the last step of each that counts some. loops: for each process, the shapes of the loops that it prints.
+    ends: number of the line in which each states its end. complaints: those whose last words complain.
+    unnamed: how many lines of each stream state the end of a process that is not known.
     """
 
     lines: tuple[Line, ...] = ()
-    ends: Mapping[_Speaker, int] = field(default_factory=dict)
-    samples: tuple[str, ...] = ()
+    of: tuple[Process | None, ...] = ()
+    steps: Mapping[Process, int] = field(default_factory=dict)
+    loops: Mapping[Process, frozenset[str]] = field(default_factory=dict)
+    ends: Mapping[Process, int] = field(default_factory=dict)
+    complaints: frozenset[Process] = frozenset()
+    unnamed: Mapping[Stream, int] = field(default_factory=dict)
 
     def left_behind(self, index: int) -> bool:
-        """Whether several peers of the process that printed a line state their end, and it does not after the line."""
-        if not self.ends:
+        """Whether the process that printed a line states no end after it, though its peers state theirs."""
+        process = self.of[index] if index < len(self.of) else None
+        return process is not None and self._stopped(process, self.lines[index].number)
+
+    def unfinished(self, stream: Stream) -> bool:
+        """Whether a process that trained in the stream stopped before its peers ended."""
+        return any(self._stopped(process) for process in {*self.loops, *self.steps} if process[0] == stream)
+
+    def _stopped(self, process: Process, number: int = 0) -> bool:
+        """Whether a process stopped on its way, after it had printed the line of this number."""
+        if self.ends.get(process, -1) > number or (process in self.ends and not number):
             return False
-        line = self.lines[index]
-        speaker = line.speaker
-        if not line.names_process:
+        peers = [other for other in self.ends if self._are_peers(other, process)]
+        if not peers:
             return False
-        if self.ends.get(speaker, -1) > index:
+        if process in self.steps:
+            return any(self.steps.get(peer, 0) - self.steps[process] > _SHORT for peer in peers)
+        if self.unnamed.get(process[0]):
             return False
-        peers = [other for other in self.ends if other != speaker and other[0] == speaker[0]]
-        if len(peers) >= _PEERS:
+        return len(peers) >= _PEERS or (process in self.loops and process in self.complaints)
+
+    def _are_peers(self, other: Process, process: Process) -> bool:
+        """Whether two processes of a stream are ranks of the job, or run the same loop."""
+        if other == process or other[0] != process[0]:
+            return False
+        if isinstance(other[1], int) and isinstance(process[1], int):
             return True
-        node = line.node
-        return bool(node) and len(self.samples) >= _PEERS and not any(node in sample for sample in self.samples)
+        if other in self.steps and process in self.steps:
+            return True
+        return not self.loops.get(other, frozenset()).isdisjoint(self.loops.get(process, frozenset()))
 
 
-def ended_processes(evidence: Evidence, says_end: Callable[[str], bool]) -> EndedProcesses:
-    """The processes whose last words state their end.
+def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Processes:
+    """The processes of the job's own output, and what their last words say.
 
-    says_end: whether a message states an end.
+    says_end: whether a message states an end. complains: whether it complains.
     """
-    spoken = defaultdict[_Speaker, list[int]](list)
-    for index, line in enumerate(evidence.lines):
-        if line.stream.from_job and line.names_process and line.body.strip():
-            spoken[line.speaker].append(index)
-    ends = {}
-    for speaker, indices in spoken.items():
-        for index in indices[-_LAST_WORDS:]:
-            if says_end(evidence.lines[index].body):
-                ends[speaker] = index
-    return EndedProcesses(tuple(evidence.lines), ends, _all_samples(evidence, says_end))
+    alias = _only_ranks(evidence)
+    of = tuple(_process_of(line, alias) for line in evidence.lines)
+    last = _last_lines(evidence, of)
+    endings = [template for template in evidence.templates if says_end(template.text)]
+    ends, complaints = _ends_by_shape(endings, alias), set[Process]()
+    for process, lines in last.items():
+        for line in lines:
+            if says_end(line.body):
+                ends[process] = max(ends.get(process, 0), line.number)
+            elif line.severity not in _MILD and complains(line.body):
+                complaints.add(process)
+    return Processes(
+        lines=evidence.lines,
+        of=of,
+        steps=_steps(evidence, alias),
+        loops=_loops(evidence, alias),
+        ends=ends,
+        complaints=frozenset(complaints - ends.keys()),
+        unnamed=_unnamed(endings),
+    )
 
 
-def _all_samples(evidence: Evidence, says_end: Callable[[str], bool]) -> tuple[str, ...]:
-    """The lines of one shape that state an end, where the template has sampled all of them."""
-    for template in evidence.templates:
-        if template.count == len(template.samples) >= _PEERS and says_end(template.text):
-            return template.samples
-    return ()
+def _only_ranks(evidence: Evidence) -> dict[int | str, int]:
+    """The only rank of each node that has but one: what the node prints without a rank is of it."""
+    ranks = defaultdict[int | str, set[int]](set)
+    for line in evidence.lines:
+        if line.rank >= 0 and line.node:
+            ranks[line.node].add(line.rank)
+    return {node: min(known) for node, known in ranks.items() if len(known) == 1}
+
+
+def _process_of(line: Line, alias: _Alias) -> Process | None:
+    if not line.stream.from_job:
+        return None
+    process = alias.get(line.process, line.process)
+    if process == -1:
+        return (line.stream, f"task {line.task}") if line.task >= 0 else None
+    return line.stream, process
+
+
+def _last_lines(evidence: Evidence, of: Iterable[Process | None]) -> dict[Process, list[Line]]:
+    """The last kept lines of each process."""
+    spoken = defaultdict[Process, list[Line]](list)
+    for line, process in zip(evidence.lines, of, strict=True):
+        if process is not None and line.body.strip():
+            spoken[process].append(line)
+    return {process: lines[-_LAST_WORDS:] for process, lines in spoken.items()}
+
+
+def _ends_by_shape(templates: Iterable[Template], alias: _Alias) -> dict[Process, int]:
+    """The processes that are known to print a shape which states an end, and where the last of them does."""
+    ends = dict[Process, int]()
+    for template in templates:
+        stream, number = template.last
+        for lines in template.processes:
+            ends[stream, alias.get(lines.process, lines.process)] = number
+    return ends
+
+
+def _unnamed(templates: Iterable[Template]) -> dict[Stream, int]:
+    """How many lines of these shapes are of no process that is known, where some are."""
+    unnamed = Counter[Stream]()
+    for template in templates:
+        if template.processes:
+            known = sum(len(lines.kept) for lines in template.processes)
+            unnamed[template.last[0]] += max(template.count - known, 0)
+    return unnamed
+
+
+def _steps(evidence: Evidence, alias: _Alias) -> dict[Process, int]:
+    """The last step of each process that counts more than one."""
+    numbers = defaultdict[Process, set[int]](set)
+    for point in evidence.steps:
+        if point.step is not None and point.process != -1:
+            numbers[point.stream, alias.get(point.process, point.process)].add(point.step)
+    return {process: max(steps) for process, steps in numbers.items() if len(steps) > _TRAINED}
+
+
+def _loops(evidence: Evidence, alias: _Alias) -> dict[Process, frozenset[str]]:
+    """The shapes of the measured loops that each process prints."""
+    shapes = defaultdict[Process, set[str]](set)
+    for loop in find_loops(evidence).loops:
+        if loop.measured:
+            names = loop.ranks if loop.process == -1 else {loop.process}
+            for name in names:
+                shapes[loop.stream, alias.get(name, name)].add(loop.shape)
+    return {process: frozenset(known) for process, known in shapes.items()}

@@ -11,7 +11,7 @@ from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
-from diagnoser.rules.left_behind import EndedProcesses
+from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.logged_errors import spoke_on
 from diagnoser.rules.schema import Role, Specificity
 
@@ -78,7 +78,7 @@ class RunTimeline:
     begins: Sequence[int] = ()
     diverged: bool = False
     completed: bool | None = None
-    ended: EndedProcesses = field(default_factory=EndedProcesses)
+    ended: Processes = field(default_factory=Processes)
 
     def survived(self, candidate: Candidate) -> bool:
         """Whether the candidate is a failure after which training went on."""

@@ -50,6 +50,7 @@ class Loop:
     counts: whether a whole number in its lines moves one way.
     measured: whether its lines print a measure, as those of training do.
     process: that prints them, as of a ``Line``, where several print the same into one stream; kept: as of its lines.
+    shape: of its lines.
     """
 
     stream: Stream
@@ -61,6 +62,7 @@ class Loop:
     measured: bool
     process: int | str = -1
     kept: tuple[int, ...] = ()
+    shape: str = ""
 
     def turns_after(self, number: int) -> float:
         """How many of its lines stand behind a line, if they are spread evenly; at least those that were kept."""
@@ -260,7 +262,7 @@ def _loop_of(template: Template, others: Iterable[Template]) -> Loop:
     counts = _counts(template.samples, shared=len(template.processes) > 1)
     if measured and (not counts or template.text.startswith(_WILDCARD)):
         measured = any(_is_interleaved(template, other) for other in others)
-    return Loop(stream, first, template.last[1], template.count, template.ranks, counts, measured)
+    return Loop(stream, first, template.last[1], template.count, template.ranks, counts, measured, shape=template.text)
 
 
 def _counts(samples: Sequence[str], *, shared: bool) -> bool:

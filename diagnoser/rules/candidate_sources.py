@@ -9,6 +9,7 @@ from itertools import islice
 from diagnoser.model import Evidence, ExitReport, Line, Traceback
 from diagnoser.model.choice import only
 from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
+from diagnoser.records.reader import without_fields
 from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.clean_end import CleanEnd, EndTable
 from diagnoser.rules.engine import Hit
@@ -250,7 +251,7 @@ class RuleLog:
 
     def _printed_at(self, index: int) -> PrintedException | None:
         body = self.evidence.lines[index].body
-        printed = self.tables.printed.read(body, self._bodies_below(index))
+        printed = self.tables.printed.read(without_fields(body), map(without_fields, self._bodies_below(index)))
         if printed or not any(mark in body for mark in _NAMED):
             return printed
         bare = _BARE_EXCEPTION.match(body)

@@ -209,8 +209,13 @@ def _dismiss_overridden(candidate_set: CandidateSet, _: RunTimeline) -> None:
 
 
 def _reopen_survived(candidate_set: CandidateSet, run: RunTimeline) -> None:
-    """Where nothing else explains an exit status that is bad, the last exception that its own stream outlived does."""
-    if run.completed is not False or candidate_set.has(lambda c: c.is_failing):
+    """Where nothing else explains an end that is bad, the last exception that its own stream outlived does: of a
+    manager of tasks, whose others went on until it gave up."""
+    if run.completed is False:
+        explained = candidate_set.has(lambda c: c.is_failing)
+    else:
+        explained = not run.ended.complained or candidate_set.has(lambda c: c.is_root or (c.is_failing and not c.exit))
+    if explained:
         return
     candidate_set.reopen_last(RejectionReason.RECOVERED, lambda c: c.is_fault and c.raised and not c.logged)
 

@@ -50,6 +50,8 @@ _LEVEL = re.compile(r"^.{0,120}?\b(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITIC
 _STAMP = re.compile(r"^\W?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z]\d{4} \d\d:\d\d:\d\d)[\d:.,]*")
 _IGNORED = re.compile(r"\bignor(?:e[ds]?|ing)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d[\d,]*")
+_WHOLE = re.compile(r"(?<![\d.:])\d[\d,]*(?![\d:]|\.\d)")
+"""A number that is no part of a time or of a measure."""
 _COUNTED = re.compile(r"\b(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})\b")
 _PERCENT = re.compile(r"\b(\d{1,3})%\|")
 _EPOCH = re.compile(r"\bepoch\W{0,4}(\d{1,9})\b(?! ?\.\d)(?: ?/ ?(\d{1,9}))?", re.IGNORECASE)
@@ -62,9 +64,15 @@ _STATED = re.compile(
     re.IGNORECASE,
 )
 """How many steps the run is to make, as its configuration says."""
+_ASKED = re.compile(
+    r"\b(\d{2,12}) (?:\w{1,20} )?(?:steps|iterations|iters|epochs|rounds|updates|draws)\b"
+    r"|\b(?:\w{1,20}_)?(?:steps|iterations|iters|epochs|rounds|updates)\b\W{1,4}(\d{2,12})\b",
+    re.IGNORECASE,
+)
+"""The same in any words, where it counts only behind what says so and in front of the first step."""
 
-
-_ROWS = ("run", "closing", "part", "result", "passing", "trouble", "beginning")
+_MILD = (Severity.DEBUG, Severity.INFO, Severity.WARNING)
+_ROWS = ("run", "closing", "part", "result", "leaving", "passing", "trouble", "beginning")
 
 
 class _EndRows(StrictModel):
@@ -76,6 +84,7 @@ class _EndRows(StrictModel):
     closing: PatternRow
     part: PatternRow
     result: PatternRow
+    leaving: PatternRow
     passing: PatternRow
     trouble: PatternRow
     beginning: PatternRow
@@ -139,8 +148,12 @@ class EndTable:
         return self._matches("part", body)
 
     def says_result(self, body: str) -> bool:
-        """Whether the line tells what came of a run: a figure, an output, how long it took, that it was shut down."""
+        """Whether the line tells what came of a run: a figure, an output, how long it took."""
         return self._says("result", body) and not self.says_passing(body)
+
+    def says_leaving(self, body: str) -> bool:
+        """Whether the line tells of an orderly way out."""
+        return self._says("leaving", body)
 
     def says_passing(self, body: str) -> bool:
         """Whether the line tells what is also told on the way: a validation, a step, a checkpoint."""
@@ -205,8 +218,9 @@ class _Log:
 
     @cached_property
     def trained(self) -> bool:
-        """Whether the log is one of training: some rank counts more than one step."""
-        return max(Counter(map(attrgetter("rank"), self.steps)).values(), default=0) > _TRAINED
+        """Whether the log is one of training: some rank counts more than one step, or a loop prints a measure."""
+        counted = Counter(map(attrgetter("rank"), self.steps))
+        return max(counted.values(), default=0) > _TRAINED or any(loop.measured for loop in self.loops.loops)
 
     @cached_property
     def loops(self) -> Loops:
@@ -217,7 +231,7 @@ class _Log:
     def loop_ends(self) -> dict[Stream, int]:
         """The last line of each stream in which the program was still in its loop."""
         ends = self.loops.ends()
-        if ends or self.trained:
+        if self.trained:
             for point in self.steps:
                 ends[point.stream] = max(ends.get(point.stream, 0), point.line)
         return ends
@@ -243,7 +257,7 @@ def find_clean_end(
     for name, source in _SOURCES.items():
         end = source(log)
         if end is not None:
-            return None if any(belies(log, end) for belies in _BELYING) else replace(end, source=name)
+            return None if any(belies(log, end) for belies in _BELYING) else _weighed(log, replace(end, source=name))
     return None
 
 
@@ -251,6 +265,13 @@ def _is_beside_failed_exit(log: _Log, end: CleanEnd) -> bool:
     """Whether the end is the report of a process that ended well, and another one is reported as failed."""
     ended_well = {report.line for report in log.evidence.exits if report.code == 0}
     return end.line in ended_well and any(report.failed for report in log.evidence.exits)
+
+
+def _weighed(log: _Log, end: CleanEnd) -> CleanEnd:
+    """The end, as weak as words where nothing shows how other processes that trained ended."""
+    if log.processes.speak_for_all(log.evidence.lines[end.line].stream):
+        return end
+    return replace(end, why=f"{end.why}; not all processes say how they ended", specificity=Specificity.WORD)
 
 
 def _leaves_behind(log: _Log, end: CleanEnd) -> bool:
@@ -267,11 +288,14 @@ def _is_beside_complaint(log: _Log, end: CleanEnd) -> bool:
     for index, line in enumerate(log.evidence.lines):
         if index in traced or line.stream != here.stream or abs(line.number - here.number) > _BESIDE:
             continue
-        if log.advanced(line) or line.severity in (Severity.DEBUG, Severity.INFO, Severity.WARNING):
-            continue
-        if log.table.says_trouble(line.body):
+        if not log.advanced(line) and _is_trouble(log, line):
             return True
     return False
+
+
+def _is_trouble(log: _Log, line: Line) -> bool:
+    """Whether the line complains, and its program does not call it information or a warning."""
+    return line.severity not in _MILD and log.table.says_trouble(line.body)
 
 
 def _is_of_some(log: _Log, end: CleanEnd) -> bool:
@@ -382,7 +406,7 @@ def _counts(log: _Log, body: str) -> bool:
     if not log.done:
         return False
     highest, interval = max(log.done), _interval(log.done)
-    for text in _NUMBER.findall(_STAMP.sub("", message(body))):
+    for text in _WHOLE.findall(_STAMP.sub("", message(body))):
         if highest <= int(text.replace(",", "")[:15]) <= highest + interval:
             return True
     return False
@@ -396,26 +420,23 @@ def _interval(done: Iterable[int]) -> int:
 
 def _total(log: _Log) -> CleanEnd | None:
     """The last step, if it is the last of the total that the log counts to or states, and the log ends soon after."""
-    if not log.trained:
+    last = max(log.steps, key=lambda point: point.line, default=None)
+    if last is None or last.step is None or last.step <= _TRAINED:
         return None
-    last, lines = max(log.steps, key=lambda point: point.line), log.evidence.lines
-    index = _index_of(lines, last.line)
-    if index is None:
+    index = _index_of(log.evidence.lines, last.line)
+    if index is None or not _ends_soon(log, index) or log.processes.is_behind(index, last.step):
         return None
-    if last.step is None or last.step <= _TRAINED:
-        return None
-    if max(log.evidence.last_numbers.values()) - last.line > _LAST_WORDS:
-        return None
-    if _raises_after(log.evidence, index):
-        return None
-    if _in_earlier_epoch(lines[: index + 1]):
-        return None
+    lines = log.evidence.lines
     if any(_counts_to(line, last.step) for line in lines[max(0, index - _CLOSING) :]):
         return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
-    stated = _stated_totals(lines[:index])
-    if len(stated) != 1:
-        return None
-    return _at_stated_total(log, index, last.step, stated.pop())
+    return _at_stated_total(log, index, last.step)
+
+
+def _ends_soon(log: _Log, index: int) -> bool:
+    """Whether the log ends soon after a step, without an exception, and the step is one of the last epoch."""
+    if max(log.evidence.last_numbers.values()) - log.evidence.lines[index].number > _LAST_WORDS:
+        return False
+    return not _raises_after(log.evidence, index) and not _in_earlier_epoch(log.evidence.lines[: index + 1])
 
 
 def _results(log: _Log) -> CleanEnd | None:
@@ -427,14 +448,25 @@ def _results(log: _Log) -> CleanEnd | None:
         tail = _tail_of(log.evidence, stream, number)
         if not tail or not _has_left_loop(log, stream, number):
             continue
-        if any(log.table.says_trouble(log.evidence.lines[index].body) for index in tail):
+        if any(_is_trouble(log, log.evidence.lines[index]) for index in tail):
             continue
         if log.table.says_beginning(log.evidence.lines[tail[-1]].body):
             continue
         for index in tail:
             line = log.evidence.lines[index]
-            if log.table.says_result(line.body) and not log.advanced(line):
+            told = log.table.says_result(line.body) or log.table.says_leaving(line.body)
+            if told and not log.advanced(line):
                 return CleanEnd(index, "the program left its loop and says what came of it", Specificity.CLASS)
+    return None
+
+
+def _way_out(log: _Log) -> CleanEnd | None:
+    """The very last line, where it closes what the program had opened, and nothing near it complains."""
+    lines = [index for index, line in enumerate(log.evidence.lines) if line.stream.from_job and line.body.strip()]
+    for index in lines[-1:]:
+        line = log.evidence.lines[index]
+        if log.table.says_leaving(line.body) and line.severity is Severity.INFO:
+            return CleanEnd(index, "the program closed what it had opened", Specificity.WORD)
     return None
 
 
@@ -478,7 +510,7 @@ def _in_stated_epoch(lines: Sequence[Line]) -> bool:
     return False
 
 
-_SOURCES: Mapping[str, _Source] = {"last words": _last_words, "total": _total, "results": _results}
+_SOURCES: Mapping[str, _Source] = {"last words": _last_words, "total": _total, "results": _results, "way out": _way_out}
 """The surest first; the next one is asked where all before know no end."""
 
 
@@ -486,11 +518,18 @@ def _index_of(lines: Sequence[Line], number: int) -> int | None:
     return next((index for index, line in enumerate(lines) if line.number == number), None)
 
 
-def _at_stated_total(log: _Log, index: int, last: int, total: int) -> CleanEnd | None:
-    """The last step, if another one that is printed would be beyond the total."""
-    if not last <= total < last + max(_interval(numbers_of(log.steps)), 2):
-        return None
-    return CleanEnd(index, f"step {last} is the last of the {total} that were asked for", Specificity.CLASS)
+def _at_stated_total(log: _Log, index: int, last: int) -> CleanEnd | None:
+    """The last step, if the log says before the first one that so many are to be made, or the only total that its
+    configuration states is reached before another step would be printed."""
+    lines = log.evidence.lines
+    first = min(log.steps, key=lambda point: point.line).line
+    end = CleanEnd(index, f"step {last} is the last one that was asked for", Specificity.CLASS)
+    if last in _totals(_ASKED, (line for line in lines[:index] if line.number < first)):
+        return end
+    stated = _totals(_STATED, lines[:index])
+    if len(stated) == 1 and last <= min(stated) < last + max(_interval(numbers_of(log.steps)), 2):
+        return end
+    return None
 
 
 def _counts_to(line: Line, last: int) -> bool:
@@ -498,11 +537,11 @@ def _counts_to(line: Line, last: int) -> bool:
     return any(int(step) == int(total) == last for step, total in _COUNTED.findall(line.text))
 
 
-def _stated_totals(lines: Iterable[Line]) -> set[int]:
-    """How many steps the run is to make, as configurations print it."""
+def _totals(stating: re.Pattern[str], lines: Iterable[Line]) -> set[int]:
+    """How many steps the run is to make, as lines say it."""
     totals = set[int]()
     for line in lines:
-        for match in _STATED.finditer(line.body[:_LONGEST]):
+        for match in stating.finditer(line.body[:_LONGEST]):
             totals.add(int(next(filter(None, match.groups()))))
     return totals
 

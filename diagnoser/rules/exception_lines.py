@@ -65,7 +65,7 @@ class PrintedException:
     """An exception as printed outside of a traceback.
 
     name, call: "" where the line shows none.
-    offset: how many lines below it stands the cause that it quotes.
+    offset: how many lines below it stands the cause that it quotes, or all that it says.
     is_last: the runtime prints it so only as it ends the process.
     """
 
@@ -111,6 +111,8 @@ class ExceptionLines:
         message = " ".join(filter(None, map(str.strip, parts)))
         causes = continued if any(text.startswith(_CAUSES) for _, text in continued) else []
         offset = max((number for number, _ in causes), default=0)
+        if not groups.get("message") and not groups.get("name") and not groups.get("call"):
+            offset = offset or next((number for number, _ in continued), 0)
         is_last = ending is not None and any(map(ending.search, (body, *below[:_ENDING])))
         return PrintedException(groups.get("name") or form.name, message, groups.get("call", ""), offset, is_last)
 

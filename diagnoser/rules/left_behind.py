@@ -36,6 +36,7 @@ class Processes:
     steps: the last step of each that counts some. loops: for each process, the shapes of the loops that it prints.
     ends: number of the line in which each states its end. complaints: those whose last words complain.
     unnamed: how many lines of each stream state the end of a process that is not known.
+    complained: whether the last words of the job complain.
     """
 
     lines: tuple[Line, ...] = ()
@@ -45,6 +46,7 @@ class Processes:
     ends: Mapping[Process, int] = field(default_factory=dict)
     complaints: frozenset[Process] = frozenset()
     unnamed: Mapping[Stream, int] = field(default_factory=dict)
+    complained: bool = False
 
     def left_behind(self, index: int) -> bool:
         """Whether the process that printed a line states no end after it, though its peers state theirs."""
@@ -54,6 +56,21 @@ class Processes:
     def unfinished(self, stream: Stream) -> bool:
         """Whether a process that trained in the stream stopped before its peers ended."""
         return any(self._stopped(process) for process in {*self.loops, *self.steps} if process[0] == stream)
+
+    def speak_for_all(self, stream: Stream) -> bool:
+        """Whether every process that trained in the stream states its end or made as many steps as those that do."""
+        trained = [process for process in {*self.loops, *self.steps} if process[0] == stream]
+        reached = max((self.steps.get(process, 0) for process in trained), default=0) - _SHORT
+        silent = [process for process in trained if process not in self.ends and self.steps.get(process, -1) < reached]
+        return len(silent) <= self.unnamed.get(stream, 0)
+
+    def is_behind(self, index: int, step: int) -> bool:
+        """Whether some peer of the process that printed a line did not come as far as the step that it counts."""
+        process = self.of[index] if index < len(self.of) else None
+        if process is None:
+            return False
+        peers = [other for other in self.steps if self._are_peers(other, process)]
+        return any(self.steps[peer] < step - _SHORT for peer in peers)
 
     def _stopped(self, process: Process, number: int = 0) -> bool:
         """Whether a process stopped on its way, after it had printed the line of this number."""
@@ -74,9 +91,10 @@ class Processes:
             return False
         if isinstance(other[1], int) and isinstance(process[1], int):
             return True
-        if other in self.steps and process in self.steps:
-            return True
-        return not self.loops.get(other, frozenset()).isdisjoint(self.loops.get(process, frozenset()))
+        shapes = self.loops.get(other), self.loops.get(process)
+        if shapes[0] and shapes[1]:
+            return not shapes[0].isdisjoint(shapes[1])
+        return other in self.steps and process in self.steps
 
 
 def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Processes:
@@ -103,6 +121,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         ends=ends,
         complaints=frozenset(complaints - ends.keys()),
         unnamed=_unnamed(endings),
+        complained=any(complains(line.body) for line in evidence.job_lines[-_LAST_WORDS:] if line.severity not in _MILD),
     )
 
 

@@ -12,7 +12,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.left_behind import Processes
-from diagnoser.rules.logged_errors import spoke_on
+from diagnoser.rules.logged_errors import is_retried, spoke_on
 from diagnoser.rules.schema import Role, Specificity
 
 LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
@@ -195,7 +195,7 @@ class _CleanEnd:
         if self.candidate.is_by_rule:
             return vague and near and other.is_fault
         if other.exit:
-            return True
+            return not is_retried(self.run.evidence, other.line)
         if other.role not in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER):
             return False
         return vague or (near and other.raised)

@@ -16,6 +16,8 @@ from diagnoser.model import Evidence, Line, Mark, Stream, Template
 
 _REPEATED = 3
 """Lines of one shape from which it may be a loop's."""
+_DIRECTED = 0.8
+"""Share of its moves by which a count gets on."""
 _INTERLEAVED = 10
 """Lines from which two shapes that take turns are a loop without a counter."""
 _WHOLE = re.compile(r"(?<!\d)(?<!\d[.:,-])\d{1,15}(?![.:,-]?\d)")
@@ -181,18 +183,22 @@ def broken_measure(evidence: Evidence) -> int | None:
     """Index of the first line of a loop whose measures are NaN or infinite up to the last turns of the loop or of the
     process that prints it; None where no loop breaks so.
 
-    Where the progress series reads a loss in the line, the series decides.
+    Where the progress series reads a finite loss in the line, the series decides.
     """
-    read = {(point.stream, point.line) for point in evidence.progress if point.loss is not None}
+    losses = {(point.stream, point.line): point.loss for point in evidence.progress if point.loss is not None}
     samples = _repeated_samples(evidence)
     turns = defaultdict[tuple[object, str], list[int]](list)
     for index, line in enumerate(evidence.lines):
-        if line.stream.from_job and (line.stream, line.number) not in read and _WHOLE.search(line.body):
-            turns[line.speaker, _shape(line.body)].append(index)
+        is_turn = line.stream.from_job and _WHOLE.search(line.body)
+        if is_turn and not math.isfinite(losses.get((line.stream, line.number), math.nan)):
+            turns[line.process, _shape(line.body)].append(index)
     breaks = []
     for (_, shape), indices in turns.items():
         broken = [index for index in indices if _is_broken(evidence.lines[index].body)]
-        if _stays(broken, indices) and _is_finite_elsewhere(shape, samples):
+        if not _stays(broken, indices):
+            continue
+        first = evidence.lines[broken[0]]
+        if (first.stream, first.number) in losses or _is_finite_elsewhere(shape, samples):
             breaks.append(broken[0])
     return min(breaks, default=None)
 
@@ -275,10 +281,11 @@ def _counts(samples: Sequence[str], *, shared: bool) -> bool:
 
 
 def _is_monotone(column: Sequence[int], *, shared: bool) -> bool:
-    rises = {(later > earlier) - (later < earlier) for earlier, later in pairwise(column)}
-    if shared:
-        rises.discard(0)
-    return rises in ({1}, {-1})
+    """Whether the numbers move one way; where tasks run side by side, some come out of order."""
+    moves = [later - earlier for earlier, later in pairwise(column)]
+    if 0 in moves and not shared:
+        return False
+    return abs(sum(moves)) >= _DIRECTED * sum(map(abs, moves)) > 0
 
 
 def _is_interleaved(template: Template, other: Template) -> bool:

@@ -77,7 +77,7 @@ def loss_divergence(evidence: Evidence, loss: LossBreak | None) -> LossDivergenc
             continue
         if line.rank in (loss.point.rank, -1):
             return LossDivergence(index, why)
-    return None
+    return _broken_measure(evidence)
 
 
 def _broken_measure(evidence: Evidence) -> LossDivergence | None:

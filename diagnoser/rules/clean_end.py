@@ -299,15 +299,13 @@ def _is_trouble(log: _Log, line: Line) -> bool:
 
 
 def _is_of_some(log: _Log, end: CleanEnd) -> bool:
-    """Whether several processes, but not all that were launched, print the line of the end: another one stopped.
-
-    One alone may speak for all.
+    """Whether several processes that nothing tells apart, but not all that were launched, print the line of the end:
+    another one stopped. One alone may speak for all.
     """
     line = log.evidence.lines[end.line]
-    launched = log.loops.launched.get(line.stream, 0)
-    place = line.stream, line.number
+    launched, place = log.loops.launched.get(line.stream, 0), (line.stream, line.number)
     for template in log.evidence.templates:
-        if place not in (template.first, template.last) and line.text not in template.samples:
+        if template.processes or (place not in (template.first, template.last) and line.text not in template.samples):
             continue
         if 1 < template.count < launched and launched % template.count:
             return True

@@ -33,7 +33,8 @@ class Processes:
     """The processes of a job that train side by side.
 
     of: the process of each line, None where the log does not tell it from others.
-    steps: the last step of each that counts some. loops: for each process, the shapes of the loops that it prints.
+    steps: the last step of each that counts some. loops: for each process, the shapes of the loops that it prints;
+    greetings: of the lines that it and its peers print once.
     ends: number of the line in which each states its end. complaints: those whose last words complain.
     unnamed: how many lines of each stream state the end of a process that is not known.
     complained: whether the last words of the job complain.
@@ -43,6 +44,7 @@ class Processes:
     of: tuple[Process | None, ...] = ()
     steps: Mapping[Process, int] = field(default_factory=dict)
     loops: Mapping[Process, frozenset[str]] = field(default_factory=dict)
+    greetings: Mapping[Process, frozenset[str]] = field(default_factory=dict)
     ends: Mapping[Process, int] = field(default_factory=dict)
     complaints: frozenset[Process] = frozenset()
     unnamed: Mapping[Stream, int] = field(default_factory=dict)
@@ -54,8 +56,9 @@ class Processes:
         return process is not None and self._stopped(process, self.lines[index].number)
 
     def unfinished(self, stream: Stream) -> bool:
-        """Whether a process that trained in the stream stopped before its peers ended."""
-        return any(self._stopped(process) for process in {*self.loops, *self.steps} if process[0] == stream)
+        """Whether a process that trained in the stream, or complained before it could, stopped before its peers ended."""
+        processes = {*self.loops, *self.steps, *(self.complaints & self.greetings.keys())}
+        return any(self._stopped(process) for process in processes if process[0] == stream)
 
     def speak_for_all(self, stream: Stream) -> bool:
         """Whether every process that trained in the stream states its end or made as many steps as those that do."""
@@ -94,6 +97,8 @@ class Processes:
         shapes = self.loops.get(other), self.loops.get(process)
         if shapes[0] and shapes[1]:
             return not shapes[0].isdisjoint(shapes[1])
+        if not self.greetings.get(other, frozenset()).isdisjoint(self.greetings.get(process, frozenset())):
+            return True
         return other in self.steps and process in self.steps
 
 
@@ -118,6 +123,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         of=of,
         steps=_steps(evidence, alias),
         loops=_loops(evidence, alias),
+        greetings=_greetings(evidence.templates, alias),
         ends=ends,
         complaints=frozenset(complaints - ends.keys()),
         unnamed=_unnamed(endings),
@@ -157,8 +163,8 @@ def _ends_by_shape(templates: Iterable[Template], alias: _Alias) -> dict[Process
     ends = dict[Process, int]()
     for template in templates:
         stream, number = template.last
-        for lines in template.processes:
-            ends[stream, alias.get(lines.process, lines.process)] = number
+        for name in {lines.process for lines in template.processes} or template.ranks:
+            ends[stream, alias.get(name, name)] = number
     return ends
 
 
@@ -179,6 +185,16 @@ def _steps(evidence: Evidence, alias: _Alias) -> dict[Process, int]:
         if point.step is not None and point.process != -1:
             numbers[point.stream, alias.get(point.process, point.process)].add(point.step)
     return {process: max(steps) for process, steps in numbers.items() if len(steps) > _TRAINED}
+
+
+def _greetings(templates: Iterable[Template], alias: _Alias) -> dict[Process, frozenset[str]]:
+    """For each process, the shapes that it and others print once."""
+    shapes = defaultdict[Process, set[str]](set)
+    for template in templates:
+        if template.count == len(template.processes) >= _PEERS:
+            for lines in template.processes:
+                shapes[template.first[0], alias.get(lines.process, lines.process)].add(template.text)
+    return {process: frozenset(known) for process, known in shapes.items()}
 
 
 def _loops(evidence: Evidence, alias: _Alias) -> dict[Process, frozenset[str]]:

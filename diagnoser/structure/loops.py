@@ -240,10 +240,13 @@ def _is_repeated(template: Template) -> bool:
 
 
 def _loops_of(template: Template, others: Iterable[Template]) -> Iterable[Loop]:
-    """The loop of each process that prints the shape; of all together where nothing tells them apart."""
+    """The loop of each process that prints the shape; of all together where nothing tells them apart. What processes
+    print but once each is none."""
     loop = _loop_of(template, others)
     if not template.processes:
         return [loop]
+    if template.count < _REPEATED * len(template.processes):
+        return []
     loops, count = list[Loop](), max(loop.count // len(template.processes), 1)
     for lines in template.processes:
         ranks = frozenset({lines.process}) if isinstance(lines.process, int) else frozenset[int]()

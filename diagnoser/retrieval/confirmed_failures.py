@@ -185,6 +185,8 @@ class ConfirmedFailures:
             if lesson is None or named is None:
                 return lesson
             return replace(lesson, named=precedents.shape(named, signature.node_names(evidence)))
+        if record.diagnosis.outcome not in _OPEN:
+            return None
         family = await self._store.family_of(record.id)
         root = precedents.rules_root(evidence, record.diagnosis)
         return await asyncio.to_thread(precedents.lesson_of, evidence, root, family, named)

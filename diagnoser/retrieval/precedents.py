@@ -27,6 +27,8 @@ from diagnoser.model.taxonomy import FailureType, Outcome
 from diagnoser.retrieval import hashing, signature
 
 _CHARS = 600
+_TELLING = 2
+"""Words of its own that the root needs; a family's failures are few, and their other complaints are compared, too."""
 _COMPLAINTS = 2_000
 """Shapes of complaints beyond which a failure teaches nothing: nobody could say that a later one is the same."""
 
@@ -87,7 +89,7 @@ def lesson_of(evidence: Evidence, root: Line | None, family: str, named: Line | 
     complaints = _complaints(evidence, names)
     if len(complaints) > _COMPLAINTS:
         return None
-    if not signature.is_telling(Signature(" ".join((line, named_line, *frames)))):
+    if not signature.is_telling(Signature(" ".join((line, named_line, *frames))), _TELLING):
         return None
     return Lesson(family, line, frames, _exact(root, trace, names), named_line, complaints)
 

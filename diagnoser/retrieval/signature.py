@@ -87,10 +87,10 @@ def vector(signature: Signature) -> Vector:
     return hashing.vector({name: (getattr(signature, name), weight) for name, weight in _WEIGHTS.items()})
 
 
-def is_telling(signature: Signature) -> bool:
-    """Whether the message says something that not every failure says."""
+def is_telling(signature: Signature, least: int = _TELLING) -> bool:
+    """Whether the message says something that not every failure says: in ``least`` words."""
     words = set(filter(str.isalpha, hashing.words(signature.message)))
-    return len(words - COMMON) >= _TELLING
+    return len(words - COMMON) >= least
 
 
 def root_line(evidence: Evidence, root: RootCause | None) -> Line | None:

@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from diagnoser.accuracy.scoring import Label
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model import Facts
+from diagnoser.model import AttemptKey, ConfirmedFailure, Evidence, Facts, FeedbackVerdict, Lesson, Signature
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.retrieval import precedents, signature
+from diagnoser.retrieval.precedents import Precedents
 from tests import accuracy_bars
 from tests.command_line import program
 from tests.corpus import CORPUS, needs_corpus
@@ -130,3 +134,27 @@ def test_a_long_healthy_log_before_the_failure_changes_little(
 def test_the_bars_hold(folder: str, scored: Callable[[str], dict[str, Any]]) -> None:
     """No figure of the labelled logs is below its bar."""
     assert accuracy_bars.below({folder: scored(folder)}) == []
+
+
+def test_wrong_words_about_every_failure_change_no_other_failure(analyzer: LogAnalyzer) -> None:
+    """One person of the same tenant and family names a wrong cause, or none, for each case: no case of another cause is
+    taken for one of these."""
+    judged, failures = Precedents(), dict[str, tuple[Label, Lesson, Evidence]]()
+    for label in accuracy_bars.labels("real-dev"):
+        with (CORPUS / "real-dev" / f"{label.id}.log").open("rb") as file:
+            log = analyzer.read(file)
+        root = signature.root_line(log.evidence, analyzer.analyze(log, Facts()).root_cause)
+        if lesson := precedents.lesson_of(log.evidence, root, "family"):
+            failures[label.id] = label, lesson, log.evidence
+            for kind in (FailureType.GPU_LOST, FailureType.COMPLETED):
+                said = FeedbackVerdict.CORRECTED
+                key, name = AttemptKey(label.id), f"{label.id}-{kind}"
+                judged.put(ConfirmedFailure(name, key, 0.0, 1.0, kind, said, "mallory", Signature(), lesson=lesson))
+    assert len(failures) >= 60
+    harmed = []
+    for name, (label, lesson, evidence) in failures.items():
+        for entry in judged.about("", "family", lesson.root):
+            found = precedents.newest([entry], lesson, AttemptKey(name), evidence)
+            if found and failures[entry.attempt.job][0].type != label.type:
+                harmed.append((entry.diagnosis, name))
+    assert harmed == []

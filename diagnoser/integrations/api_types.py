@@ -285,6 +285,15 @@ class Rival(TypedDict):
     confidence: float
 
 
+class Precedent(TypedDict):
+    diagnosis: str
+    feedback: str
+    by: str
+    created: float
+    before: RulesVerdict
+    keeps_action: NotRequired[bool]
+
+
 class DiagnosisShape(TypedDict):
     id: str
     job: str
@@ -323,6 +332,7 @@ class DiagnosisShape(TypedDict):
     needs_review: str
     hang: HangFindings | None
     rivals: list[Rival]
+    precedent: Precedent | None
 
 
 class DiagnosisPage(TypedDict):

@@ -39,7 +39,7 @@ from diagnoser.recovery import retry_history
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, precedents, rule_requests, search, signature
 from diagnoser.retrieval.index import Index
-from diagnoser.retrieval.precedents import Found, Precedents
+from diagnoser.retrieval.precedents import Found, LineShapes, Precedents
 from diagnoser.retrieval.search import SearchResult
 from diagnoser.rules import outcome
 
@@ -184,7 +184,7 @@ class ConfirmedFailures:
             lesson = self._memory.precedents.lesson(precedent.diagnosis)
             if lesson is None or named is None:
                 return lesson
-            return replace(lesson, named=precedents.shape(named, signature.node_names(evidence)))
+            return replace(lesson, named=LineShapes(evidence).of(named))
         if record.diagnosis.outcome not in _OPEN:
             return None
         family = await self._store.family_of(record.id)
@@ -272,7 +272,7 @@ class ConfirmedFailures:
         if root is None:
             return None
         family = retry_history.family(facts.job)
-        line = precedents.shape(root, signature.node_names(evidence))
+        line = LineShapes(evidence).of(root)
         judged = self._memory.precedents.about(facts.job.tenant, family, line)
         if not judged:
             return None

@@ -21,6 +21,7 @@ from diagnoser.model import (
     Mark,
     RootCause,
     Signature,
+    Stream,
     Traceback,
 )
 from diagnoser.model.taxonomy import FailureType, Outcome
@@ -74,6 +75,31 @@ def _keys(judged: ConfirmedFailure) -> set[tuple[str, str, str]]:
     return {(judged.tenant, lesson.family, line) for line in (lesson.root, lesson.named) if line}
 
 
+class LineShapes:
+    """Lines of one log without what differs from run to run. A line that ends in a colon goes on in the next one of who
+    printed it."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._names = signature.node_names(evidence)
+        self._next: dict[tuple[Stream, int], str] = {}
+        latest: dict[object, Line] = {}
+        for line in evidence.lines:
+            before = latest.get(line.speaker)
+            if before is not None:
+                self._next[before.stream, before.number] = line.body
+            latest[line.speaker] = line
+
+    def of(self, line: Line, *, places: bool = False) -> str:
+        """ "" where the line announces another one that the log does not show. places: with its paths."""
+        text = line.body[:_CHARS]
+        if text.rstrip().endswith(":"):
+            follows = self._next.get((line.stream, line.number), "")[:_CHARS].strip()
+            if not follows:
+                return ""
+            text = f"{text} {follows}"
+        return hashing.normalised(text, self._names, places=places)
+
+
 def lesson_of(evidence: Evidence, root: Line | None, family: str, named: Line | None = None) -> Lesson | None:
     """What a failure teaches; None where its root is no line of the job, or says no more than any failure does.
 
@@ -81,29 +107,23 @@ def lesson_of(evidence: Evidence, root: Line | None, family: str, named: Line | 
     """
     if root is None or not root.stream.from_job:
         return None
-    names = signature.node_names(evidence)
-    trace = _trace_of(evidence, root)
+    shapes, trace = LineShapes(evidence), _trace_of(evidence, root)
     frames = _frames(trace)
-    line = shape(root, names)
-    named_line = shape(named, names) if named else ""
-    complaints = _complaints(evidence, names)
-    if len(complaints) > _COMPLAINTS:
+    line = shapes.of(root)
+    named_line = shapes.of(named) if named else ""
+    complaints = _complaints(evidence, shapes)
+    if not line or len(complaints) > _COMPLAINTS:
         return None
     if not signature.is_telling(Signature(" ".join((line, named_line, *frames))), _TELLING):
         return None
-    return Lesson(family, line, frames, _exact(root, trace, names), named_line, complaints)
-
-
-def shape(line: Line, names: Sequence[str]) -> str:
-    """A line without what differs from run to run. names: of the job's nodes."""
-    return hashing.normalised(line.body[:_CHARS], names)
+    return Lesson(family, line, frames, _exact(root, trace, shapes), named_line, complaints)
 
 
 def find_line(evidence: Evidence, wanted: str) -> Line | None:
     """The first line of the job that has this shape."""
-    names = signature.node_names(evidence)
+    shapes = LineShapes(evidence)
     for line in evidence.lines:
-        if line.stream.from_job and shape(line, names) == wanted:
+        if line.stream.from_job and shapes.of(line) == wanted:
             return line
     return None
 
@@ -161,13 +181,13 @@ def contradicted(judged: Sequence[ConfirmedFailure]) -> ConfirmedFailure | None:
 
 def lines_of(evidence: Evidence, here: Lesson) -> set[int]:
     """Indices of the lines that read exactly as the root here, with their tracebacks and the causes of these."""
-    names, traces = signature.node_names(evidence), {trace.raised: trace for trace in evidence.tracebacks}
+    shapes, traces = LineShapes(evidence), {trace.raised: trace for trace in evidence.tracebacks}
     indices = set[int]()
     for index, line in enumerate(evidence.lines):
-        if not line.stream.from_job or shape(line, names) != here.root:
+        if not line.stream.from_job or shapes.of(line) != here.root:
             continue
         trace = traces.get(index)
-        if _exact(line, trace, names) != here.exact:
+        if _exact(line, trace, shapes) != here.exact:
             continue
         indices.add(index)
         while trace is not None:
@@ -195,12 +215,12 @@ def as_root(evidence: Evidence, line: Line) -> RootCause:
     return RootCause(line.number, line.text, line.known_rank, node, source=stream.source, provenance=stream.provenance)
 
 
-def _complaints(evidence: Evidence, names: Sequence[str]) -> frozenset[str]:
+def _complaints(evidence: Evidence, shapes: LineShapes) -> frozenset[str]:
     """Digests of the shapes of all lines of the job that complain."""
     digests = set[str]()
     for line in evidence.lines:
         if line.mark >= Mark.SEVERITY and line.stream.from_job:
-            digests.add(hashlib.sha256(shape(line, names).encode("utf-8", "replace")).hexdigest()[:16])
+            digests.add(hashlib.sha256(shapes.of(line).encode("utf-8", "replace")).hexdigest()[:16])
     return frozenset(digests)
 
 
@@ -217,9 +237,9 @@ def _frames(trace: Traceback | None) -> tuple[str, ...]:
     return tuple(f"{path.rpartition('/')[2]}:{function}" for path, function in signature.innermost_frames(trace))
 
 
-def _exact(line: Line, trace: Traceback | None, names: Sequence[str]) -> str:
+def _exact(line: Line, trace: Traceback | None, shapes: LineShapes) -> str:
     """The line and its frames with their paths."""
-    parts = [hashing.normalised(line.body[:_CHARS], names, places=True)]
+    parts = [shapes.of(line, places=True)]
     if trace is not None:
         parts += (f"{path}:{function}" for path, function in signature.innermost_frames(trace))
     return "\n".join(parts)

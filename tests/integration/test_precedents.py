@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ PADDED = "ERROR quilt.loader: shard {n} was padded by the wrong collator"
 DIED = "mosaic-feeder: helper {n} of {where} died: Segmentation fault (core dumped), a new one takes over"
 ON = tuple(f"step {number} loss 2.1" for number in range(30, 40))
 WRONG_DATA = FailureType.DATASET_LOADING_ERROR
-RED = {"name": "quilt-7b-1", "tenant": "red"}
+RED: dict[str, Any] = {"name": "quilt-7b-1", "tenant": "red"}
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def lines(*texts: str, n: int = 4711, where: str = "/scratch/quilt") -> list[str
 
 
 async def taught(
-    here: Site, texts: Sequence[str], kind: FailureType | None, code: int | None = 1, **more: object
+    here: Site, texts: Sequence[str], kind: FailureType | None, code: int | None = 1, **more: Any
 ) -> DiagnosisRecord:
     """A failure of the red tenant's family, and what a person says of it."""
     first = await here.run("first", lines(*texts), code, **RED)
@@ -69,7 +70,7 @@ def by(first: DiagnosisRecord) -> str:
     ids=["same", "tenant", "no tenant", "family", "family by label", "another complaint", "wording", "failure"],
 )
 async def test_a_correction_decides_the_next_same_failure_and_no_other(
-    here: Site, texts: Sequence[str], of_job: dict[str, object], is_decided: bool
+    here: Site, texts: Sequence[str], of_job: dict[str, Any], is_decided: bool
 ) -> None:
     """Without a second press: of the same tenant, family and lines, with other numbers; else the rules decide."""
     first = await taught(here, [SHAPES], WRONG_DATA)

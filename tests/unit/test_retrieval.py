@@ -26,7 +26,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.policy import case_of, load
-from diagnoser.retrieval import confirmed_failures, hashing, search, signature
+from diagnoser.retrieval import confirmed_failures, hashing, precedents, search, signature
 from diagnoser.retrieval.index import Index
 
 MESSAGE = "feeder: catalogue snapshot # differs from the quilt manifest of <host> , giving up"
@@ -181,6 +181,19 @@ def test_a_cause_among_hundred_complaints_tells_two_failures_apart() -> None:
     signs = [signature.signature_of(log(*lines), UNDECIDED) for lines in (one, other, one)]
     assert all(len(sign.message) < 2_000 for sign in signs)
     assert [signature.is_same(signs[0], sign) for sign in signs] == [True, False, True]
+
+
+def test_a_line_that_ends_in_a_colon_goes_on_in_the_next_one() -> None:
+    """What a program prints below the place of its panic tells two of them apart; where it is missing, nothing does."""
+    place = "thread 'main' panicked at /srv/quilt/stitch.rs:72:64:"
+    lessons = []
+    for message in ("attempt to divide by zero", "no thimble in the drawer"):
+        panic = log("stitching 9 patches", place, message)
+        lessons.append(precedents.lesson_of(panic, panic.lines[1], "quilt"))
+    first, other = lessons
+    assert first is not None and other is not None and first.root != other.root
+    cut = log("stitching 9 patches", place)
+    assert precedents.lesson_of(cut, cut.lines[1], "quilt") is None
 
 
 def test_banners_are_no_signature() -> None:

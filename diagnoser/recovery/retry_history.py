@@ -33,9 +33,13 @@ def family(job: Job) -> str:
 
 
 def fingerprint(diagnosis: Diagnosis) -> str:
-    """Name the same failure alike: its type and the shape of its root line, without numbers and addresses."""
+    """Name the same failure alike: its type and the shape of its root line, without numbers and addresses.
+
+    The type is that of the rules where a person's word decided: it begins no new count of launches.
+    """
     shape = _DIGITS.sub("", diagnosis.root_cause.text) if diagnosis.root_cause else ""
-    return hashlib.sha256(f"{diagnosis.type}\0{shape}".encode("utf-8", "replace")).hexdigest()[:16]
+    kind = diagnosis.precedent.before.type if diagnosis.precedent else diagnosis.type
+    return hashlib.sha256(f"{kind}\0{shape}".encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:

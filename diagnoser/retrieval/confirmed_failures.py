@@ -267,19 +267,17 @@ class ConfirmedFailures:
         self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog, facts: Facts, analysis: Analysis
     ) -> Diagnosis | None:
         """The verdict by a precedent, None without one."""
-        evidence = await asyncio.to_thread(lambda: log.evidence)
-        root = signature.root_line(evidence, diagnosis.root_cause)
-        if root is None:
-            return None
         family = retry_history.family(facts.job)
-        line = LineShapes(evidence).of(root)
-        judged = self._memory.precedents.about(facts.job.tenant, family, line)
+        judged = self._memory.precedents.of_family(facts.job.tenant, family)
         if not judged:
             return None
+        evidence = await asyncio.to_thread(lambda: log.evidence)
+        root = signature.root_line(evidence, diagnosis.root_cause)
         here = await asyncio.to_thread(precedents.lesson_of, evidence, root, family)
         if here is None:
             return None
-        found = precedents.newest(judged, here, attempt, evidence)
+        judged = precedents.about(judged, here.root)
+        found = await asyncio.to_thread(precedents.newest, judged, here, attempt, evidence)
         if found is None:
             return None
         if found.judged.type is not FailureType.COMPLETED:

@@ -6,7 +6,6 @@ Pure.
 """
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,68 +34,58 @@ _COMPLAINTS = 2_000
 
 
 class Precedents:
-    """The judged failures, by tenant, family and line."""
+    """The judged failures, by tenant and family."""
 
     def __init__(self) -> None:
-        self._by_line: defaultdict[tuple[str, str, str], dict[str, ConfirmedFailure]] = defaultdict(dict)
-        self._judged: dict[str, ConfirmedFailure] = {}
+        self._by_family: dict[tuple[str, str], dict[str, ConfirmedFailure]] = {}
+        self._families: dict[str, tuple[str, str]] = {}
 
     def put(self, judged: ConfirmedFailure) -> None:
-        """Add, or replace what was said about the same diagnosis before."""
+        """Add, or replace what was said about the same diagnosis before; nothing where it teaches nothing."""
         self.drop(judged.diagnosis)
-        for key in _keys(judged):
-            self._by_line[key][judged.diagnosis] = judged
-        self._judged[judged.diagnosis] = judged
+        if judged.lesson is None:
+            return
+        key = judged.tenant, judged.lesson.family
+        self._by_family.setdefault(key, {})[judged.diagnosis] = judged
+        self._families[judged.diagnosis] = key
 
     def drop(self, diagnosis: str) -> None:
-        judged = self._judged.pop(diagnosis, None)
-        if judged is None:
-            return
-        for key in _keys(judged):
-            self._by_line[key].pop(diagnosis, None)
-            if not self._by_line[key]:
-                del self._by_line[key]
+        key = self._families.pop(diagnosis, None)
+        if key is not None:
+            del self._by_family[key][diagnosis]
 
     def lesson(self, diagnosis: str) -> Lesson | None:
         """What was taught with the judgement on a diagnosis."""
-        judged = self._judged.get(diagnosis)
-        return judged.lesson if judged else None
+        key = self._families.get(diagnosis)
+        return self._by_family[key][diagnosis].lesson if key else None
 
-    def about(self, tenant: str, family: str, line: str) -> list[ConfirmedFailure]:
-        """All that people judged about a line of this shape, the newest judgement first."""
-        judged = self._by_line.get((tenant, family, line), {}).values()
+    def of_family(self, tenant: str, family: str) -> list[ConfirmedFailure]:
+        """The newest judgement first."""
+        judged = self._by_family.get((tenant, family), {}).values()
         return sorted(judged, key=lambda entry: (-entry.changed, entry.diagnosis))
 
 
-def _keys(judged: ConfirmedFailure) -> set[tuple[str, str, str]]:
-    lesson = judged.lesson
-    if lesson is None:
-        return set()
-    return {(judged.tenant, lesson.family, line) for line in (lesson.root, lesson.named) if line}
+def about(judged: Sequence[ConfirmedFailure], line: str) -> list[ConfirmedFailure]:
+    """Those about a line of this shape: the rules took it for the cause, or a person named it."""
+    return [entry for entry in judged if entry.lesson and line in (entry.lesson.root, entry.lesson.named)]
 
 
 class LineShapes:
-    """Lines of one log without what differs from run to run. A line that ends in a colon goes on in the next one of who
-    printed it."""
+    """Lines of one log without what differs from run to run. A line that ends in a colon goes on in the next one, which
+    counts where it was kept and is of who printed the first."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._names = signature.node_names(evidence)
-        self._next: dict[tuple[Stream, int], str] = {}
-        latest: dict[object, Line] = {}
-        for line in evidence.lines:
-            before = latest.get(line.speaker)
-            if before is not None:
-                self._next[before.stream, before.number] = line.body
-            latest[line.speaker] = line
+        self._next: dict[tuple[Stream, int], Line] = {(line.stream, line.number - 1): line for line in evidence.lines}
 
     def of(self, line: Line, *, places: bool = False) -> str:
         """ "" where the line announces another one that the log does not show. places: with its paths."""
         text = line.body[:_CHARS]
         if text.rstrip().endswith(":"):
-            follows = self._next.get((line.stream, line.number), "")[:_CHARS].strip()
-            if not follows:
+            follows = self._next.get((line.stream, line.number))
+            if follows is None or follows.speaker != line.speaker or not follows.body.strip():
                 return ""
-            text = f"{text} {follows}"
+            text = f"{text} {follows.body[:_CHARS]}"
         return hashing.normalised(text, self._names, places=places)
 
 

@@ -153,7 +153,7 @@ def test_wrong_words_about_every_failure_change_no_other_failure(analyzer: LogAn
     assert len(failures) >= 60
     harmed = []
     for name, (label, lesson, evidence) in failures.items():
-        for entry in judged.about("", "family", lesson.root):
+        for entry in precedents.about(judged.of_family("", "family"), lesson.root):
             found = precedents.newest([entry], lesson, AttemptKey(name), evidence)
             if found and failures[entry.attempt.job][0].type != label.type:
                 harmed.append((entry.diagnosis, name))

@@ -85,6 +85,7 @@ from diagnoser.worker.alerts import AlertSender, AnswerSender
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
+from diagnoser.worker.metric_watch import MetricWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.retention import Retention
 from diagnoser.worker.score_alerts import ScoreWatch
@@ -365,9 +366,11 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
     config = _outbox_config(settings, poll)
     outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
     replayer = CaseReplayer(deciding.history, registry, clock, CaseReplayConfig(version("diagnoser")))
+    watch = MetricWatch(store, registry.compressor, deciding.planner, clock, wakes.attempts, wakes.outbox)
     loops = [
         Compaction(store.logs, registry.compressor, clock, metrics, world.archive).run(),
-        _worker(settings, shared, service, poll).run(),
+        watch.run(),
+        _worker(settings, shared, service, poll, watch).run(),
         outbox.run(),
         deciding.lifecycle.run(),
         replayer.run(),
@@ -379,7 +382,7 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
     return loops
 
 
-def _worker(settings: Settings, shared: Shared, service: Service, poll: float) -> Worker:
+def _worker(settings: Settings, shared: Shared, service: Service, poll: float, watch: MetricWatch) -> Worker:
     world, deciding, registry = service.world, service.deciding, service.reading.registry
     store, clock, metrics = world.store, world.clock, world.metrics
     failures, plans, knowledge = deciding.confirmed_failures, deciding.plans, shared.analyzer.knowledge
@@ -401,6 +404,7 @@ def _worker(settings: Settings, shared: Shared, service: Service, poll: float) -
         metrics=metrics,
         config=_worker_config(settings, poll),
         evidence=EvidenceCollection(store.evidence, clock, make_id),
+        diverged=watch,
         trace=world.trace,
     )
 

@@ -17,7 +17,7 @@ from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
-from diagnoser.model import ProofKind
+from diagnoser.model import LOSS_SERIES, ProofKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
 from diagnoser.model.taxonomy import Action, Outcome
 from diagnoser.recovery.node_query import NO_QUERIES, SITE_CHECK, NodeQueryTable
@@ -49,7 +49,7 @@ T = TypeVar("T")
 class PlanExecution:
     """One plan while it is carried out. deadline: on the clock, when the plan expires. drained: its nodes that are out
     for its reason. reports: whether the plan is still ours to report about. ran_on: nodes on which the job was seen.
-    hangs: whether the verdict is that the job hangs. confirmation: what its nodes answered when they were asked whether
+    hangs: whether the verdict is that the job hangs, or that its loss diverged: it is ended then. confirmation: what its nodes answered when they were asked whether
     they are at fault, None before that."""
 
     claimed: ClaimedPlan
@@ -140,7 +140,7 @@ class Executor(Generic[S]):
         if refusal := unproven_nodes(claimed.plan):
             return refusal
         execution = PlanExecution(claimed, spec, self.clock() + claimed.seconds)
-        execution.hangs = verdict.get("outcome") == Outcome.HUNG
+        execution.hangs = verdict.get("outcome") == Outcome.HUNG or verdict.get("decided_by") == LOSS_SERIES
         try:
             if spec.action is Action.CHECK_AND_RESUBMIT:
                 end = await self._check_and_relaunch(execution)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from statistics import fmean, median, pstdev
+from statistics import fmean, median
 
 from diagnoser.model import Progress, Stage, Stream
 from diagnoser.structure.progress import is_evaluated
@@ -21,13 +21,17 @@ _NORMS = 2
 """Points in a row without a finite gradient norm: a single one is a step that mixed precision skipped."""
 _WINDOW = 24
 """Points before a break that it is compared with: as many as the compressor keeps there."""
-_EXPLODED = 10.0
+EXPLODED = 10.0
 """A gradient norm above this multiple of its median has exploded: norms vary more than losses do."""
+_CLIMB = 8
+"""Points just before one that are not compared with it where there are enough others."""
 _SPIKES = 3
 """Points above the band before a run counts as diverged, when the loss stays finite."""
 _SHORT = 3
 """Points after which a jump may be told before a deviation can be: it must then be a multiple, not a deviation."""
 _TWICE = 2.0
+LEAST_RISE = 1.25
+"""No loss that is below this multiple of all others has broken."""
 _JUMP = 3.0
 """A loss above this multiple of the highest before has jumped, however few points there are."""
 _ABSURD_NORM = 1000.0
@@ -36,15 +40,18 @@ _BEYOND = 100.0
 """A gradient norm of thousands above this multiple of the highest before has exploded, on however few points."""
 _STAYED = 0.8
 """Share of the points behind a break that are out of the band: noise may dip below it."""
-_SURE, _LATER = 5, 20
-"""Points of a run that goes on, behind a break, before it is certain: of a model that is worse than an untrained one,
-and of any other."""
+_SURE, _LATER = 5, 15
+"""Points of a run that goes on, behind a break, before it is certain: of a loss that is absurd, and of any other."""
 _WORSE = 1.2
 """Multiple of the loss with which training began above which the model is worse than an untrained one."""
 _LEARNED = 1.5
 """Ratio of the first losses to those before a break from which training has shown that it learns."""
-_SETTLES = 0.7
+_SETTLES = 0.8
 """Ratio of the newest losses to the first ones behind a break below which it settles, as after a change of the data."""
+_LOST = 0.4
+"""Share of what was learned that a loss which broke has lost."""
+_ABSURD = 10.0
+"""Multiple of the highest loss before from which a jump is no spike of the kind that trainings recover from."""
 _NEWEST = 5
 _DRAWN = 48
 """Most values of a picture."""
@@ -67,9 +74,6 @@ class LossBreak:
     metric: str = "loss"
     values: tuple[float, ...] = ()
     before: int = 0
-
-
-_Key = tuple[Stream, int | str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +153,17 @@ def _mark(broken: LossBreak) -> int:
 
 
 def _by_metric(points: Iterable[Progress]) -> Iterator[list[Progress]]:
-    series: dict[_Key, list[Progress]] = {}
+    series: dict[tuple[Stream, int, str], list[Progress]] = {}
     for point in points:
         if point.stage is Stage.TRAIN and not is_evaluated(point.metric):
-            series.setdefault((point.stream, point.process, point.metric), []).append(point)
+            series.setdefault((point.stream, point.rank, point.metric), []).append(point)
     return iter(series.values())
 
 
 def _loss_out_of_band(series: MetricSeries) -> LossBreak | None:
     """Where the loss leaves its band, or is not finite any more."""
     printed, values = series.printed("loss")
-    if _is_calm(values, _TWICE):
+    if _is_calm(values, LEAST_RISE):
         return None
     judged = _LossValues(values, series.is_running, series.is_objective)
     for index in range(1, len(values)):
@@ -190,10 +194,12 @@ class _LossValues:
         if value <= max(before[-_SHORT:]):  # most points
             return ""
         window = list(filter(math.isfinite, before))
+        if len(window) >= 2 * _CLIMB:  # a climb that takes some steps is not what it climbs from
+            window = window[:-_CLIMB]
         if not window:
             return ""
-        ceiling = self._ceiling(window)
         behind = self.values[index:]
+        ceiling = self._ceiling(window, len(behind))
         if not _stays_above(behind, ceiling):
             return ""  # a spike
         if not math.isfinite(value):
@@ -207,36 +213,52 @@ class _LossValues:
             return ""
         return f"loss {value:.4g} is not finite, and stays so"
 
-    def _ceiling(self, window: Sequence[float]) -> float:
+    def _ceiling(self, window: Sequence[float], behind: int) -> float:
         """Mean + 6 sigma, and at least a multiple of the highest value seen: a short stretch has almost no deviation.
+        Of a break that lasts also the loss at which most of what was learned is lost.
 
         Infinite where a jump says nothing.
         """
-        if len(window) < _SHORT or not self.is_objective or median(window) <= 0.0:
+        level, high = median(window), max(window)
+        if len(window) < _SHORT or not self.is_objective or level <= 0.0:
             return math.inf
-        multiple = _TWICE if len(window) >= _WARM_UP else _JUMP
-        return max(fmean(window) + _SIGMAS * pstdev(window), multiple * max(window))
+        least = (_TWICE if len(window) >= _WARM_UP else _JUMP) * high
+        if behind >= _LATER and self._begin >= _LEARNED * level:
+            least = min(least, level + _LOST * (self._begin - level))
+        if self.values[-behind] <= least:
+            return least
+        return max(fmean(window) + _SIGMAS * _deviation(window), least)
+
+    @property
+    def _begin(self) -> float:
+        """The loss with which training began."""
+        return median(list(filter(math.isfinite, self.values[: 4 * _WARM_UP]))[:_WARM_UP] or [0.0])
 
     def _is_certain(self, window: Sequence[float], behind: Sequence[float]) -> bool:
         """Whether a finite loss that jumped is damage that lasts.
 
-        Other data has another loss, and a new task begins high: only what climbed back at least half of the way to the
+        Other data has another loss, and a new task begins high: only what climbed back a good part of the way to the
         beginning counts, and what goes down again is waited for.
         """
         if not self.is_running and len(behind) <= _LATER:
             return True
         high, level = max(window), median(window)
-        begin = median(list(filter(math.isfinite, self.values))[:_WARM_UP])
+        begin = self._begin
         newest, first = _height(behind[-_NEWEST:]), _height(behind[:_NEWEST])
         needed = _JUMP * high
         if begin >= _LEARNED * level:
-            needed = level + (begin - level) / 2
+            needed = level + _LOST * (begin - level)
         if newest < needed:
             return False
-        is_worse = newest >= max(_JUMP * high, _WORSE * begin)
-        if is_worse:
+        if newest >= max(_ABSURD * high, _WORSE * begin) and behind[-1] >= _SETTLES * max(behind[:_NEWEST]):
             return len(behind) >= _SURE
         return len(behind) >= _LATER and newest >= _SETTLES * first
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The standard deviation, for much less than ``statistics.pstdev`` takes to be exact."""
+    mean = fmean(values)
+    return math.sqrt(fmean([(value - mean) ** 2 for value in values]))
 
 
 def _stays_above(behind: Sequence[float], ceiling: float) -> bool:
@@ -275,14 +297,14 @@ def _norm_explosion(series: MetricSeries) -> LossBreak | None:
     Fewer points than others need are enough where they are thousands, and a multiple that no clipping explains.
     """
     printed, values = series.printed("grad_norm", finite=True)
-    if _is_calm(values, _EXPLODED):
+    if _is_calm(values, EXPLODED):
         return None
     lowest_behind = _lowest_behind(values)
     for index in range(_WARM_UP, len(values)):
         window = values[max(0, index - _WINDOW) : index]
-        if lowest_behind[index] <= max(window):  # most points
+        if lowest_behind[index] <= EXPLODED * median(window):  # most points
             continue
-        ceiling = max(fmean(window) + _SIGMAS * pstdev(window), _EXPLODED * median(window))
+        ceiling = max(fmean(window) + _SIGMAS * _deviation(window), EXPLODED * median(window))
         behind, needed = len(values) - index, _SPIKES
         if series.is_running or behind > _LATER:
             ceiling, needed = max(ceiling, _JUMP * max(window), _LOUD_NORM), 2 * _SURE
@@ -316,7 +338,7 @@ def _supported_jump(series: MetricSeries) -> LossBreak | None:
     loss_behind, norm_behind = _lowest_behind(losses), _lowest_behind(norms)
     usual, high = norms[0], losses[0]
     for index in range(1, len(both)):
-        absurd = norm_behind[index] > max(_ABSURD_NORM, _EXPLODED * usual)
+        absurd = norm_behind[index] > max(_ABSURD_NORM, EXPLODED * usual)
         is_shown = not series.is_running or len(both) - index >= _SPIKES
         if absurd and is_shown and loss_behind[index] > _JUMP * high:
             why = f"loss {losses[index]:.4g} jumps with a gradient norm of {norms[index]:.4g} (before {usual:.4g})"

@@ -1,18 +1,18 @@
 """The metrics of a run that goes on: what is remembered of them, and what they show that somebody should know now."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import median
 
-from diagnoser.localize.metric_breaks import LossBreak, loss_break
-from diagnoser.model import Progress, Stage, Stream
+from diagnoser.localize.metric_breaks import EXPLODED, LEAST_RISE, loss_break
+from diagnoser.model import MetricEvent, MetricEventKind, Progress, Stage, Stream
 from diagnoser.structure.progress import is_evaluated
 from diagnoser.structure.sparkline import sparkline
 
 FIRST, LATEST = 8, 256
-"""Points of a series that are remembered: how it began, and its newest ones. What lies between was flat, or was told."""
+"""Points of a series that are remembered: how it began, and the newest ones. What lies between was flat, or is told."""
 SERIES = 256
 """Series of an attempt that are watched: more of them are the same loss on other ranks."""
 _TAIL, _BASE = 20, 50
@@ -30,70 +30,91 @@ _FLAT = 0.02
 """Share of the loss by which one that falls has fallen within so many points."""
 
 
-class MetricEventKind(StrEnum):
-    DIVERGED = "diverged"  # the loss or the gradient norm broke, and stays so
-    STUCK = "stuck"  # the loss stays at that of a model that guesses
-    SLOWER = "slower"  # the throughput fell by a fifth, and stays so
+_Key = tuple[Stream, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class MetricEvent:
-    """point: where it began. why, picture: in words, and as a line of text."""
+@dataclass(slots=True)
+class WatchedSeries:
+    """What is remembered of a series. lowest_loss, lowest_norm: of all its points."""
 
-    kind: MetricEventKind
-    point: Progress
-    why: str
-    picture: str = ""
+    points: list[Progress] = field(default_factory=list)
+    lowest_loss: float = math.inf
+    lowest_norm: float = math.inf
+
+    def add(self, point: Progress) -> None:
+        self.points.append(point)
+        self.lowest_loss = _lower(self.lowest_loss, point.loss)
+        self.lowest_norm = _lower(self.lowest_norm, point.grad_norm)
+        if len(self.points) > FIRST + 2 * LATEST:
+            del self.points[FIRST:-LATEST]
+
+    @property
+    def may_be_broken(self) -> bool:
+        """Whether the newest point is above all that a calm series could show: only then the others are compared."""
+        newest = self.points[-1]
+        if newest.is_objective:
+            is_high = _is_above(newest.loss, LEAST_RISE * self.lowest_loss)
+            return is_high or _is_above(newest.grad_norm, EXPLODED * self.lowest_norm)
+        return _is_above(newest.loss, math.inf) or _is_above(newest.grad_norm, math.inf)
+
+    @property
+    def may_be_slower(self) -> bool:
+        usual = max(map(_speed, self.points[-_TAIL - _BASE : -_TAIL]), default=0.0)
+        return _speed(self.points[-1]) < _SLOWER * usual
+
+    @property
+    def may_be_stuck(self) -> bool:
+        loss = self.points[-1].loss
+        return loss is not None and _LEVELS[0] <= loss <= _LEVELS[1]
 
 
-_Key = tuple[Stream, int | str, str]
+def _lower(lowest: float, value: float | None) -> float:
+    if value is None or not math.isfinite(value):
+        return lowest
+    return min(lowest, value)
+
+
+def _is_above(value: float | None, bound: float) -> bool:
+    if value is None:
+        return False
+    return not (math.isfinite(value) and value <= bound)
 
 
 class MetricHistory:
     """The metrics of one attempt, in bounded memory. Lines may be added twice; each counts once."""
 
     def __init__(self) -> None:
-        self._series: dict[_Key, list[Progress]] = {}
+        self._series: dict[_Key, WatchedSeries] = {}
         self._last: dict[Stream, int] = {}
+        self._fresh: dict[_Key, WatchedSeries] = {}
 
-    @property
-    def points(self) -> Iterator[Progress]:
-        for series in self._series.values():
-            yield from series
-
-    def add(self, points: Iterable[Progress]) -> bool:
-        """Add points in the order of their lines. Whether any is new."""
-        is_new = False
+    def add(self, points: Sequence[Progress]) -> None:
+        """Add points of lines behind those that were added before."""
         for point in sorted(points, key=lambda point: point.line):
-            if point.line <= self._last.get(point.stream, 0):
-                continue
-            is_new |= self._append(point)
+            if point.line > self._last.get(point.stream, 0):
+                self._append(point)
         for point in points:
             self._last[point.stream] = max(point.line, self._last.get(point.stream, 0))
-        return is_new
 
-    def _append(self, point: Progress) -> bool:
-        key = point.stream, point.process, point.metric
+    def _append(self, point: Progress) -> None:
+        key = point.stream, point.rank, point.metric
         if point.stage is not Stage.TRAIN or is_evaluated(point.metric):
-            return False
+            return
         if key not in self._series and len(self._series) >= SERIES:
-            return False
-        series = self._series.setdefault(key, [])
-        series.append(point)
-        if len(series) > FIRST + 2 * LATEST:
-            del series[FIRST:-LATEST]
-        return True
+            return
+        self._fresh[key] = series = self._series.setdefault(key, WatchedSeries())
+        series.add(point)
 
     def events(self) -> Iterator[MetricEvent]:
-        """What the metrics show now; nothing of it may last."""
-        if broken := loss_break(list(self.points), is_running=True):
-            yield _diverged(broken)
-        for series in self._series.values():
-            yield from filter(None, (stuck(series), slower(series)))
-
-
-def _diverged(broken: LossBreak) -> MetricEvent:
-    return MetricEvent(MetricEventKind.DIVERGED, broken.point, broken.why)
+        """What the series with points since the last call show now."""
+        fresh, self._fresh = list(self._fresh.values()), {}
+        for series in fresh:
+            if series.may_be_broken and (broken := loss_break(series.points, is_running=True)):
+                yield MetricEvent(MetricEventKind.DIVERGED, broken.point, broken.why)
+            if series.may_be_stuck and (event := stuck(series.points)):
+                yield event
+            if series.may_be_slower and (event := slower(series.points)):
+                yield event
 
 
 def stuck(series: Sequence[Progress]) -> MetricEvent | None:
@@ -113,25 +134,42 @@ def stuck(series: Sequence[Progress]) -> MetricEvent | None:
 
 def slower(series: Sequence[Progress]) -> MetricEvent | None:
     """A speed that fell by a fifth, from one level to another, and stays there."""
-    timed = [(point, speed) for point in series[-_TAIL - _BASE :] if (speed := _speed(point)) is not None]
-    if len(timed) < _TAIL + _BASE or len({point.batch_size for point, _ in timed}) > 1:
-        return None
-    speeds = [speed for _, speed in timed]
-    base, tail = speeds[:_BASE], speeds[_BASE:]
-    usual = median(base)
-    noise = _DEVIATION * median(abs(speed - usual) for speed in base)
-    if noise > _NOISY * usual or max(tail) >= min(sorted(base)[_BASE // 10], _SLOWER * usual):
-        return None
-    share, point = median(tail) / usual, timed[_BASE][0]
-    at = "" if point.step is None else f" since step {point.step}"
-    why = f"steps take {1 / share:.2f} times as long as before{at}, and stay so"
-    return MetricEvent(MetricEventKind.SLOWER, point, why, sparkline(speeds[-48:], 48 - _TAIL))
+    timed = [point for point in series if _speed(point)]
+    speeds = [_speed(point) for point in timed]
+    highest_behind = list(accumulate(reversed(speeds), max))[::-1]
+    for index in range(_BASE, len(speeds) - _TAIL + 1):
+        if highest_behind[index] >= _SLOWER * speeds[index - 1]:  # most points
+            continue
+        usual = _steady(timed[index - _BASE : index])
+        if usual and highest_behind[index] < _SLOWER * usual and _is_same_work(timed[index - _BASE :]):
+            return _slower(timed, speeds, index, usual)
+    return None
 
 
-def _speed(point: Progress) -> float | None:
-    """Tokens a second, else steps a second."""
+def _slower(timed: Sequence[Progress], speeds: Sequence[float], index: int, usual: float) -> MetricEvent:
+    times, step = usual / median(speeds[index:]), timed[index].step
+    at = "" if step is None else f" since step {step}"
+    why = f"the throughput is {1 / times:.0%} of what it was{at}, and stays so"
+    start = max(0, index - _BASE // 2)
+    return MetricEvent(
+        MetricEventKind.SLOWER, timed[index], why, sparkline(speeds[start : index + _TAIL], index - start)
+    )
+
+
+def _steady(points: Sequence[Progress]) -> float:
+    """The usual speed; 0.0 where it is noise."""
+    speeds = list(map(_speed, points))
+    usual = median(speeds)
+    noise = _DEVIATION * median(abs(speed - usual) for speed in speeds)
+    return usual if noise <= _NOISY * usual else 0.0
+
+
+def _is_same_work(points: Sequence[Progress]) -> bool:
+    return len({point.batch_size for point in points}) == 1
+
+
+def _speed(point: Progress) -> float:
+    """Tokens a second, else steps a second; 0.0 where neither is printed."""
     if point.tokens_per_second is not None:
         return point.tokens_per_second
-    if not point.step_seconds:
-        return None
-    return 1.0 / point.step_seconds
+    return 1.0 / point.step_seconds if point.step_seconds else 0.0

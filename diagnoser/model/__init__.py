@@ -10,6 +10,7 @@ from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay, Judg
 from diagnoser.model.diagnosis import (
     ASK_REASONS,
     GUESS,
+    LOSS_SERIES,
     Advice,
     AskReason,
     DecisionBasis,
@@ -102,6 +103,7 @@ from diagnoser.model.lines import (
     node_log_id,
     provenance_of,
 )
+from diagnoser.model.metric_events import MetricEvent, MetricEventKind
 from diagnoser.model.nodes import NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
 from diagnoser.model.plans import (
     BreakerState,
@@ -138,6 +140,7 @@ __all__ = [
     "JOB_ID",
     "KERNEL_SOURCES",
     "LOADED",
+    "LOSS_SERIES",
     "MISMATCHED_COLLECTIVES",
     "NODE_LOG",
     "NODE_SOURCES",
@@ -194,6 +197,8 @@ __all__ = [
     "LineBlock",
     "Mark",
     "MessageKind",
+    "MetricEvent",
+    "MetricEventKind",
     "Mode",
     "ModelEffect",
     "ModelUse",

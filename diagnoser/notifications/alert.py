@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 
-from diagnoser.model import Diagnosis, Job, Plan, PlanReason, PlanState, RootCause, cited_place
+from diagnoser.model import Diagnosis, Job, MetricEvent, Plan, PlanReason, PlanState, RootCause, cited_place
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.evaluations import ScoreDrop
@@ -156,6 +156,24 @@ def blind_spot_alert(spot: BlindSpot, *, ended: bool = False, link: str = "") ->
         link=link,
         cluster=spot.subject,
         type=spot.kind.value,
+    )
+
+
+def metric_alert(job: Job, attempt: int, event: MetricEvent, *, link: str = "") -> Alert:
+    """What the metrics of a run that goes on show. link: of the job's page."""
+    facts = [("Since step", str(event.point.step))] if event.point.step is not None else []
+    return Alert(
+        kind=AlertKind.METRIC,
+        incident=f"metric:{job.id}:{attempt}:{event.kind}"[:LINE_LENGTH],
+        title=_one_line(f"{job.id} attempt {attempt}: {event.why}"),
+        job=job.id,
+        attempt=attempt,
+        facts=tuple(facts),
+        notes=(event.picture,),
+        link=link,
+        cluster=job.cluster,
+        type=event.kind.value,
+        labels=dict(job.labels),
     )
 
 

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 import orjson
 
 from diagnoser.model import (
+    LOSS_SERIES,
     ClusterHistory,
     Diagnosis,
     Job,
     MessageKind,
+    MetricEvent,
     Mode,
     NodeProof,
     OutboxMessage,
@@ -26,7 +28,14 @@ from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.plans import PlanTransition
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord
-from diagnoser.notifications.alert import blind_spot_alert, failure_alert, plan_alert, score_drop_alert, seal
+from diagnoser.notifications.alert import (
+    blind_spot_alert,
+    failure_alert,
+    metric_alert,
+    plan_alert,
+    score_drop_alert,
+    seal,
+)
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.recovery import guardrails, retry_history, trust
 from diagnoser.recovery.breaker import cluster_of
@@ -112,6 +121,13 @@ class DecisionPlanner:
         alert = blind_spot_alert(spot, ended=ended, link=self._address("/"))
         return self._messages(alert, self.make_id(now), now)
 
+    def alert_metric(self, job: Job, attempt: int, event: MetricEvent, now: float) -> tuple[OutboxMessage, ...]:
+        """Tell people what the metrics of a run that goes on show, once for each kind."""
+        which = "\n".join((job.id, str(attempt), event.kind))
+        key = hashlib.sha256(which.encode("utf-8", "replace")).hexdigest()[:32]
+        alert = metric_alert(job, attempt, event, link=self._address(f"/jobs/{job.id}"))
+        return self._messages(alert, f"metric-{key}", now)
+
     def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]:
         """Tell people that a checkpoint scores worse than those before it, once for each of its metrics."""
         score = drop.score
@@ -132,7 +148,7 @@ class DecisionPlanner:
     def _plan(self, claim: Claim, record: DiagnosisRecord) -> Plan | None:
         now, job = record.created, claim.job
         cluster = cluster_of(job)
-        if claim.runs and record.diagnosis.outcome is not Outcome.HUNG:
+        if claim.runs and not ends_running(record.diagnosis):
             return None  # what a job prints or reports ends no launch: the plan is made when its scheduler says so
         plan = self.policy.plan(self.make_id(now), claim.attempt.key, record.diagnosis, now)
         if plan is None:
@@ -175,6 +191,12 @@ def verdict_alert(record: DiagnosisRecord, job: Job, link: str, redact: Callable
     return failure_alert(
         diagnosis, job, record.attempt.number, incident=incident, id=record.id, link=link, redact=redact
     )
+
+
+def ends_running(diagnosis: Diagnosis) -> bool:
+    """Whether the plan of a verdict may end a launch that its scheduler shows running: one that hangs, or whose loss
+    diverged. The plan touches that job alone."""
+    return diagnosis.outcome is Outcome.HUNG or diagnosis.decided_by == LOSS_SERIES
 
 
 def alert_key(key: str, receiver: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from diagnoser.model import Evidence, ExitReport, Line, Traceback
+from diagnoser.model import LOSS_SERIES, Evidence, ExitReport, Line, Traceback
 from diagnoser.model.choice import only
 from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.records.reader import without_fields
@@ -341,7 +341,7 @@ def from_loss(log: RuleLog) -> Iterator[Candidate]:
         line=log.loss.line,
         type=FailureType.LOSS_DIVERGENCE,
         role=Role.ROOT,
-        by="heuristic:loss_series",
+        by=LOSS_SERIES,
         why=log.loss.why,
         specificity=Specificity.MESSAGE,
         rank=log.evidence.lines[log.loss.line].known_rank,

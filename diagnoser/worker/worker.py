@@ -116,6 +116,13 @@ class RollbackCheck(Protocol):
     async def check_rollback(self, plan: Plan, now: float) -> Plan: ...
 
 
+class DivergedRuns(Protocol):
+    """``worker.metric_watch.MetricWatch``."""
+
+    def take_diverged(self) -> list[AttemptKey]:
+        """Running attempts whose loss diverged since the last call."""
+
+
 class ClaimResult(StrEnum):
     """What became of a claim."""
 
@@ -179,11 +186,13 @@ class Worker:
         metrics: Metrics,
         config: WorkerConfig,
         evidence: EvidenceCollector | None = None,
+        diverged: DivergedRuns | None = None,
         trace: Trace = untraced,
     ) -> None:
         """attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send.
 
         evidence: told of runs that may hang; None: nobody is asked for dumps.
+        diverged: tells of runs whose loss diverged; None: nobody watches.
         """
         self._store = store
         self._logs = logs
@@ -201,6 +210,7 @@ class Worker:
         self._metrics = metrics
         self._config = config
         self._evidence = evidence
+        self._diverged = diverged
         self._trace = trace
         self._llm_seats = asyncio.Semaphore(config.llm_stages_max)
         self._llm_tasks: set[asyncio.Task[None]] = set()
@@ -225,11 +235,12 @@ class Worker:
         async with (
             claimed(due, self._release_on_shutdown) as claims,
             claimed(self._claim_silent_attempts(), self._release_on_shutdown) as silent,
+            claimed(self._claim_diverged(), self._release_on_shutdown) as diverged,
         ):
             judged = [self._handle(claim, self._check_for_hang) for claim in silent]
-            await asyncio.gather(*(self._handle(claim, self._process) for claim in claims), *judged)
+            await asyncio.gather(*(self._handle(claim, self._process) for claim in (*claims, *diverged)), *judged)
         await self._maintenance.sweep()
-        return len(claims) + len(silent)
+        return len(claims) + len(silent) + len(diverged)
 
     async def finish(self) -> None:
         """Wait for the LLM stages that are under way."""
@@ -400,6 +411,13 @@ class Worker:
             confidence=diagnosis.confidence,
         )
         trace_transition(self._trace, result, record.created)
+
+    async def _claim_diverged(self) -> list[Claim]:
+        """Runs that go on although their loss diverged."""
+        keys = self._diverged.take_diverged() if self._diverged else []
+        if not keys:
+            return []
+        return await self._store.claim_running(self._clock(), keys, self._config.lease)
 
     async def _claim_silent_attempts(self) -> list[Claim]:
         """Now and then, runs that may hang; at once again while there are more of them than a round takes."""

@@ -5,7 +5,21 @@ from collections.abc import Sequence
 from itertools import filterfalse
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, Update, and_, case, delete, func, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    RowMapping,
+    Select,
+    Update,
+    and_,
+    case,
+    delete,
+    false,
+    func,
+    not_,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -67,6 +81,21 @@ class WorkRepository(Repository):
         long_enough = or_(not_(is_new), row.last_line <= now - row.patience)
         query = select(attempts).where(IS_RUNNING, quiet, free, long_enough).order_by(row.last_line).limit(limit)
         return await self._claimed(query, now + lease)
+
+    async def printing(self, since: float, limit: int) -> dict[AttemptKey, int]:
+        """The revisions of running attempts that have printed since then; of many those that printed last."""
+        row = attempts.c
+        query = select(row.job, row.number, row.revision).where(IS_RUNNING, row.last_line > since)
+        async with self._db.reading() as connection:
+            rows = await connection.execute(query.order_by(row.last_line.desc()).limit(limit))
+            return {AttemptKey(row.job, row.number): row.revision for row in rows}
+
+    async def claim_running(self, now: float, keys: Sequence[AttemptKey], lease: float) -> list[Claim]:
+        """Those of these attempts that run and that nobody works on."""
+        row = attempts.c
+        mine = or_(*(of_attempt(attempts, key) for key in keys)) if keys else false()
+        free = or_(row.lease <= now, row.token == "")
+        return await self._claimed(select(attempts).where(IS_RUNNING, mine, free), now + lease)
 
     async def _claimed(self, query: Select[Any], until: float) -> list[Claim]:
         """The rows are locked while they are claimed; other workers skip them instead of waiting."""

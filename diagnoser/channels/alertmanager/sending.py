@@ -23,6 +23,7 @@ _NAMES = {
     AlertKind.FAILURE: "TrainingFailure",
     AlertKind.DECISION: "RecoveryNeedsDecision",
     AlertKind.BLIND_SPOT: "DiagnoserBlindSpot",
+    AlertKind.METRIC: "TrainingMetric",
     AlertKind.SCORE_DROP: "EvaluationScoreDropped",
 }
 

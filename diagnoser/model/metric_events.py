@@ -1,0 +1,22 @@
+"""What the metrics of a run that goes on show."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from diagnoser.model.evidence import Progress
+
+
+class MetricEventKind(StrEnum):
+    DIVERGED = "diverged"  # the loss or the gradient norm broke, and stays so
+    STUCK = "stuck"  # the loss stays at that of a model that guesses
+    SLOWER = "slower"  # the throughput fell by a fifth, and stays so
+
+
+@dataclass(frozen=True, slots=True)
+class MetricEvent:
+    """point: where it began. why, picture: in words, and as a line of text."""
+
+    kind: MetricEventKind
+    point: Progress
+    why: str
+    picture: str = ""

@@ -1,0 +1,136 @@
+"""Watches the metrics of running attempts: tells people while a run goes on, and hands a diverged one to the worker.
+
+What is remembered of a run is a pure function of its lines, so that every replica may watch it, and one that is started
+reads what is stored. The messages of replicas have the same keys, and one claim makes one verdict.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Protocol
+
+import structlog
+
+from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.compress import AttemptLog, Compressor, read_pieces
+from diagnoser.localize.metric_watch import MetricHistory
+from diagnoser.model import AttemptKey, Job, MetricEvent, MetricEventKind, OutboxMessage, Progress
+from diagnoser.model.errors import DiagnoserError, Unavailable
+from diagnoser.model.logs import StoredPiece
+from diagnoser.ports import Clock, WakeSignal
+
+PERIOD = 0.5
+WATCHED, NEW = 1000, 20
+"""Attempts that are watched, those that printed last; and how many are read for the first time at once."""
+FRESH_SECONDS = 60.0
+PIECES, PIECE_BYTES = 16, 256 << 10
+"""Newest pieces of a log that are read at a look, and the largest of them."""
+
+
+class MetricAlerts(Protocol):
+    """``planning.planner.DecisionPlanner``."""
+
+    def alert_metric(self, job: Job, attempt: int, event: MetricEvent, now: float) -> tuple[OutboxMessage, ...]: ...
+
+
+@dataclass(slots=True)
+class WatchedRun:
+    """revision: of the log as it was read. piece: id of the newest piece that was. told: what need not be again."""
+
+    revision: int
+    piece: int = 0
+    history: MetricHistory = field(default_factory=MetricHistory)
+    told: set[MetricEventKind] = field(default_factory=set)
+
+
+class MetricWatch:
+    """Run it as a task, or ``step`` it in a test. attempts_due: notified of a run that diverged; outbox: of messages."""
+
+    def __init__(
+        self,
+        store: SqlStore,
+        compressor: Callable[[], Compressor],
+        planner: MetricAlerts,
+        clock: Clock,
+        attempts_due: WakeSignal,
+        outbox: WakeSignal,
+    ) -> None:
+        self._store = store
+        self._compressor = compressor
+        self._planner = planner
+        self._clock = clock
+        self._attempts_due = attempts_due
+        self._outbox = outbox
+        self._runs: OrderedDict[AttemptKey, WatchedRun] = OrderedDict()
+        self._diverged = set[AttemptKey]()
+
+    async def run(self) -> None:
+        """Until it is cancelled. Waits while the database is down."""
+        while True:
+            await asyncio.sleep(PERIOD)
+            try:
+                await self.step()
+            except Unavailable as error:
+                structlog.get_logger().warning("metrics_not_watched", error=str(error))
+
+    def take_diverged(self) -> list[AttemptKey]:
+        """The runs that diverged since the last call."""
+        taken, self._diverged = sorted(self._diverged), set()
+        return taken
+
+    async def step(self) -> None:
+        """Read what running attempts have printed since the last look. Raises Unavailable."""
+        revisions = await self._store.work.printing(self._clock() - FRESH_SECONDS, WATCHED)
+        new = [key for key in revisions if key not in self._runs][:NEW]
+        changed = [key for key, run in self._runs.items() if revisions.get(key, run.revision) != run.revision]
+        pieces = await self._store.logs.newest_pieces(changed, PIECES, PIECE_BYTES) if changed else {}
+        for key in new:
+            self._runs[key] = WatchedRun(revisions[key])
+            pieces[key] = await self._store.logs.pieces(key)
+        for key, stored in pieces.items():
+            run = self._runs[key]
+            run.revision = revisions[key]
+            unread = [piece for piece in stored if piece.id > run.piece and (piece.raw or key in new)]
+            run.piece = max(map(attrgetter("id"), stored), default=run.piece)
+            events = await asyncio.to_thread(self._read, key, run, unread)
+            await self._tell(key, run, events)
+        while len(self._runs) > 2 * WATCHED:
+            self._runs.popitem(last=False)
+
+    def _read(self, key: AttemptKey, run: WatchedRun, unread: Sequence[StoredPiece]) -> list[MetricEvent]:
+        """What the run shows with its new lines; nothing where they cannot be read."""
+        if not unread:
+            return []
+        try:
+            run.history.add(self._points(unread))
+        except DiagnoserError as error:
+            structlog.get_logger().warning("metrics_unreadable", job=key.job, attempt=key.number, error=str(error))
+        return list(run.history.events())
+
+    def _points(self, pieces: Sequence[StoredPiece]) -> tuple[Progress, ...]:
+        delta = read_pieces(list(map(attrgetter("data"), pieces)), self._compressor)
+        if not any(share.points for share in delta.shares.values()):
+            return ()
+        return AttemptLog(delta).digest.progress
+
+    async def _tell(self, key: AttemptKey, run: WatchedRun, events: Iterable[MetricEvent]) -> None:
+        for event in events:
+            if event.kind in run.told:
+                continue
+            run.told.add(event.kind)
+            structlog.get_logger().info("metric_event", job=key.job, attempt=key.number, reason=event.kind.value)
+            if event.kind is MetricEventKind.DIVERGED:
+                self._diverged.add(key)
+                self._attempts_due.notify()
+            else:
+                await self._alert(key, event)
+
+    async def _alert(self, key: AttemptKey, event: MetricEvent) -> None:
+        job = await self._store.jobs.find(key.job)
+        if job is None:
+            return
+        for message in self._planner.alert_metric(job, key.number, event, self._clock()):
+            await self._store.outbox.add(message)
+            self._outbox.notify()

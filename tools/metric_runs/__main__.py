@@ -1,0 +1,87 @@
+"""Replay healthy logs and logs that diverge through the live watch of metrics: ``python -m tools.metric_runs``."""
+
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from diagnoser.compress import AttemptLog, Compressor
+from diagnoser.compress.limits import CompressorLimits
+from diagnoser.localize.metric_watch import MetricEvent, MetricEventKind, MetricHistory
+from diagnoser.model import LineBlock, Progress, Stream
+from tools.metric_runs.recipes import DIVERGENT_FORMS, HEALTHY, divergence
+
+_ALL = CompressorLimits(first=10**6, last=10**6, spread=10**6, latest=10**6, series=4096)
+STEPS, DIVERGENCES = 4000, 10
+
+
+def points_of(lines: Sequence[str]) -> list[Progress]:
+    """Every point of a log, unsampled."""
+    compressor = Compressor(limits=_ALL)
+    compressor.feed(LineBlock(Stream(), "".join(f"{line}\n" for line in lines).encode()))
+    return sorted(AttemptLog(compressor.take()).digest.progress, key=lambda point: point.line)
+
+
+def watched(points: Sequence[Progress]) -> Iterator[tuple[int, MetricEvent]]:
+    """The first event of each kind, with the line after which it was seen."""
+    history, seen = MetricHistory(), set[MetricEventKind]()
+    for point in points:
+        history.add([point])
+        for event in history.events():
+            if event.kind not in seen:
+                seen.add(event.kind)
+                yield point.line, event
+        if MetricEventKind.DIVERGED in seen:
+            return
+
+
+def healthy(seeds: int, steps: int) -> tuple[float, int]:
+    """Hours of log, and false alarms."""
+    seconds, alarms = 0.0, 0
+    for name, recipe in HEALTHY.items():
+        read = hours = 0.0
+        for seed in range(seeds):
+            lines = list(recipe(random.Random(f"{name}-{seed}"), steps))
+            points = points_of([line for _, line in lines])
+            hours += lines[-1][0] / 3600
+            read += len(points) / len(lines)
+            for line, event in watched(points):
+                alarms += 1
+                print(f"FALSE {name} seed {seed} line {line}: {event.kind} {event.why} {event.picture}")
+        print(f"{name:24} {hours:6.1f} h, {read / seeds:.0%} of the lines are points")
+        seconds += 3600 * hours
+    return seconds / 3600, alarms
+
+
+def divergences(seeds: int) -> None:
+    """How many are seen, and after how many steps."""
+    for form in DIVERGENT_FORMS:
+        delays = []
+        for seed in range(seeds):
+            run = divergence(seed, form)
+            points = points_of([line for _, _, line in run.lines])
+            seen = {event.kind: line for line, event in watched(points)}
+            line = seen.get(MetricEventKind.DIVERGED)
+            delays.append(f"{run.kind}:{run.lines[line - 1][1] - run.at + 1 if line else 'missed'}")
+        print(f"{form:10} {' '.join(delays)}")
+
+
+def corpus(folder: Path) -> None:
+    """Logs of healthy runs as they are."""
+    alarms = count = 0
+    for path in sorted(folder.glob("*.log")):
+        points = points_of(path.read_text(errors="replace").split("\n"))
+        count += bool(points)
+        for line, event in watched(points):
+            alarms += 1
+            print(f"FALSE {path.name} line {line}: {event.kind} {event.why} {event.picture}")
+    print(f"{folder}: {count} logs with metrics, {alarms} false alarms")
+
+
+if __name__ == "__main__":
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    divergences(DIVERGENCES)
+    hours, alarms = healthy(seeds, STEPS)
+    print(f"{hours:.0f} hours of healthy log, {alarms} false alarms")
+    for name in sys.argv[2:]:
+        corpus(Path(name))

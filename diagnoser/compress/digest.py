@@ -450,8 +450,8 @@ def _rises(share: StreamDelta, most: int) -> Iterator[DeltaRow]:
     for _, point in sorted(share.points.items()):
         series.setdefault(series_of(point.voice, point.dialect), []).append(point)
     for points in series.values():
-        for place in loss_shifts.rises(loss_shifts.losses_of([point.line for point in points]), most):
-            point = points[place]
+        places = loss_shifts.rises(loss_shifts.losses_of([point.line for point in points]), most)
+        for point in chain.from_iterable(points[max(0, place - 3) : place + 2] for place in places):
             row = DeltaRow(point.number, point.line, point.voice, time=point.time, received=point.received)
             yield share.rows.get(point.number, row)
 

@@ -11,10 +11,10 @@ from diagnoser.structure.progress import loss_in
 
 BEFORE, AFTER = 24, 6
 """Neighbours of a rise that are kept."""
-_STEEP = 1.5
+_STEEP = 1.25
 """Ratio to the points before from which a rise is one."""
-_STAYS = 3
-"""Points that are compared on either side."""
+_STAYS, _LEVEL = 3, 8
+"""Points behind a rise and before it that are compared: it may take some steps."""
 
 
 def losses_of(lines: Sequence[bytes]) -> list[float | None]:
@@ -42,7 +42,7 @@ def rises(losses: Sequence[float | None], most: int) -> list[int]:
 
 def _rise(values: Sequence[float], index: int) -> float:
     """How many times as high as the points before all of the next ones are; infinite where they are no numbers."""
-    before = list(filter(math.isfinite, values[max(0, index - _STAYS) : index]))
+    before = list(filter(math.isfinite, values[max(0, index - _LEVEL) : index]))
     if not before:
         return 0.0
     level = median(before)

@@ -169,8 +169,18 @@ def _loss_out_of_band(series: MetricSeries) -> LossBreak | None:
     for index in range(1, len(values)):
         why = judged.why_broken(index)
         if why:
+            index = _foot(values, index)
             return _break_at(printed, values, index, why, printed[index].metric)
     return None
+
+
+def _foot(values: Sequence[float], index: int) -> int:
+    """The first value of the climb that ends at an index."""
+    high = max(filter(math.isfinite, values[max(0, index - _WINDOW) : max(1, index - _CLIMB)]), default=math.inf)
+    first = index
+    while first > max(1, index - _CLIMB) and values[first - 1] > high:
+        first -= 1
+    return first
 
 
 def _is_calm(values: Sequence[float], multiple: float) -> bool:

@@ -67,7 +67,7 @@ _MLLOG_LOSS = re.compile(
     r'"key": "(?:train|eval)_loss", "value": ([-+]?[\d.]+(?:e[-+]?\d+)?|nan|-?inf(?:inity)?)', re.IGNORECASE
 )
 
-_VALUE = re.compile(r"['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))\b")
+_VALUE = re.compile(r"['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf(?:inity)?))\b")
 _RATE = re.compile(r"[a-z/ ()]{0,28}['\"]?[ =:]{1,8}['\"]?(\d[\d,]*\.?\d*)")
 _WHOLE = re.compile(r"s?['\"]?[ =:\[#]{0,8}['\"]?(\d[\d,]*)")
 _KEYS = (
@@ -118,7 +118,7 @@ _PLAYERS = re.compile(
 against each other. It jumps in the best of runs."""
 _NAME_LENGTH = 40
 _NAME = re.compile(r"(?:[a-z]{1,16} )?[\w/.-]*\Z")
-_LOSS_VALUE = re.compile(rb"['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))\b")
+_LOSS_VALUE = re.compile(rb"['\"]?[ =:\[#]{1,8}['\"]?([-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf(?:inity)?))\b")
 _PATH_FIELD = re.compile(r"[/.]")
 _NUMBER_FIELD = re.compile(r"(?i)[-+]?(?:\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,3})?|nan|inf(?:inity)?)")
 FIELDS = ("step", "loss", "grad_norm", "step_seconds", "tokens_per_second", "checkpoint")

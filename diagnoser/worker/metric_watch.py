@@ -46,7 +46,10 @@ class WatchedRun:
 
 
 class MetricWatch:
-    """Run it as a task, or ``step`` it in a test. attempts_due: notified of a run that diverged; outbox: of messages."""
+    """Run it as a task, or ``step`` it in a test.
+
+    attempts_due: notified of a run that diverged; outbox: of messages.
+    """
 
     def __init__(
         self,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnoser.localize import checkpoints, rollback
+from diagnoser.localize import checkpoints
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.model import CheckpointPhase, Event, EventKind, Evidence, Progress, Rollback
-from tests.unit.test_localize_rollback import BROKEN, series
+from tests.unit.test_localize_rollback import BROKEN, found_in, series
 
 STAGED, DURABLE, VERIFIED, BAD = CheckpointPhase
 Phases = Sequence[CheckpointPhase | None]
@@ -66,7 +66,7 @@ def chosen(events: Sequence[Event], *earlier: Sequence[Event], first: int = 0) -
     """For a loss that breaks at step 200, behind a last good one at 190."""
     evidence = series(BROKEN)
     evidence = Evidence(progress=tuple(point for point in evidence.progress if (point.step or 0) >= first))
-    found = rollback.find_rollback(evidence, events, earlier)
+    found = found_in(evidence, events, earlier)
     assert found is not None and (found.skip_from, found.skip_to) == (191, 220)
     return found
 
@@ -107,7 +107,7 @@ def test_a_line_of_the_log_does_not_outweigh_what_the_job_reports() -> None:
     """Asynchronous savers print that they saved what is not written out yet."""
     evidence = series(BROKEN, {10: "/ckpt/100", 15: "/ckpt/150"})
     for phases in ((STAGED,), (DURABLE, BAD)):
-        found = rollback.find_rollback(evidence, told(150, *phases))
+        found = found_in(evidence, told(150, *phases))
         assert found is not None and (found.step, found.verified) == (100, False)
 
 
@@ -147,7 +147,7 @@ def test_a_check_that_comes_late_is_of_the_launch_that_saved() -> None:
 def test_what_an_earlier_launch_saved_counts_only_where_the_log_shows_the_first_step() -> None:
     """Without steps nobody knows where the launch went on."""
     points = [Progress(line, 0, float(line), loss=2.0 if line < 20 else math.nan) for line in range(24)]
-    assert rollback.find_rollback(Evidence(progress=tuple(points)), (), [told(40, VERIFIED)]) == Rollback()
+    assert found_in(Evidence(progress=tuple(points)), (), [told(40, VERIFIED)]) == Rollback()
 
 
 def test_after_a_damaged_checkpoint_the_one_before_it_is_chosen() -> None:
@@ -183,7 +183,7 @@ def test_no_bad_or_unverified_one_is_chosen_where_a_verified_one_is_there(
         for step, phases, finite, in_time in saves
         for event in told(10 * step, *phases, finite=finite, just_in_time=in_time)
     ]
-    found = rollback.find_rollback(series(BROKEN, logged), events)
+    found = found_in(series(BROKEN, logged), events)
     assert found is not None and (found.step is None or found.step < 200)
     saved = {one.step: one for one in reported(events)}
     healthy = [step for step, one in saved.items() if one.is_verified and step is not None and step < 200]

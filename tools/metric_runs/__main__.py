@@ -7,8 +7,8 @@ from pathlib import Path
 
 from diagnoser.compress import AttemptLog, Compressor
 from diagnoser.compress.limits import CompressorLimits
-from diagnoser.localize.metric_watch import MetricEvent, MetricEventKind, MetricHistory
-from diagnoser.model import LineBlock, Progress, Stream
+from diagnoser.localize.metric_watch import MetricHistory
+from diagnoser.model import LineBlock, MetricEvent, MetricEventKind, Progress, Stream
 from tools.metric_runs.recipes import DIVERGENT_FORMS, HEALTHY, divergence
 
 _ALL = CompressorLimits(first=10**6, last=10**6, spread=10**6, latest=10**6, series=4096)

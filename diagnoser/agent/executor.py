@@ -49,8 +49,8 @@ T = TypeVar("T")
 class PlanExecution:
     """One plan while it is carried out. deadline: on the clock, when the plan expires. drained: its nodes that are out
     for its reason. reports: whether the plan is still ours to report about. ran_on: nodes on which the job was seen.
-    hangs: whether the verdict is that the job hangs, or that its loss diverged: it is ended then. confirmation: what its
-    nodes answered when they were asked whether they are at fault, None before that."""
+    hangs: whether the verdict is that the job hangs, or that its loss diverged: it is ended then. confirmation: what
+    its nodes answered when they were asked whether they are at fault, None before that."""
 
     claimed: ClaimedPlan
     spec: PlanSpec

@@ -46,8 +46,9 @@ _WORSE = 1.2
 """Multiple of the loss with which training began above which the model is worse than an untrained one."""
 _LEARNED = 1.5
 """Ratio of the first losses to those before a break from which training has shown that it learns."""
-_SETTLES = 0.8
-"""Ratio of the newest losses to the first ones behind a break below which it settles, as after a change of the data."""
+_SETTLES, _FALLS = 0.9, 0.8
+"""Ratio of the newest losses to the first ones behind a break below which it settles, as after a change of the data;
+and of the last one to the highest of the first."""
 _LOST = 0.4
 """Share of what was learned that a loss which broke has lost."""
 _ABSURD = 10.0
@@ -103,7 +104,23 @@ class MetricSeries:
 
     @property
     def is_objective(self) -> bool:
-        return all(point.is_objective for point in self.points)
+        return _is_objective(self.points)
+
+
+def passed_spikes(points: Sequence[Progress]) -> Iterator[tuple[Progress, float]]:
+    """Where the loss left its band and came back, with the highest value there."""
+    for part in _by_metric(points):
+        printed, values = MetricSeries(tuple(part), is_running=False).printed("loss")
+        judged, index = _LossValues(values, is_running=False, is_objective=_is_objective(part)), _WARM_UP
+        while index < len(values):
+            window = list(filter(math.isfinite, values[max(0, index - _WINDOW) : index]))
+            ceiling = judged.ceiling(window, values[index], len(values) - index) if window else math.inf
+            end = index
+            while end < len(values) and values[end] > ceiling:
+                end += 1
+            if index < end < len(values):
+                yield printed[index], max(values[index:end])
+            index = end + 1
 
 
 def loss_break(points: Sequence[Progress], *, is_running: bool = False) -> LossBreak | None:
@@ -150,6 +167,10 @@ def picture(broken: LossBreak, *, is_running: bool) -> str:
 
 def _mark(broken: LossBreak) -> int:
     return broken.before - max(0, len(broken.values) - _DRAWN)
+
+
+def _is_objective(points: Iterable[Progress]) -> bool:
+    return all(point.is_objective for point in points)
 
 
 def _by_metric(points: Iterable[Progress]) -> Iterator[list[Progress]]:
@@ -209,7 +230,7 @@ class _LossValues:
         if not window:
             return ""
         behind = self.values[index:]
-        ceiling = self._ceiling(window, len(behind))
+        ceiling = self.ceiling(window, value, len(behind))
         if not _stays_above(behind, ceiling):
             return ""  # a spike
         if not math.isfinite(value):
@@ -223,11 +244,13 @@ class _LossValues:
             return ""
         return f"loss {value:.4g} is not finite, and stays so"
 
-    def _ceiling(self, window: Sequence[float], behind: int) -> float:
+    def ceiling(self, window: Sequence[float], value: float, behind: int) -> float:
         """Mean + 6 sigma, and at least a multiple of the highest value seen: a short stretch has almost no deviation.
         Of a break that lasts also the loss at which most of what was learned is lost.
 
         Infinite where a jump says nothing.
+
+        value: that is compared with it. behind: how many come from there on.
         """
         level, high = median(window), max(window)
         if len(window) < _SHORT or not self.is_objective or level <= 0.0:
@@ -235,7 +258,7 @@ class _LossValues:
         least = (_TWICE if len(window) >= _WARM_UP else _JUMP) * high
         if behind >= _LATER and self._begin >= _LEARNED * level:
             least = min(least, level + _LOST * (self._begin - level))
-        if self.values[-behind] <= least:
+        if value <= least:
             return least
         return max(fmean(window) + _SIGMAS * _deviation(window), least)
 
@@ -260,7 +283,7 @@ class _LossValues:
             needed = level + _LOST * (begin - level)
         if newest < needed:
             return False
-        if newest >= max(_ABSURD * high, _WORSE * begin) and behind[-1] >= _SETTLES * max(behind[:_NEWEST]):
+        if newest >= max(_ABSURD * high, _WORSE * begin) and behind[-1] >= _FALLS * max(behind[:_NEWEST]):
             return len(behind) >= _SURE
         return len(behind) >= _LATER and newest >= _SETTLES * first
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import median
 
-from diagnoser.localize.metric_breaks import EXPLODED, LEAST_RISE, loss_break
+from diagnoser.localize.metric_breaks import EXPLODED, LEAST_RISE, loss_break, passed_spikes
 from diagnoser.model import MetricEvent, MetricEventKind, Progress, Stage, Stream
 from diagnoser.structure.progress import is_evaluated
 from diagnoser.structure.sparkline import sparkline
@@ -115,6 +115,21 @@ class MetricHistory:
                 yield event
             if series.may_be_slower and (event := slower(series.points)):
                 yield event
+
+
+def seen_in(points: Sequence[Progress], *, is_running: bool) -> list[MetricEvent]:
+    """What the metrics of a log show, in the order of its lines: what lasts, and spikes that passed."""
+    events = list[MetricEvent]()
+    if broken := loss_break(points, is_running=is_running):
+        events.append(MetricEvent(MetricEventKind.DIVERGED, broken.point, broken.why))
+    for point, highest in passed_spikes(points):
+        events.append(
+            MetricEvent(MetricEventKind.SPIKE, point, f"{point.metric} spiked to {highest:.4g} and came back")
+        )
+    timed = [point for point in points if point.stage is Stage.TRAIN and point.rank == points[0].rank]
+    if event := slower(timed):
+        events.append(event)
+    return sorted(events, key=lambda event: event.point.line)
 
 
 def stuck(series: Sequence[Progress]) -> MetricEvent | None:

@@ -10,6 +10,7 @@ class MetricEventKind(StrEnum):
     DIVERGED = "diverged"  # the loss or the gradient norm broke, and stays so
     STUCK = "stuck"  # the loss stays at that of a model that guesses
     SLOWER = "slower"  # the throughput fell by a fifth, and stays so
+    SPIKE = "spike"  # the loss left its band and came back
 
 
 @dataclass(frozen=True, slots=True)

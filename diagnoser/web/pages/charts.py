@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from diagnoser.localize.checkpoints import reported
-from diagnoser.model import Event, Progress, Stage
+from diagnoser.model import Event, MetricEvent, Progress, Stage
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 110, 64, 18, 20
 _INK, _LINE, _BAD = "#807b74", "#2f7fd0", "#d9480f"
@@ -63,17 +64,17 @@ def blocked_curve(events: Iterable[Event]) -> Curve | None:
     return Curve("seconds that training stood still to save", "step", tuple(sorted(points)))
 
 
-def svg(series: Sequence[Curve]) -> str:
-    """All curves below one another."""
+def svg(series: Sequence[Curve], events: Sequence[MetricEvent] = ()) -> str:
+    """All curves below one another. events: marked in them."""
     height = max(1, len(series)) * HEIGHT
-    panels = "".join(_panel(curve, number * HEIGHT) for number, curve in enumerate(series))
+    panels = "".join(_panel(curve, number * HEIGHT, events) for number, curve in enumerate(series))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'font-family="sans-serif" font-size="11" fill="{_INK}">{panels}</svg>'
     )
 
 
-def _panel(curve: Curve, top: int) -> str:
+def _panel(curve: Curve, top: int, events: Sequence[MetricEvent]) -> str:
     finite = [value for _, value in curve.points if math.isfinite(value)] or [0.0]
     low, high = curve.bounds or (min(finite), max(finite))
     is_log = low > 0 and high / low > _WIDE
@@ -87,6 +88,11 @@ def _panel(curve: Curve, top: int) -> str:
             spots.append(f"{x:.1f},{y:.1f}")
         else:
             bad += f'<path d="M{x:.1f} {y0}V{y1}" stroke="{_BAD}"/>'
+    for event in events:
+        at = event.point.step if curve.over == "step" else event.point.line
+        x = LEFT + across(at or 0) * (WIDTH - LEFT - 8)
+        why = escape(event.why)
+        bad += f'<path d="M{x:.1f} {y0}V{y1}" stroke="{_BAD}" stroke-dasharray="3 2"><title>{why}</title></path>'
     return (
         f'<g><text x="{LEFT}" y="{top + 12}">{curve.name}{" (log)" if is_log else ""}</text>'
         f'<path d="M{LEFT} {y1}V{y0}H{WIDTH - 8}" fill="none" stroke="{_INK}" stroke-opacity=".5"/>'

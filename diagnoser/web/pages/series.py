@@ -1,7 +1,10 @@
 """The charts of an attempt: loss, gradient norm and speed as its log prints them, and what its checkpoints cost."""
 
+import asyncio
+
 from fastapi import Depends, Response
 
+from diagnoser.localize.metric_watch import seen_in
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound
 from diagnoser.web.api.params import JobPath
@@ -20,7 +23,8 @@ async def series(id: JobPath, number: int, core: Core, logs: Logs) -> Response:
     attempt = next((attempt for attempt in await core.store.jobs.attempts(id) if attempt.key == key), None)
     if attempt is None:
         raise NotFound(f"no attempt {number} of {id!r}")
-    drawn = charts.curves(await logs.context.progress(key))
+    points = sorted(await logs.context.progress(key), key=lambda point: point.line)
+    drawn, events = charts.curves(points), await asyncio.to_thread(seen_in, points, is_running=attempt.ended is None)
     blocked = charts.blocked_curve(attempt.events)
     drawn += [blocked] if blocked else []
-    return Response(charts.svg(drawn), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
+    return Response(charts.svg(drawn, events), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})

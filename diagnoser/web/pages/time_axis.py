@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from diagnoser.localize.checkpoints import Checkpoint, reported
+from diagnoser.localize.metric_watch import seen_in
 from diagnoser.logview.log_timeline import LogTimeline
 from diagnoser.model import Attempt, Event, EventKind, Line, Mark, NodeEvent, Plan, PlanChange, Progress, Stage
 from diagnoser.web.formatting.phrases import after, joined
@@ -158,6 +159,7 @@ class TimeAxis:
     stages: AxisLane
     curve: AxisCurve | None
     ranks: RankStrip | None
+    metrics: AxisLane
     checkpoints: AxisLane
     cited: AxisLane
     events: AxisLane
@@ -175,7 +177,7 @@ class TimeAxis:
     @property
     def lanes(self) -> tuple[AxisLane, ...]:
         """Those that are not empty, without curve and ranks."""
-        lanes = (self.stages, self.checkpoints, self.cited, self.events, self.plan)
+        lanes = (self.stages, self.metrics, self.checkpoints, self.cited, self.events, self.plan)
         return tuple(lane for lane in lanes if not lane.is_empty)
 
     @property
@@ -257,6 +259,7 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
         stages=_stages(log, drawn),
         curve=_curve(log, drawn),
         ranks=rank_strip(log, scale, facts.rank_nodes, facts.log_path),
+        metrics=drawn.lane("Metrics", _metrics(facts), around),
         checkpoints=drawn.lane("Checkpoints", saved, around),
         cited=drawn.lane("Cited lines", list(map(_cited, cited)), around),
         events=drawn.lane("Events", events, around),
@@ -285,6 +288,7 @@ def checkpoint_axis(attempt: Attempt, now: float) -> TimeAxis | None:
         stages=AxisLane("Stages"),
         curve=None,
         ranks=None,
+        metrics=AxisLane("Metrics"),
         checkpoints=drawn.lane("Checkpoints", saved, max(times)),
         cited=AxisLane("Cited lines"),
         events=drawn.lane("Events", events, max(times)),
@@ -443,6 +447,18 @@ def _stages(log: LogTimeline, drawn: _Drawn) -> AxisLane:
 def _saved(point: Progress) -> str:
     step = "" if point.step is None else f" of step {number(point.step)}"
     return f"checkpoint{step} saved{after(': ', point.checkpoint)}"
+
+
+def _metrics(facts: AxisFacts) -> list[AxisMark]:
+    """Where the loss or the speed broke, and spikes that passed."""
+    timed = sorted(facts.timeline.progress, key=lambda timed: timed.point.line)
+    times = {(timed.point.stream, timed.point.line): timed.time for timed in timed}
+    marks = []
+    for event in seen_in([timed.point for timed in timed], is_running=facts.attempt.ended is None):
+        point = event.point
+        at = "" if point.step is None else f"step {number(point.step)}: "
+        marks.append(AxisMark(0.0, times[point.stream, point.line], f"metric {event.kind}", f"{at}{event.why}"))
+    return marks
 
 
 def _curve(log: LogTimeline, drawn: _Drawn) -> AxisCurve | None:

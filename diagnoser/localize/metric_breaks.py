@@ -42,8 +42,8 @@ _STAYED = 0.8
 """Share of the points behind a break that are out of the band: noise may dip below it."""
 _SURE, _LATER = 5, 15
 """Points of a run that goes on, behind a break, before it is certain: of a loss that is absurd, and of any other."""
-_WORSE = 1.2
-"""Multiple of the loss with which training began above which the model is worse than an untrained one."""
+_WORSE = 2.0
+"""Multiple of the loss with which training began above which a jump is sure soon: no data is so hard."""
 _LEARNED = 1.5
 """Ratio of the first losses to those before a break from which training has shown that it learns."""
 _SETTLES, _FALLS = 0.9, 0.8

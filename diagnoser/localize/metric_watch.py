@@ -1,7 +1,7 @@
 """The metrics of a run that goes on: what is remembered of them, and what they show that somebody should know now."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import median
@@ -87,6 +87,10 @@ class MetricHistory:
         self._series: dict[_Key, WatchedSeries] = {}
         self._last: dict[Stream, int] = {}
         self._fresh: dict[_Key, WatchedSeries] = {}
+
+    @property
+    def series(self) -> Collection[WatchedSeries]:
+        return self._series.values()
 
     def add(self, points: Sequence[Progress]) -> None:
         """Add points of lines behind those that were added before."""

@@ -36,7 +36,7 @@ def rises(losses: Sequence[float | None], most: int) -> list[int]:
         ratio = _rise(values, index)
         if ratio >= _STEEP:
             steep.append((-ratio, places[index]))
-            blocked = index + _STAYS
+            blocked = index + _LEVEL
     return sorted(place for _, place in sorted(steep)[:most])
 
 

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import typer
+
 from diagnoser.compress import AttemptLog, Compressor
 from diagnoser.compress.limits import CompressorLimits
 from diagnoser.localize.metric_watch import MetricHistory
@@ -47,8 +49,8 @@ def healthy(seeds: int, steps: int) -> tuple[float, int]:
             read += len(points) / len(lines)
             for line, event in watched(points):
                 alarms += 1
-                print(f"FALSE {name} seed {seed} line {line}: {event.kind} {event.why} {event.picture}")
-        print(f"{name:24} {hours:6.1f} h, {read / seeds:.0%} of the lines are points")
+                typer.echo(f"FALSE {name} seed {seed} line {line}: {event.kind} {event.why} {event.picture}")
+        typer.echo(f"{name:24} {hours:6.1f} h, {read / seeds:.0%} of the lines are points")
         seconds += 3600 * hours
     return seconds / 3600, alarms
 
@@ -63,7 +65,7 @@ def divergences(seeds: int) -> None:
             seen = {event.kind: line for line, event in watched(points)}
             line = seen.get(MetricEventKind.DIVERGED)
             delays.append(f"{run.kind}:{run.lines[line - 1][1] - run.at + 1 if line else 'missed'}")
-        print(f"{form:10} {' '.join(delays)}")
+        typer.echo(f"{form:10} {' '.join(delays)}")
 
 
 def corpus(folder: Path) -> None:
@@ -74,14 +76,14 @@ def corpus(folder: Path) -> None:
         count += bool(points)
         for line, event in watched(points):
             alarms += 1
-            print(f"FALSE {path.name} line {line}: {event.kind} {event.why} {event.picture}")
-    print(f"{folder}: {count} logs with metrics, {alarms} false alarms")
+            typer.echo(f"FALSE {path.name} line {line}: {event.kind} {event.why} {event.picture}")
+    typer.echo(f"{folder}: {count} logs with metrics, {alarms} false alarms")
 
 
 if __name__ == "__main__":
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     divergences(DIVERGENCES)
     hours, alarms = healthy(seeds, STEPS)
-    print(f"{hours:.0f} hours of healthy log, {alarms} false alarms")
+    typer.echo(f"{hours:.0f} hours of healthy log, {alarms} false alarms")
     for name in sys.argv[2:]:
         corpus(Path(name))

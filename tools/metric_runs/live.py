@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import typer
 
 from diagnoser.model import MetricEventKind
 from tests.e2e.service import service
@@ -56,7 +57,9 @@ def follow(url: str, job: str, run: Divergence) -> str:
         end = verdict(client, job)
         late = seen - certain if seen else "missed"
         root = (end.get("root_cause") or {}).get("line")
-        return f"{job:24} at {run.at} certain {certain} late {late} plan {(live.get('plan') or {}).get('state')} end {end.get('type')} root {root}"
+        plan = (live.get("plan") or {}).get("state")
+        seen_late = f"{job:24} at {run.at} certain {certain} late {late} plan {plan}"
+        return f"{seen_late} end {end.get('type')} root {root}"
 
 
 def main(seeds: int) -> None:
@@ -65,7 +68,7 @@ def main(seeds: int) -> None:
         with ThreadPoolExecutor(32) as pool:
             runs = [(f"{form}-{seed}", divergence(seed, form)) for form in DIVERGENT_FORMS for seed in range(seeds)]
             for said in pool.map(lambda entry: follow(process.url, *entry), runs):
-                print(said, flush=True)
+                typer.echo(said)
 
 
 if __name__ == "__main__":

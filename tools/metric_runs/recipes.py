@@ -69,7 +69,7 @@ def megatron_pretraining(rng: random.Random, steps: int) -> Iterator[TimedLine]:
             time += 60
             yield (
                 time,
-                f" validation loss at iteration {step} | lm loss value: {curve(step) + 0.1:.6E} | lm loss PPL: 1.9E+01 |",
+                f" validation loss at iteration {step} | lm loss value: {curve(step) + 0.1:.6E} |",
             )
 
 
@@ -151,7 +151,7 @@ def actor_critic(rng: random.Random, steps: int) -> Iterator[TimedLine]:
         value = 0.3 * (1 + 40 * (step > steps // 2)) * rng.lognormvariate(0, 0.4)
         yield (
             time,
-            f"step {step}: policy_loss={curve(step):.4f} value_loss={value:.4f} entropy=1.21 ep_reward={step * 0.1:.1f}",
+            f"step {step}: policy_loss={curve(step):.4f} value_loss={value:.4f} ep_reward={step * 0.1:.1f}",
         )
 
 
@@ -168,7 +168,7 @@ def adversarial_speech(rng: random.Random, steps: int) -> Iterator[TimedLine]:
         time += 0.8
         yield (
             time,
-            f"INFO:train:step {step} gen_loss: {g(step):.3f} d_loss: {d(step):.3f} mel_loss: {g(step) / 2:.3f} lr: 2e-4",
+            f"INFO:train:step {step} gen_loss: {g(step):.3f} d_loss: {d(step):.3f} mel_loss: {g(step) / 2:.3f}",
         )
 
 
@@ -215,7 +215,7 @@ def many_ranks(rng: random.Random, steps: int) -> Iterator[TimedLine]:
         for rank in range(8):
             yield (
                 time,
-                f"[rank{rank}]: step {step} loss {curve(step) * rng.uniform(0.85, 1.2):.4f} step_time {4 + rank / 10:.2f}",
+                f"[rank{rank}]: step {step} loss {curve(step) * rng.uniform(0.85, 1.2):.4f} time {4 + rank / 10:.2f}",
             )
 
 

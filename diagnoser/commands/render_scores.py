@@ -9,6 +9,7 @@ from rich.text import Text
 
 from diagnoser.accuracy.llm_ablation import AblationResult
 from diagnoser.accuracy.scoring import AccuracyReport
+from diagnoser.accuracy.triggers import TriggerYield
 
 
 def report_json(report: AccuracyReport) -> dict[str, Any]:
@@ -35,6 +36,21 @@ def folds(console: Console, by: str, reports: Mapping[str, AccuracyReport]) -> N
         counts = (str(fold.counts[fault]) for fault in _FOLD_COUNTS)
         table.add_row(Text(name, no_wrap=True), str(fold.counts["cases"]), *shares, *counts)
     console.print("", table, width=max(console.width, 120))
+
+
+def triggers(console: Console, yields: Sequence[TriggerYield]) -> None:
+    """The figures of `diagnoser score --triggers`: a row for each reason, then one for each source of cases."""
+    rows = [row.figures() for row in yields]
+    table = Table(*(name.replace("_", " ") for name in rows[0]), box=None, header_style="bold")
+    for figures in rows:
+        table.add_row(*map(_cell, figures.values()))
+    console.print(table, width=max(console.width, 100))
+
+
+def _cell(value: str | int | float | None) -> str:
+    if value is None or isinstance(value, float):
+        return _share(value)
+    return str(value)
 
 
 def ablation(console: Console, outcomes: Sequence[AblationResult]) -> None:

@@ -11,6 +11,7 @@ import typer
 from rich.progress import track
 
 from diagnoser.accuracy import scoring
+from diagnoser.accuracy.triggers import TriggerYield, totals, trigger_yields
 from diagnoser.adapters import files
 from diagnoser.commands import logfile, render_scores
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
@@ -45,6 +46,9 @@ def score(
     model: Annotated[bool, typer.Option("--model", help="Compare with what the configured model adds.")] = False,
     spliced: Annotated[Path | None, typer.Option(help="Healthy log to put in front of each case.")] = None,
     by: Annotated[FoldBy | None, typer.Option(help="Also score each source of cases by itself.")] = None,
+    triggers: Annotated[
+        bool, typer.Option("--triggers", help="Show what each reason to ask a model is worth, without asking.")
+    ] = False,
 ) -> None:
     """Score the diagnosis on labelled logs."""
     if folder is None:
@@ -53,7 +57,7 @@ def score(
         verdicts = asyncio.run(_site_cases())
         if not verdicts:
             raise BadInput("nobody has confirmed or corrected a diagnosis yet: name a folder of labelled logs")
-        _print_score(verdicts, by, as_json)
+        _print_verdicts(verdicts, by, as_json, triggers)
         return
     labels = [scoring.label_of(orjson.loads(line)) for line in files.text(folder / "labels.jsonl").splitlines()]
     analyzer = load_analyzer(site())
@@ -63,7 +67,29 @@ def score(
     verdicts = []
     for label, (diagnosis, shift) in zip(labels, _cases(analyzer, folder, labels, spliced), strict=True):
         verdicts.append(scoring.score_case(label, diagnosis, shift))
-    _print_score(verdicts, by, as_json)
+    _print_verdicts(verdicts, by, as_json, triggers)
+
+
+def _print_verdicts(
+    verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, as_json: bool, triggers: bool
+) -> None:
+    if triggers:
+        _print_triggers(verdicts, by, as_json)
+    else:
+        _print_score(verdicts, by, as_json)
+
+
+def _print_triggers(verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, as_json: bool) -> None:
+    rows, sources = trigger_yields(verdicts), list[TriggerYield]()
+    if by:
+        sources = totals(scoring.folds(verdicts, by))
+    if not as_json:
+        render_scores.triggers(out, [*rows, *sources])
+        return
+    score: dict[str, object] = {"triggers": [row.figures() for row in rows]}
+    if by:
+        score["folds"] = [row.figures() for row in sources]
+    print_json(score)
 
 
 def _print_score(verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from diagnoser.diagnosis import hang_evidence, verdict
 from diagnoser.diagnosis.recovered import RecoveryCheck
-from diagnoser.diagnosis.review_reasons import review_reasons
+from diagnoser.diagnosis.review_reasons import ReviewedVerdict, review_reasons
 from diagnoser.hang.report import HangReport
 from diagnoser.localize import (
     ANCHORS,
@@ -130,7 +130,8 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         diagnosis = _with_break(diagnosis, broken, series, facts, is_running=quiet is not None)
     rank_nodes = {**facts.job.rank_nodes, **evidence.rank_nodes}
-    diagnosis = replace(diagnosis, doubts=review_reasons(diagnosis, causal, rank_nodes))
+    reviewed = ReviewedVerdict(diagnosis, causal, evidence, rank_nodes)
+    diagnosis = replace(diagnosis, doubts=review_reasons(reviewed))
     if hang:
         diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None)
     return _with_checkpoint(with_advice(diagnosis, causal, facts, knowledge.policy), facts)

@@ -1,102 +1,120 @@
-"""The reasons in the structure of a verdict for which a language model reviews it. Pure.
+"""The reasons for which a language model reviews a verdict. Pure.
 
-Confidence tells only where an answer is more likely wrong than right.
+A reason stays while it picks wrong verdicts several times as often as chance would: ``diagnoser score DIR --triggers``
+measures it. What decided is no reason by itself: how often such verdicts are right is their confidence.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from diagnoser.model import GUESS, AskReason, Diagnosis
+from diagnoser.model import AskReason, Diagnosis, Evidence
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.causality import CausalResult
-from diagnoser.rules.schema import Role, Specificity
+from diagnoser.rules.outcome import EXIT_EVENT
 
 _T = FailureType
-_CARRIERS = frozenset(
-    {_T.RUNTIME_ERROR, _T.VALUE_ERROR, _T.ASSERTION_ERROR, _T.ATTRIBUTE_ERROR, _T.OS_ERROR, _T.CALLED_PROCESS_ERROR}
-)
-"""Types of exception classes that libraries raise for causes with types of their own."""
-_FACTS = frozenset({"heuristic:exit_event", "heuristic:no_progress"})
-"""Deciders that are no guesses: the scheduler's report, and silence that was measured."""
+_UNSURE = 0.8
+"""Confidence below which one verdict in five or more of its kind was wrong. Above it as many are right as elsewhere."""
 _PLACED = frozenset(
     {_T.ECC_ERROR, _T.NVLINK_ERROR, _T.GPU_LOST, _T.GPU_DRIVER_ERROR, _T.NODE_FAILURE, _T.HOST_HARDWARE_ERROR}
 )
 """Types whose cause sits in one machine."""
 _MARGIN = 0.15
 """Least lead in score of the first suspect over the second."""
+_APART = 2
+"""Steps by which processes of one run may be apart when it ends: the newest lines of some are not written yet."""
 
 
-def review_reasons(diagnosis: Diagnosis, causal: CausalResult, rank_nodes: Mapping[int, str]) -> tuple[AskReason, ...]:
-    """Why the verdict of the rules may be wrong; () where nothing speaks against it.
+@dataclass(frozen=True, slots=True)
+class ReviewedVerdict:
+    """rank_nodes: where the ranks of the job run, as far as known."""
 
-    rank_nodes: where the ranks of the job run, as far as known.
-    """
-    if diagnosis.decided_by == "heuristic:exit_event":
+    diagnosis: Diagnosis
+    causal: CausalResult
+    evidence: Evidence
+    rank_nodes: Mapping[int, str]
+
+    @property
+    def has_completed(self) -> bool:
+        return self.diagnosis.type is _T.COMPLETED
+
+
+def review_reasons(verdict: ReviewedVerdict) -> tuple[AskReason, ...]:
+    """Why the verdict of the rules may be wrong; () where nothing speaks against it."""
+    diagnosis = verdict.diagnosis
+    if diagnosis.decided_by == EXIT_EVENT:
         return ()
     if (diagnosis.category, diagnosis.outcome) == (Category.UNKNOWN, Outcome.COMPLETED):
         return ()
-    reasons = []
-    for reason, applies in _REASONS.items():
-        if applies(diagnosis, causal):
-            reasons.append(reason)
-    if not reasons and diagnosis.confidence < GUESS:
-        reasons.append(AskReason.GUESS)
-    if _is_unplaced(diagnosis, rank_nodes):
-        reasons.append(AskReason.UNSURE_LOCATION)
-    return tuple(reasons)
+    return tuple(reason for reason, applies in _REASONS.items() if applies(verdict))
 
 
-def _is_unknown(diagnosis: Diagnosis, _: CausalResult) -> bool:
-    return diagnosis.category is Category.UNKNOWN
+def _is_unknown(verdict: ReviewedVerdict) -> bool:
+    return verdict.diagnosis.category is Category.UNKNOWN
 
 
-def _is_guess(diagnosis: Diagnosis, causal: CausalResult) -> bool:
-    """Whether a heuristic decided by what is no fact. Where the training itself says after its last step that it is
-    over, it is one."""
-    if diagnosis.category is Category.UNKNOWN:
+def _is_unsure(verdict: ReviewedVerdict) -> bool:
+    if _is_unknown(verdict):
         return False
-    if diagnosis.decided_by in _FACTS:
-        return False
-    root = causal.root
-    if root and root.type is _T.COMPLETED and not root.is_vague:
-        return False
-    return diagnosis.decided_by.startswith("heuristic:")
+    return verdict.diagnosis.confidence < _UNSURE
 
 
-def _is_by_generic_rule(_: Diagnosis, causal: CausalResult) -> bool:
-    root = causal.root
+def _has_close_rival(verdict: ReviewedVerdict) -> bool:
+    """Whether another cause of another type was set aside only for its place or its words, or although it came first.
+
+    The clean end of an earlier phase is no rival of a failure in a later one.
+    """
+    root = verdict.causal.root
     if root is None:
         return False
-    if not root.is_by_rule:
+    return any(_is_close(rival, reason, root) for rival, reason in verdict.causal.rejected)
+
+
+def _is_close(rival: Candidate, reason: RejectionReason, root: Candidate) -> bool:
+    if not rival.is_root or rival.type is root.type:
         return False
-    if root.specificity is Specificity.CLASS:
-        return root.type in _CARRIERS
-    return root.specificity is Specificity.WORD
-
-
-def _has_close_rival(_: Diagnosis, causal: CausalResult) -> bool:
-    return bool(causal.rival_types)
-
-
-def _is_consequence(diagnosis: Diagnosis, causal: CausalResult) -> bool:
-    """Whether the root is no more than what something else led to."""
-    if causal.root is None:
+    is_earlier = rival.line < root.line
+    if is_earlier and rival.is_completed:
         return False
-    if causal.root.role is Role.SYMPTOM:
-        return diagnosis.category is Category.NONE
-    return causal.root.role in (Role.WRAPPER, Role.TEARDOWN)
+    if reason in (RejectionReason.LATER, RejectionReason.VAGUE):
+        return True
+    return is_earlier and reason is RejectionReason.EXPLAINED
 
 
-_REASONS: Mapping[AskReason, Callable[[Diagnosis, CausalResult], bool]] = {
-    AskReason.UNKNOWN: _is_unknown,
-    AskReason.HEURISTIC: _is_guess,
-    AskReason.GENERIC_RULE: _is_by_generic_rule,
-    AskReason.CLOSE_RIVAL: _has_close_rival,
-    AskReason.CONSEQUENCE: _is_consequence,
-}
+def _has_belied_end(verdict: ReviewedVerdict) -> bool:
+    """Whether something in a run that completed does not fit: a failure that only its end outweighs, a process that
+    counted fewer steps than its peers, or a loss that is no number when it ends."""
+    if not verdict.has_completed:
+        return False
+    outweighed = verdict.causal.rejected_as(RejectionReason.FINISHED)
+    if any(candidate.is_fault for candidate in outweighed):
+        return True
+    return _stopped_early(verdict.evidence) or _ends_without_number(verdict.evidence)
 
 
-def _is_unplaced(diagnosis: Diagnosis, rank_nodes: Mapping[int, str]) -> bool:
+def _stopped_early(evidence: Evidence) -> bool:
+    """Whether a process that the log tells from its peers counted fewer steps than they did."""
+    last: dict[int | str, int] = {}
+    for point in evidence.progress:
+        if point.step is not None and point.process != -1:
+            last[point.process] = max(last.get(point.process, 0), point.step)
+    if not last:
+        return False
+    return max(last.values()) - min(last.values()) > _APART
+
+
+def _ends_without_number(evidence: Evidence) -> bool:
+    """Whether the newest loss of a process is NaN or infinite."""
+    last = {point.process: point.loss for point in evidence.progress if point.loss is not None}
+    return not all(map(math.isfinite, last.values()))
+
+
+def _is_unplaced(verdict: ReviewedVerdict) -> bool:
     """Whether one of several machines must be at fault, and nothing tells which."""
+    diagnosis = verdict.diagnosis
     if diagnosis.category is not Category.INFRASTRUCTURE:
         return False
     suspects, root = diagnosis.nodes, diagnosis.root_cause
@@ -108,4 +126,13 @@ def _is_unplaced(diagnosis: Diagnosis, rank_nodes: Mapping[int, str]) -> bool:
         return False
     if root and root.node:
         return False
-    return len(set(rank_nodes.values())) > 1
+    return len(set(verdict.rank_nodes.values())) > 1
+
+
+_REASONS: Mapping[AskReason, Callable[[ReviewedVerdict], bool]] = {
+    AskReason.UNKNOWN: _is_unknown,
+    AskReason.UNSURE: _is_unsure,
+    AskReason.CLOSE_RIVAL: _has_close_rival,
+    AskReason.BELIED_END: _has_belied_end,
+    AskReason.UNSURE_LOCATION: _is_unplaced,
+}

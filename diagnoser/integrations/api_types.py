@@ -222,7 +222,16 @@ class Compression(TypedDict):
 
 
 AskReason = Literal[
-    "unknown", "heuristic", "generic_rule", "close_rival", "consequence", "guess", "unsure_location", "explanation"
+    "unknown",
+    "unsure",
+    "close_rival",
+    "belied_end",
+    "unsure_location",
+    "explanation",
+    "heuristic",
+    "generic_rule",
+    "consequence",
+    "guess",
 ]
 
 ModelEffect = Literal["none", "agreed", "located", "decided", "contradicted"]

@@ -110,27 +110,32 @@ class Rollback:
 
 
 class AskReason(StrEnum):
-    """Why the language model is asked about a verdict: what in its structure leaves room for doubt."""
+    """Why the language model is asked about a verdict: where verdicts like it were often wrong."""
 
     UNKNOWN = "unknown"  # the rules found no cause
-    HEURISTIC = "heuristic"  # no rule knows the line: the class of an exception or the words of a line decided
-    GENERIC_RULE = "generic_rule"  # a rule decided that takes any message of an exception class that carries others
-    CLOSE_RIVAL = "close_rival"  # a cause of another type was set aside only because it came later or said less
-    CONSEQUENCE = "consequence"  # what decided is printed at the end of other failures as well
-    GUESS = "guess"  # the answer is more likely wrong than right
+    UNSURE = "unsure"  # the confidence is low: verdicts of its kind are often wrong
+    CLOSE_RIVAL = "close_rival"  # a cause of another type was set aside for its place or words, or though it came first
+    BELIED_END = "belied_end"  # the run completed, and something in it does not fit
     UNSURE_LOCATION = "unsure_location"  # a machine is at fault, and several nodes could be the one
     EXPLANATION = "explanation"  # nothing is in doubt; the site wants every failure explained
+    # On diagnoses stored by earlier versions; their cases are unsure ones now.
+    HEURISTIC = "heuristic"
+    GENERIC_RULE = "generic_rule"
+    CONSEQUENCE = "consequence"
+    GUESS = "guess"
 
 
 ASK_REASONS = {
     AskReason.UNKNOWN: "no rule knows the failure",
-    AskReason.HEURISTIC: "guessed from the class of an exception or the words of a line",
-    AskReason.GENERIC_RULE: "decided by a class of exceptions that often carries another cause",
+    AskReason.UNSURE: "verdicts of its kind are often wrong",
     AskReason.CLOSE_RIVAL: "another cause was set aside only for its place in the log",
-    AskReason.CONSEQUENCE: "decided by a line that other failures print as well",
-    AskReason.GUESS: "more likely wrong than right",
+    AskReason.BELIED_END: "it completed, but a failure, a process or its loss does not fit",
     AskReason.UNSURE_LOCATION: "several machines could be the one at fault",
     AskReason.EXPLANATION: "nothing is in doubt; every failure is explained",
+    AskReason.HEURISTIC: "guessed from the class of an exception or the words of a line",
+    AskReason.GENERIC_RULE: "decided by a class of exceptions that often carries another cause",
+    AskReason.CONSEQUENCE: "decided by a line that other failures print as well",
+    AskReason.GUESS: "more likely wrong than right",
 }
 """The reasons in words, for people and for the model."""
 

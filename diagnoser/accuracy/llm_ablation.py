@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.accuracy.scoring import AccuracyReport, Label, report, score_case
+from diagnoser.failure_agent.acceptance import model_confidence
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import AblationSwitches, ConsultationInput
-from diagnoser.model import AskReason, AttemptKey, ConfirmedFailure, Diagnosis, FeedbackVerdict
+from diagnoser.model import AskReason, AttemptKey, ConfirmedFailure, Diagnosis, FeedbackVerdict, ModelEffect
 from diagnoser.model.taxonomy import GPU_TIME_SHARE, FailureType
 from diagnoser.recovery.policy import Policy
 from diagnoser.retrieval import confirmed_failures, signature
@@ -96,8 +97,9 @@ def _key(case: AblationCase) -> AttemptKey:
 class AblationResult:
     """How one stage did. undecided: shares over the cases without a cause by rules. seconds: what each case took.
 
-    recalled: cases that a confirmed failure decides. asked: consultations of the model. moved: cases whose action a
-    model changed, or, without a model, a confirmed failure.
+    recalled: cases that a confirmed failure decides. asked: consultations of the model. heard, heard_right: verdicts
+    that the model decided, and those of the right type. moved: cases whose action a model changed, or, without a model,
+    a confirmed failure.
     """
 
     name: str
@@ -105,6 +107,8 @@ class AblationResult:
     undecided: AccuracyReport
     recalled: int
     asked: int
+    heard: int
+    heard_right: int
     moved: int
     calls: int
     tokens_in: int
@@ -121,6 +125,9 @@ class AblationResult:
             "undecided_type": self.undecided.shares["type"],
             "recalled": self.recalled,
             "asked": self.asked,
+            "heard": self.heard,
+            "heard_right": self.heard_right,
+            "heard_confidence": model_confidence(self.heard_right, self.heard) if self.heard else None,
             "actions_moved": self.moved,
             "calls": self.calls,
             "tokens_in": self.tokens_in,
@@ -197,6 +204,9 @@ def _result(name: str, stage_verdicts: Sequence[_StageVerdict]) -> AblationResul
             continue
         counts.update(asked=1, calls=use.calls, tokens_in=use.tokens_in, tokens_out=use.tokens_out)
         failures[use.failure] += 1
+        if use.effect is ModelEffect.DECIDED:
+            counts["heard"] += 1
+            counts["heard_right"] += score_case(verdict.case.label, verdict.diagnosis).type
     failures.pop("", None)
     return AblationResult(
         name,
@@ -204,6 +214,8 @@ def _result(name: str, stage_verdicts: Sequence[_StageVerdict]) -> AblationResul
         _report([verdict for verdict in stage_verdicts if verdict.case.is_undecided]),
         counts["recalled"],
         counts["asked"],
+        counts["heard"],
+        counts["heard_right"],
         counts["moved"],
         counts["calls"],
         counts["tokens_in"],

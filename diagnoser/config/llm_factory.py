@@ -15,7 +15,7 @@ from diagnoser.config.folders import prompts_folder
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.llm_stage import LLMStage
+from diagnoser.diagnosis.llm_stage import JudgedCases, LLMStage
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
@@ -121,12 +121,14 @@ def llm_stage(
     model: LanguageModel | None,
     knowledge: RuleKnowledge,
     confirmed_failures: ConfirmedFailures,
+    judged: JudgedCases,
     metrics: Metrics,
 ) -> LLMStage | None:
     """Make the model's stage; None where no model is configured. Raises RuleFaults, BadInput."""
     if model is None:
         return None
-    return LLMStage(failure_agent(settings, model, knowledge.policy, metrics), confirmed_failures, knowledge.exits)
+    agent = failure_agent(settings, model, knowledge.policy, metrics)
+    return LLMStage(agent, confirmed_failures, judged, knowledge.exits)
 
 
 def consultation_config(settings: Settings) -> ConsultationConfig:

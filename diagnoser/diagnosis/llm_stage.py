@@ -2,26 +2,39 @@
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.background import background, pinned
+from diagnoser.failure_agent.acceptance import model_confidences
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.llm.view import LogView
 from diagnoser.localize.exit_reports import ExitTable
-from diagnoser.model import Diagnosis, Facts
+from diagnoser.model import Diagnosis, Facts, Judgement
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 
 _NO_LAUNCHERS = ExitTable()
 
 
+_JUDGED = 2_000
+"""Most judged verdicts that say how often a model was right, the newest."""
+
+
+class JudgedCases(Protocol):
+    """``adapters.sql.case_replays.CaseReplayRepository``."""
+
+    async def judgements(self, since: float, limit: int) -> list[Judgement]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LLMStage:
-    """exits: reads what launchers report about ended processes."""
+    """judged: what people said about earlier verdicts. exits: reads what launchers report about ended processes."""
 
     agent: FailureAgent
     confirmed_failures: ConfirmedFailures
+    judged: JudgedCases
     exits: ExitTable = field(default_factory=ExitTable)
 
     async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
@@ -33,7 +46,8 @@ class LLMStage:
         question = await asyncio.to_thread(
             consultation_input, record.diagnosis, log, facts, similar.confirmed_failures, self.exits
         )
-        verdict = await self.agent.consult(question, asked)
+        confidences = model_confidences(await self.judged.judgements(0.0, _JUDGED))
+        verdict = await self.agent.consult(question, asked, confidences)
         return replace(verdict, notes=(*verdict.notes, *similar.notes))
 
 

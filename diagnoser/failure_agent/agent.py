@@ -5,12 +5,18 @@ It never chooses an action: the policy table does, as for a verdict that no stab
 whatever touches a node or launches again (``recovery.policy.mode_for``). Whatever goes wrong leaves the rules' verdict.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
 import structlog
 
+from diagnoser.failure_agent.acceptance import (
+    CONFIDENCE_UNJUDGED,
+    DECIDER,
+    lowered_action,
+    objection_to_end,
+)
 from diagnoser.failure_agent.consultation import AblationSwitches, Consultation, ConsultationConfig, ConsultationInput
 from diagnoser.failure_agent.conversation import UsageCounter
 from diagnoser.llm import evidence, vote
@@ -35,15 +41,12 @@ from diagnoser.ports import LanguageModel
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.rules import outcome
 
-# A model's word never counts for more than this: below the bar that the policy sets for taking a node away.
-CONFIDENCE_MAX = 0.75
+_NOBODY_JUDGED: Mapping[str, float] = {}
 FLOOR = 0.3
 """Confidence below which the deterministic verdict stands."""
 _FAILED = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
-_VAGUE = frozenset(
-    {AskReason.UNKNOWN, AskReason.HEURISTIC, AskReason.GENERIC_RULE, AskReason.CONSEQUENCE, AskReason.GUESS}
-)
-"""Doubts under which no specific rule decided, or one that is hardly ever right."""
+_VAGUE = frozenset({AskReason.UNKNOWN, AskReason.UNSURE})
+"""Doubts under which no rule decided, or one of a kind that is often wrong."""
 
 
 class LLMTrigger(StrEnum):
@@ -101,15 +104,23 @@ class FailureAgent:
     def reasons_to_ask(self, diagnosis: Diagnosis) -> tuple[AskReason, ...]:
         return reasons_to_ask(diagnosis, self._when)
 
-    async def consult(self, subject: ConsultationInput, asked: tuple[AskReason, ...]) -> Diagnosis:
-        """The diagnosis with the model's answer merged in, or with the reason why there is no usable answer."""
+    async def consult(
+        self,
+        subject: ConsultationInput,
+        asked: tuple[AskReason, ...],
+        confidences: Mapping[str, float] = _NOBODY_JUDGED,
+    ) -> Diagnosis:
+        """The diagnosis with the model's answer merged in, or with the reason why there is no usable answer.
+
+        confidences: how sure each model's verdicts are by the site's judged cases.
+        """
         consultation, started = Consultation(self._model, subject, self._config), self._clock()
         answers: tuple[Checked, ...] = ()
         failure: ModelFailed | None = None
         try:
             answers = await consultation.run()
-            if _confidence(answers) < FLOOR and evidence.names_cause(answers[0].answer):
-                failure = ModelFailed(ModelFailure.LOW_CONFIDENCE, f"{_confidence(answers):.2f}")
+            if _stated(answers) < FLOOR and evidence.names_cause(answers[0].answer):
+                failure = ModelFailed(ModelFailure.LOW_CONFIDENCE, f"{_stated(answers):.2f}")
         except ModelFailed as error:
             failure = error
         use = replace(
@@ -120,7 +131,8 @@ class FailureAgent:
         self._metrics.observe_consultation(use)
         if failure:
             return _unchanged(subject.diagnosis, use, failure)
-        return self._merged(subject, replace(subject.diagnosis, model=use), answers, asked)
+        limit = confidences.get(use.model, CONFIDENCE_UNJUDGED)
+        return self._merged(subject, replace(subject.diagnosis, model=use), answers, asked, limit)
 
     def _model_use(self, usage: UsageCounter, seconds: float, failure: ModelFailed | None) -> ModelUse:
         prompt, reason = self._config.prompt, str(failure.reason) if failure else ""
@@ -142,11 +154,11 @@ class FailureAgent:
         diagnosis: Diagnosis,
         answers: Sequence[Checked],
         asked: tuple[AskReason, ...],
+        limit: float,
     ) -> Diagnosis:
+        """limit: the highest confidence of a verdict of this model."""
         best = max(answers, key=lambda checked: checked.confidence)
         kind = best.answer.type
-        if kind is FailureType.COMPLETED and _is_known_to_have_failed(subject):
-            return _with_notes(diagnosis, "the model sees no failure, but the run failed")
         if not evidence.names_cause(best.answer):
             either = " either" if diagnosis.category is Category.UNKNOWN else ""
             return _with_notes(diagnosis, f"the model sees no cause{either}")
@@ -155,16 +167,25 @@ class FailureAgent:
         review = f"the model says {kind} (line {best.lines[0].number}), {diagnosis.decided_by} says {diagnosis.type}"
         if asked == (AskReason.EXPLANATION,):
             return _with_effect(replace(diagnosis, needs_review=review), ModelEffect.CONTRADICTED)
-        decided = self._decided(subject, diagnosis, answers, best)
+        reported = outcome.reported(subject.facts.events)
+        if objection := objection_to_end(kind, best.lines, diagnosis, reported):
+            return _with_effect(replace(diagnosis, needs_review=objection), ModelEffect.CONTRADICTED)
+        decided = self._decided(subject, diagnosis, answers, best, limit)
+        reviews = [lowered_action(diagnosis.recovery.action, decided.recovery.action)]
         if _VAGUE.isdisjoint(asked):
-            return replace(decided, needs_review=review)
-        return decided
+            reviews.append(review)
+        return replace(decided, needs_review="; ".join(filter(None, reviews)))
 
     def _decided(
-        self, subject: ConsultationInput, diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked
+        self,
+        subject: ConsultationInput,
+        diagnosis: Diagnosis,
+        answers: Sequence[Checked],
+        best: Checked,
+        limit: float,
     ) -> Diagnosis:
         """Type, line and words are the model's, rank and node too where it shows them; the action is the table's."""
-        answer, confidence = best.answer, _confidence(answers)
+        answer, confidence = best.answer, min(limit, _stated(answers))
         root = _root_cause(subject, diagnosis, answers, best)
         model = diagnosis.model.model if diagnosis.model else self._model.name
         verdict = replace(
@@ -173,7 +194,7 @@ class FailureAgent:
             category=answer.category,
             type=answer.type,
             confidence=confidence,
-            decided_by=f"llm:{model}",
+            decided_by=f"{DECIDER}{model}",
             root_cause=root,
             evidence=tuple(map(_cited, best.lines)),
             nodes=_suspects(diagnosis, answer, root.node, confidence),
@@ -199,17 +220,6 @@ def _known_without_cause(diagnosis: Diagnosis) -> Outcome | None:
     if diagnosis.outcome is Outcome.UNKNOWN:
         return None
     return diagnosis.outcome
-
-
-def _is_known_to_have_failed(subject: ConsultationInput) -> bool:
-    """The launcher or scheduler says so, or the run hangs; not what a rule concludes from a line."""
-    diagnosis = subject.diagnosis
-    if diagnosis.outcome is Outcome.HUNG:
-        return True
-    if (diagnosis.category, diagnosis.outcome) == (Category.UNKNOWN, Outcome.FAILED):
-        return True
-    reported = outcome.reported(subject.facts.events)
-    return reported is not None and reported.outcome is Outcome.FAILED
 
 
 def _agreed(diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked) -> Diagnosis:
@@ -306,8 +316,9 @@ def _remarks(answer: Answer) -> list[str]:
     return remarks
 
 
-def _confidence(answers: Sequence[Checked]) -> float:
-    return round(min(CONFIDENCE_MAX, sum(checked.confidence for checked in answers) / len(answers)), 3)
+def _stated(answers: Sequence[Checked]) -> float:
+    """How sure the model says that it is, less for each claim that was cut."""
+    return round(sum(checked.confidence for checked in answers) / len(answers), 3)
 
 
 def _unchanged(diagnosis: Diagnosis, use: ModelUse, failure: ModelFailed) -> Diagnosis:

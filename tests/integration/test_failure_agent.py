@@ -10,7 +10,8 @@ import pytest
 from diagnoser.adapters.files import bundled, text
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
-from diagnoser.failure_agent.agent import CONFIDENCE_MAX, LLMTrigger, reasons_to_ask
+from diagnoser.failure_agent.acceptance import CONFIDENCE_UNJUDGED
+from diagnoser.failure_agent.agent import LLMTrigger, reasons_to_ask
 from diagnoser.llm.guard import LLMCircuitBreaker
 from diagnoser.llm.view import LogView
 from diagnoser.model import (
@@ -20,8 +21,6 @@ from diagnoser.model import (
     AttemptKey,
     DecisionBasis,
     Diagnosis,
-    Event,
-    EventKind,
     Facts,
     Job,
     Mode,
@@ -40,7 +39,7 @@ from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.recovery import policy
 from diagnoser.recovery.plan_states import RUNNABLE
 from diagnoser.recovery.policy import PolicyCase, case_of
-from tests.integration.consulting import FACTS, UNDECIDED, Site, line, say, subject
+from tests.integration.consulting import UNDECIDED, Site, line, say, subject
 from tests.integration.model_server import NEVER, ModelServer, Reply, in_turn, model_server, refusal
 
 DECIDED = Diagnosis(
@@ -79,7 +78,7 @@ async def test_a_proven_answer_becomes_the_verdict() -> None:
     assert (found.type, found.decided_by) == (FailureType.NVLINK_ERROR, "llm:scripted")
     assert found.root_cause is not None
     assert (found.root_cause.line, found.root_cause.node) == (12, "gpu-3")
-    assert found.confidence <= CONFIDENCE_MAX
+    assert found.confidence == CONFIDENCE_UNJUDGED
     assert found.mitigation == "Replace the bridge of gpu-3."
     assert found.recovery == Advice(Action.CHECK_AND_RESUBMIT, "broken_node_must_be_found")
     assert (used(found).asked, used(found).effect) == ((AskReason.UNKNOWN,), ModelEffect.DECIDED)
@@ -357,26 +356,6 @@ async def test_a_model_that_does_not_know_changes_nothing() -> None:
     assert used(found).failure == ""
 
 
-async def test_a_proven_end_is_an_answer_too() -> None:
-    """Somebody or a limit may have ended the run; but a run that failed has not completed, whatever the model says."""
-    found, _ = await consult(say(type="time_limit", category="none"))
-    assert (found.type, found.outcome, found.category) == (FailureType.TIME_LIMIT, Outcome.TIME_LIMIT, Category.NONE)
-    assert found.recovery == Advice(Action.NONE, "no_fault")
-    found, _ = await consult(say(type="completed", category="none"))
-    assert stands(found)
-
-
-async def test_a_run_that_no_scheduler_calls_failed_may_have_completed() -> None:
-    """That it failed was a rule's guess: the model sees that it reached its end."""
-    with model_server(in_turn(say(type="completed", category="none"))) as server:
-        async with Site(server) as site:
-            found = await site.consult(subject(diagnosis=HEURISTIC))
-            ended = Facts(FACTS.job, events=(Event(EventKind.EXIT, 1.0, code=1),))
-            failed = await site.consult(subject(diagnosis=HEURISTIC, facts=ended))
-    assert (found.type, found.outcome) == (FailureType.COMPLETED, Outcome.COMPLETED)
-    assert stands(failed, HEURISTIC)
-
-
 @pytest.mark.parametrize("kind", ["key_error", "nvlink_error", "unknown"])
 async def test_an_explanation_never_changes_a_verdict(kind: str) -> None:
     """Where nothing is in doubt the verdict stands, whatever the model says; that it differs is for a person to see."""
@@ -388,7 +367,7 @@ async def test_an_explanation_never_changes_a_verdict(kind: str) -> None:
     assert bool(found.notes) is (kind != "nvlink_error")
 
 
-HEURISTIC = replace(DECIDED, decided_by="heuristic:words", confidence=0.8, doubts=(AskReason.HEURISTIC,))
+HEURISTIC = replace(DECIDED, decided_by="heuristic:words", confidence=0.8, doubts=(AskReason.UNSURE,))
 CONTESTED = replace(DECIDED, doubts=(AskReason.CLOSE_RIVAL,))
 RESUBMIT = Advice(Action.RESUBMIT, "transient_service")
 
@@ -403,7 +382,7 @@ async def test_a_guess_of_the_rules_gives_way() -> None:
     assert found.recovery == Advice(Action.CHECK_AND_RESUBMIT, "broken_node_must_be_found")
     before = RulesVerdict(FailureType.KEY_ERROR, "heuristic:words", 0.8, line=12, action=Action.RESUBMIT)
     assert (used(found).asked, used(found).effect, used(found).before) == (
-        (AskReason.HEURISTIC,),
+        (AskReason.UNSURE,),
         ModelEffect.DECIDED,
         before,
     )
@@ -538,7 +517,7 @@ SOUND = Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.9, 
         (doubtful(AskReason.CLOSE_RIVAL), [AskReason.CLOSE_RIVAL], [AskReason.CLOSE_RIVAL]),
         (doubtful(AskReason.UNKNOWN, decided_by="incident:1"), [], [AskReason.EXPLANATION]),
         (SOUND, [], []),
-        (replace(SOUND, doubts=(AskReason.CONSEQUENCE,)), [AskReason.CONSEQUENCE], [AskReason.CONSEQUENCE]),
+        (replace(SOUND, doubts=(AskReason.BELIED_END,)), [AskReason.BELIED_END], [AskReason.BELIED_END]),
     ],
 )
 def test_who_is_asked_about(diagnosis: Diagnosis, undecided: list[AskReason], always: list[AskReason]) -> None:

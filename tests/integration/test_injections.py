@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from diagnoser.channels.slack import message as slack
+from diagnoser.failure_agent.acceptance import CONFIDENCE_UNJUDGED
 from diagnoser.model import Facts, Job
 from diagnoser.model.taxonomy import Action
 from diagnoser.notifications.alert import failure_alert
@@ -48,7 +49,7 @@ async def test_a_log_that_gives_orders_changes_nothing(attempt: str) -> None:
     told = " ".join((found.mitigation, *found.notes))
     assert "data that programs" not in told
     assert "evil.example" not in told
-    assert found.confidence <= 0.75
+    assert found.confidence <= CONFIDENCE_UNJUDGED
 
 
 async def test_the_log_can_not_end_its_own_block() -> None:

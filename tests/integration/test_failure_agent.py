@@ -356,6 +356,16 @@ async def test_a_model_that_does_not_know_changes_nothing() -> None:
     assert used(found).failure == ""
 
 
+@pytest.mark.parametrize(("stated", "judged", "said"), [(0.99, 0.85, 0.85), (0.7, 0.85, 0.7), (0.99, 0.2, 0.2)])
+async def test_a_model_is_as_sure_as_people_found_it_right(stated: float, judged: float, said: float) -> None:
+    """By the site's judged cases for the model that answered, and never surer than it says itself."""
+    confidences = {"scripted": judged, "another": 0.9}
+    with model_server(in_turn(say(confidence=stated))) as server:
+        async with Site(server) as site:
+            heard = await site.agent.consult(subject(), (AskReason.UNKNOWN,), confidences)
+    assert (heard.type, heard.confidence) == (FailureType.NVLINK_ERROR, said)
+
+
 @pytest.mark.parametrize("kind", ["key_error", "nvlink_error", "unknown"])
 async def test_an_explanation_never_changes_a_verdict(kind: str) -> None:
     """Where nothing is in doubt the verdict stands, whatever the model says; that it differs is for a person to see."""

@@ -48,6 +48,7 @@ _NAMES = {
     EvidenceKind.FLIGHT_RECORDER: "flight recorders",
     EvidenceKind.RAS: "answers of NCCL RAS",
     EvidenceKind.STACKS: "stacks",
+    EvidenceKind.ACTIVITY: "looks at what ranks do",
 }
 _VALUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 

@@ -17,6 +17,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -36,6 +37,9 @@ AT_ONCE = 8
 TRIES = 3
 """py-spy reads a process that goes on: it may find a stack half changed."""
 PACKED = 6
+LOOK_SECONDS = 4.0
+"""Between the two looks at what the ranks do: a process at work shows it within a second, and the verdict waits."""
+PAGE_BYTES = 4096
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX")
 LOCALHOST = ("localhost", "127.0.0.1", "[::1]", "")
 
@@ -288,6 +292,78 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+class Usage(NamedTuple):
+    """What a process and its children have used. cpu: seconds. moved: bytes read, written and paged in. by_name:
+    seconds of each program."""
+
+    cpu: float
+    moved: int
+    by_name: "dict[str, float]"
+
+
+def usage(pid: int, children: "dict[int, list[int]]") -> Usage:
+    """Of the main thread of a rank, as its others may spin while it waits, and of all threads of its children, such as
+    compilers and loaders of data."""
+    cpu, moved, by_name = 0.0, 0, {}  # type: float, int, dict[str, float]
+    todo = [("/proc/%d/task/%d/stat" % (pid, pid), pid)]
+    while todo:
+        path, member = todo.pop()
+        todo += [("/proc/%d/stat" % child, child) for child in children.get(member, ())]
+        with suppress(OSError, ValueError, IndexError):
+            name, seconds, faults = spent(path)
+            cpu += seconds
+            moved += faults * PAGE_BYTES + moved_bytes(member)
+            by_name[name] = by_name.get(name, 0.0) + seconds
+    return Usage(cpu, moved, by_name)
+
+
+def spent(path: str) -> "tuple[str, float, int]":
+    """(name of the program, seconds of processor time, pages read from the disk) of a process or thread."""
+    with open(path, "rb") as file:
+        head, _, rest = file.read().rpartition(b")")
+    fields = rest.split()
+    ticks = int(fields[11]) + int(fields[12])
+    return head.partition(b"(")[2].decode("utf-8", "replace"), ticks / os.sysconf("SC_CLK_TCK"), int(fields[9])
+
+
+def moved_bytes(pid: int) -> int:
+    with open("/proc/%d/io" % pid, "rb") as file:
+        counts = dict(line.split(b": ") for line in file.read().splitlines())
+    return int(counts[b"rchar"]) + int(counts[b"wchar"])
+
+
+def children_of(ranks_pids: "set[int]") -> "dict[int, list[int]]":
+    """parent -> its children, without those that are ranks themselves."""
+    children = {}  # type: dict[int, list[int]]
+    for name in os.listdir("/proc"):
+        if not name.isdecimal() or int(name) in ranks_pids:
+            continue
+        with suppress(OSError, ValueError, IndexError), open("/proc/%s/stat" % name, "rb") as file:
+            parent = int(file.read().rpartition(b")")[2].split()[1])
+            children.setdefault(parent, []).append(int(name))
+    return children
+
+
+def usages(by_rank: "dict[int, Process]") -> "dict[int, Usage]":
+    children = children_of({process.pid for process in by_rank.values()})
+    return {rank: usage(process.pid, children) for rank, process in by_rank.items()}
+
+
+def activity(before: "dict[int, Usage]", after: "dict[int, Usage]", seconds: float) -> "dict[str, Any]":
+    """What each rank did between two looks, a second: cores, bytes, and the program that used most of the cores."""
+    shown = {}
+    for rank, now in after.items():
+        was = before.get(rank, now)
+        used = {name: spent - was.by_name.get(name, 0.0) for name, spent in now.by_name.items()}
+        busiest = max(used, key=lambda name: used[name], default="")
+        shown[str(rank)] = {
+            "cores": round(max(0.0, now.cpu - was.cpu) / seconds, 3),
+            "bytes": int(max(0, now.moved - was.moved) / seconds),
+            "program": busiest,
+        }
+    return finding("activity", json.dumps({"activity": shown, "seconds": round(seconds, 1)}).encode())
+
+
 def stacks(by_rank: "dict[int, Process]", seconds: float) -> "Iterator[dict[str, Any]]":
     program = shutil.which("py-spy")
     if not by_rank:
@@ -348,10 +424,14 @@ def collect(asked: "dict[str, Any]") -> "Iterator[dict[str, Any]]":
             unread = {"note": "%s: %s" % (file.path, file.why)}
             yield unread if file.why else finding("file", file.data, name=file.path)
     by_rank = ranks(job_processes(asked["job"]))
+    before, started = usages(by_rank), time.monotonic()
     if asked["stacks"]:
         yield from stacks(by_rank, asked["seconds"])
     if asked["ras"]:
         yield ras(by_rank, asked["seconds"])
+    if by_rank:
+        time.sleep(max(0.0, LOOK_SECONDS - (time.monotonic() - started)))
+        yield activity(before, usages(by_rank), time.monotonic() - started)
 
 
 def main() -> None:

@@ -13,6 +13,9 @@ from diagnoser.ports import Clock
 _DUMPS_ARE_LEFT = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """Types of failures at which the ranks' watchdogs write their flight recorders."""
 
+_ASK_AGAIN = 60.0
+"""Seconds of silence from which on its ranks are looked at again."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvidenceCollection:
@@ -23,12 +26,24 @@ class EvidenceCollection:
     make_id: Callable[[float], str]
 
     async def suspected(self, claim: Claim) -> bool:
-        """The run is silent for longer than usual: its processes are to be asked, of one silence only once. Whether
-        dumps have come since."""
+        """The run is silent for longer than usual: its processes are to be asked, again whenever the silence has
+        doubled, since a rank that was at work may be stuck by then. Whether dumps have come since."""
         attempt = claim.attempt
-        await self._request(claim, RequestReason.SILENCE, attempt.last_line)
+        await self._request(claim, RequestReason.SILENCE, await self._since(claim))
         stored = await self.store.list_runtime_files(attempt.key)
         return any(file.received >= attempt.last_line for file in stored)
+
+    async def _since(self, claim: Claim) -> float:
+        """From when on files count: with the attempt, the identity of a request, which is made once."""
+        last_line, now = claim.attempt.last_line, self.clock()
+        requests = await self.store.requests(claim.attempt.key)
+        times = [request.created for request, _ in requests if request.created >= last_line]
+        if not times:
+            return last_line
+        latest = max(times)
+        if now - last_line < max(2 * (latest - last_line), _ASK_AGAIN):
+            return max(request.since for request, _ in requests if request.created == latest)
+        return latest
 
     async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
         """A run has ended: where its watchdogs left dumps, these are to be fetched, once for each attempt."""

@@ -42,12 +42,15 @@ _OWN_CODE = frozenset({SuspectKind.MISMATCH, SuspectKind.DEADLOCK})
 """Kinds that are bugs of the script: no machine is at fault."""
 _NO_WORK = _OWN_CODE | {SuspectKind.DEAD, SuspectKind.STALLED}
 """Kinds that are no picture of a rank which works while the others wait for it."""
-_SOURCES = {SuspectKind.DEAD: "nccl_ras", SuspectKind.STACK: "stack_dump"}
+_WORK_SECONDS = 1800.0
+"""Longest wait for a rank that is at work: process groups wait 10 to 30 minutes for their members."""
+_SOURCES = {SuspectKind.DEAD: "nccl_ras", SuspectKind.STACK: "stack_dump", SuspectKind.AT_WORK: "stack_dump"}
 _CLOCKS = 10.0
 """Seconds by which the clocks of the service and of the ranks may differ."""
 _ZONE = 900.0
 """Time zones differ by multiples of this."""
 _FIX_SCRIPT = "Fix the order of the collectives in the training script: some ranks call different ones than the rest."
+_FIX_WAIT = "One rank worked alone for longer than the others wait: let all ranks do it, or raise the timeout."
 _CHECK_NODE = "Look at the stack of the named rank and check its node before you resubmit the job."
 
 
@@ -108,12 +111,15 @@ def _taken_on(files: Iterable[RuntimeFile]) -> dict[int, str]:
 
 
 def confirmed(quiet: Silence | None, hang: "HangReport | None") -> Silence | None:
-    """A silence in which the dumps show who is waited for is a hang, however short it is. In a stage whose length
-    nobody knows that rank may evaluate, save or build an index alone: there only what no work explains shortens it."""
+    """A silence in which the dumps show who is waited for is a hang, however short it is. A rank that was seen at work
+    explains a long one. In a stage whose length nobody knows that rank may evaluate, save or build an index alone:
+    there only what no work explains shortens it."""
     if quiet is None:
         return quiet
-    if hang is None:
+    if hang is None or not hang.suspects:
         return quiet
+    if hang.suspects[0].kind is SuspectKind.AT_WORK:
+        return replace(quiet, confirmed=quiet.seconds >= _WORK_SECONDS)
     if not _is_sure(hang):
         return quiet
     if quiet.known:
@@ -151,6 +157,8 @@ def apply(diagnosis: Diagnosis, hang: "HangReport", files: Sequence[RuntimeFile]
     if first.kind in _OWN_CODE:
         blamed = replace(located, nodes=(), mitigation=_FIX_SCRIPT)
         return _decided(blamed, _T.RUNTIME_ERROR, MISMATCHED_COLLECTIVES, first)
+    if first.kind is SuspectKind.AT_WORK:
+        return replace(located, nodes=(), mitigation=_FIX_WAIT)
     blamed = replace(located, nodes=_suspect_nodes(hang.suspects, diagnosis.nodes), mitigation=_CHECK_NODE)
     if diagnosis.type is _T.UNKNOWN:
         return _decided(blamed, _T.NCCL_TIMEOUT_ERROR, WAITING_RANKS, first)

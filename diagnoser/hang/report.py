@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from diagnoser.hang import debug_tables, flight_recorder, nccl_ras, stacks, wait_graph
+from diagnoser.hang import activity, debug_tables, flight_recorder, nccl_ras, stacks, wait_graph
+from diagnoser.hang.activity import RankActivity
 from diagnoser.hang.flight_recorder import RankDump
 from diagnoser.hang.nccl_ras import RasFinding, RasReport
 from diagnoser.hang.stacks import RankStack
@@ -12,7 +13,9 @@ from diagnoser.hang.wait_graph import WaitGraph
 from diagnoser.model import EvidenceKind, HangSuspect, RuntimeFile, SuspectKind
 from diagnoser.model.errors import BadInput
 
-_UNREACHABLE, _BEHIND, _OUTLIER = 0.7, 0.55, 0.6
+_UNREACHABLE, _BEHIND, _OUTLIER, _STUCK = 0.7, 0.55, 0.6, 0.7
+_IN_OWN_CODE = frozenset({SuspectKind.BEHIND, SuspectKind.STACK})
+"""Kinds of ranks that have not come to a collective: they may be on their way."""
 _AGREE = 0.5
 """Part of the remaining doubt that a second kind of evidence takes away."""
 _PICKLE = b"\x80"
@@ -31,6 +34,7 @@ class RuntimeEvidence:
     dumps: tuple[RankDump, ...] = ()
     ras: tuple[RasReport, ...] = ()
     stacks: tuple[RankStack, ...] = ()
+    activity: tuple[RankActivity, ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()
 
 
@@ -52,6 +56,8 @@ def kind_of(data: bytes) -> EvidenceKind:
         return EvidenceKind.FLIGHT_RECORDER
     if debug_tables.is_table(data):
         return EvidenceKind.FLIGHT_RECORDER
+    if activity.is_activity(data):
+        return EvidenceKind.ACTIVITY
     if head[:1] == b"{":
         if _RECORDER_KEYS.search(data):
             return EvidenceKind.FLIGHT_RECORDER
@@ -103,6 +109,7 @@ def check(file: RuntimeFile) -> None:
 def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
     reader = flight_recorder.DumpReader()
     dumps, ras, traces, rejected = list[RankDump](), list[RasReport](), list[RankStack](), list[tuple[str, str]]()
+    looks = list[RankActivity]()
     for name, data, rank in files:
         try:
             match kind_of(data):
@@ -110,11 +117,13 @@ def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
                     ras.append(nccl_ras.parse_ras(data))
                 case EvidenceKind.STACKS:
                     traces += _stacks(data, rank)
+                case EvidenceKind.ACTIVITY:
+                    looks += activity.parse_activity(data)
                 case EvidenceKind.FLIGHT_RECORDER:
                     dumps += _dumps(data, rank, reader)
         except BadInput as error:
             rejected.append((name, str(error)))
-    return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), tuple(rejected))
+    return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), tuple(looks), tuple(rejected))
 
 
 def _stacks(data: bytes, rank: int) -> list[RankStack]:
@@ -145,7 +154,8 @@ def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] = _NO_NODES, ran
     for suspect in (*_by_ras(evidence.ras, suspects), *_by_stacks(outliers, waiting, suspects)):
         _add(suspects, suspect)
     hosts = {**_hosts(evidence.ras), **nodes}
-    ranked = [_with_node(suspect, hosts) for suspect in suspects.values()]
+    judged = _by_activity(suspects.values(), evidence)
+    ranked = [_with_node(suspect, hosts) for suspect in judged]
     ranked.sort(key=lambda suspect: (-suspect.score, suspect.rank))
     notes = () if ranked else graph.notes
     return HangReport(tuple(ranked), graph, tuple(outliers), evidence.rejected, notes)
@@ -210,3 +220,25 @@ def _by_stacks(outliers: Iterable[RankStack], waiting: int, named: Mapping[int, 
             why = f"stands in {stack.frames[0]} while {waiting} ranks wait"
             suspects.append(HangSuspect(stack.rank, SuspectKind.STACK, why, _OUTLIER))
     return suspects
+
+
+def _by_activity(suspects: Iterable[HangSuspect], evidence: RuntimeEvidence) -> list[HangSuspect]:
+    """Tell ranks that are stuck in their own code from those that are at work there."""
+    looks = {look.rank: look for look in evidence.activity}
+    frames = {stack.rank: stack.frames for stack in evidence.stacks}
+    judged = []
+    for suspect in suspects:
+        look = looks.get(suspect.rank)
+        if look is not None and suspect.kind in _IN_OWN_CODE:
+            suspect = _stuck_or_at_work(suspect, look, frames.get(suspect.rank, ()))
+        judged.append(suspect)
+    return judged
+
+
+def _stuck_or_at_work(suspect: HangSuspect, look: RankActivity, frames: Iterable[str]) -> HangSuspect:
+    if look.is_at_work:
+        work = activity.kind_of_work(look, frames)
+        why = f"{work} ({look.describe()}): {suspect.why}"
+        return replace(suspect, kind=SuspectKind.AT_WORK, why=why)
+    why = f"{suspect.why}, and used neither processor nor disk between two looks"
+    return replace(suspect, why=why, score=max(suspect.score, _STUCK))

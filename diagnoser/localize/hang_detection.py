@@ -34,7 +34,7 @@ _REPEATED = (Stage.SAVE, Stage.EVAL)
 """Stages that a run comes back to: its own earlier stays tell how long the next one takes."""
 _SUSPECTED, _CONFIRMED = 3.0, 10.0
 """Silence, in usual steps, before a hang is suspected and confirmed."""
-_SUSPECTED_FLOOR, _CONFIRMED_FLOOR = 15.0, 60.0
+_SUSPECTED_FLOOR, _CONFIRMED_FLOOR = 11.0, 60.0
 """Shortest silence in seconds."""
 _UNSEEN_FLOOR = 300.0
 """Shortest silence that confirms a hang by itself where no pause of its kind was seen yet: the first evaluation or

@@ -24,6 +24,7 @@ class EvidenceKind(StrEnum):
     FLIGHT_RECORDER = "flight-recorder"
     RAS = "ras"
     STACKS = "stacks"
+    ACTIVITY = "activity"  # processor time and bytes of the ranks of a node, between two looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class SuspectKind(StrEnum):
     DEADLOCK = "deadlock"  # ranks wait for each other in a circle
     DEAD = "dead"  # the communication library cannot reach its process
     STACK = "stack"  # its stack is unlike that of all others, which wait
+    AT_WORK = "at_work"  # others wait for it, and it computes or moves data: not a hang yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,13 @@ class HangFindings:
     waiting: int = 0
 
     @property
+    def explains_wait(self) -> bool:
+        """Tell whether the rank that the others wait for was seen at work."""
+        if not self.suspects:
+            return False
+        return self.suspects[0].kind is SuspectKind.AT_WORK
+
+    @property
     def headline(self) -> str:
         """Who holds up how many: ``Rank 12 on gpu-017 holds up 15 ranks``; "" where nobody is suspected."""
         if not self.suspects:
@@ -95,6 +104,7 @@ class HangFindings:
 
 
 _DOES = {
+    SuspectKind.AT_WORK: ("is at work while others wait, and holds up", "are at work while others wait, and hold up"),
     SuspectKind.MISMATCH: ("calls another collective than", "call another collective than"),
     SuspectKind.DEADLOCK: ("calls its groups in another order than", "call their groups in another order than"),
 }

@@ -292,7 +292,7 @@ class Worker:
             matcher = self._confirmed_failures
             diagnosis = await matcher.match_confirmed_failure(key, diagnosis, log, facts, self._analysis)
         if is_sound(claim, diagnosis):
-            await self._store.release(claim, self._next_look(claim, limit))
+            await self._store.release(claim, self._next_look(claim, limit, diagnosis))
             return ClaimResult.SOUND
         decision = self._planner.decide(claim, diagnosis, self._clock())
         record = decision.record
@@ -430,12 +430,15 @@ class Worker:
             self._next_hang_check += config.hang_check_interval
         return claims
 
-    def _next_look(self, claim: Claim, limit: ExpectedSilence | None) -> float:
+    def _next_look(self, claim: Claim, limit: ExpectedSilence | None, diagnosis: Diagnosis) -> float:
         """When the silence of a sound run will have doubled, or tells more; at once for a run that was claimed for a
         fatal line."""
         attempt, now = claim.attempt, self._clock()
         quiet = now - attempt.last_line
-        wait = min(max(self._config.hang_diagnosis_idle, quiet), limit.next_look(quiet) if limit else inf)
+        longest = self._config.hang_diagnosis_idle
+        if diagnosis.hang is not None and diagnosis.hang.explains_wait:
+            longest = 0.0  # its ranks are looked at again as the silence doubles
+        wait = min(max(longest, quiet), limit.next_look(quiet) if limit else inf)
         if attempt.fatal is not None:
             return 0.0
         return now + wait

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.cluster import NotCollected
 from diagnoser.agent.evidence import Collected, DumpPattern, EvidenceCollector, LaunchWindow
 from diagnoser.agent.evidence_runner import Bounds
+from diagnoser.hang.activity import parse_activity
 from diagnoser.model import EvidenceKind, RuntimeFile
 from diagnoser.model.errors import BadInput, Denied
 from tests.hang_dumps import debug_tables_of
@@ -440,6 +441,10 @@ def run_program(tools: Path, job: str = JOB) -> list[Collected]:
     return list(evidence.parse_output("n1", done.stdout.decode(), Bounds()))
 
 
+def dumps_of(found: Iterable[Collected], kind: EvidenceKind) -> list[RuntimeFile]:
+    return [dump for dump in found if isinstance(dump, RuntimeFile) and dump.kind is kind]
+
+
 def tool(tools: Path, name: str, text: str) -> Path:
     tools.mkdir(exist_ok=True)
     (tools / name).write_text(text.format(log=tools / f"{name}.log"))
@@ -454,8 +459,10 @@ def test_the_ranks_of_the_job_are_asked_and_nobody_else(tmp_path: Path) -> None:
     others = {"RANK": "4", "SLURM_PROCID": "1"}, {**trainer, "SLURM_JOB_ID": "9"}, {"SLURM_PROCID": "7"}
     with processes(trainer, *others, {"RANK": "5", "LOCAL_RANK": "1"}) as pids:
         found = run_program(tmp_path)
-    stacks_found = {one.rank: one for one in found if isinstance(one, RuntimeFile)}
+    stacks_found = {file.rank: file for file in dumps_of(found, EvidenceKind.STACKS)}
     assert sorted(stacks_found) == [4, 5]
+    [looks] = dumps_of(found, EvidenceKind.ACTIVITY)
+    assert [(look.rank, look.is_at_work) for look in parse_activity(looks.data)] == [(4, False), (5, False)]
     assert stacks_found[4].data.startswith(f"Process {pids[0]}: ".encode())
     assert {line.split()[1] for line in log.read_text().splitlines()} == {"--nonblocking"}
     assert [one.why for one in found if isinstance(one, NotCollected)] == ["n1: ncclras is not installed"]
@@ -466,7 +473,7 @@ def test_ranks_may_be_known_by_slurm_alone(tmp_path: Path) -> None:
     tool(tmp_path, "py-spy", PY_SPY)
     batch, task = {"SLURM_PROCID": "0"}, {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}
     with processes(batch, task) as pids:
-        (stack,) = (one for one in run_program(tmp_path) if isinstance(one, RuntimeFile))
+        [stack] = dumps_of(run_program(tmp_path), EvidenceKind.STACKS)
         (tmp_path / "py-spy").unlink()
         notes = [one.why for one in run_program(tmp_path) if isinstance(one, NotCollected)]
     assert (stack.rank, stack.data.split()[1]) == (0, f"{pids[1]}:".encode())
@@ -485,7 +492,7 @@ def test_a_worker_of_a_rank_is_not_taken_for_it(tmp_path: Path) -> None:
     )
     try:
         until(lambda: len(evidence_runner.job_processes(JOB)) == 2, "both are there")
-        (stack,) = (one for one in run_program(tmp_path) if isinstance(one, RuntimeFile))
+        [stack] = dumps_of(run_program(tmp_path), EvidenceKind.STACKS)
     finally:
         os.killpg(process.pid, 9)
         process.wait()
@@ -496,7 +503,7 @@ def test_nccl_ras_is_asked_on_this_machine_only(tmp_path: Path) -> None:
     """At the port that the job chose; as text where it knows no JSON."""
     log = tool(tmp_path, "ncclras", NCCLRAS)
     with processes({"RANK": "0", "NCCL_RAS_ADDR": "10.1.2.3:9"}, {"RANK": "1", "NCCL_RAS_ADDR": "localhost:28029"}):
-        (answer,) = (one for one in run_program(tmp_path) if isinstance(one, RuntimeFile))
+        [answer] = dumps_of(run_program(tmp_path), EvidenceKind.RAS)
     assert answer == RuntimeFile(EvidenceKind.RAS, b"Job summary: 1 communicator\n", -1, "n1")
     assert log.read_text().splitlines() == ["-v -t 5 -p 28029 -f json", "-v -t 5 -p 28029"]
 

@@ -126,6 +126,27 @@ def test_a_short_silence_is_confirmed_by_the_dumps() -> None:
     assert hang_evidence.confirmed(None, sure) is None
 
 
+def test_a_rank_at_work_explains_a_long_silence() -> None:
+    """Up to half an hour: then a rank that loops for ever is a hang as well."""
+    work = b'{"activity": {"2": {"cores": 0.9, "bytes": 0, "program": "cicc"}}}'
+    files = [*dumps(), RuntimeFile(EvidenceKind.ACTIVITY, work, node="gpu-002", provenance=Provenance.RUNTIME)]
+    hang = hang_evidence.analyze(Evidence(), Facts(JOB), files)
+    silence = Silence(400.0, 1.0, Stage.TRAIN, confirmed=True)
+    assert hang_evidence.confirmed(silence, hang) == replace(silence, confirmed=False)
+    assert hang_evidence.confirmed(replace(silence, seconds=1800.0), hang) == replace(silence, seconds=1800.0)
+
+
+def test_a_rank_that_worked_until_the_others_gave_up_accuses_no_node(analyzer: LogAnalyzer) -> None:
+    """The timeout names the rank for which the others waited and what it did; its machine did what it was told to."""
+    work = b'{"activity": {"2": {"cores": 0.9, "bytes": 0, "program": "cicc"}}}'
+    files = [*dumps(), RuntimeFile(EvidenceKind.ACTIVITY, work, node="gpu-002", provenance=Provenance.RUNTIME)]
+    found = diagnose(analyzer, steps(60) + TIMEOUT, files)
+    assert found.root_cause is not None
+    assert (found.root_cause.rank, found.nodes) == (2, ())
+    assert found.hang is not None
+    assert found.hang.suspects[0].why.startswith("compiles (0.9 cores in use, most by cicc)")
+
+
 def test_a_stage_of_unknown_length_is_not_cut_short_by_a_rank_that_may_be_at_work() -> None:
     """The others wait for a rank that evaluates alone as for one that sleeps; only a bug of the script shows itself."""
     quiet = Silence(600.0, 0.0, Stage.EVAL, confirmed=False, known=False)

@@ -41,8 +41,8 @@ def after(run: Evidence, quiet: float, known: Baseline = UNKNOWN) -> Silence | N
     return limit(run, known).silence(quiet)
 
 
-@pytest.mark.parametrize(("every", "suspected"), [(1.0, 15.0), (4.0, 15.0), (40.0, 120.0)])
-def test_a_hang_is_suspected_after_three_steps_and_never_before_fifteen_seconds(every: float, suspected: float) -> None:
+@pytest.mark.parametrize(("every", "suspected"), [(1.0, 11.0), (3.0, 11.0), (40.0, 120.0)])
+def test_a_hang_is_suspected_after_three_steps_and_never_before_eleven_seconds(every: float, suspected: float) -> None:
     """Fifteen seconds without a step are suspect at one-second steps and nothing at forty-second steps."""
     run = evidence(*steps(10, every))
     assert after(run, suspected - 1) is None
@@ -98,9 +98,9 @@ def test_a_log_that_came_at_once_is_judged_by_its_own_times() -> None:
 def test_many_steps_within_a_second_are_a_rhythm() -> None:
     """Times in whole seconds show no more of quick steps; that they are quick is enough."""
     run = limit(evidence(*(Progress(n, 0, 1000.0, step=n) for n in range(8))))
-    assert (run.suspected, run.confirmed) == (15.0, 300.0)
+    assert (run.suspected, run.confirmed) == (11.0, 300.0)
     came_at_once = [Progress(n, 0, 5000.0, step=n, received=5000.0) for n in range(8)]
-    assert (limit(evidence(*came_at_once)).suspected, limit(evidence(*came_at_once)).confirmed) == (15.0, 3600.0)
+    assert (limit(evidence(*came_at_once)).suspected, limit(evidence(*came_at_once)).confirmed) == (11.0, 3600.0)
 
 
 def test_steps_that_print_how_long_they_took_are_a_rhythm() -> None:
@@ -185,18 +185,18 @@ def test_saving_is_measured_by_earlier_saves() -> None:
 
 
 def test_a_quick_save_is_followed_by_the_next_step_at_once() -> None:
-    """Where the run went on within a second after each checkpoint, fifteen seconds after one are suspect."""
+    """Where the run went on within a second after each checkpoint, eleven seconds after one are suspect."""
     saves = [*steps(5, 1.0), Progress(6, 0, 1005.0, checkpoint="ck/5", stage=Stage.SAVE)]
     saves += [Progress(7, 0, 1005.0, step=5), Progress(8, 0, 1006.0, checkpoint="ck/6", stage=Stage.SAVE)]
     lines = tuple(Line(OUT, point.line, "x", "x", time=point.time) for point in saves)
     run = limit(Evidence(lines, progress=tuple(saves)))
-    assert (run.stage, run.suspected, run.confirmed) == (Stage.SAVE, 15.0, 300.0)
+    assert (run.stage, run.suspected, run.confirmed) == (Stage.SAVE, 11.0, 300.0)
 
 
 def test_the_next_look_is_when_the_silence_tells_more() -> None:
     """Until it is suspect, then until it is certain, then never."""
     run = limit(evidence(*steps(10, 1.0)))
-    assert [run.next_look(quiet) for quiet in (5.0, 15.0, 100.0, 300.0)] == [10.0, 285.0, 200.0, math.inf]
+    assert [run.next_look(quiet) for quiet in (5.0, 11.0, 100.0, 300.0)] == [6.0, 289.0, 200.0, math.inf]
 
 
 def test_nothing_to_measure_by_is_no_hang() -> None:

@@ -1,0 +1,97 @@
+"""What ranks did between two looks: whether a rank that others wait for is stuck, or at work.
+
+A rank that compiles, saves, evaluates or indexes data alone holds up the others as one that hangs does, and its
+stack looks the same. It uses a processor or moves bytes meanwhile, by its main thread or its children. Without either,
+nothing in it can change: it is stuck.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from diagnoser.model.errors import BadInput
+
+BYTES_MAX = 16 << 20
+RANKS_MAX = 200_000
+_BUSY_CORES = 0.2
+"""Of a core: what interpreters, monitors and heartbeats need is below 0.05."""
+_BUSY_BYTES = 64 << 10
+"""A second; a rank that waits moves some hundred."""
+
+
+class Work(StrEnum):
+    """What a rank is at, by its frames and the programs below it."""
+
+    COMPILE = "compiles"
+    SAVE = "saves or loads a checkpoint"
+    EVAL = "evaluates"
+    DATA = "reads data"
+    COLLECT = "collects garbage"
+    OTHER = "is at work"
+
+
+_WORDS: tuple[tuple[Work, tuple[str, ...]], ...] = (
+    (Work.COMPILE, ("cicc", "ptxas", "nvcc", "cc1plus", "triton", "inductor", "dynamo", "compile", "xla", "lowering")),
+    (Work.SAVE, ("checkpoint", "serialization.py", "save", "load_state", "safetensors", "restore")),
+    (Work.EVAL, ("evaluat", "validat", "generate", "predict", "inference", "benchmark")),
+    (Work.COLLECT, ("gc.collect", "gc_collect", "empty_cache")),
+    (Work.DATA, ("dataset", "dataloader", "tokeniz", "download", "index", "shuffle", "read", "decode")),
+)
+"""Words of frames and programs, the surest kind first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankActivity:
+    """What a rank and its children did a second. cores: processors in use. program: that used most of them."""
+
+    rank: int
+    cores: float
+    bytes: float
+    program: str = ""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Tell whether anything in it goes on."""
+        if self.cores >= _BUSY_CORES:
+            return True
+        return self.bytes >= _BUSY_BYTES
+
+    def describe(self) -> str:
+        """Say what it uses."""
+        if self.cores >= _BUSY_CORES:
+            return f"{self.cores:.1f} cores in use" + (f", most by {self.program}" if self.program else "")
+        return f"{self.bytes / 1e6:.1f} MB/s moved"
+
+
+def is_activity(data: bytes) -> bool:
+    """Tell whether a JSON object is a pair of looks."""
+    return data[:64].lstrip().startswith(b'{"activity"')
+
+
+def parse_activity(data: bytes) -> list[RankActivity]:
+    """Read what the collector of one node saw. Raises BadInput."""
+    if len(data) > BYTES_MAX:
+        raise BadInput(f"activity of {len(data)} bytes is larger than {BYTES_MAX}")
+    try:
+        ranks = orjson.loads(data)["activity"].items()
+        return [_activity(int(rank), seen) for rank, seen in ranks if 0 <= int(rank) < RANKS_MAX]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"the activity of ranks cannot be read: {error}") from None
+
+
+def _activity(rank: int, seen: Mapping[str, Any]) -> RankActivity:
+    program = "".join(char for char in str(seen.get("program", ""))[:40] if char.isprintable())
+    return RankActivity(rank, float(seen["cores"]), float(seen["bytes"]), program)
+
+
+def kind_of_work(seen: RankActivity, frames: Iterable[str]) -> Work:
+    """Name what a rank is at. frames: of its main thread, innermost first; the nearest that tells decides."""
+    for text in (seen.program, *frames):
+        lowered = text.lower()
+        for work, words in _WORDS:
+            if any(word in lowered for word in words):
+                return work
+    return Work.OTHER

@@ -1,0 +1,123 @@
+"""Two looks at ranks that others wait for: one that is stuck is told from one that is at work."""
+
+import base64
+import json
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from diagnoser.agent import evidence_runner
+from diagnoser.agent.evidence_runner import Process, usages
+from diagnoser.hang import report
+from diagnoser.hang.activity import Work, kind_of_work, parse_activity
+from diagnoser.model import EvidenceKind, RuntimeFile, SuspectKind
+from diagnoser.model.errors import BadInput
+
+MAIN = 'Thread 1 (active): "MainThread"\n'
+WAITING = MAIN + "    all_reduce (torch/distributed/distributed_c10d.py:2501)\n    train (train.py:9)\n"
+
+
+def look(cores: float, moved: int, program: str = "python3") -> RuntimeFile:
+    body = {"activity": {"3": {"cores": cores, "bytes": moved, "program": program}}, "seconds": 4.0}
+    return RuntimeFile(EvidenceKind.ACTIVITY, json.dumps(body).encode(), node="gpu-1")
+
+
+def stacks(frame: str) -> list[RuntimeFile]:
+    """Seven ranks wait in a collective, rank 3 stands in this frame."""
+    elsewhere = f"{MAIN}    {frame}\n    train (train.py:7)\n"
+    texts = dict.fromkeys(range(8), WAITING) | {3: elsewhere}
+    return [RuntimeFile(EvidenceKind.STACKS, text.encode(), rank) for rank, text in texts.items()]
+
+
+PAUSES = [
+    ("async_compile (torch/_inductor/async_compile.py:310)", 0.9, 0, "cicc", Work.COMPILE),
+    ("backend_compile (jax/_src/compiler.py:240)", 3.9, 0, "python3", Work.COMPILE),
+    ("compile_fx (torch/_inductor/compile_fx.py:1500)", 1.0, 0, "python3", Work.COMPILE),
+    ("_save (torch/serialization.py:932)", 0.05, 90_000_000, "python3", Work.SAVE),
+    ("write_shard (checkpoint/writer.py:88)", 0.3, 40_000_000, "python3", Work.SAVE),
+    ("evaluate (eval_loop.py:51)", 1.0, 0, "python3", Work.EVAL),
+    ("generate (transformers/generation/utils.py:2200)", 1.0, 0, "python3", Work.EVAL),
+    ("build_index (megatron/core/datasets/gpt_dataset.py:400)", 0.8, 5_000_000, "python3", Work.DATA),
+    ("tokenize_shard (prepare.py:20)", 12.0, 1_000_000, "python3", Work.DATA),
+    ("urlretrieve (download_data.py:30)", 0.02, 900_000, "python3", Work.DATA),
+    ("run_gc (trainer.py:70)", 1.0, 0, "python3", Work.OTHER),
+    ("forward (model.py:12)", 0.05, 8_000_000, "python3", Work.OTHER),
+]
+"""Frame, cores, bytes a second, busiest program: the last one reads back what was swapped out."""
+
+
+@pytest.mark.parametrize(("frame", "cores", "moved", "program", "work"), PAUSES)
+def test_a_rank_at_work_is_no_culprit(frame: str, cores: float, moved: int, program: str, work: Work) -> None:
+    """It is named with what it does and who waits."""
+    [suspect] = report.analyze(report.read_files([*stacks(frame), look(cores, moved, program)]), ranks=8).suspects
+    assert (suspect.rank, suspect.kind) == (3, SuspectKind.AT_WORK)
+    assert suspect.why.startswith(str(work))
+    assert "7 ranks wait" in suspect.why
+
+
+@pytest.mark.parametrize("frame", [pause[0] for pause in PAUSES])
+def test_a_rank_that_uses_nothing_is_stuck(frame: str) -> None:
+    """In the same frames, without processor time and without bytes, nothing can change: the name of a function that
+    compiles or saves is no excuse."""
+    [suspect] = report.analyze(report.read_files([*stacks(frame), look(0.01, 300)]), ranks=8).suspects
+    assert (suspect.rank, suspect.kind) == (3, SuspectKind.STACK)
+    assert "neither processor nor disk" in suspect.why
+
+
+def test_the_program_below_a_rank_tells_more_than_its_frames() -> None:
+    """A rank whose main thread waits for a compiler below it compiles."""
+    [seen] = parse_activity(look(0.9, 0, "ptxas").data)
+    assert kind_of_work(seen, ["wait (threading.py:300)"]) is Work.COMPILE
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"activity": 3}', b'{"activity": {"x": {}}}', b'{"activity": {"1": {"cores": "a"}}}']
+)
+def test_a_forged_look_is_refused(body: bytes) -> None:
+    """What cannot be read accuses and excuses nobody."""
+    with pytest.raises(BadInput):
+        parse_activity(body)
+
+
+@contextmanager
+def rank_process(code: str) -> Iterator[dict[int, Process]]:
+    """A process of rank 0 that runs this."""
+    with subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield {0: Process(process.pid, 0, {})}
+        finally:
+            process.kill()
+
+
+BUSY = "while True: pass"
+SLEEPS = "import time; time.sleep(600)"
+CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{BUSY}'])"
+THREAD = f"import threading\ndef spin():\n  {BUSY}\nthreading.Thread(target=spin, daemon=True).start()\n{SLEEPS}"
+COPIES = "while True: open('/dev/null', 'wb').write(b'x' * 1000000); import time; time.sleep(0.05)"
+
+
+@pytest.mark.parametrize(
+    ("code", "at_work"),
+    [(BUSY, True), (CHILD, True), (COPIES, True), (SLEEPS, False), (THREAD, False)],
+    ids=["computes", "child computes", "moves bytes", "sleeps", "only another thread spins"],
+)
+def test_what_processes_do_is_seen_between_two_looks(code: str, at_work: bool) -> None:
+    """By the main thread and by children; threads that spin while the main one sleeps count for nothing."""
+    with rank_process(code) as by_rank:
+        deadline, seen = time.monotonic() + 60, False
+        while time.monotonic() < deadline and not seen:  # a busy machine gives a process its turn late
+            before, started = usages(by_rank), time.monotonic()
+            time.sleep(1.0)
+            found = evidence_runner.activity(before, usages(by_rank), time.monotonic() - started)
+            [seen_now] = parse_activity(zlib.decompress(base64.b64decode(found["data"])))
+            seen = seen_now.is_at_work
+            if not at_work:
+                break
+    assert seen is at_work

@@ -10,9 +10,11 @@ import pytest
 import zstandard
 
 from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.hang import report
-from diagnoser.model import AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason
+from diagnoser.model import Attempt, AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
+from diagnoser.model.work import Claim
 from diagnoser.web.http.services import RequestLimits
 from tests.hang_dumps import WORLD, debug_tables_of, dump, entry, written
 from tests.serving import NOW, Web, serving
@@ -218,3 +220,28 @@ async def test_a_result_ends_a_request(web: Web) -> None:
     for result in ("", "x" * 2001, "a\0b"):
         assert (await post(web, path, {"result": result})).status_code == 400
     assert (await post(web, "/evidence-requests/1/result", {"result": "x"})).status_code == 400
+
+
+async def test_the_ranks_of_a_silent_run_are_looked_at_again_as_its_silence_doubles(web: Web) -> None:
+    """A rank that was at work may be stuck later: once at first, from a minute on again at each doubling."""
+    now = [NOW]
+    collection = EvidenceCollection(web.store.evidence, lambda: now[0], lambda time: f"{time:026.3f}")
+    claim = Claim(Attempt(KEY, NOW, last_line=NOW), Job(JOB, cluster="east"), "token")
+    seen = []
+    for silent in (11, 12, 30, 59, 60, 61, 119, 120, 239, 240, 479, 480):
+        now[0] = NOW + silent
+        await collection.suspected(claim)
+        seen.append((silent, len(await web.store.evidence.requests(KEY))))
+    assert seen == [
+        (11, 1), (12, 1), (30, 1), (59, 1), (60, 2), (61, 2), (119, 2), (120, 3), (239, 3),
+        (240, 4), (479, 4), (480, 5),
+    ]  # fmt: skip
+
+
+async def test_what_ranks_do_is_stored_for_each_node(web: Web) -> None:
+    """Two looks of one node are of no single rank; what cannot be read is refused."""
+    looks = b'{"activity": {"3": {"cores": 0.9, "bytes": 10, "program": "cicc"}}, "seconds": 4.0}'
+    assert (await send(web, looks, kind="activity", node="n1")).status_code == 204
+    assert (await send(web, b'{"activity": {"3": 1}}', kind="activity", node="n1")).status_code == 400
+    [file] = await web.store.evidence.runtime_files(KEY)
+    assert (file.kind, file.rank, file.data) == (EvidenceKind.ACTIVITY, -1, looks)

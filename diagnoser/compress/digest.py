@@ -140,7 +140,9 @@ class Digest:
         lines = list[tuple[Stream, OpenedLine]]()
         for stream, share in self.delta.shares.items():
             if stream.from_job and stream.rank < 0:
-                lines += ((stream, self._opened(row.text, stream)) for row in share.rows.values())
+                for row in share.rows.values():
+                    first = self._opened(row.text, stream)
+                    lines += product((stream,), (first, *first.more))
         return PrinterRanks(lines)
 
     def _opened(self, text: bytes, stream: Stream) -> OpenedLine:

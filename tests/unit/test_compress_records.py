@@ -1,6 +1,7 @@
 """Records in the digest: text lines of their own, who speaks, and what goes on with them."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -70,6 +71,97 @@ def test_instances_of_a_service_are_ranks_where_they_count_them(units: tuple[str
     """What systemd runs as train@0 and train@1 has the ranks 0 and 1; ports, nodes and a single process have none."""
     lines = [json.dumps({"_SYSTEMD_UNIT": f"{unit}.service", "_PID": "7", "MESSAGE": "ready"}) for unit in units]
     assert [line.rank for line in read(*lines).lines] == ranks
+
+
+_PODS = ("bert-0", "bert-1")
+_NODES = ("n-a1", "n-b7")
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes"),
+    [
+        (lambda at: {"kubernetes": {"pod_name": _PODS[at], "host": _NODES[at]}}, _NODES),  # Fluent Bit
+        (lambda at: {"kubernetes": {"pod": {"name": _PODS[at]}, "node": {"name": _NODES[at]}}}, _NODES),  # Filebeat
+        (lambda at: {"kubernetes": {"pod_name": _PODS[at], "pod_node_name": _NODES[at]}}, _NODES),  # Vector
+        (lambda at: {"stream": {"pod": _PODS[at], "node_name": _NODES[at]}}, _NODES),  # Loki
+        (lambda at: {"host": _NODES[at], "_container_name": f"bert_{at}"}, _NODES),  # GELF
+        (lambda at: {"pod": f"bert-{'xz'[at]}7k2p", "labels": {"job_completion_index": str(at)}}, ("", "")),
+        (lambda at: {"container_name": f"/{_PODS[at]}"}, ("", "")),  # the log driver of docker
+    ],
+)
+def test_a_shipper_tells_who_printed_a_line(fields: Callable[[int], dict[str, object]], nodes: tuple[str, str]) -> None:
+    """The pod or container is the process, its number or index the rank, and the machine below it the node."""
+    lines = [json.dumps({"time": "2026-01-02T03:04:05Z", "message": "ready", **fields(at)}) for at in (1, 0)]
+    first, second = read(*lines).lines
+    assert ((second.rank, second.node), (first.rank, first.node)) == ((0, nodes[0]), (1, nodes[1]))
+    assert first.body.split()[0] == second.body.split()[0] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("more", "ranks"),
+    [
+        ([], [0, 1]),
+        ([("bert-0", "world_size=8")], [-1, -1]),
+        ([("bert-0", "torchrun --nproc-per-node 4 train.py")], [-1, -1]),
+        ([("bert-1", "initialized rank 5"), ("bert-0", "initialized rank 4")], [4, 5]),
+        ([("bert-1", "initialized rank 2"), ("bert-1", "initialized rank 3")], [-1, -1]),
+        ([("bert-0", "rank  pod"), ("bert-0", "1     bert-0"), ("bert-0", "0     bert-1")], [1, 0]),
+    ],
+)
+def test_a_pod_is_a_rank_where_it_runs_one_process(more: list[tuple[str, str]], ranks: list[int]) -> None:
+    """Not where the log counts more ranks, a launcher starts several, or a pod says that it is several."""
+    said = [("bert-0", "ready"), ("bert-1", "ready"), *more]
+    assert [line.rank for line in read(*(json.dumps({"pod": pod, "msg": text}) for pod, text in said)).lines][
+        :2
+    ] == ranks
+
+
+def test_numbers_of_processes_are_ranks_where_they_count_them() -> None:
+    """A worker's number in every record is its rank; that of a loader's worker, in some records, is none."""
+    of_all = [json.dumps({"level": "info", "worker": at % 2, "msg": "step"}) for at in range(4)]
+    assert [line.rank for line in read(*of_all).lines] == [0, 1, 0, 1]
+    of_some = [*of_all[:2], *(json.dumps({"level": "info", "msg": f"epoch {at}"}) for at in range(4))]
+    assert {line.rank for line in read(*of_some).lines} == {-1}
+
+
+def _batch(*messages: tuple[str, str, str]) -> str:
+    """A batch of OpenTelemetry's. messages: pod, severity, text."""
+    resources = []
+    for pod, severity, text in messages:
+        attributes = [{"key": "k8s.pod.name", "value": {"stringValue": pod}}]
+        record = {"severityText": severity, "body": {"stringValue": text}}
+        resources.append({"resource": {"attributes": attributes}, "scopeLogs": [{"logRecords": [record]}]})
+    return json.dumps({"resourceLogs": resources}, separators=(",", ":"))
+
+
+def test_every_record_of_a_batch_is_a_line() -> None:
+    """Each with its own printer and severity, and the number of the line that holds them."""
+    batch = _batch(("t-0", "INFO", "step 1"), ("t-1", "ERROR", "\n".join(_RAISED)), ("t-0", "INFO", "step 2"))
+    lines = read(batch).evidence.lines
+    assert [(line.body, line.rank, line.number) for line in lines] == [
+        ("step 1", 0, 1),
+        *((text, 1, 1) for text in _RAISED),
+        ("step 2", 0, 1),
+    ]
+    assert [line.part for line in lines] == [0, 1, 2, 3, 4]
+
+
+def test_the_errors_of_a_batch_are_not_cut_from_its_middle() -> None:
+    """A batch that is longer than a line may be loses routine records only."""
+    routine = [("t-0", "INFO", f"step {step} {'.' * 400}") for step in range(60)]
+    bodies = [line.body for line in read(_batch(*routine[:30], ("t-1", "ERROR", "boom"), *routine[30:])).evidence.lines]
+    assert "boom" in bodies
+    assert bodies[-1].startswith("step 59")
+
+
+@pytest.mark.parametrize("head", ["[2026-01-02 03:04:05 TP{}]", "[2026-01-02 03:04:05 DP0 TP{}]"])
+def test_lines_below_a_head_with_a_name_are_of_its_process(head: str) -> None:
+    """The traceback that follows the head of a record without any prefix is of the process that the head names."""
+    lines = [
+        f"{head.format(at % 2)} {text}" for text in ("loads weights", "captures graphs", "is ready") for at in range(4)
+    ]
+    lines += [f"{head.format(1)} hit an exception: {_RAISED[0]}", *_RAISED[1:], f"{head.format(0)} is ready"]
+    assert [line.rank for line in read(*lines).lines][-4:] == [1, 1, 1, 0]
 
 
 def spoken(evidence: Digest) -> list[tuple[int, Severity | None, str]]:

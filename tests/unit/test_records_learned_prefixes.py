@@ -63,6 +63,11 @@ def test_a_form_reads_its_examples(form: learned_prefixes.PrefixForm) -> None:
         (("rank_0000 ", "rank_0001 "), 1, ""),
         (("node1:gpu0: ", "node1:gpu1: "), -1, "node1"),
         (("p0] ", "p1] "), 1, ""),
+        (("[host0/gpu0] ", "[host1/gpu0] ", "[host0/gpu1] ", "[host1/gpu1] "), 2, "host1"),
+        (("worker 0: ", "worker 1: "), 1, ""),
+        (("trainer-0 stderr | ", "trainer-1 stdout | "), 1, ""),
+        (("10:00:01 - task-0 - INFO - ", "10:00:01 - task-1 - INFO - "), 1, ""),
+        (("10:00:01  INFO task{id=0}: ", "10:00:01  INFO task{id=1}: "), 1, ""),
         (("run_b3\t", "run_b4\t"), -1, ""),
         (("svc-1  | ", "svc-2  | "), -1, ""),
         (("12:00:01 web.1 | ", "12:00:02 web.2 | "), -1, ""),
@@ -105,6 +110,26 @@ def test_a_stream_says_which_rank_it_is() -> None:
     heads = ("web.1 | ", "web.2 | ", "web.3 | ")
     log = [heads[0] + "initialized rank 0", heads[1] + "initialized rank 1", *speech(heads)]
     assert prefix_of(log, heads[2] + "step").rank == 2
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ("rank  pod        node", "----  ---------  ----", "1     bert-x7k2  n4", "0     bert-q9d4  n7"),
+        ("rank 1 -> bert-x7k2", "rank 0 -> bert-q9d4"),
+        ("bert-x7k2 registered as rank 1", "bert-q9d4 registered as rank 0"),
+    ],
+)
+def test_a_table_of_the_log_tells_the_ranks_of_names(table: tuple[str, ...]) -> None:
+    """Names without a number of a rank have the one that the log gives them."""
+    log = [*table, *speech(("bert-q9d4 | ", "bert-x7k2 | "))]
+    assert [prefix_of(log, f"bert-{name} | step").rank for name in ("q9d4", "x7k2")] == [0, 1]
+
+
+def test_the_name_of_the_only_machine_is_a_prefix_of_a_short_log() -> None:
+    """A machine in front of all lines is where they were printed; a word in front of two lines is a word."""
+    assert prefix_of(["cn0042 | Error: no such file", "cn0042 | exiting"], "cn0042 | exiting").node == "cn0042"
+    assert learned(["shard-01 | Error: no such file", "shard-01 | exiting"]) is None
 
 
 def test_a_name_that_speaks_for_several_ranks_is_none() -> None:

@@ -65,7 +65,7 @@ _HINT = re.compile(r"(?i)rank|data for node|(?:worker|task|trainer|process)[ :=#
 _MAP = re.compile(r"\{([^{}\n]{5,8000})\}")
 _OF_MAP = re.compile(r"(?i)rank|node|host|place|topology|world")
 _PAIR = re.compile(rf"[\"']?(\d{{1,6}})[\"']? ?: ?[\"']({MACHINE})[\"']")
-_NAME = r"(?P<name>[A-Za-z][\w.:@/-]{0,100})"
+_NAME = r"(?<![\w.@/-])(?P<name>[A-Za-z][\w.@/-]{0,100}+)"
 _BESIDE_RANK = (
     re.compile(
         r"(?i)\brank[ :=#]{1,2}(?P<rank>\d{1,6}) ?(?:->|=>|=|:|is|on|runs on|assigned to) {0,2}"

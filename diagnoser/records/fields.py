@@ -46,7 +46,7 @@ NUMBER = (
 HOST = (
     "host", "hostname", "host.name", "host.hostname", "node", "node_name", "nodename", "node.name", "k8s.node.name",
     "_hostname", "server", "host_name", "pod_node_name", "k8s_node_name", "spec.nodename", "host.ip", "host_ip",
-    "instance", "instance_name", "ec2_instance_id", "compute.googleapis.com/resource_name", "worker_host", "machine",
+    "instance", "instance_name", "ec2_instance_id", "compute.googleapis.com/resource_name", "worker_host",
     "source_host", "src_host", "agent.hostname", "beat.hostname", "computer", "vm_name",
 )  # fmt: skip
 INSTANCE = (

@@ -6,7 +6,7 @@ launcher or an exit status to say. Whatever it proves, a milder action than the 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from diagnoser.model import Diagnosis, Judgement, Line, Provenance
+from diagnoser.model import Diagnosis, Judgement, Line, Provenance, Rejected, Symptom
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.rules.outcome import Ending
 
@@ -97,7 +97,8 @@ def _is_weighed_as(kind: FailureType, cited: Sequence[Line], diagnosis: Diagnosi
 def _weighed_as(kind: FailureType, diagnosis: Diagnosis) -> Iterator[tuple[int, str]]:
     if diagnosis.root_cause and diagnosis.type is kind:
         yield diagnosis.root_cause.line, diagnosis.root_cause.text
-    for weighed in (*diagnosis.rejected, *diagnosis.symptoms):
+    others: tuple[Rejected | Symptom, ...] = (*diagnosis.rejected, *diagnosis.symptoms)
+    for weighed in others:
         if weighed.type is kind:
             yield weighed.line, weighed.text
 

@@ -1,5 +1,6 @@
 """Reading logs as a site does."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -8,7 +9,7 @@ from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
-from diagnoser.model import AskReason, AttemptKey, Diagnosis, Facts, LineBlock, Stream
+from diagnoser.model import AskReason, AttemptKey, Diagnosis, Facts, Judgement, LineBlock, Stream
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures, SimilarFailures
@@ -53,7 +54,10 @@ class Echo:
     def reasons_to_ask(self, diagnosis: Diagnosis) -> tuple[AskReason, ...]:
         return (AskReason.UNKNOWN,)
 
-    async def consult(self, about: ConsultationInput, asked: tuple[AskReason, ...]) -> Diagnosis:
+    async def consult(
+        self, about: ConsultationInput, asked: tuple[AskReason, ...], confidences: Mapping[str, float]
+    ) -> Diagnosis:
+        assert confidences == {}
         return replace(about.diagnosis, notes=(*about.confirmed_failures, "nothing to add"))
 
 
@@ -64,10 +68,14 @@ async def test_how_similar_failures_were_found_is_noted() -> None:
         async def describe_similar(self, record: DiagnosisRecord) -> SimilarFailures:
             return SimilarFailures(("told",), ("by hashed words",))
 
+    class Unjudged:
+        async def judgements(self, since: float, limit: int) -> list[Judgement]:
+            return []
+
     log = AttemptLog.from_deltas([running(0)])
     verdict = ANALYZER.analyze(log, Facts(), RECEIVED)
     record = DiagnosisRecord("d", AttemptKey("j"), 1, 0.0, True, verdict)
-    stage = LLMStage(cast(FailureAgent, Echo()), cast(ConfirmedFailures, Remembered()))
+    stage = LLMStage(cast(FailureAgent, Echo()), cast(ConfirmedFailures, Remembered()), Unjudged())
     better = await stage.run(record, log, Facts())
     assert better is not None
     assert better.notes == ("told", "nothing to add", "by hashed words")

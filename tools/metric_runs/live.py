@@ -1,9 +1,10 @@
-"""Runs that diverge, sent step by step to the real service: ``python -m tools.metric_runs.live [RUNS_A_FORM]``.
+"""Runs that diverge, sent step by step to the real service: ``python -m tools.metric_runs.live [FIRST LAST]``.
 
 For each run: after how many steps behind the moment from which it is certain (by the pure code) its verdict was there,
-and what the service says at its end, 300 steps later, with exit code 0.
+and what the service says at its end, 300 steps later, with exit code 0. Before that, healthy runs are sent, quickly.
 """
 
+import random
 import sys
 import tempfile
 import time
@@ -17,9 +18,9 @@ import typer
 from diagnoser.model import MetricEventKind
 from tests.e2e.service import service
 from tools.metric_runs.__main__ import points_of, watched
-from tools.metric_runs.recipes import DIVERGENT_FORMS, Divergence, divergence
+from tools.metric_runs.recipes import DIVERGENT_FORMS, HEALTHY, Divergence, divergence
 
-STEP_SECONDS, PATIENCE = 3.0, 30
+STEP_SECONDS, PATIENCE, HEALTHY_STEPS = 3.0, 30, 1200
 _TEXT = {"Content-Type": "text/plain"}
 
 
@@ -62,14 +63,30 @@ def follow(url: str, job: str, run: Divergence) -> str:
         return f"{seen_late} end {end.get('type')} root {root}"
 
 
-def main(seeds: int) -> None:
+def replay(url: str, name: str) -> None:
+    """Send a healthy run, twenty lines at a time."""
+    lines = [line for _, line in HEALTHY[name](random.Random(f"live-{name}"), HEALTHY_STEPS)]
+    with httpx.Client(base_url=url, timeout=120) as client:
+        for start in range(0, len(lines), 20):
+            send(client, name, lines[start : start + 20])
+            time.sleep(0.5)
+
+
+def main(first: int, last: int) -> None:
+    """first, last: seeds of the runs that diverge."""
     with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as process:
         process.start()
-        with ThreadPoolExecutor(32) as pool:
-            runs = [(f"{form}-{seed}", divergence(seed, form)) for form in DIVERGENT_FORMS for seed in range(seeds)]
+        with ThreadPoolExecutor(48) as pool:
+            list(pool.map(lambda name: replay(process.url, name), HEALTHY))
+            events = (Path(folder) / "service.log").read_text().count("metric_event")
+            typer.echo(f"{len(HEALTHY)} healthy runs sent, {events} events")
+            seeds = range(first, last)
+            runs = [(f"{form}-{seed}", divergence(seed, form)) for form in DIVERGENT_FORMS for seed in seeds]
             for said in pool.map(lambda entry: follow(process.url, *entry), runs):
                 typer.echo(said)
+        events = (Path(folder) / "service.log").read_text().count("metric_event")
+        typer.echo(f"{events} events")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
+    main(*map(int, sys.argv[1:3] or (0, 2)))

@@ -1,13 +1,14 @@
 """Contract of the job store."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.localize.checkpoints import EVENTS_MAX, KEPT
-from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Job
+from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance
 from tests.contract.records import KEY, append
 
 EXIT = Event(EventKind.EXIT, 300.0, code=137, signal=9, node="gpu-004", rank=3, reason="oom-kill")
@@ -67,6 +68,18 @@ async def test_an_equal_event_counts_once(store: SqlStore, second: SqlStore) -> 
     (attempt,) = await store.jobs.attempts(KEY.job)
     assert attempt.events == (EXIT,)
     assert attempt.revision == 1
+
+
+async def test_a_start_counts_once(store: SqlStore) -> None:
+    """An agent whose report was not answered reports the start again, maybe with another time; that a job tells of an
+    earlier start takes nothing from what its scheduler says."""
+    from_job = Event(EventKind.STARTED, 90.0, provenance=Provenance.JOB)
+    start = Event(EventKind.STARTED, 100.0, provenance=Provenance.SCHEDULER)
+    for event in (from_job, start, replace(start, time=101.0)):
+        await store.jobs.add_event(KEY, event)
+    (attempt,) = await store.jobs.attempts(KEY.job)
+    assert attempt.events == (from_job, start)
+    assert attempt.revision == 2
 
 
 async def test_events_come_in_the_order_of_their_time(store: SqlStore) -> None:

@@ -70,10 +70,16 @@ def cursor_of(row: RowMapping) -> tuple[Stream, Cursor]:
 
 
 def event_row(key: AttemptKey, event: Event) -> dict[str, Any]:
-    """``digest`` is the identity of an event: equal events are one row. So are reports of one phase of a checkpoint."""
+    """``digest`` is the identity of an event: equal events are one row. So are reports of one phase of a checkpoint.
+
+    So are the starts that one kind of sender reports: an agent that had no answer reports again, maybe with another
+    time, for a time ahead of this clock becomes that of the arrival.
+    """
     unset = {name for name, default in _OF_CHECKPOINTS.items() if getattr(event, name) is default}
     body = _EVENT.dump(event, unset)  # what other events do not have is no part of their identity
     digest = _digest(body)
+    if event.kind is EventKind.STARTED:
+        digest = _digest(f"{event.kind} {event.provenance}")
     if event.kind is EventKind.CHECKPOINT:
         told = "\0".join((event.phase or "", "" if event.step is None else str(event.step), event.path))
         digest = CHECKPOINT + hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()

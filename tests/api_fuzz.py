@@ -51,6 +51,7 @@ async def serving(folder: Path, tokens: str) -> AsyncIterator[str]:
             task = asyncio.create_task(server.serve())
             while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
                 await asyncio.sleep(0.05)
+            app.openapi()  # made at its first use; schemathesis waits 10 s for it
             yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
             server.should_exit = True
             await task

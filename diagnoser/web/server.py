@@ -83,57 +83,62 @@ ABOUT = """Takes in training logs and answers with the root cause, the rank and 
 Errors are `application/problem+json` (RFC 9457). Times in requests are seconds since the epoch or ISO 8601."""
 
 
+_API = (
+    jobs,
+    diagnoses,
+    sse,
+    plans,
+    nodes,
+    outbox,
+    incidents,
+    uncordon,
+    node_notes,
+    alertmanager,
+    feedback,
+    evidence,
+    attempt_log,
+    lines,
+    workbench_api,
+    rules_api,
+    unplaced_api,
+    search_api,
+    exports,
+    views_api,
+    audit_api,
+    attribution,
+    evaluations_api,
+)
+_PAGES = (
+    overview,
+    page_routes,
+    jobs_page,
+    job_page,
+    nodes_page,
+    diagnosis_page,
+    series,
+    hangs,
+    log_viewer,
+    recovery,
+    log_search,
+    workbench,
+    rules,
+    accuracy,
+    evaluations,
+    unplaced,
+    search,
+    views,
+    audit,
+    login,
+)
+
+
 def create(services: WebServices) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = create_health(services)
     app.state.bodies = Bodies(services.core.config.limits)
     app.state.agents_seen = AgentsSeen(services.core.store.vitals, services.core.clock)
     app.router.routes[:0] = protocols.routes()  # before all others, for each route that is tried costs
-    for part in (  # as they are: to include a router makes each of its routes once more, 0.2 s in all
-        jobs,
-        diagnoses,
-        sse,
-        plans,
-        nodes,
-        outbox,
-        incidents,
-        uncordon,
-        node_notes,
-        alertmanager,
-        feedback,
-        evidence,
-        attempt_log,
-        lines,
-        workbench_api,
-        rules_api,
-        unplaced_api,
-        search_api,
-        exports,
-        views_api,
-        audit_api,
-        attribution,
-        evaluations_api,
-        overview,
-        page_routes,
-        jobs_page,
-        job_page,
-        nodes_page,
-        diagnosis_page,
-        series,
-        hangs,
-        log_viewer,
-        recovery,
-        log_search,
-        workbench,
-        rules,
-        accuracy,
-        evaluations,
-        unplaced,
-        search,
-        views,
-        audit,
-        login,
-    ):
+    for part in (*_API, *_PAGES):  # as they are: to include a router makes each of its routes once more, 0.2 s in all
         app.router.routes.extend(part.router.routes)
     app.router.routes.extend(services.core.config.channel_routes)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)

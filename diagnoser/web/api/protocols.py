@@ -6,6 +6,7 @@ Each has a twin of the framework's behind it, by which it is described.
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import Any
 
 from fastapi import Request, Response
@@ -194,7 +195,9 @@ def _query_shape(protocol: Protocol) -> type[ShipperQuery]:
     return ForeignQuery if protocol.ignores_parameters else ShipperQuery
 
 
+@cache
 def _query_parameters(shape: type[ShipperQuery]) -> list[dict[str, object]]:
+    """Describe the parameters of a shape, which several protocols share."""
     return [
         {"name": name, "in": "query", "schema": schema, "description": schema.pop("description", "")}
         for name, schema in shape.model_json_schema()["properties"].items()

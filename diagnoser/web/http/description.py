@@ -72,7 +72,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "type": "ecc_error",
         "comment": "see the node's own log",
     },
-    "TakenBack": {"feedback": "01K9Z3Q8B7M0000000000000F1"},
+    "take_back_feedback_on_a_diagnosis": {"feedback": "01K9Z3Q8B7M0000000000000F1"},
     "claim_requests_for_evidence": {"cluster": "east", "limit": 4, "wait": 20},
     "report_what_was_collected": {"cluster": "east", "result": "8 stacks, 8 flight recorders"},
     "promote_a_rule_from_shadow": {"comment": "right in all five cases"},

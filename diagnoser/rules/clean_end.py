@@ -312,7 +312,12 @@ def _is_of_some(log: _Log, end: CleanEnd) -> bool:
     return False
 
 
-_BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (_is_of_some, _leaves_behind, _is_beside_failed_exit, _is_beside_complaint)
+_BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (
+    _is_of_some,
+    _leaves_behind,
+    _is_beside_failed_exit,
+    _is_beside_complaint,
+)
 """Why the end that a source found is none of the run."""
 
 

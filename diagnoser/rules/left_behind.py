@@ -5,7 +5,6 @@ and not every line is kept. It stopped where its steps are short of those of pee
 several of these do and it made no steps that reach theirs.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -127,7 +126,9 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         ends=ends,
         complaints=frozenset(complaints - ends.keys()),
         unnamed=_unnamed(endings),
-        complained=any(complains(line.body) for line in evidence.job_lines[-_LAST_WORDS:] if line.severity not in _MILD),
+        complained=any(
+            complains(line.body) for line in evidence.job_lines[-_LAST_WORDS:] if line.severity not in _MILD
+        ),
     )
 
 

@@ -63,7 +63,9 @@ def _families(arguments: argparse.Namespace) -> int:
     drawn = [
         combination
         for held_out in (False, True)
-        for combination in draw.combinations(arguments.seed, arguments.count, held_out, arguments.families or ())
+        for combination in draw.combinations(
+            arguments.seed, arguments.count, held_out, arguments.families or (), arguments.generation
+        )
         if not arguments.scenario or combination.scenario.name in arguments.scenario
     ]
     signal.signal(signal.SIGTERM, runner.note_signal)
@@ -234,6 +236,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scenario", action="append", help="only this one (repeatable)")
     parser.add_argument("--count", type=int, default=0, help="draw this many cases of the families for each half")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1): another seed gives other cases")
+    parser.add_argument("--generation", type=int, choices=(1, 2), default=1, help="of the families (default 1)")
     trainers = ", ".join(trainer.name for trainer in families.TRAINERS)
     parser.add_argument("--families", nargs="+", metavar="NAME", help=f"only these trainers: {trainers}")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")

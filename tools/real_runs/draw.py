@@ -40,19 +40,28 @@ class Combination:
         return f"{self.trainer.slug}-{launcher}-{self.scenario.name}-{self.number:04d}"
 
 
-def combinations(seed: int, count: int, held_out: bool, only: Sequence[str] = ()) -> Iterator[Combination]:
+def combinations(
+    seed: int, count: int, held_out: bool, only: Sequence[str] = (), generation: int = 1
+) -> Iterator[Combination]:
     """Draw ``count`` cases of the families of one half: the same seed gives the same cases, another one others.
 
     only: names of trainers; all of the half when empty.
     """
-    half = halves()[held_out]
-    if only:
+    half = halves(generation=generation)[held_out]
+    if generation == 1 and only:
         half = replace(half, trainers=tuple(trainer for trainer in half.trainers if trainer.name in only))
-    chance, scenarios = random.Random(f"{seed}-{held_out}"), _Scenarios()
+    shared, scenarios = random.Random(f"{seed}-{held_out}"), _Scenarios()
+    chances = {trainer.name: shared for trainer in half.trainers}
+    if generation > 1:  # trainers that come later leave the cases of the others as they are
+        chances = {name: random.Random(f"{seed}-{held_out}-{name}") for name in chances}
     for number in range(count if half.trainers else 0):
         trainer = half.trainers[number % len(half.trainers)]
+        if only and trainer.name not in only:
+            continue
+        chance = chances[trainer.name]
         scenario, truth = scenarios.draw(trainer, chance)
-        yield _combination(chance, half, trainer, scenario, truth, 1000 * seed + number, held_out)
+        place = number if generation == 1 else number // len(half.trainers)
+        yield _combination(chance, half, trainer, scenario, truth, 1000 * seed + place, held_out)
 
 
 class _Scenarios:
@@ -97,6 +106,7 @@ def _combination(
 def _launcher(chance: random.Random, half: Half, trainer: Framework, scenario: Scenario, truth: Truth) -> Launcher:
     """Faults of one rank are mostly started by a launcher of several."""
     launchers = [launcher for launcher in half.launchers if _fits(launcher, trainer, scenario)]
+    launchers = [launcher for launcher in launchers if not (truth.healthy and launcher.cuts)]
     several = [launcher for launcher in launchers if launcher.several]
     if _kind(truth) == "one" and several and chance.random() < _SEVERAL_SHARE:
         return chance.choice(several)
@@ -112,7 +122,8 @@ def _ranks(chance: random.Random, launcher: Launcher, trainer: Framework) -> int
 
 
 def _fits(launcher: Launcher, trainer: Framework, scenario: Scenario) -> bool:
-    if trainer.single and not launcher.alone:
+    carried = trainer.settings.get("launchers")
+    if (carried and launcher.name not in carried) or (trainer.single and not launcher.alone):
         return False
     if launcher.only_python and trainer.program != ("{python}",):
         return False

@@ -42,6 +42,8 @@ def install(environment: str) -> None:
 _COMPILERS = {
     ".cc": ("mpicxx", "-O1", "-g", "-w", "-o"),
     ".cpp": ("g++", "-O1", "-g", "-w", "-o"),
+    ".f90": ("gfortran", "-O1", "-g", "-fbacktrace", "-fcheck=all", "-o"),
+    ".go": ("go", "build", "-o"),
     ".rs": ("rustc", "--edition=2021", "-O", "-o"),
 }
 """Of trainers by the suffix of their source; programs over MPI end in .cc."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tools.real_runs import newer_families, newer_imitations, newer_launchers, newer_native
 from tools.real_runs.clusters import CLUSTERS
 from tools.real_runs.frameworks import Framework
 from tools.real_runs.imitations import IMITATIONS
@@ -60,8 +61,43 @@ NAMES_RANK = {
     "json_logger:zap",
     "json_logger:bunyan",
     "json_logger:cloud",
+    "json_logger:winston",
+    "json_logger:gelf",
+    "json_logger:pino",
+    "json_logger:datadog",
+    "library_logger:coloredlogs",
+    "text_logger:zerolog",
+    "text_logger:tracing",
+    "text_logger:ltsv",
 }
 """Loggers whose records state the rank where there are several processes."""
+_FIRST_LOGGERS = (
+    "library_logger:logbook",
+    "library_logger:eliot",
+    "library_logger:bar",
+    "text_logger:log4j",
+    "text_logger:tracing",
+    "text_logger:zerolog",
+    "text_logger:util",
+    "text_logger:ltsv",
+    "text_logger:env_logger",
+    "json_logger:winston",
+    "json_logger:gelf",
+)
+_SECOND_LOGGERS = (
+    "library_logger:coloredlogs",
+    "library_logger:otel",
+    "text_logger:serilog",
+    "text_logger:zap",
+    "text_logger:celery",
+    "text_logger:klog",
+    "text_logger:hclog",
+    "text_logger:csv",
+    "json_logger:pino",
+    "json_logger:logstash",
+    "json_logger:datadog",
+)
+"""Of the second generation, whose forms have nothing in common but the code that writes them."""
 DRAW = 32
 """The seed of the halves: changed only when a half has been looked into."""
 
@@ -75,14 +111,27 @@ class Half:
     loggers: tuple[str, ...]
 
 
-def halves(seed: int = DRAW) -> tuple[Half, Half]:
-    """Draw the families to develop on, and those that are held out."""
+def halves(seed: int = DRAW, generation: int = 1) -> tuple[Half, Half]:
+    """Draw the families to develop on and those that are held out; those of the second generation have their places."""
+    if generation == 2:
+        return NEWER
     plain, *others = LAUNCHERS
     trainers = _split(seed, TRAINERS, _kind_of_trainer)
     launchers = _split(seed, others, _kind_of_launcher)
     families = _split(seed, LOGGER_FAMILIES, lambda family: family.split("_")[0])
     first, second = (Half(tuple(trainers[half]), (plain, *launchers[half]), _forms(families[half])) for half in (0, 1))
     return first, second
+
+
+NEWER: tuple[Half, Half] = (
+    Half((*newer_families.FIRST, *newer_native.FIRST, *newer_imitations.FIRST), newer_launchers.FIRST, _FIRST_LOGGERS),
+    Half(
+        (*newer_families.SECOND, *newer_native.SECOND, *newer_imitations.SECOND),
+        newer_launchers.SECOND,
+        _SECOND_LOGGERS,
+    ),
+)
+"""The second generation."""
 
 
 def _forms(families: Sequence[str]) -> tuple[str, ...]:

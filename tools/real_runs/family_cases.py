@@ -18,10 +18,13 @@ from tools.real_runs.cases import Case, NoRootLine, recovery_of
 from tools.real_runs.draw import Combination
 from tools.real_runs.families import NAMES_RANK
 from tools.real_runs.frameworks import NODES
-from tools.real_runs.launchers import End, strip_head
+from tools.real_runs.launchers import End, rank_of_head, strip_head
 from tools.real_runs.scenarios import Truth
 
-_CODE = r"(exited with( code)?|exit code:?|status|ExitCode) {0}\b|[Ss]ignal {1}\b|exitcode\W+-{1}\b|code -{1}\b"
+_CODE = (
+    r"(exited with( code)?|exit code:?|status( of)?|ExitCode|Error|code list: \[[\d, ]*) ?\b{0}\b"
+    r"|[Ss]ignal {1}\b|exitcode\W+-{1}\b|(code |rc=)-{1}\b"
+)
 """A shell's code for a signal, and the signal itself."""
 _ENDS = {
     "killed": rf"\bKilled\b|SIGKILL|9/KILL|{_CODE.format(137, 9)}",
@@ -29,8 +32,12 @@ _ENDS = {
     "vanished": rf"\bKilled\b|SIGKILL|9/KILL|{_CODE.format(137, 9)}",
     "segv": rf"Segmentation fault|SIGSEGV|11/SEGV|{_CODE.format(139, 11)}",
     "abort": rf"\bAborted\b|SIGABRT|6/ABRT|{_CODE.format(134, 6)}",
+    "bus": rf"Bus error|SIGBUS|7/BUS|{_CODE.format(135, 7)}",
     "fpe": rf"Floating point exception|SIGFPE|8/FPE|{_CODE.format(136, 8)}",
-    "exit-3": r"(exited with( code)?|[Ee]xit(ed with exit)? code:?|status|ExitCode|exitcode) *:?[ =]*3\b",
+    "exit-3": (
+        r"(exited with( code)?|(?i:exit(ed with exit)? code):?|status( of)?|ExitCode|exitcode|rc|Error) *:?[ =]*3\b"
+        r"|code list: \[[\d, ]*\b3\b"
+    ),
     "terminate": r"\bTerminated\b|SIGTERM|15/TERM",
 }
 """Scenario -> signs of a process that ended by itself, as shells and launchers print them."""
@@ -101,7 +108,10 @@ def shown_log(combination: Combination, lines: Sequence[Line], ends: Sequence[En
     if combination.launcher.command:
         return [_printed(combination, line.text) for line in lines]
     events = [*_line_events(combination, lines), *_end_events(combination, lines, ends)]
-    return [entry for _, _, entries in sorted(events, key=lambda event: event[:2]) for entry in entries]
+    printed = [entry for _, _, entries in sorted(events, key=lambda event: event[:2]) for entry in entries]
+    around = (combination.launcher.before, combination.launcher.summary)
+    before, after = ([Shown(text, text, None, True) for text in write(ends, NODES)] for write in around)
+    return [*before, *printed, *after]
 
 
 _Event = tuple[float, int, list[Shown]]
@@ -123,9 +133,9 @@ def _end_events(combination: Combination, lines: Sequence[Line], ends: Sequence[
 
 def _printed(combination: Combination, text: str) -> Shown:
     """A line of a real launcher; its head may show whose it is."""
-    head = re.match(combination.launcher.head, text) if combination.launcher.head else None
-    numbers = re.findall(r"\d+", head[0]) if head else []
-    process = int(numbers[-1]) if numbers else None
+    process = rank_of_head(combination.launcher, text)
+    if process is None and combination.launcher.names_node:
+        process = next((number for number, node in enumerate(NODES) if text.startswith(node)), None)
     return Shown(text, strip_head(combination.launcher, text), process, process is None)
 
 
@@ -268,7 +278,8 @@ def _node(combination: Combination, truth: Truth, first: Shown | None) -> str | 
     faulty = 0 if combination.trainer.ranks == 1 else _faulty(combination, truth)
     if faulty is None or first is None:
         return None
-    node = NODES[0] if combination.launcher.command else NODES[faulty]
+    elsewhere = not combination.launcher.command or combination.launcher.names_node
+    node = NODES[faulty if elsewhere else 0]
     return node if node in first.line else None
 
 

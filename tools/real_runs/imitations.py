@@ -8,13 +8,15 @@ from tools.real_runs.frameworks import Framework
 from tools.real_runs.scenarios import Scenario, Truth
 
 
-def _imitated(
+def imitated(
     name: str,
     faults: Mapping[str, Mapping[str, Any]],
     healthy: tuple[str, ...],
     truths: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    launchers: tuple[str, ...] = (),
 ) -> Framework:
-    """faults: name -> type, marker, why and more of the truth. truths: changes of the truths of healthy ends."""
+    """faults: name -> type, marker, why and more of the truth. truths: changes of the truths of healthy ends.
+    launchers: those under which the software is met; all when empty."""
     module = name.lower().replace(" ", "_")
     scenarios = [
         Scenario(fault, Truth(**truth), arguments=(module, "--fault", fault)) for fault, truth in faults.items()
@@ -31,7 +33,7 @@ def _imitated(
         single=True,
         imitation=True,
         truths=truths,
-        settings={"logger": ""},
+        settings={"logger": "", "launchers": launchers},
     )
 
 
@@ -296,11 +298,11 @@ _AIRFLOW = {
 _OPEN_END = {"ok-silent": {"visible": False}}
 """A server has no last step: a log that just stops shows no end."""
 IMITATIONS: tuple[Framework, ...] = (
-    _imitated("vllm", _VLLM, ("ok-bad-requests", "ok-silent"), _OPEN_END),
-    _imitated("sglang", _SGLANG, ("ok-retract", "ok-silent"), _OPEN_END),
-    _imitated("verl", _VERL, ("ok-preempted-rollout", "ok-silent")),
-    _imitated("openrlhf", _OPENRLHF, ("ok-retry", "ok-silent")),
-    _imitated("spark", _SPARK, ("ok-lost-task", "ok-silent"), _OPEN_END),
-    _imitated("nextflow", _NEXTFLOW, ("ok-retry", "ok-silent")),
-    _imitated("airflow", _AIRFLOW, ("ok-warned",)),
+    imitated("vllm", _VLLM, ("ok-bad-requests", "ok-silent"), _OPEN_END),
+    imitated("sglang", _SGLANG, ("ok-retract", "ok-silent"), _OPEN_END),
+    imitated("verl", _VERL, ("ok-preempted-rollout", "ok-silent")),
+    imitated("openrlhf", _OPENRLHF, ("ok-retry", "ok-silent")),
+    imitated("spark", _SPARK, ("ok-lost-task", "ok-silent"), _OPEN_END),
+    imitated("nextflow", _NEXTFLOW, ("ok-retry", "ok-silent")),
+    imitated("airflow", _AIRFLOW, ("ok-warned",)),
 )

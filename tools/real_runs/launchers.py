@@ -28,20 +28,26 @@ Write = Callable[[Line, str], str]
 """(line, node of its process) -> what the launcher prints."""
 Ended = Callable[[End, str, int], Sequence[str]]
 """(end, node, number of processes) -> what is printed of it."""
+Around = Callable[[Sequence[End], Sequence[str]], Sequence[str]]
+"""(ends of the processes, nodes) -> what is printed before or after all their lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
     """command: words before the trainer's, where a real program starts the processes ("{ranks}", "{python}" and
-    "{here}" are filled in). write, ended: what is written around lines and ends of processes that are started one by
-    one. names_rank, names_node: what a line's head shows. halts: the others are ended after the first failure.
-    head: what a real program puts before a line (taken off to find the root line). alone: also for one process;
-    several: also for more."""
+    "{here}" are filled in). write, ended: what is written around lines and ends of processes that are started one
+    by one. names_rank, names_node: what a line's head shows. halts: the others are ended after the first failure.
+    head: what a real program puts before a line (taken off to find the root line); its group, else its last number,
+    is the rank. cuts: the others are ended after the first end, also a good one. before, summary: what stands
+    around the whole log. alone: also for one process; several: also for more.
+    """
 
     name: str
     command: tuple[str, ...] = ()
     write: Write = lambda line, node: line.text
     ended: Ended = lambda end, node, processes: ()
+    before: Around = lambda ends, nodes: ()
+    summary: Around = lambda ends, nodes: ()
     names_rank: bool = False
     names_node: bool = False
     halts: bool = False
@@ -51,14 +57,15 @@ class Launcher:
     imitation: bool = True
     only_python: bool = False
     environment: str = ""
+    cuts: bool = False
 
 
-def _at(line: Line | End) -> datetime:
+def at_of(line: Line | End) -> datetime:
     return datetime.fromtimestamp(line.at, UTC)
 
 
-def _zulu(line: Line, digits: int = 9) -> str:
-    return f"{_at(line):%Y-%m-%dT%H:%M:%S.%f}" + "000"[: digits - 6] + "Z"
+def zulu_of(line: Line, digits: int = 9) -> str:
+    return f"{at_of(line):%Y-%m-%dT%H:%M:%S.%f}" + "000"[: digits - 6] + "Z"
 
 
 def _compose(line: Line, node: str) -> str:
@@ -82,7 +89,7 @@ def _sagemaker(line: Line, node: str) -> str:
 
 
 def _sagemaker_end(end: End, node: str, processes: int) -> Sequence[str]:
-    stamp = f"{_at(end):%Y-%m-%d %H:%M:%S,%f}"[:-3]
+    stamp = f"{at_of(end):%Y-%m-%d %H:%M:%S,%f}"[:-3]
     if end.code == 0:
         done = f"{stamp} sagemaker-training-toolkit INFO     Reporting training SUCCESS"
         return [done] if end.process == processes - 1 else []
@@ -114,14 +121,14 @@ def _srun_end(end: End, node: str, processes: int) -> Sequence[str]:
 
 
 def _journal(line: Line, node: str) -> str:
-    return f"{_at(line):%b %d %H:%M:%S} {node} train[{2311 + line.process}]: {line.text}"
+    return f"{at_of(line):%b %d %H:%M:%S} {node} train[{2311 + line.process}]: {line.text}"
 
 
 _SIGNALS = {-9: "9/KILL", -11: "11/SEGV", -6: "6/ABRT", -15: "15/TERM"}
 
 
 def _journal_end(end: End, node: str, processes: int) -> Sequence[str]:
-    head = f"{_at(end):%b %d %H:%M:%S} {node} systemd[1]: train.service: "
+    head = f"{at_of(end):%b %d %H:%M:%S} {node} systemd[1]: train.service: "
     if end.code == 0:
         return [head + "Deactivated successfully.", head + "Consumed 41.211s CPU time."]
     how = f"code=killed, status={_SIGNALS[end.code]}" if end.code in _SIGNALS else f"code=exited, status={end.code}"
@@ -147,7 +154,7 @@ def _journal_json(line: Line, node: str) -> str:
 
 def _fluent(line: Line, node: str) -> str:
     entry = {
-        "@timestamp": _zulu(line),
+        "@timestamp": zulu_of(line),
         "log": line.text,
         "stream": line.stream,
         "kubernetes": {
@@ -161,16 +168,16 @@ def _fluent(line: Line, node: str) -> str:
 
 
 def _docker(line: Line, node: str) -> str:
-    entry = {"log": line.text + "\n", "stream": line.stream, "time": _zulu(line)}
+    entry = {"log": line.text + "\n", "stream": line.stream, "time": zulu_of(line)}
     return json.dumps(entry, ensure_ascii=False)
 
 
 def _cri(line: Line, node: str) -> str:
-    return f"{_zulu(line)} {line.stream} F {line.text}"
+    return f"{zulu_of(line)} {line.stream} F {line.text}"
 
 
 def _cloudwatch(line: Line, node: str) -> str:
-    return f"{_zulu(line, 6)[:-4]}Z {node}/worker-{line.process} {line.text}"
+    return f"{zulu_of(line, 6)[:-4]}Z {node}/worker-{line.process} {line.text}"
 
 
 def _supervisor(line: Line, node: str) -> str:
@@ -178,7 +185,7 @@ def _supervisor(line: Line, node: str) -> str:
 
 
 def _supervisor_end(end: End, node: str, processes: int) -> Sequence[str]:
-    stamp = f"{_at(end):%Y-%m-%d %H:%M:%S,%f}"[:-3]
+    stamp = f"{at_of(end):%Y-%m-%d %H:%M:%S,%f}"[:-3]
     if end.code < 0:
         names = {-9: "SIGKILL", -11: "SIGSEGV", -6: "SIGABRT", -15: "SIGTERM"}
         return [f"{stamp} WARN exited: train (terminated by {names.get(end.code, end.code)}; not expected)"]
@@ -196,7 +203,7 @@ def _bracket_end(end: End, node: str, processes: int) -> Sequence[str]:
 
 
 def _azure(line: Line, node: str) -> str:
-    return f"{_zulu(line, 9)[:-3]}Z [{node}] [rank-{line.process:02d}] {line.text}"
+    return f"{zulu_of(line, 9)[:-3]}Z [{node}] [rank-{line.process:02d}] {line.text}"
 
 
 def _worker_arrow(line: Line, node: str) -> str:
@@ -289,6 +296,8 @@ def strip_head(launcher: Launcher, text: str) -> str:
 
 def rank_of_head(launcher: Launcher, text: str) -> int | None:
     """The rank that a real program's head shows."""
-    match = re.match(launcher.head, text) if launcher.head else None
-    digits = re.findall(r"\d+", match[0]) if match else []
-    return int(digits[-1]) if digits else None
+    match = re.match(launcher.head, text) if launcher.head and launcher.names_rank else None
+    if match is None:
+        return None
+    digits = match.groups() or re.findall(r"\d+", match[0])
+    return int(digits[-1])

@@ -80,7 +80,7 @@ def _healthy() -> tuple[Scenario, ...]:
     )
 
 
-def _faults(words: Mapping[str, tuple[str, str] | tuple[str, str, Mapping[str, Any]]]) -> tuple[Scenario, ...]:
+def faults_in(words: Mapping[str, tuple[str, str] | tuple[str, str, Mapping[str, Any]]]) -> tuple[Scenario, ...]:
     """words: fault -> (type, marker[, more of the truth]) in this language."""
     made = []
     for name, (type_, marker, *more) in words.items():
@@ -155,7 +155,7 @@ _COMMON = (
 _SHELLS = ("segv", "abort", "assert", "fpe", "memory", "stack")
 """Ends that only a shell tells, in some languages."""
 
-CPP = _faults(
+CPP = faults_in(
     {
         "no-data": ("file_not_found_error", r"failed to open dataset .*No such file"),
         "bad-cell": ("dataset_loading_error", r"invalid_argument|what\(\): +stod", {"also": ("value_error",)}),
@@ -189,7 +189,7 @@ CPP = _faults(
         "library": ("import_error", r"cannot load plugin"),
     }
 )
-RUST = _faults(
+RUST = faults_in(
     {
         "no-data": ("file_not_found_error", r"open data/train_\d\.csv: No such file"),
         "bad-cell": ("dataset_loading_error", r"invalid float literal", {"also": ("value_error",)}),
@@ -219,7 +219,7 @@ RUST = _faults(
         "assert": ("assertion_error", r"assertion `left == right` failed"),
     }
 )
-R = _faults(
+R = faults_in(
     {
         "no-data": ("file_not_found_error", r"cannot open (the connection|file)|No such file"),
         "bad-cell": ("dataset_loading_error", r"expected numeric features", {"also": ("value_error", "type_error")}),
@@ -256,7 +256,7 @@ R = _faults(
         "missing": ("value_error", r"missing value where TRUE/FALSE needed"),
     }
 )
-OCTAVE = _faults(
+OCTAVE = faults_in(
     {
         "no-data": ("file_not_found_error", r"unable to open file|unable to find file"),
         "nan": ("loss_divergence", r"trainer: cost is (NaN|Inf)"),
@@ -280,7 +280,7 @@ OCTAVE = _faults(
         "cell": ("type_error", r"str2func: FCN_NAME must be a string", {"also": ("value_error",)}),
     }
 )
-NODE = _faults(
+NODE = faults_in(
     {
         "no-data": ("file_not_found_error", r"ENOENT: no such file or directory, open 'data/train"),
         "bad-cell": (
@@ -316,7 +316,7 @@ NODE = _faults(
         "reject": ("connection_error", r"feature store returned 503", {"also": ("runtime_error",)}),
     }
 )
-JAVA = _faults(
+JAVA = faults_in(
     {
         "no-data": ("file_not_found_error", r"NoSuchFileException: data/train"),
         "bad-cell": ("dataset_loading_error", r"NumberFormatException", {"also": ("value_error",)}),
@@ -349,17 +349,17 @@ JAVA = _faults(
 )
 
 
-def _native(name: str, file: str, program: tuple[str, ...], faults: tuple[Scenario, ...], **more: Any) -> Framework:
+def native(name: str, file: str, program: tuple[str, ...], faults: tuple[Scenario, ...], **more: Any) -> Framework:
     return Framework(name, "", f"native/{file}", program=program, faults=faults, settings={"logger": ""}, **more)
 
 
 _NO_TOTAL = {"ok-silent": {"visible": False}}
 """They never say how many steps there are: a log that just stops shows no end."""
 NATIVE: tuple[Framework, ...] = (
-    _native("c++", "cpp_trainer.cpp", ("{built}",), CPP),
-    _native("rust", "rust_trainer.rs", ("{built}",), RUST),
-    _native("r", "trainer.R", ("Rscript", "--vanilla"), R, truths=_NO_TOTAL),
-    _native("octave", "trainer.m", ("octave-cli", "--no-history", "--quiet"), OCTAVE, truths=_NO_TOTAL),
-    _native("node", "node_trainer.js", ("node", "--max-old-space-size=96"), NODE),
-    _native("java", "Trainer.java", ("java", "-Xmx48m"), JAVA),
+    native("c++", "cpp_trainer.cpp", ("{built}",), CPP),
+    native("rust", "rust_trainer.rs", ("{built}",), RUST),
+    native("r", "trainer.R", ("Rscript", "--vanilla"), R, truths=_NO_TOTAL),
+    native("octave", "trainer.m", ("octave-cli", "--no-history", "--quiet"), OCTAVE, truths=_NO_TOTAL),
+    native("node", "node_trainer.js", ("node", "--max-old-space-size=96"), NODE),
+    native("java", "Trainer.java", ("java", "-Xmx48m"), JAVA),
 )

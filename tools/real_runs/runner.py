@@ -224,6 +224,8 @@ def _family_commands(
     words = {
         "python": str(environments.python_of(framework.environment)),
         "bin": str(environments.python_of(framework.environment).parent),
+        "tools": str(environments.python_of("classic").parent),
+        "npm": str(environments.FOLDER / "npm/node_modules/.bin"),
         "here": str(TRAINERS),
         "folder": str(folder),
     }
@@ -240,9 +242,11 @@ def _family_commands(
         return [(command, {**given, "NODE_NAME": NODES[rank]}) for rank, given in enumerate(variables)]
     words |= {"ranks": str(framework.ranks), "quoted": shlex.join(command)}
     words["numbers"] = " ".join(str(rank) for rank in range(framework.ranks))
+    words["nodes"] = ",".join(NODES[: framework.ranks])
     filled = [word.format(**words) for word in launcher.command]
     if filled[-1] == words["numbers"]:
         filled[-1:] = words["numbers"].split()
+    if any("{quoted}" in word for word in launcher.command):
         command = []
     elif launcher.only_python:
         command = command[1:]
@@ -337,12 +341,16 @@ def _start(
         if scenario.memory_gb:
             resource.setrlimit(resource.RLIMIT_AS, (scenario.memory_gb << 30,) * 2)
 
+    temporary = _temporary(folder)
+    temporary.mkdir(exist_ok=True)
+    temporary.chmod(0o1777)
     folder_of_python = environments.python_of(framework.environment).parent
     kept = {name: os.environ[name] for name in ("LANG", "LC_ALL") if name in os.environ}
     environment = {
         **kept,
         "PATH": f"{folder_of_python}:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(folder),
+        "TMPDIR": str(temporary),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONIOENCODING": "utf-8",
         "OMP_NUM_THREADS": "1",
@@ -367,6 +375,11 @@ def _start(
         start_new_session=True,
         preexec_fn=limit,
     )
+
+
+def _temporary(folder: Path) -> Path:
+    """Where a run's software leaves what it does not clean up: beside the run's folder, and removed with it."""
+    return folder.parent / "tmp"
 
 
 def _read(stream: IO[bytes], process: int, name: str, arrived: "queue.SimpleQueue[Line | None]") -> None:
@@ -403,6 +416,7 @@ def _send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
 def shown(lines: Sequence[Line], folder: Path, run_name: str, host: str) -> list[Line]:
     """The lines without a path or host of this machine, one for one."""
     paths = [
+        (str(_temporary(folder)), "/tmp"),
         (str(folder), f"/data/runs/{run_name}"),
         (str(TRAINERS), "/workspace/train"),
         (str(environments.FOLDER / "built"), "/opt/site/bin"),

@@ -106,7 +106,7 @@ def write_inputs(folder: Path, ranks: int, parts: int = 1) -> None:
                 file.write(json.dumps(record) + "\n")
 
 
-def _change_record(change: Callable[[dict[str, Any]], None], at: int = 40) -> Prepare:
+def change_record(change: Callable[[dict[str, Any]], None], at: int = 40) -> Prepare:
     def prepare(folder: Path, rank: int) -> None:
         path = folder / f"data/shard_{rank:05d}.jsonl"
         lines = path.read_text().splitlines()
@@ -118,7 +118,7 @@ def _change_record(change: Callable[[dict[str, Any]], None], at: int = 40) -> Pr
     return prepare
 
 
-def _cut_line(folder: Path, rank: int) -> None:
+def cut_line(folder: Path, rank: int) -> None:
     path = folder / f"data/shard_{rank:05d}.jsonl"
     lines = path.read_text().splitlines()
     lines[57] = lines[57][:61]
@@ -139,7 +139,7 @@ def _shard_is_folder(folder: Path, rank: int) -> None:
     path.mkdir()
 
 
-def _no_shard(folder: Path, rank: int) -> None:
+def no_shard(folder: Path, rank: int) -> None:
     (folder / f"data/shard_{rank:05d}.jsonl").unlink()
 
 
@@ -177,7 +177,7 @@ def _infinite(record: dict[str, Any]) -> None:
     record["x"][3] = float("inf")
 
 
-def _fill(folder: Path, rank: int) -> None:
+def fill(folder: Path, rank: int) -> None:
     """Leaves no byte on the small disk."""
     with (folder / "ckpt/core.4711").open("wb") as file:
         subprocess.run(["head", "-c", "10000000", "/dev/zero"], stdout=file, stderr=subprocess.DEVNULL, check=False)
@@ -204,17 +204,17 @@ FAULTS: tuple[Scenario, ...] = (
             r"ValueError: all input arrays must have the same shape",
             "one record is two values short: stacking them fails",
         ),
-        prepare=_change_record(_rows),
+        prepare=change_record(_rows),
     ),
     Scenario(
         "header",
         _one("assertion_error", r"AssertionError: record", "one record's header states another length"),
-        prepare=_change_record(lambda record: record.update(length=24)),
+        prepare=change_record(lambda record: record.update(length=24)),
     ),
     Scenario(
         "source",
         _one("key_error", r"KeyError: 'wiki'", "one record names a source that the settings do not list"),
-        prepare=_change_record(lambda record: record.update(source="wiki")),
+        prepare=change_record(lambda record: record.update(source="wiki")),
     ),
     Scenario(
         "null",
@@ -223,12 +223,12 @@ FAULTS: tuple[Scenario, ...] = (
             r"AttributeError: 'NoneType' object has no attribute 'lower'",
             "one record's source is null",
         ),
-        prepare=_change_record(lambda record: record.update(source=None)),
+        prepare=change_record(lambda record: record.update(source=None)),
     ),
     Scenario(
         "jsonl",
         _one("dataset_loading_error", r"json\.decoder\.JSONDecodeError", "one line of the shard is cut short"),
-        prepare=_cut_line,
+        prepare=cut_line,
     ),
     Scenario(
         "gzip",
@@ -243,7 +243,7 @@ FAULTS: tuple[Scenario, ...] = (
     Scenario(
         "no-shard",
         _one("file_not_found_error", r"FileNotFoundError: .*shard_", "a shard is missing"),
-        prepare=_no_shard,
+        prepare=no_shard,
     ),
     Scenario(
         "folder",
@@ -370,7 +370,7 @@ FAULTS: tuple[Scenario, ...] = (
             r"FloatingPointError: loss is (nan|inf) at step",
         ),
         {"log_every": 1},
-        prepare=_change_record(_infinite),
+        prepare=change_record(_infinite),
     ),
     Scenario(
         "nan-exit",
@@ -380,7 +380,7 @@ FAULTS: tuple[Scenario, ...] = (
             r"non-finite loss \((nan|inf)\), stopping the run",
         ),
         {"non_finite": "exit", "log_every": 1},
-        prepare=_change_record(_infinite),
+        prepare=change_record(_infinite),
         shell=True,
     ),
     Scenario(
@@ -425,7 +425,7 @@ FAULTS: tuple[Scenario, ...] = (
         "disk",
         Truth("disk_full", "the disk of the checkpoints is full", r"No space left on device", where="first"),
         {"log_every": 3},
-        prepare=_fill,
+        prepare=fill,
         disk="size=64k",
     ),
     Scenario(
@@ -547,7 +547,7 @@ FAULTS: tuple[Scenario, ...] = (
             "a worker of the loading pool is killed",
         ),
         {"workers": 2},
-        prepare=_change_record(lambda record: record.update(codec="kill")),
+        prepare=change_record(lambda record: record.update(codec="kill")),
     ),
     Scenario(
         "late-zero",

@@ -8,6 +8,7 @@ import argparse
 import datetime
 import importlib
 import random
+import re
 import sys
 import time
 
@@ -16,6 +17,8 @@ import yaml
 FORMS = {
     "@MMDD": "%m-%d %H:%M:%S",
     "@BRACKET": "%Y-%m-%d %H:%M:%S",
+    "@SECONDS": "%H:%M:%S.%f",
+    "@TSEC": "%Y-%m-%dT%H:%M:%S",
     "@COMMA": "%Y-%m-%d %H:%M:%S,%f",
     "@ISO": "%Y-%m-%dT%H:%M:%S.%f+0000",
     "@LOG4J": "%y/%m/%d %H:%M:%S",
@@ -24,9 +27,13 @@ FORMS = {
 }
 
 
+DONE = re.compile(r"@DONE(\+\d+)?")
+"""The number of steps that went well, or a later one."""
+
+
 class Clock:
-    def __init__(self):
-        self.now = datetime.datetime.now()
+    def __init__(self, done):
+        self.now, self.done = datetime.datetime.now(), done
 
     def say(self, lines, seconds):
         for line in lines:
@@ -36,7 +43,7 @@ class Clock:
                     text = self.now.strftime(form)
                     cut = text[:-3] if form.endswith("%f") else text
                     line = line.replace(token, cut)
-            print(line, flush=True)
+            print(DONE.sub(lambda match: str(self.done + int(match[1] or 0)), line), flush=True)
             time.sleep(0.001)
 
 
@@ -48,10 +55,11 @@ def main():
     arguments = parser.parse_args()
     software = importlib.import_module(arguments.software)
     with open("config.yaml") as file:
-        draw, clock = random.Random(yaml.safe_load(file)["seed"]), Clock()
+        draw = random.Random(yaml.safe_load(file)["seed"])
     total = arguments.steps or draw.randrange(60, 160)
     share, fault, code = software.FAULTS.get(arguments.fault, (1.0, [], 0))
-    steps = int(total * share)
+    steps = max(0, int(total * share))
+    clock = Clock(steps)
     clock.say(software.begin(draw) if share > 0 else software.begin(draw)[: max(3, int(-share))], 0.7)
     for number in range(1, steps + 1):
         clock.say(software.step(draw, number, total), 0.9)

@@ -1,4 +1,5 @@
-"""JSON lines: of python-json-logger, and in the field names of zap (Go), bunyan (Node) and Google Cloud."""
+"""JSON lines: of python-json-logger, and in the field names of zap (Go), bunyan, winston and pino (Node), GELF,
+Logstash, Datadog, ECS and Google Cloud."""
 
 import json
 import logging
@@ -73,6 +74,59 @@ class Fields(logging.Formatter):
                 "stack_trace": self.formatException(record.exc_info),
             }
         return entry
+
+    def winston(self, record, at):
+        entry = {"level": {"WARNING": "warn"}.get(record.levelname, record.levelname.lower())}
+        entry["message"] = record.getMessage()
+        if record.exc_info:
+            entry["stack"] = self.formatException(record.exc_info)
+        return entry | {"service": "train", "timestamp": f"{at:%Y-%m-%d %H:%M:%S}", "worker": self.rank}
+
+    def gelf(self, record, at):
+        entry = {"version": "1.1", "host": self.host, "short_message": record.getMessage()}
+        if record.exc_info:
+            entry["full_message"] = record.getMessage() + "\n" + self.formatException(record.exc_info)
+        level = {"INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}[record.levelname]
+        return entry | {"timestamp": round(record.created, 3), "level": level, "_rank": self.rank, "_facility": "train"}
+
+    def pino(self, record, at):
+        entry = {"level": LEVELS[record.levelname], "time": int(1000 * record.created), "pid": record.process}
+        entry |= {"hostname": self.host, "rank": self.rank} if self.world > 1 else {"hostname": self.host}
+        if record.exc_info:
+            kind, error, _ = record.exc_info
+            entry["err"] = {
+                "type": kind.__name__,
+                "message": str(error),
+                "stack": self.formatException(record.exc_info),
+            }
+        return entry | {"msg": record.getMessage()}
+
+    def logstash(self, record, at):
+        entry = {
+            "@timestamp": f"{at:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z",
+            "@version": "1",
+            "message": record.getMessage(),
+            "logger_name": "com.acme.train",
+            "thread_name": f"worker-{self.rank}",
+            "level": record.levelname.replace("WARNING", "WARN").replace("CRITICAL", "ERROR"),
+            "HOSTNAME": self.host,
+        }
+        return entry | ({"stack_trace": self.formatException(record.exc_info)} if record.exc_info else {})
+
+    def datadog(self, record, at):
+        entry = {
+            "timestamp": int(1000 * record.created),
+            "status": record.levelname.lower(),
+            "message": record.getMessage(),
+            "dd.service": "train",
+            "dd.env": "prod",
+            "dd.trace_id": "0",
+        }
+        if record.exc_info:
+            kind, error, _ = record.exc_info
+            stack = self.formatException(record.exc_info)
+            entry |= {"error.kind": kind.__name__, "error.message": str(error), "error.stack": stack}
+        return entry | {"tags": [f"rank:{self.rank}", f"host:{self.host}"]}
 
 
 def python_json_logger(rank, world):

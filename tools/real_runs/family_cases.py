@@ -23,7 +23,7 @@ from tools.real_runs.scenarios import Truth
 
 _CODE = (
     r"(exited with( code)?|exit code:?|status( of)?|ExitCode|Error|code list: \[[\d, ]*) ?\b{0}\b"
-    r"|[Ss]ignal {1}\b|exitcode\W+-{1}\b|(code |rc=)-{1}\b"
+    r"|[Ss]ignal {1}\b|exitcode\W+-{1}\b|(code |rc=|ended with )-{1}\b"
 )
 """A shell's code for a signal, and the signal itself."""
 _ENDS = {
@@ -47,6 +47,8 @@ _POOL_DEATH = r"BrokenProcessPool|TerminatedWorkerError"
 _PEER = r"ConnectionError: rank \S+ closed|ConnectionResetError|BrokenPipeError"
 _NO_NUMBER = r"(?i:(loss|mse|objective|cost|RSS/n|energy|grad_norm)\W{0,4}-?(nan|inf(inity)?)\b)"
 """A figure of a run that has diverged: another print of that event."""
+_RAISES = re.compile(r"^\W*(\[\w+\]:? *)?raise \w")
+"""A line of source in a traceback: it repeats the words of the error, and is none."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _MODULE = re.compile(r"(\w+\\\.)+(?=\w*(Error|Exception)\b)")
 """The modules before a class, in a marker."""
@@ -219,7 +221,8 @@ def _root_numbers(combination: Combination, shown: Sequence[Shown]) -> list[int]
     faulty = _faulty(combination, combination.truth)
     if combination.trainer.ranks > 1 and faulty is not None:
         numbers = [number for number in numbers if shown[number - 1].process in (faulty, None)]
-    return [number for number in numbers if _shows_at_its_place(marker, shown[number - 1].text)] or numbers
+    numbers = [number for number in numbers if _shows_at_its_place(marker, shown[number - 1].text)] or numbers
+    return [number for number in numbers if not _RAISES.search(shown[number - 1].text)] or numbers
 
 
 def _is_written_around(combination: Combination) -> bool:

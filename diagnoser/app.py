@@ -395,7 +395,7 @@ def _worker(settings: Settings, shared: Shared, service: Service, poll: float, w
         confirmed_failures=failures,
         planner=deciding.planner,
         shadow=ShadowEvaluator(store, registry, failures),
-        llm_stage=llm_factory.llm_stage(settings, world.model, knowledge, failures, store.cases, metrics),
+        llm_stage=llm_factory.llm_stage(settings, world.model, knowledge, failures, store.cases, store.plans, metrics),
         plans=plans,
         maintenance=Maintenance(store, plans, clock, RetentionConfig(baseline_hours=BASELINE_DAYS * 24), retention),
         clock=clock,

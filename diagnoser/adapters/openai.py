@@ -1,109 +1,32 @@
 """Any OpenAI-compatible server: vLLM, llama.cpp, a gateway, or the API itself."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import httpx2
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 
 from diagnoser.adapters import openai_transport
+from diagnoser.adapters.openai_forms import ALL_WORDS, QuestionForm, calls_of, mentions
 from diagnoser.adapters.openai_transport import describe_error, failure
 from diagnoser.model.errors import ModelFailed, ModelFailure
-from diagnoser.ports import ModelAnswer, ModelRequest
-from diagnoser.redaction.redact import Redact, masked_lines, redact
+from diagnoser.ports import ModelAnswer, ModelRequest, ModelSample
+from diagnoser.redaction.redact import Redact, redact
 
 _REFUSING = frozenset({400, 422, 500, 501})
 _BAD_REQUEST = frozenset({400, 422})
 """Statuses that a server gives to a question in a form that it does not know, whatever it says about it."""
-# Fragments of error messages about each part of a question, and about a prompt that is too long.
-_FORMAT_WORDS = ("response_format", "json_schema", "json_object", "grammar", "guided", "structured output")
-_TEMPERATURE_WORDS = ("temperature",)
-_LIMIT_WORDS = ("max_tokens", "max_completion_tokens")
-_ROLE_WORDS = ("system role", "role system", "'system'", "role 'developer'", "system message", "alternate")
 _LENGTH_WORDS = ("context length", "context_length", "context size", "context window", "maximum context", "n_ctx")
-_LEAN = frozenset({"maxLength", "minLength", "minimum", "maximum", "maxItems", "minItems", "pattern", "title"})
+"""Fragments of error messages about a prompt that is too long."""
 _DETAIL_CHARS = 4000
 _TOO_LARGE = 413
 _LIST_SECONDS = 10.0
 _CONTEXT_SECONDS = 2.0
 """Seconds to wait for the list of models before a question; the question does not depend on it."""
-
-Format = Callable[[Mapping[str, object]], dict[str, Any] | None]
-
-
-def _schema(schema: Mapping[str, object]) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": dict(schema)}}
-
-
-def _lean(schema: Mapping[str, object]) -> dict[str, Any]:
-    """Leave out bounds, which some servers do not accept in a schema."""
-    return _schema(_without(schema, _LEAN))
-
-
-def _object_with_schema(schema: Mapping[str, object]) -> dict[str, Any]:
-    """The form that llama.cpp's server accepts."""
-    return {"type": "json_object", "schema": dict(schema)}
-
-
-def _object(schema: Mapping[str, object]) -> dict[str, Any]:
-    return {"type": "json_object"}
-
-
-def _free(schema: Mapping[str, object]) -> None:
-    """The prompt asks for JSON as well."""
-
-
-FORMATS: tuple[Format, ...] = (_schema, _lean, _object_with_schema, _object, _free)
-"""Ways to ask for JSON, the strictest first."""
-
-
-LIMITS: tuple[str, ...] = ("max_tokens", "max_completion_tokens", "")
-"""Names of the limit on an answer's length: reasoning models know the second only. "": none is sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionForm:
-    """How a server is asked. format, limit: indices into ``FORMATS`` and ``LIMITS``.
-
-    temperature: whether it is sent. system: whether the instructions have a message of their own. room: factor on the
-    length of an answer, for models whose hidden reasoning counts as a part of it.
-    """
-
-    format: int = 0
-    limit: int = 0
-    temperature: bool = True
-    system: bool = True
-    room: int = 1
-
-    def weaker(self, complaint: str) -> "QuestionForm | None":
-        """The next form, by what the server complains about; without a clue the next weaker one, None after the last.
-
-        complaint: the error message in lower case.
-        """
-        steps = dict(self._steps())
-        for words, form in steps.items():
-            if _mentions(complaint, words):
-                return form
-        if _FORMAT_WORDS in steps:  # costs least to give up
-            return steps[_FORMAT_WORDS]
-        return next(iter(steps.values()), None)
-
-    def _steps(self) -> Iterator[tuple[tuple[str, ...], "QuestionForm"]]:
-        """The forms that are weaker in one thing, each with the words of a complaint about it."""
-        if self.temperature:
-            yield _TEMPERATURE_WORDS, replace(self, temperature=False)
-        if self.limit + 1 < len(LIMITS):
-            yield _LIMIT_WORDS, replace(self, limit=self.limit + 1)
-        if self.format + 1 < len(FORMATS):
-            yield _FORMAT_WORDS, replace(self, format=self.format + 1)
-        if self.system:
-            yield _ROLE_WORDS, replace(self, system=False)
-
-
 _ROOMIER = 4
 """Factor on the length of an answer for a model that spends all of it on reasoning."""
 
@@ -134,7 +57,7 @@ class OpenAIModel:
                 try:
                     reply = await self._create(request, form)
                 except openai.OpenAIError as error:
-                    weaker = form.weaker(_complaint(error)) if _is_refusal(error) else None
+                    weaker = form.weaker(_complaint(error), request) if _is_refusal(error) else None
                     if weaker is None:
                         raise self._failure(error) from None
                     form = weaker
@@ -145,7 +68,7 @@ class OpenAIModel:
                         form = replace(form, room=_ROOMIER)
                         continue
                     self.form, self._settled = form, True
-                    return self._answer(reply)
+                    return self._answer(reply, request)
 
     async def context(self) -> int | None:
         """The context length from ``/v1/models``; asked again until the server answers."""
@@ -184,23 +107,10 @@ class OpenAIModel:
         await self._client.close()
 
     async def _create(self, request: ModelRequest, form: QuestionForm) -> ChatCompletion:
-        user = masked_lines(request.user, self._redact)
-        messages: list[ChatCompletionMessageParam] = [
-            {"role": "system", "content": request.system},
-            {"role": "user", "content": user},
-        ]
-        if not form.system:
-            messages = [{"role": "user", "content": f"{request.system}\n\n{user}"}]
-        if request.repair:
-            answer, complaint = (masked_lines(text, self._redact) for text in request.repair)
-            messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": complaint}]
-        extra: dict[str, Any] = {"temperature": request.temperature} if form.temperature else {}
-        if limit := LIMITS[form.limit]:
-            extra[limit] = request.max_tokens * form.room
-        if response_format := FORMATS[form.format](request.schema):
-            extra["response_format"] = response_format
         completion: ChatCompletion = await self._client.chat.completions.create(
-            model=self.name, messages=messages, **extra
+            model=self.name,
+            messages=cast(list[ChatCompletionMessageParam], form.messages(request, self._redact)),
+            **form.options(request),
         )
         return completion
 
@@ -211,13 +121,14 @@ class OpenAIModel:
             return ModelFailed(ModelFailure.FORMAT_REFUSED, describe_error(error))
         return failure(error)
 
-    def _answer(self, reply: object) -> ModelAnswer:
+    def _answer(self, reply: object, request: ModelRequest) -> ModelAnswer:
         """The client does not validate: a gateway may leave out any part, or send something else."""
         usage, model = getattr(reply, "usage", None), getattr(reply, "model", None)
         if not isinstance(model, str) or not model:
             model = self.name
-        text = _content(_choice(reply))
-        return ModelAnswer(text, model, _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
+        samples = [_sample(choice, request) for choice in _choices(reply)[: request.samples]]
+        tokens_in, tokens_out = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+        return ModelAnswer(tuple(samples) or (ModelSample(""),), model, tokens_in, tokens_out)
 
 
 def _complaint(error: openai.OpenAIError) -> str:
@@ -232,11 +143,7 @@ def _is_too_long(error: openai.OpenAIError) -> bool:
 
 
 def _is_about_length(error: openai.OpenAIError) -> bool:
-    return _mentions(_complaint(error), _LENGTH_WORDS)
-
-
-def _mentions(complaint: str, words: Iterable[str]) -> bool:
-    return any(word in complaint for word in words)
+    return mentions(_complaint(error), _LENGTH_WORDS)
 
 
 def _is_refusal(error: openai.OpenAIError) -> bool:
@@ -246,15 +153,17 @@ def _is_refusal(error: openai.OpenAIError) -> bool:
         return False
     if status in _BAD_REQUEST:
         return True
-    return _mentions(_complaint(error), (*_FORMAT_WORDS, *_TEMPERATURE_WORDS, *_LIMIT_WORDS, *_ROLE_WORDS))
+    return mentions(_complaint(error), ALL_WORDS)
 
 
-def _choice(reply: object) -> object:
-    """The first; None without one."""
+def _choices(reply: object) -> list[object]:
     choices = getattr(reply, "choices", None)
-    if isinstance(choices, list) and choices:
-        return choices[0]
-    return None
+    return choices if isinstance(choices, list) else []
+
+
+def _sample(choice: object, request: ModelRequest) -> ModelSample:
+    text = _content(choice)
+    return ModelSample(text, calls_of(getattr(choice, "message", None), text, request))
 
 
 def _count(usage: object, name: str) -> int:
@@ -274,7 +183,7 @@ def _content(choice: object) -> str:
 
 def _spent_on_reasoning(reply: object) -> bool:
     """Whether the answer's whole length went into reasoning that is not shown."""
-    choice = _choice(reply)
+    choice = next(iter(_choices(reply)), None)
     return getattr(choice, "finish_reason", None) == "length" and not _content(choice).strip()
 
 
@@ -287,13 +196,3 @@ def _length(model: Mapping[str, Any]) -> int:
         if isinstance(length := fields.get(name), int) and length > 0:
             return length
     return 0
-
-
-def _without(value: Any, names: frozenset[str]) -> Any:
-    """A schema without some of its keywords; properties of the same name stay."""
-    if isinstance(value, list):
-        return [_without(item, names) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    trimmed = {key: item for key, item in value.items() if key not in names or isinstance(item, Mapping)}
-    return {key: _without(item, names) for key, item in trimmed.items()}

@@ -44,7 +44,7 @@ def consulted(settings: Settings, knowledge: RuleKnowledge) -> Iterator[Consult]
             if not asked:
                 return verdict
             try:
-                question = consultation_input(verdict, log, facts, exits=knowledge.exits)
+                question = consultation_input(verdict, log, facts, knowledge)
                 return runner.run(agent.consult(question, asked))
             except Exception as error:
                 note = f"the model could not be asked: {type(error).__name__}"

@@ -18,7 +18,7 @@ prompts_cli = typer.Typer(no_args_is_help=True, help="Show prompts.")
 
 @prompts_cli.command(name="render")
 def prompts_render(
-    name: Annotated[str, typer.Argument(help="Name and version, as in the folder of prompts.")] = "failure_agent/v3",
+    name: Annotated[str, typer.Argument(help="Name and version, as in the folder of prompts.")] = "failure_agent/v4",
     log: Annotated[Path | None, typer.Option(help="Log to fill the prompt with. - is standard input.")] = None,
 ) -> None:
     """Print a prompt: its templates, or with --log exactly what the model would be sent, masked."""
@@ -33,7 +33,7 @@ def prompts_render(
         if prompt.meta.name == "rule_writer":
             request = llm_factory.render_rule_prompt(settings, prompt, log_read.evidence, diagnosis)
         elif prompt.meta.name == "failure_agent":
-            question = consultation_input(diagnosis, log_read, Facts(), exits=analyzer.knowledge.exits)
+            question = consultation_input(diagnosis, log_read, Facts(), analyzer.knowledge)
             request = llm_factory.render_failure_prompt(settings, prompt, question)
         else:
             raise BadInput(f"{name} cannot be filled from a log alone")

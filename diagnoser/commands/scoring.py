@@ -164,7 +164,7 @@ def _try_model(analyzer: LogAnalyzer, folder: Path, labels: Sequence[scoring.Lab
     for label in track(labels, description=f"Diagnosing {len(labels)} logs", console=err, transient=True):
         log = logfile.read_log(analyzer, folder / f"{label.id}.log", quiet=True)
         diagnosis = pipeline.diagnose(log.evidence, Facts(), analyzer.knowledge)
-        question = consultation_input(diagnosis, log, Facts(), exits=analyzer.knowledge.exits)
+        question = consultation_input(diagnosis, log, Facts(), analyzer.knowledge)
         cases.append(llm_ablation.AblationCase(label, diagnosis, question))
     outcomes = asyncio.run(llm_factory.run_ablation(settings, cases, analyzer.knowledge.policy))
     if as_json:

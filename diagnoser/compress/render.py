@@ -32,7 +32,8 @@ def render(
 ) -> str:
     """Write what was read and left out, what is new, templates with counts, then lines with number and rank.
 
-    Templates of what is shown verbatim anyway, of what clean runs print, and of lines without a word, are left out.
+    Templates of what is shown verbatim anyway, of what clean runs print, and of lines without a word, are left out; all
+    of them where the whole log is shown.
     Every group of lines of one shape is represented before any is shown in full, so each group of ranks that tells
     something else keeps a block whatever the budget. pinned: lines that get their room before all else.
     """
@@ -46,14 +47,23 @@ def render(
     if first:
         new = [f"## In none of {diff.runs} clean runs of this job family", *first.values(), ""]
     room -= _cost(new)
-    routine = _routine(lines, templates, diff)
+    routine = [] if _is_shown_whole(texts, compression, room + cost) else _routine(lines, templates, diff)
     counted = _fit(list(map(_template, routine)), int(room * _TEMPLATE_SHARE))
     room -= _cost(counted)
     known = diff.known | {(line.number, line.stream) for line in first}
     body = _lines(lines, texts, room, known, pins)
     if hidden := len(routine) - len(counted):
         counted = [*counted, f"({hidden} more templates)"]
-    return "\n".join([*head, "", *new, "## Routine, as templates", *counted, "", "## Lines", *body]) + "\n"
+    if counted:
+        counted = ["## Routine, as templates", *counted, ""]
+    return "\n".join([*head, "", *new, *counted, "## Lines", *body]) + "\n"
+
+
+def _is_shown_whole(texts: Sequence[str], compression: Compression, room: int) -> bool:
+    """Whether every line of the log is shown as it was printed: templates would say it a second time."""
+    if len(texts) < compression.lines_in:
+        return False
+    return sum(tokens(text) + _BETWEEN for text in texts) <= room
 
 
 def _routine(lines: Sequence[Line], templates: Sequence[Template], diff: Diff) -> list[Template]:

@@ -15,12 +15,13 @@ from diagnoser.config.folders import prompts_folder
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.llm_stage import JudgedCases, LLMStage
+from diagnoser.diagnosis.llm_stage import JudgedCases, LLMStage, PlansOfJob
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
 from diagnoser.failure_agent.conversation import build_question
 from diagnoser.failure_agent.guarded_model import GuardedModel
+from diagnoser.failure_agent.tools import SPECS
 from diagnoser.learning import rule_context, rule_writer
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
@@ -42,11 +43,10 @@ if TYPE_CHECKING:
     from diagnoser.accuracy.llm_ablation import AblationCase, AblationResult
     from diagnoser.adapters.openai import OpenAIModel
 
-FAILURE_AGENT = "failure_agent/v3"
+FAILURE_AGENT = "failure_agent/v4"
 RULE_WRITER = "rule_writer/v1"
-LOG_TOKENS = 6000
-"""Size of the log that the model is shown: with the rest of a question it fits a context of 16k. Fewer where the
-server's is smaller."""
+LOG_TOKENS = 2500
+"""Size of the log that the model is shown: it may look at the rest. Fewer where the server's context is smaller."""
 EMBED_SECONDS = 5.0
 WRITING_SECONDS = 60.0
 """For writing one rule, which no request waits for."""
@@ -122,13 +122,14 @@ def llm_stage(
     knowledge: RuleKnowledge,
     confirmed_failures: ConfirmedFailures,
     judged: JudgedCases,
+    plans: PlansOfJob,
     metrics: Metrics,
 ) -> LLMStage | None:
     """Make the model's stage; None where no model is configured. Raises RuleFaults, BadInput."""
     if model is None:
         return None
     agent = failure_agent(settings, model, knowledge.policy, metrics)
-    return LLMStage(agent, confirmed_failures, judged, knowledge.exits)
+    return LLMStage(agent, confirmed_failures, judged, knowledge, plans)
 
 
 def consultation_config(settings: Settings) -> ConsultationConfig:
@@ -161,7 +162,7 @@ def rule_lifecycle(
 def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:
     """The first question about a failure, exactly as it would be sent, with its own random marker."""
     config = replace(consultation_config(settings), prompt=prompt)
-    return prepare(subject, config, config.log_tokens).question.request
+    return prepare(subject, config, config.log_tokens, SPECS).question.request
 
 
 def render_rule_prompt(settings: Settings, prompt: Prompt, evidence: Evidence, diagnosis: Diagnosis) -> ModelRequest:

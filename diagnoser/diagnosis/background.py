@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from diagnoser.compress.render import spans
 from diagnoser.diagnosis import node_logs
+from diagnoser.diagnosis.tool_evidence import last_word
 from diagnoser.llm.question import Background, Section
 from diagnoser.localize import exit_reports, ranks
 from diagnoser.model import Diagnosis, Evidence, EvidenceLine, Facts, Line, Mark, Rejected, RootCause, Stream
@@ -23,6 +24,7 @@ _NODE_LINES = 12
 
 def background(diagnosis: Diagnosis, evidence: Evidence, facts: Facts) -> Background:
     sections = (
+        Section("The scheduler's last word", last_word(facts) or ("nothing was reported",)),
         Section("Where the ranks run", tuple(_placements(evidence, facts))),
         Section("Silence", tuple(_silence(evidence, facts))),
         Section("What launchers report about ended processes", tuple(_exits(evidence, facts))),

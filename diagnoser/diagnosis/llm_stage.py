@@ -1,21 +1,33 @@
 """The model's contribution to a verdict, after the rules' verdict is published."""
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import Protocol
 
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.background import background, pinned
+from diagnoser.diagnosis.pipeline import RuleKnowledge
+from diagnoser.diagnosis.tool_evidence import disk_lines, tool_evidence
 from diagnoser.failure_agent.acceptance import model_confidences
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.llm.view import LogView
-from diagnoser.localize.exit_reports import ExitTable
-from diagnoser.model import Diagnosis, Facts, Judgement
+from diagnoser.model import Diagnosis, Facts, Judgement, Plan, QueryResult
+from diagnoser.model.errors import DiagnoserError
+from diagnoser.model.queries import PlanFilter
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 
-_NO_LAUNCHERS = ExitTable()
+_PLANS = 5
+"""Plans of a job whose answers are read."""
+
+
+class PlansOfJob(Protocol):
+    """``adapters.sql.plans.PlanRepository``."""
+
+    async def page(self, where: PlanFilter, after: str, limit: int) -> list[Plan]: ...
 
 
 _JUDGED = 2_000
@@ -30,12 +42,16 @@ class JudgedCases(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LLMStage:
-    """judged: what people said about earlier verdicts. exits: reads what launchers report about ended processes."""
+    """judged: what people said about earlier verdicts. knowledge: reads what launchers report, and names rules.
+
+    plans: hold what nodes answered.
+    """
 
     agent: FailureAgent
     confirmed_failures: ConfirmedFailures
     judged: JudgedCases
-    exits: ExitTable = field(default_factory=ExitTable)
+    knowledge: RuleKnowledge
+    plans: PlansOfJob
 
     async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
         """The verdict with the model's contribution; None if the model is not asked."""
@@ -43,20 +59,28 @@ class LLMStage:
         if not asked:
             return None
         similar = await self.confirmed_failures.describe_similar(record)
-        question = await asyncio.to_thread(
-            consultation_input, record.diagnosis, log, facts, similar.confirmed_failures, self.exits
+        question = await asyncio.to_thread(consultation_input, record.diagnosis, log, facts, self.knowledge)
+        evidence = replace(
+            question.evidence,
+            similar=partial(self.confirmed_failures.describe_like, record.attempt),
+            free_space=tuple(disk_lines(await self._answers(record.attempt.job))),
         )
+        question = replace(question, confirmed_failures=similar.confirmed_failures, evidence=evidence)
         confidences = model_confidences(await self.judged.judgements(0.0, _JUDGED))
         verdict = await self.agent.consult(question, asked, confidences)
         return replace(verdict, notes=(*verdict.notes, *similar.notes))
 
+    async def _answers(self, job: str) -> list[QueryResult]:
+        """What nodes answered about failures of this job; nothing where the store does not answer."""
+        try:
+            plans = await self.plans.page(PlanFilter(job=job), "", _PLANS)
+        except DiagnoserError:
+            return []
+        return list(chain.from_iterable(plan.check.queries for plan in plans if plan.check))
+
 
 def consultation_input(
-    diagnosis: Diagnosis,
-    log: AttemptLog,
-    facts: Facts,
-    confirmed_failures: tuple[str, ...] = (),
-    exits: ExitTable = _NO_LAUNCHERS,
+    diagnosis: Diagnosis, log: AttemptLog, facts: Facts, knowledge: RuleKnowledge
 ) -> ConsultationInput:
     """The input of a model call. In the view, the rules' candidates and the last lines come before all else, then the
     lines that no clean run of the job's family printed."""
@@ -66,6 +90,7 @@ def consultation_input(
     def view(size: int) -> LogView:
         return LogView(digest.render(size, diff, pins), digest.numbered(diff))
 
-    evidence = replace(digest.evidence, exits=exits.read(digest.evidence.lines))
+    evidence = replace(digest.evidence, exits=knowledge.exits.read(digest.evidence.lines))
     known = background(diagnosis, evidence, facts)
-    return ConsultationInput(diagnosis, evidence, facts, view, confirmed_failures, known)
+    tools = tool_evidence(evidence, facts, knowledge.engine.ruleset)
+    return ConsultationInput(diagnosis, evidence, facts, view, background=known, evidence=tools)

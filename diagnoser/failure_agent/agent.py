@@ -19,6 +19,7 @@ from diagnoser.failure_agent.acceptance import (
 )
 from diagnoser.failure_agent.consultation import AblationSwitches, Consultation, ConsultationConfig, ConsultationInput
 from diagnoser.failure_agent.conversation import UsageCounter
+from diagnoser.failure_agent.tools import RECORDS
 from diagnoser.llm import evidence, vote
 from diagnoser.llm.answer import Answer
 from diagnoser.llm.evidence import Checked
@@ -27,6 +28,7 @@ from diagnoser.model import (
     DecisionBasis,
     Diagnosis,
     EvidenceLine,
+    Hypotheses,
     Line,
     ModelEffect,
     ModelUse,
@@ -127,6 +129,8 @@ class FailureAgent:
             self._model_use(consultation.usage, self._clock() - started, failure),
             asked=asked,
             before=rules_verdict(subject.diagnosis),
+            tools=consultation.tool_uses,
+            hypotheses=_hypotheses(answers),
         )
         self._metrics.observe_consultation(use)
         if failure:
@@ -197,7 +201,7 @@ class FailureAgent:
             decided_by=f"{DECIDER}{model}",
             root_cause=root,
             evidence=tuple(map(_cited, best.lines)),
-            nodes=_suspects(diagnosis, answer, root.node, confidence),
+            nodes=_suspects(diagnosis, answer, root.node if root else None, confidence),
             mitigation=answer.mitigation or diagnosis.mitigation,
             rollback=diagnosis.rollback if answer.type is FailureType.LOSS_DIVERGENCE else None,
             # No rule decided, and no node counts as named: rows that take a node out ask for both.
@@ -281,9 +285,13 @@ def _node_of_rank(subject: ConsultationInput, rank: int | None) -> str | None:
 
 def _root_cause(
     subject: ConsultationInput, diagnosis: Diagnosis, answers: Sequence[Checked], best: Checked
-) -> RootCause:
-    """The model's decisive line. Rank and node are those of the rules unless the model or its line shows others."""
-    line, before, gpu = best.lines[0], diagnosis.root_cause, None
+) -> RootCause | None:
+    """The model's first line that a log holds. Rank and node are those of the rules unless the model or its line shows
+    others."""
+    before, gpu = diagnosis.root_cause, None
+    line = next((line for line in best.lines if line.stream.source not in RECORDS), None)
+    if line is None:
+        return None
     rank, node = _rank_of(answers), _node_of(answers)
     if node is None:
         node = _node_of_rank(subject, rank)
@@ -303,6 +311,15 @@ def _cited(line: Line) -> EvidenceLine:
     return EvidenceLine(line.number, line.text, "cited by the model", line.known_rank, stream.source, stream.provenance)
 
 
+def _hypotheses(answers: Sequence[Checked]) -> Hypotheses | None:
+    """The two best causes of the surest answer that names two."""
+    for checked in sorted(answers, key=lambda checked: -checked.confidence):
+        answer = checked.answer
+        if answer.alternative not in (FailureType.UNKNOWN, answer.type):
+            return Hypotheses(answer.type, answer.alternative, answer.tells_apart)
+    return None
+
+
 def _remarks(answer: Answer) -> list[str]:
     fault = {"user_error": "a user error", "infrastructure": "a fault of the infrastructure"}.get(answer.fault)
     retry = {"yes": "the job may succeed when started again", "no": "the job would fail again"}.get(answer.recoverable)
@@ -311,8 +328,6 @@ def _remarks(answer: Answer) -> list[str]:
         remarks.append(f"the model calls it {fault}")
     if retry:
         remarks.append(f"the model thinks that {retry}")
-    if answer.alternative.value not in ("unknown", answer.type.value):
-        remarks.append(f"the model's second guess is {answer.alternative}")
     return remarks
 
 

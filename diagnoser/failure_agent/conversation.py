@@ -4,6 +4,7 @@ It stands above the pure `llm/` because it waits: for the model's answer, for a 
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from diagnoser.llm.answer import AnswerT
 from diagnoser.llm.prompt import Prompt, tokens_of
 from diagnoser.model import Author
 from diagnoser.model.errors import ModelFailed, ModelFailure
-from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
+from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest, ModelSample, ToolSpec
 
 RETRY_AFTER_MAX_SECONDS = 5.0
 """Longest wait that a busy server may ask for within a conversation."""
@@ -32,11 +33,14 @@ class Question(Generic[AnswerT]):
     answer_type: type[AnswerT]
 
 
-def build_question(prompt: Prompt, variables: Mapping[str, Any], answer_type: type[AnswerT]) -> Question[AnswerT]:
+def build_question(
+    prompt: Prompt, variables: Mapping[str, Any], answer_type: type[AnswerT], tools: tuple[ToolSpec, ...] = ()
+) -> Question[AnswerT]:
     """An undefined variable raises jinja2.UndefinedError."""
     system, user = prompt.render(variables)
     schema, meta = answer_type.model_json_schema(), prompt.meta
-    return Question(prompt, ModelRequest(system, user, schema, meta.max_tokens, meta.temperature), answer_type)
+    request = ModelRequest(system, user, schema, meta.max_tokens, meta.temperature, tools=tools)
+    return Question(prompt, request, answer_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +89,14 @@ class Conversation:
 
         check: why a parsed answer cannot be used, "" where it can. Runs in a thread.
         """
-        request = question.request
-        text = (await self._send(request)).text
+        reply = await self.send(question.request)
+        return await self.read(question, reply.samples[0], check)
+
+    async def read(
+        self, question: Question[AnswerT], sample: ModelSample, check: Callable[[AnswerT], str] | None = None
+    ) -> AnswerT:
+        """The answer of a sample, repaired once where it is unusable: see ``ask``. Raises ModelFailed."""
+        request, text = replace(question.request, may_call=False, samples=1), sample.text
         try:
             return await _usable(text, question.answer_type, check)
         except ModelFailed as failure:
@@ -97,8 +107,15 @@ class Conversation:
                 raise
             if self._exceeded(request):
                 raise
-        repaired = await self._send(replace(request, repair=(text[:_REPAIR_CHARS], complaint)))
+        repaired = await self.send(replace(request, repair=(text[:_REPAIR_CHARS], complaint)))
         return await _usable(repaired.text, question.answer_type, check)
+
+    def affords(self, request: ModelRequest, times: int) -> bool:
+        """Whether the limits leave room for so many requests of this size."""
+        usage, limits = self.usage, self._limits
+        if usage.calls + times > limits.calls:
+            return False
+        return usage.tokens_in + usage.tokens_out + times * request_tokens(request) <= (limits.tokens or math.inf)
 
     def author(self, *prompts: Prompt) -> Author:
         """The model as the author of what it was asked to write, at the cost so far."""
@@ -115,8 +132,8 @@ class Conversation:
             usage.tokens_out,
         )
 
-    async def _send(self, request: ModelRequest) -> ModelAnswer:
-        """Sends again where the server asks for a short wait."""
+    async def send(self, request: ModelRequest) -> ModelAnswer:
+        """The reply; sends again where the server asks for a short wait. Raises ModelFailed."""
         last: ModelFailed | None = None
         while (exceeded := self._exceeded(request)) is None:
             try:
@@ -139,8 +156,8 @@ class Conversation:
         finally:
             usage.tokens_pending -= size
         usage.model = reply.model
-        usage.tokens_in += reply.tokens_in or size - request.max_tokens
-        usage.tokens_out += reply.tokens_out or tokens_of(reply.text)
+        usage.tokens_in += reply.tokens_in or size - request.samples * request.max_tokens
+        usage.tokens_out += reply.tokens_out or tokens_written(reply)
         return reply
 
     def _exceeded(self, request: ModelRequest) -> ModelFailed | None:
@@ -156,8 +173,18 @@ class Conversation:
 
 def request_tokens(request: ModelRequest) -> int:
     """About how many tokens a request may cost with its answer."""
-    texts = (request.system, request.user, *(request.repair or ()))
-    return sum(map(tokens_of, texts)) + request.max_tokens
+    return question_tokens(request) + request.samples * request.max_tokens
+
+
+def question_tokens(request: ModelRequest) -> int:
+    """About how many tokens a model reads of a request."""
+    tools = [f"{tool.name}{tool.purpose}{tool.parameters}" for tool in request.tools]
+    return sum(map(tokens_of, filter(None, (*request.texts, *tools))))
+
+
+def tokens_written(reply: ModelAnswer) -> int:
+    """About how many tokens a model wrote."""
+    return sum(tokens_of(sample.text) for sample in reply.samples)
 
 
 async def _usable(text: str, answer_type: type[AnswerT], check: Callable[[AnswerT], str] | None) -> AnswerT:

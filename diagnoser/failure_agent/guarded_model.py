@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from diagnoser.failure_agent.conversation import question_tokens, tokens_written
 from diagnoser.llm.guard import LLMCircuitBreaker, TokenBudget
-from diagnoser.llm.prompt import tokens_of
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import LanguageModel, ModelAnswer, ModelRequest
 
@@ -49,8 +49,8 @@ class GuardedModel:
 
     async def ask(self, request: ModelRequest) -> ModelAnswer:
         """Raises ModelFailed, also where the guard does not let the request through."""
-        size = tokens_of(request.system) + tokens_of(request.user)
-        entry = self._budget.reserve(self._clock(), size, request.max_tokens)
+        size = question_tokens(request)
+        entry = self._budget.reserve(self._clock(), size, request.samples * request.max_tokens)
         if entry is None:
             raise ModelFailed(ModelFailure.BUDGET_SPENT, "the hour's tokens are used up")
         if not self._breaker.admits(self._clock()):
@@ -69,7 +69,7 @@ class GuardedModel:
             self._report(began)
             raise
         self._breaker.succeeded()
-        self._budget.charge(entry, answer.tokens_in or size, answer.tokens_out or tokens_of(answer.text))
+        self._budget.charge(entry, answer.tokens_in or size, answer.tokens_out or tokens_written(answer))
         self._report(began)
         return answer
 

@@ -21,6 +21,8 @@ _THINKING = re.compile(r"(?is)\A\s*<(think|thinking|reasoning)>.*</\1>")
 _WORDS = re.compile(r"[^a-z0-9]+")
 _LINE = re.compile(r"(?i)\A\W*(?:l(?:ine)?)?\W*(\d{1,9})\s*(?:[^|:\n]{0,60}[|:])?\s*(.*)\Z", re.S)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_LOG = frozenset({"log", "the_log", "view", "none", "null", "search_log", "lines_around", "rank_stderr"})
+"""Sources that are the log itself."""
 _NOTHING = frozenset({"", "null", "none", "unknown", "n/a", "na"})
 _QUOTE_CHARS, _CITED, _MITIGATION_CHARS, _REASONING_CHARS, _NODE_CHARS = 400, 5, 600, 4000, 100
 _UNSURE = 0.5
@@ -44,10 +46,11 @@ class TolerantAnswer(BaseModel):
 
 
 class Quote(TolerantAnswer):
-    """A line that the model cites: its number in the view and words copied from it."""
+    """A line that the model cites: its number, and words copied from it. source: a tool that showed it; "": the log."""
 
     line: LineNumber
     quote: Annotated[str, Field(max_length=_QUOTE_CHARS)]
+    source: Annotated[str, Field(max_length=_NODE_CHARS)]
 
 
 class Answer(TolerantAnswer):
@@ -67,6 +70,7 @@ class Answer(TolerantAnswer):
     mitigation: Annotated[str, Field(max_length=_MITIGATION_CHARS)]
     confidence: Annotated[float, Field(ge=0, le=1)]
     alternative: FailureType
+    tells_apart: Annotated[str, Field(max_length=_MITIGATION_CHARS)]
 
     @model_validator(mode="before")
     @classmethod
@@ -89,6 +93,7 @@ class Answer(TolerantAnswer):
             "mitigation": _text(given.get("mitigation"))[:_MITIGATION_CHARS],
             "confidence": _share(given.get("confidence")),
             "alternative": _one_of(given.get("alternative"), tuple(FailureType)),
+            "tells_apart": _text(given.get("tells_apart"))[:_MITIGATION_CHARS],
         }
 
 
@@ -108,7 +113,7 @@ def parse(text: str, answer_type: type[AnswerT]) -> AnswerT:
     if len(body) > ANSWER_CHARS:
         raise ModelFailed(ModelFailure.MALFORMED, f"the answer has {len(body)} characters")
     faults = list[str]()
-    for given in reversed(_objects(body)):
+    for given in reversed(objects(body)):
         try:
             return answer_type.model_validate(given)
         except ValidationError as error:
@@ -118,7 +123,7 @@ def parse(text: str, answer_type: type[AnswerT]) -> AnswerT:
     raise ModelFailed(ModelFailure.MALFORMED, next(iter(faults), "no JSON object"))
 
 
-def _objects(text: str) -> list[Mapping[str, Any]]:
+def objects(text: str) -> list[Mapping[str, Any]]:
     """JSON objects in prose, in fences or alone, in their order; those inside another one are not looked at."""
     # Not strict: models, and grammars that guide them, put line breaks into strings as they are.
     decoder, objects, start = json.JSONDecoder(strict=False), list[Mapping[str, Any]](), 0
@@ -199,13 +204,16 @@ def _cited(given: object) -> object:
 
 def _quote(given: object) -> object:
     if isinstance(given, int):
-        return {"line": given, "quote": ""}
+        return {"line": given, "quote": "", "source": ""}
     if isinstance(given, str):
         if numbered := _LINE.match(given):
-            return {"line": numbered[1], "quote": numbered[2][:_QUOTE_CHARS]}
+            return {"line": numbered[1], "quote": numbered[2][:_QUOTE_CHARS], "source": ""}
         return given
     if not isinstance(given, Mapping):
         return given
     number = _LINE.match(str(given.get("line", given.get("number", ""))))
     quote = _text(given.get("quote", given.get("text")))[:_QUOTE_CHARS]
-    return {"line": number[1] if number else given.get("line"), "quote": quote}
+    source = _name(given.get("source"))[:_NODE_CHARS]
+    if source in _LOG:
+        source = ""
+    return {"line": number[1] if number else given.get("line"), "quote": quote, "source": source}

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from diagnoser.dialects.host_places import hosts_in
 from diagnoser.llm.answer import Answer, Quote
@@ -33,6 +33,7 @@ class CheckContext:
     lines: number shown to the model -> line. nodes, ranks: those of the job, by their true names; ranks is empty when
     none are known. instructions: what the model was told, which it must not repeat. all_nodes: whether
     ``nodes`` are all nodes of the job; of a log alone they may not be, and a node counts that a cited line names.
+    results: lines that tools showed from outside the log: tool -> number -> line.
     """
 
     lines: Mapping[int, Line]
@@ -41,6 +42,7 @@ class CheckContext:
     pseudonyms: Pseudonymizer
     instructions: str = ""
     all_nodes: bool = True
+    results: Mapping[str, Mapping[int, Line]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def check(answer: Answer, context: CheckContext) -> Checked:
         "node": node,
         "mitigation": _for_people(answer.mitigation, context),
         "reasoning": _for_people(answer.reasoning, context),
+        "tells_apart": _for_people(answer.tells_apart, context),
     }
     faults = []
     for fault, correction in _wrong_claims(answer, context, cited.count(None), node):
@@ -102,7 +105,7 @@ def _wrong_claims(
 
 def accept_unchecked(answer: Answer, context: CheckContext) -> Checked:
     """The answer without the check, for measuring what the check is worth: lines that exist, names as they are."""
-    lines = tuple(context.lines[cite.line] for cite in answer.cited if cite.line in context.lines)
+    lines = tuple(context.lines[cite.line] for cite in answer.cited if not cite.source and cite.line in context.lines)
     return Checked(answer.model_copy(update={"node": _true_node(answer, context)}), lines, answer.confidence, ())
 
 
@@ -112,8 +115,12 @@ def names_cause(answer: Answer) -> bool:
 
 
 def _cited_line(cite: Quote, context: CheckContext) -> Line | None:
-    """The line that says what is quoted: that of the cited number, else the only one with so telling a quote."""
-    line, parts = context.lines.get(cite.line), _quoted(cite.quote)
+    """The line that says what is quoted: that of the cited number, else the only one with so telling a quote.
+
+    A line that a tool showed counts only where the citation names the tool: else its numbers would mean two lines.
+    """
+    lines, parts = context.results.get(cite.source, {}) if cite.source else context.lines, _quoted(cite.quote)
+    line = lines.get(cite.line)
     length = len("".join(parts).encode())
     if length < QUOTE_LENGTH:
         return None
@@ -122,7 +129,7 @@ def _cited_line(cite: Quote, context: CheckContext) -> Line | None:
     if length < _TELLING:
         return None
     sought = _quoted(context.pseudonyms.reveal(cite.quote))
-    same = {line.text: line for line in context.lines.values() if _holds(sought, line.text)}
+    same = {line.text: line for line in lines.values() if _holds(sought, line.text)}
     if len(same) != 1:
         return None
     return same.popitem()[1]

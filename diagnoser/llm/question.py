@@ -1,16 +1,19 @@
 """What a prompt about a failure is filled with. All of it is pseudonymized before a model sees it."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from diagnoser.dialects.node_lists import listed_nodes
 from diagnoser.llm.evidence import Checked
 from diagnoser.llm.view import LogView, Pseudonymizer, delimited
 from diagnoser.model import ASK_REASONS, Diagnosis, Evidence, Facts, Line, Rejected, RootCause
-from diagnoser.model.taxonomy import Category
+from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
 from diagnoser.redaction.redact import mask_key_blocks
 
+_CLASS = re.compile(r"^a Python [A-Za-z]+(?= with no deeper cause)")
 _WEIGHED = 8
 _SIMILAR = 3
 _NAME_CHARS = 40
@@ -61,6 +64,7 @@ def variables(
         "candidates": _candidates(diagnosis, background.weighed, view),
         "background": sections,
         "incidents": quoted(confirmed_failures[:_SIMILAR]),
+        "types": _types(),
     }
 
 
@@ -122,14 +126,21 @@ def ranks_of(log: Evidence, facts: Facts) -> frozenset[int]:
 
 def _facts(facts: Facts) -> str:
     nodes = len(facts.job.nodes) or "an unknown number of"
-    summary = f"framework {facts.job.framework[:_NAME_CHARS] or 'unknown'}, {nodes} nodes, attempt {facts.attempt}"
-    ends = []
-    for event in facts.events:
-        if event.phase is None:
-            ends.append(f"{event.kind} {'' if event.code is None else event.code}".strip())
-    if not ends:
-        return summary
-    return f"{summary}; the launcher reported: {', '.join(ends[-3:])}"
+    return f"framework {facts.job.framework[:_NAME_CHARS] or 'unknown'}, {nodes} nodes, attempt {facts.attempt}"
+
+
+def _types() -> str:
+    """All types with their definitions, under their categories; neighbours of one definition share a line."""
+    texts = []
+    for category, kinds in groupby(DEFINITIONS, category_of):
+        texts.append(str(category))
+        for definition, named in groupby(kinds, _definition):
+            texts.append(f"- {', '.join(named)}: {definition}")
+    return "\n".join(texts)
+
+
+def _definition(kind: FailureType) -> str:
+    return _CLASS.sub("the Python exception of that class", DEFINITIONS[kind])
 
 
 def _candidates(diagnosis: Diagnosis, weighed: Sequence[Rejected], view: LogView) -> list[dict[str, object]]:

@@ -180,11 +180,30 @@ class Precedent:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolUse:
+    """Something that the model looked at before it answered: the call, in its own words. lines: how many it was shown;
+    None where the call was refused."""
+
+    call: str
+    lines: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hypotheses:
+    """The model's two best causes, the likelier first, and what would tell them apart."""
+
+    first: FailureType
+    second: FailureType
+    tells_apart: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelUse:
     """How the language model took part. ``failure`` is a ``ModelFailure`` value when it gave no usable answer.
 
     calls, tokens and seconds are those of the whole consultation. temperature: of the sampling. asked: why.
-    before: the verdict that it was asked about; None on diagnoses stored by earlier versions.
+    before: the verdict that it was asked about; None on diagnoses stored by earlier versions. tools: what it looked at,
+    in order. hypotheses: None where it gave no usable answer, or no second cause.
     """
 
     model: str
@@ -199,6 +218,8 @@ class ModelUse:
     asked: tuple[AskReason, ...] = ()
     effect: ModelEffect = ModelEffect.NONE
     before: RulesVerdict | None = None
+    tools: tuple[ToolUse, ...] = ()
+    hypotheses: Hypotheses | None = None
 
 
 @dataclass(frozen=True, slots=True)

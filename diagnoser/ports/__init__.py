@@ -8,7 +8,19 @@ from diagnoser.ports.archive import Archive, ArchivedObject
 from diagnoser.ports.audit import AuditedCall, auditing, current_call
 from diagnoser.ports.messages import Message, MessageSource
 from diagnoser.ports.people import IdentityProvider, PasswordHasher
-from diagnoser.ports.services import Clock, Embedder, LanguageModel, ModelAnswer, ModelRequest, Sender, WakeSignal
+from diagnoser.ports.services import (
+    Clock,
+    Embedder,
+    LanguageModel,
+    ModelAnswer,
+    ModelRequest,
+    ModelSample,
+    Sender,
+    ToolCall,
+    ToolRound,
+    ToolSpec,
+    WakeSignal,
+)
 from diagnoser.ports.trials import Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus
 
 __all__ = [
@@ -26,12 +38,16 @@ __all__ = [
     "MessageSource",
     "ModelAnswer",
     "ModelRequest",
+    "ModelSample",
     "NodeExecutor",
     "Order",
     "OrderState",
     "OrderStatus",
     "PasswordHasher",
     "Sender",
+    "ToolCall",
+    "ToolRound",
+    "ToolSpec",
     "WakeSignal",
     "auditing",
     "current_call",

@@ -234,6 +234,18 @@ class ConfirmedFailures:
         note = f"similar failures were looked for by hashed words: the embedding server failed ({failure})"
         return SimilarFailures(described, (note,))
 
+    async def describe_like(self, attempt: AttemptKey, text: str) -> tuple[str, ...]:
+        """Failures like a text, as text for a model: by hashed words, and of those that the attempt may be told."""
+        sign = Signature(hashing.normalised(text[:_CHARS]))
+        try:
+            await self._refresh()
+            nearest = await self._nearest(sign, RIVALS, await self._tenant_of(attempt))
+        except DiagnoserError as error:
+            structlog.get_logger().warning("confirmed_failures_away", error=str(error))
+            return ()
+        alike = [near for near in nearest if near.score >= ALIKE and near.confirmed.attempt != attempt]
+        return tuple(map(describe, alike[:TOLD]))
+
     @property
     def _embedder_name(self) -> str:
         if self._embedder is None:

@@ -76,7 +76,7 @@ def test_the_verdict_of_the_rules_is_published_before_the_model_is_asked(tmp_pat
     assert "<script>alert(1)" not in page
     assert "diagnoser_llm_requests_total 2.0" in metrics
     use = found["model"]
-    assert (use["model"], use["prompt"], use["temperature"]) == ("scripted", "failure_agent/v3", 0.3)
+    assert (use["model"], use["prompt"], use["temperature"]) == ("scripted", "failure_agent/v4", 0.3)
     assert use["prompt_hash"] in page
     assert found["ruleset"] in page and len(found["ruleset"]) == 16
 

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +18,7 @@ class Reply:
     """content: what the model says. status: other than 200 is an error. wait: seconds before the answer, or NEVER.
 
     tokens: of the question, as the server counts them. endless: the body is sent again and again, without a length.
+    calls: tools that the model calls, each with its arguments as the model writes them.
     """
 
     content: str = ""
@@ -28,6 +29,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     tokens: int = 900
     endless: bool = False
+    calls: Sequence[tuple[str, str]] = ()
 
 
 Say = Callable[[dict[str, Any]], Reply]
@@ -80,9 +82,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def model_server(
-    say: Say, context: int | None = None, name: str = "scripted", models: Reply | None = None
+    say: Say, context: int | None = None, name: str = "scripted", models: Reply | None = None, *, many: bool = False
 ) -> Iterator[ModelServer]:
-    """context: what /v1/models says about the length of a question. models: another answer of it."""
+    """context: what /v1/models says about the length of a question. models: another answer of it. many: it gives as
+    many answers at once as it is asked for; else one, as servers do that do not know the field."""
     found, ending = ModelServer(""), threading.Event()
     offered = {"id": name, "object": "model", "created": 1, "owned_by": "t"}
     listed = {"object": "list", "data": [offered | ({"max_model_len": context} if context else {})]}
@@ -97,14 +100,14 @@ def model_server(
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             found.asked.append(asked)
-            reply = say(asked)
+            reply, *others = [say(asked) for _ in range(asked.get("n", 1) if many else 1)]
             if ending.wait(reply.wait) or reply.drop:
                 self.hang_up()
                 return
-            self.answer(reply)
+            self.answer(reply, *others)
 
-        def answer(self, reply: Reply) -> None:
-            body = reply.raw if reply.raw is not None else json.dumps(_completion(reply, name)).encode()
+        def answer(self, reply: Reply, *others: Reply) -> None:
+            body = reply.raw if reply.raw is not None else json.dumps(_completion([reply, *others], name)).encode()
             try:
                 self.send_response(reply.status)
                 for header, value in {"Content-Type": "application/json", **reply.headers}.items():
@@ -129,12 +132,22 @@ def model_server(
         thread.join()
 
 
-def _completion(reply: Reply, name: str) -> dict[str, Any]:
+def _completion(replies: Sequence[Reply], name: str) -> dict[str, Any]:
+    """The tokens of the question are counted once, however many answers there are."""
+    read, written = replies[0].tokens, 60 * len(replies)
     return {
         "id": "c-1",
         "object": "chat.completion",
         "created": 1,
         "model": name,
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply.content}}],
-        "usage": {"prompt_tokens": reply.tokens, "completion_tokens": 60, "total_tokens": reply.tokens + 60},
+        "choices": [_choice(index, reply) for index, reply in enumerate(replies)],
+        "usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written},
     }
+
+
+def _choice(index: int, reply: Reply) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": reply.content}
+    if reply.calls:
+        functions = [{"name": tool, "arguments": arguments} for tool, arguments in reply.calls]
+        message |= {"content": None, "tool_calls": [{"id": "x", "type": "function", "function": f} for f in functions]}
+    return {"index": index, "finish_reason": "tool_calls" if reply.calls else "stop", "message": message}

@@ -52,7 +52,7 @@ def cases(folder: str, *, heuristics_only: bool) -> tuple[AblationCase, ...]:
             continue
         log = analyzer.read(BytesIO((CORPUS / folder / f"{label.id}.log").read_bytes()))
         diagnosis = pipeline.diagnose(log.evidence, Facts(), analyzer.knowledge)
-        found.append(AblationCase(label, diagnosis, consultation_input(diagnosis, log, Facts())))
+        found.append(AblationCase(label, diagnosis, consultation_input(diagnosis, log, Facts(), analyzer.knowledge)))
     return tuple(found)
 
 

@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from diagnoser.adapters.embeddings import OpenAIEmbedder
-from diagnoser.adapters.openai import OpenAIModel, QuestionForm
+from diagnoser.adapters.openai import OpenAIModel
+from diagnoser.adapters.openai_forms import QuestionForm
 from diagnoser.adapters.openai_transport import REPLY_BYTES
 from diagnoser.model.errors import ModelFailed
 from diagnoser.ports import ModelAnswer, ModelRequest

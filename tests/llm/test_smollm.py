@@ -128,7 +128,7 @@ def _cases(analyzer: LogAnalyzer) -> list[tuple[Label, ConsultationInput]]:
                 log = analyzer.read(stream)
             diagnosis = analyzer.diagnose_with_node_logs(log.evidence, Facts())
             if reasons_to_ask(diagnosis, LLMTrigger.ALWAYS_EXPLAIN):
-                cases.append((label, consultation_input(diagnosis, log, Facts())))
+                cases.append((label, consultation_input(diagnosis, log, Facts(), analyzer.knowledge)))
     cases.sort(key=lambda case: not reasons_to_ask(case[1].diagnosis, LLMTrigger.UNDECIDED))
     return cases[:CASES]
 

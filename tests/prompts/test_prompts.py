@@ -51,8 +51,8 @@ def line(number: int, text: str) -> Line:
 
 
 CASES: dict[str, Mapping[str, Any]] = {
-    "failure_agent_v3_bare": variables(PLAIN, Facts(), VIEW, Background(), (), Pseudonymizer(redact, []), "LOG-MARKER"),
-    "failure_agent_v3_full": variables(
+    "failure_agent_v4_bare": variables(PLAIN, Facts(), VIEW, Background(), (), Pseudonymizer(redact, []), "LOG-MARKER"),
+    "failure_agent_v4_full": variables(
         WEIGHED,
         FACTS,
         replace(VIEW, lines={41: line(41, LOST), 57: line(57, TOLD)}),
@@ -127,7 +127,8 @@ def test_what_a_model_gets_is_what_was_agreed(name: str) -> None:
 
 def test_every_type_is_defined_once_and_under_its_category() -> None:
     """The closed list of the code is that of the instructions: one line for each type, also where types share it."""
-    text = load("failure_agent/v3").system.split("Types:\n")[1].split("\nExamples")[0]
+    text = load("failure_agent/v4").render(CASES["failure_agent_v4_bare"])[0]
+    text = text.split("Types:\n")[1].split("\n\n")[0]
     defined: list[tuple[str, str]] = []
     category = ""
     for heading, kinds in re.findall(r"(?m)^(?:(\w+)|- (\w+(?:, \w+)*): .*)$", text):

@@ -28,6 +28,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.rules.schema import Match, Role
 from tests import accuracy_bars
+from tests.rule_files import ANALYZER
 
 ROUTINE = "loading the tokenizer of the mix\nmounted the shards of the mix\nwarming up the kernels\n"
 TROUBLE = "rank 3 lost its link\nKeyError: 'mask'\nloss: nan\n"
@@ -164,7 +165,7 @@ def test_only_a_clean_run_is_learned_from(outcome: Outcome, kind: FailureType, c
 def shown(log: AttemptLog, facts: Facts, size: int) -> tuple[list[str], dict[int, str]]:
     """The lines of a model's view, and what its numbers stand for."""
     plain = Diagnosis(Outcome.FAILED, Category.UNKNOWN, FailureType.UNKNOWN, 0.2, "heuristic:no_evidence")
-    view = consultation_input(plain, log, facts).view(size)
+    view = consultation_input(plain, log, facts, ANALYZER.knowledge).view(size)
     return view.text.split("\n"), {number: line.text for number, line in view.lines.items()}
 
 

@@ -15,7 +15,7 @@ from diagnoser.failure_agent.conversation import (
 )
 from diagnoser.llm import prompt
 from diagnoser.model.errors import ModelFailed, ModelFailure
-from diagnoser.ports import ModelAnswer, ModelRequest
+from diagnoser.ports import ModelAnswer, ModelRequest, ModelSample
 
 META = """
 name: counter
@@ -52,7 +52,7 @@ class ScriptedModel:
         await asyncio.sleep(0)
         if isinstance(reply, ModelFailed):
             raise reply
-        return ModelAnswer(reply, "scripted-7b", self.tokens, self.tokens)
+        return ModelAnswer((ModelSample(reply),), "scripted-7b", self.tokens, self.tokens)
 
     async def context(self) -> int | None:
         return None

@@ -9,7 +9,8 @@ from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
-from diagnoser.model import AskReason, AttemptKey, Diagnosis, Facts, Judgement, LineBlock, Stream
+from diagnoser.model import AskReason, AttemptKey, Diagnosis, Facts, Judgement, LineBlock, Plan, Stream
+from diagnoser.model.queries import PlanFilter
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures, SimilarFailures
@@ -57,7 +58,6 @@ class Echo:
     async def consult(
         self, about: ConsultationInput, asked: tuple[AskReason, ...], confidences: Mapping[str, float]
     ) -> Diagnosis:
-        assert confidences == {}
         return replace(about.diagnosis, notes=(*about.confirmed_failures, "nothing to add"))
 
 
@@ -68,14 +68,23 @@ async def test_how_similar_failures_were_found_is_noted() -> None:
         async def describe_similar(self, record: DiagnosisRecord) -> SimilarFailures:
             return SimilarFailures(("told",), ("by hashed words",))
 
-    class Unjudged:
-        async def judgements(self, since: float, limit: int) -> list[Judgement]:
-            return []
+        async def describe_like(self, attempt: AttemptKey, text: str) -> tuple[str, ...]:
+            return ()
 
     log = AttemptLog.from_deltas([running(0)])
     verdict = ANALYZER.analyze(log, Facts(), RECEIVED)
     record = DiagnosisRecord("d", AttemptKey("j"), 1, 0.0, True, verdict)
-    stage = LLMStage(cast(FailureAgent, Echo()), cast(ConfirmedFailures, Remembered()), Unjudged())
+
+    class NotJudged:
+        async def judgements(self, since: float, limit: int) -> list[Judgement]:
+            return []
+
+    class NoPlans:
+        async def page(self, where: PlanFilter, after: str, limit: int) -> list[Plan]:
+            return []
+
+    remembered = cast(ConfirmedFailures, Remembered())
+    stage = LLMStage(cast(FailureAgent, Echo()), remembered, NotJudged(), ANALYZER.knowledge, NoPlans())
     better = await stage.run(record, log, Facts())
     assert better is not None
     assert better.notes == ("told", "nothing to add", "by hashed words")

@@ -40,7 +40,7 @@ def read(analyzer: LogAnalyzer, log: str) -> tuple[AttemptLog, Diagnosis]:
 def test_the_rules_candidates_and_the_last_lines_are_in_every_view(analyzer: LogAnalyzer, size: int) -> None:
     """Behind thousands of other lines, and however small the view is; it keeps its size."""
     log, diagnosis = read(analyzer, NCCL + TRACE + NCCL[: len(NCCL) // 3] + END)
-    view = consultation_input(diagnosis, log, Facts()).view(size)
+    view = consultation_input(diagnosis, log, Facts(), analyzer.knowledge).view(size)
     assert diagnosis.root_cause is not None and diagnosis.root_cause.text == ROOT
     assert f"6004| {ROOT}" in view.text
     assert END.strip() in view.text
@@ -69,6 +69,7 @@ def test_findings_are_told_by_name(analyzer: LogAnalyzer) -> None:
     evidence = replace(log.evidence, exits=analyzer.knowledge.exits.read(log.evidence.lines))
     told = background(replace(diagnosis, notes=("an earlier attempt failed",)), evidence, facts)
     assert {section.title: section.lines for section in told.sections} == {
+        "The scheduler's last word": ("nothing was reported",),
         "Where the ranks run": ("gpu-1: ranks 0-1", "gpu-2: ranks 2-3"),
         "Silence": ("never printed a line: ranks 3",),
         "What launchers report about ended processes": (END.strip(),),

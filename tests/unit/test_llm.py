@@ -18,12 +18,12 @@ from diagnoser.llm.view import Pseudonymizer, delimited, plain
 from diagnoser.model import Line, Stream
 from diagnoser.model.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.ports import ModelAnswer, ModelRequest
+from diagnoser.ports import ModelAnswer, ModelRequest, ModelSample
 from diagnoser.redaction.addresses import without_addresses
 from diagnoser.redaction.redact import load, mask_key_blocks, redact
 from tests.in_memory import ScriptedModel
 
-FOLDER = "failure_agent/v3"
+FOLDER = "failure_agent/v4"
 SOUND = {
     "reasoning": "The card is gone; the timeouts follow.",
     "type": "gpu_lost",
@@ -55,8 +55,8 @@ def test_a_prompt_with_an_unlisted_variable_is_faulty() -> None:
 
 def test_a_prompt_in_the_wrong_folder_is_faulty() -> None:
     """Name and version agree with the folder."""
-    with pytest.raises(RuleFaults, match="belongs in failure_agent/v3"):
-        prompt.load("failure_agent/v2", parts())
+    with pytest.raises(RuleFaults, match="belongs in failure_agent/v4"):
+        prompt.load("failure_agent/v3", parts())
 
 
 def test_a_missing_part_is_told() -> None:
@@ -312,7 +312,7 @@ async def refusals(model: GuardedModel, times: int) -> list[ModelFailure]:
 async def test_questions_refused_by_the_open_breaker_cost_no_budget() -> None:
     """When the server is back, the hour's tokens are still there."""
     now = [0.0]
-    down, back = ModelFailed(ModelFailure.UNAVAILABLE, "refused"), ModelAnswer("yes", "m", SIZE, 1)
+    down, back = ModelFailed(ModelFailure.UNAVAILABLE, "refused"), ModelAnswer((ModelSample("yes"),), "m", SIZE, 1)
     model = guarded(SIZE + 100, down, back, clock=lambda: now[0])
     assert await refusals(model, 5) == [ModelFailure.UNAVAILABLE, *[ModelFailure.BREAKER_OPEN] * 4]
     now[0] = 10.0
@@ -321,7 +321,7 @@ async def test_questions_refused_by_the_open_breaker_cost_no_budget() -> None:
 
 async def test_an_answer_costs_what_the_server_counted_and_an_unreadable_one_its_question() -> None:
     """What was reserved for the answer is given back once its length is known."""
-    unreadable, short = ModelFailed(ModelFailure.MALFORMED, "no JSON"), ModelAnswer("yes", "m", 7, 3)
+    unreadable, short = ModelFailed(ModelFailure.MALFORMED, "no JSON"), ModelAnswer((ModelSample("yes"),), "m", 7, 3)
     model = guarded(SIZE + 10 + SIZE + 100, unreadable, short, short)
     assert await refusals(model, 1) == [ModelFailure.MALFORMED]
     assert await model.ask(QUESTION) == short

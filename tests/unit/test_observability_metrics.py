@@ -11,7 +11,7 @@ from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.llm.guard import LLMCircuitBreaker, TokenBudget
 from diagnoser.model.blind_spots import BlindSpotKind
 from diagnoser.model.errors import ModelFailed, ModelFailure
-from diagnoser.ports import ModelAnswer, ModelRequest
+from diagnoser.ports import ModelAnswer, ModelRequest, ModelSample
 from tests.serving import NOW, Web, save, serving, verdict
 
 SERIES_MAX = 300
@@ -112,7 +112,7 @@ class Model:
     async def ask(self, request: ModelRequest) -> ModelAnswer:
         self.asked += 1
         if self.asked == 1:
-            return ModelAnswer("{}", self.name, 1_000_000, 100_000)
+            return ModelAnswer((ModelSample("{}"),), self.name, 1_000_000, 100_000)
         raise ModelFailed(ModelFailure.TIMEOUT, "too slow")
 
 

@@ -252,7 +252,7 @@ def test_pages_hold_no_script_or_style_of_their_own() -> None:
 async def test_what_a_model_had_to_do_with_a_verdict_is_shown(tmp_path: Path) -> None:
     """Why it was asked, what the rules said and what it changed; and that a person has to look, also in the list."""
     before = RulesVerdict(FailureType.RUNTIME_ERROR, "rule:x", 0.72, line=3, action=Action.NOTIFY_USER)
-    use = ModelUse("m", "failure_agent/v3", "ab12", asked=(AskReason.CLOSE_RIVAL,), effect=ModelEffect.DECIDED)
+    use = ModelUse("m", "failure_agent/v4", "ab12", asked=(AskReason.CLOSE_RIVAL,), effect=ModelEffect.DECIDED)
     heard = replace(ECC, decided_by="llm:m", model=replace(use, before=before), needs_review="the model says <b>so</b>")
     async with serving(tmp_path) as web:
         record = await save(web.store, "llm-7b", heard, created=NOW - 200)

@@ -110,6 +110,10 @@ def model_part(verdict: Diagnosis) -> list[tuple[str, str]]:
     if use := verdict.model:
         rows.append(("model", f"asked because {'; '.join(map(ASK_REASONS.__getitem__, use.asked))}"))
         rows.append(("", f"{use.model}: {_model_effect(verdict, use)}"))
+        if use.tools:
+            rows.append(("looked at", "; ".join(tool.call for tool in use.tools)))
+        if pair := use.hypotheses:
+            rows.append(("best causes", f"{pair.first}, then {pair.second}. {pair.tells_apart}".strip()))
     return rows
 
 

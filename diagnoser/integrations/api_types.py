@@ -247,6 +247,17 @@ class RulesVerdict(TypedDict):
     action: NotRequired[Action]
 
 
+class ToolUse(TypedDict):
+    call: str
+    lines: int | None
+
+
+class Hypotheses(TypedDict):
+    first: FailureType
+    second: FailureType
+    tells_apart: str
+
+
 class ModelUse(TypedDict):
     model: str
     prompt: str
@@ -260,6 +271,8 @@ class ModelUse(TypedDict):
     asked: NotRequired[list[AskReason]]
     effect: NotRequired[ModelEffect]
     before: NotRequired[RulesVerdict | None]
+    tools: NotRequired[list[ToolUse]]
+    hypotheses: NotRequired[Hypotheses | None]
 
 
 class DecisionBasis(TypedDict):

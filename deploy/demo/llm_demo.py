@@ -30,18 +30,21 @@ from tests.e2e.service import send, service
 from tests.integration.model_server import Reply, model_server
 from tests.integration.scripted import answer, question
 
-CAUSE = "nvlink_error"
-LINE = "lightpath {path} of ring {ring} lost phase lock at {wave} nm, photonic mesh torn down"
+# A reader that a site wrote itself, whose messages no rule of anybody else can know.
+CAUSE = "dataset_loading_error"
+LINE = (
+    "tokenmix: shard {shard} of mix code-v7 ends at offset {end}, its index says {index}; not padding, reader ends"
+)
 RULE = {
-    "title": "The photonic mesh lost phase lock",
-    "anchors": ["lost phase lock"],
-    "patterns": [r"lightpath \d+ of ring \d+ lost phase lock at [\d.]+ nm"],
+    "title": "A shard of the token mix is shorter than its index",
+    "anchors": ["tokenmix: shard"],
+    "patterns": [r"tokenmix: shard \d+ of mix \S+ ends at offset \d+, its index says \d+"],
     "unless": [],
 }
 RUNS = (
-    {"job": "mixtral-a", "rank": 3, "path": 7, "ring": 2, "wave": "1550.12"},
-    {"job": "mixtral-b", "rank": 6, "path": 31, "ring": 14, "wave": "1546.92"},
-    {"job": "mixtral-c", "rank": 1, "path": 112, "ring": 5, "wave": "1558.17"},
+    {"job": "mixtral-a", "rank": 3, "shard": 7, "end": 4194304, "index": 4718592},
+    {"job": "mixtral-b", "rank": 6, "shard": 31, "end": 1048576, "index": 4718592},
+    {"job": "mixtral-c", "rank": 1, "shard": 112, "end": 2097152, "index": 4718592},
 )
 DONE = ["0: training completed, final checkpoint saved at step 240"]
 OOM = ["5: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 5 has 79.10 GiB in all"]
@@ -97,12 +100,14 @@ def loop(client: httpx.Client, url: str) -> None:
     show(last, calls(client) - asked, url)
     if last["decided_by"] != f"rule:{rule['id']}" or calls(client) != asked:
         raise SystemExit(f"the learned rule did not decide: {last['decided_by']}, {calls(client) - asked:g} questions")
+    if last["recovery"]["action"] != first["recovery"]["action"]:
+        raise SystemExit(f"the rule asks for less than the model: {last['recovery']['action']}")
 
 
 def fail(client: httpx.Client, given: dict[str, Any], *, after_model: bool = False) -> dict[str, Any]:
     """A job that fails in the same way each time, on another rank and with other numbers: its diagnosis."""
     end = [f"{given['rank']}: " + LINE.format(**given), "srun: job step done, 8 tasks"]
-    return run(client, given["job"], end, 1, first=given["path"], after_model=after_model)
+    return run(client, given["job"], end, 1, first=given["shard"], after_model=after_model)
 
 
 def run(
@@ -131,7 +136,7 @@ def diagnosis(client: httpx.Client, job: str, after_model: bool) -> dict[str, An
 
 def say(client: httpx.Client, found: dict[str, Any]) -> str:
     """Confirm the verdict, or correct it where the model did not see the cause."""
-    text = "replace the transceivers of the ring that the line names"
+    text = "write the shard that the line names again, then its index"
     word: dict[str, Any] = {"verdict": "confirmed", "comment": text}
     if found["type"] != CAUSE or not found["root_cause"]:
         word |= {"verdict": "corrected", "type": CAUSE, "root_line": 321}
@@ -176,6 +181,7 @@ def show(found: dict[str, Any], asked: float, url: str) -> None:
         ("Type", f"{found['type']}  ({found['category']}, {found['confidence']:.0%} sure)"),
         ("Root line", f"{root['line']}: {root['text']}" if root else "-"),
         ("Decided by", found["decided_by"]),
+        ("Looked at", "; ".join(tool["call"] for tool in use.get("tools", ())) or "-"),
         ("Questions", f"{asked:g}{tokens}"),
         ("Action", f"{found['recovery']['action']}  ({found['recovery']['reason']})"),
         ("Page", f"{url}/diagnoses/{found['id']}"),
@@ -208,14 +214,17 @@ def model() -> Iterator[tuple[dict[str, str], bool]]:
 
 
 def scripted(asked: dict[str, Any]) -> Reply:
-    """Reads what it is sent, as a model would: it cites the odd line, or writes a rule for it."""
+    """Reads what it is sent, as a model would: it looks around, cites the odd line, or writes a rule for it."""
     told = question(asked)
     if told.system.startswith("You write one rule"):
         return Reply(json.dumps(RULE))
-    number, text = next(((n, line) for n, line in told.lines.items() if "lost phase lock" in line), (0, ""))
+    number, text = next(((n, line) for n, line in told.lines.items() if "tokenmix: shard" in line), (0, ""))
     if not number:
         return answer("unknown", {})
-    return answer(CAUSE, {number: text}, mitigation="Look at the transceivers of that ring.", fault="infrastructure")
+    if len(asked["messages"]) == 2 and asked.get("tool_choice") == "auto":
+        return Reply(calls=[("search_log", json.dumps({"pattern": "(?i)tokenmix|shard"}))])
+    pair = {"alternative": "filesystem_error", "tells_apart": "Whether other files of that mount are cut as well."}
+    return answer(CAUSE, {number: text}, mitigation="Write that shard and its index again.", fault="user_error", **pair)
 
 
 def until(look: Callable[[], Any], what: str) -> Any:

@@ -268,9 +268,11 @@ class ConfirmedFailures:
                 return decided
             if diagnosis.category is not Category.UNKNOWN or not len(self._memory.index):
                 return diagnosis
-            sign = signature.signature_of(await asyncio.to_thread(lambda: log.evidence), diagnosis)
+            evidence = await asyncio.to_thread(lambda: log.evidence)
+            sign = signature.signature_of(evidence, diagnosis)
             nearest = await self._nearest(sign, RIVALS, await self._tenant_of(attempt))
-            return adopt_confirmed_failure(diagnosis, attempt, sign, nearest, self._policy)
+            adopted = adopt_confirmed_failure(diagnosis, attempt, sign, nearest, self._policy)
+            return _with_root(adopted, nearest, evidence)
         except DiagnoserError as error:
             structlog.get_logger().warning("confirmed_failures_away", error=str(error))
             return diagnosis
@@ -482,6 +484,20 @@ def _decided(
         how = "confirmed"
     note = f"the same failure as in {judged.attempt.job}, whose cause was {how} by {judged.by}"
     return replace(decided, precedent=precedent, notes=(*decided.notes, note))
+
+
+def _with_root(diagnosis: Diagnosis, nearest: Sequence[Similar], evidence: Evidence) -> Diagnosis:
+    """An adopted verdict with the line that says here what the judged line said there; numbers and hosts may differ."""
+    precedent = diagnosis.precedent
+    if precedent is None or diagnosis.root_cause is not None:
+        return diagnosis
+    names = signature.node_names(evidence)
+    judged = [near.confirmed.line for near in nearest if near.confirmed.diagnosis == precedent.diagnosis]
+    wanted = {hashing.normalised(text, names) for text in judged if text}
+    for line in evidence.job_lines:
+        if hashing.normalised(line.text[:_CHARS], names) in wanted:
+            return replace(diagnosis, root_cause=RootCause(line.number, line.text, line.known_rank))
+    return diagnosis
 
 
 def _with_action(decided: Diagnosis, advice: Advice, before: Diagnosis) -> Diagnosis:

@@ -18,8 +18,12 @@ def test_the_demo_learns_a_rule_that_then_decides(tmp_path: Path) -> None:
     learned, rest = rest.split("\n3. ")
     again, last = rest.split("\n4. ")
     assert "Decided by  llm:scripted" in first
+    assert "search_log(pattern=" in first
+    for step in (first, again, last):
+        assert "tokenmix: shard" in step.split("Root line")[1]
+        assert "Action      notify_user" in step
     assert "Written by llm:scripted with rule_writer/v1" in learned
     assert "FAILED" not in learned and "no hit in 1 completed attempts" in learned
     assert "is in shadow; attempts it would have decided: 1." in again
-    assert "Decided by  rule:learned_nvlink_error_" in last
+    assert "Decided by  rule:learned_dataset_loading_error_" in last
     assert "Questions   0" in last

@@ -32,9 +32,7 @@ from tests.integration.scripted import answer, question
 
 # A reader that a site wrote itself, whose messages no rule of anybody else can know.
 CAUSE = "dataset_loading_error"
-LINE = (
-    "tokenmix: shard {shard} of mix code-v7 ends at offset {end}, its index says {index}; not padding, reader ends"
-)
+LINE = "tokenmix: shard {shard} of mix code-v7 ends at offset {end}, its index says {index}; not padding, reader ends"
 RULE = {
     "title": "A shard of the token mix is shorter than its index",
     "anchors": ["tokenmix: shard"],

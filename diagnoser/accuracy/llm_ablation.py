@@ -27,6 +27,7 @@ STAGES: Mapping[str, AblationStage] = {
     "rules only": AblationStage(memory=False),
     "+ retrieval": AblationStage(memory=True),
     "+ model": AblationStage(memory=True, switches=AblationSwitches()),
+    "- tools": AblationStage(memory=True, switches=AblationSwitches(tools=False)),
     "- vote": AblationStage(memory=True, switches=AblationSwitches(vote=False)),
     "- evidence check": AblationStage(memory=True, switches=AblationSwitches(check=False)),
 }

@@ -140,7 +140,7 @@ class QuestionForm:
             instructions += _IN_WORDS + "\n".join(map(_in_words, request.tools))
         messages = [_message("system" if self.system else "user", instructions), _message("user", mask(request.user))]
         for number, tool_round in enumerate(request.rounds):
-            calls = [(call.name, mask(json.dumps(call.arguments or {}))) for call in tool_round.calls]
+            calls = [(call.name, _written(call, mask)) for call in tool_round.calls]
             results = list(map(mask, tool_round.results))
             messages += _looked(number, calls, results) if self.tools else _looked_in_words(calls, results)
         if request.follow_up:
@@ -195,6 +195,15 @@ def _offered(tool: ToolSpec) -> dict[str, Any]:
 
 def _in_words(tool: ToolSpec) -> str:
     return f"- {tool.name}: {tool.purpose} Arguments: {json.dumps(tool.parameters.get('properties', {}))}"
+
+
+def _written(call: ToolCall, mask: Redact) -> str:
+    """The arguments as JSON, each text masked before its line ends and quotes are escaped."""
+    arguments = dict(call.arguments or {})
+    for name, value in arguments.items():
+        if not isinstance(value, bool | int | float | None):
+            arguments[name] = mask(str(value))
+    return json.dumps(arguments)
 
 
 def _looked(number: int, calls: list[tuple[str, str]], results: list[str]) -> Iterator[Message]:

@@ -39,7 +39,7 @@ from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability import logging
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.planning.planner import DecisionPlanner, verdict_alert
-from diagnoser.ports import AlertChannel, ModelRequest
+from diagnoser.ports import AlertChannel, ModelRequest, ToolCall, ToolRound
 from diagnoser.redaction.exits import EXITS as OTHERS
 from diagnoser.redaction.exits import NO_EXIT
 from diagnoser.redaction.redact import Redactor, redact
@@ -160,7 +160,9 @@ async def model() -> str:
         asked = OpenAIModel(server.url, "m", "", 30.0)
         request = ModelRequest(system="", user=lines(), schema={}, temperature=0.0, max_tokens=10)
         with suppress(ModelFailed):
-            await asked.ask(replace(request, repair=(lines(), lines())))
+            looked = ToolRound((ToolCall("search_log", {"pattern": lines()}),), (lines(),))
+            tools = replace(request, rounds=(looked,), follow_up=lines(), repair=(lines(), lines()))
+            await asked.ask(tools)
         await asked.close()
     return received(server)
 

@@ -31,7 +31,7 @@ async def test_each_stage_is_counted_apart() -> None:
     """Retrieval decides what another case shows without a call; the model is asked about the rest only."""
     kind = "dataset_loading_error"
     found, asked = await tried(case("a", kind, LOST), case("b", kind, LOST), case("c", "nvlink_error", ODD))
-    assert list(found) == ["rules only", "+ retrieval", "+ model", "- vote", "- evidence check"]
+    assert list(found) == ["rules only", "+ retrieval", "+ model", "- tools", "- vote", "- evidence check"]
     assert [one.recalled for one in found.values()] == [0, 2, 2, 2, 2]
     assert [one.calls for one in found.values()] == [0, 0, 2, 1, 2]
     assert [one.report.shares["type"] for one in found.values()] == [0, 2 / 3, 1, 1, 1]

@@ -269,7 +269,7 @@ async def test_what_a_model_had_to_do_with_a_verdict_is_shown(tmp_path: Path) ->
     assert "another cause was set aside only for its place in the log" in page
     assert 'node_log(node=&#39;gpu-1&#39;)</code> <span class="faint">3 lines</span>' in page
     assert '<span class="faint">refused</span>' in page
-    assert "gpu_lost. To tell them apart: whether &lt;i&gt;the card&lt;/i&gt; answers" in page
+    assert ". To tell them apart: whether &lt;i&gt;the card&lt;/i&gt; answers" in page
     assert "the model&#39;s verdict stands: type runtime_error \u2192 ecc_error" in page
     assert (shape["needs_review"], shape["model"]["asked"]) == (heard.needs_review, ["close_rival"])
     assert shape["model"]["before"]["type"] == "runtime_error"

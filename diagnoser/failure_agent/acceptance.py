@@ -6,7 +6,8 @@ launcher or an exit status to say. Whatever it proves, a milder action than the 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from diagnoser.model import Diagnosis, Judgement, Line, Provenance, Rejected, Symptom
+from diagnoser.failure_agent.tools import RECORDS
+from diagnoser.model import Diagnosis, Judgement, Line, Provenance
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.rules.outcome import Ending
 
@@ -58,7 +59,9 @@ def objection_to_end(kind: FailureType, cited: Sequence[Line], diagnosis: Diagno
         return ""
     if contradiction := _contradiction(kind, diagnosis, reported):
         return f"the model says {kind}, but {contradiction}"
-    if any(line.stream.provenance is Provenance.SCHEDULER for line in cited):
+    # A record says many things, such as a start; what in it ends the attempt is ``reported``.
+    printed = [line for line in cited if line.stream.source not in RECORDS]
+    if any(line.stream.provenance is Provenance.SCHEDULER for line in printed):
         return ""
     if _knows_no_failure(diagnosis):
         return ""
@@ -97,8 +100,7 @@ def _is_weighed_as(kind: FailureType, cited: Sequence[Line], diagnosis: Diagnosi
 def _weighed_as(kind: FailureType, diagnosis: Diagnosis) -> Iterator[tuple[int, str]]:
     if diagnosis.root_cause and diagnosis.type is kind:
         yield diagnosis.root_cause.line, diagnosis.root_cause.text
-    others: tuple[Rejected | Symptom, ...] = (*diagnosis.rejected, *diagnosis.symptoms)
-    for weighed in others:
+    for weighed in (*diagnosis.rejected, *diagnosis.symptoms):
         if weighed.type is kind:
             yield weighed.line, weighed.text
 

@@ -282,7 +282,7 @@ class DecisionBasis(TypedDict):
     sandbox: NotRequired[bool]
 
 
-SuspectKind = Literal["behind", "stalled", "absent", "mismatch", "deadlock", "dead", "stack"]
+SuspectKind = Literal["behind", "stalled", "absent", "mismatch", "deadlock", "dead", "stack", "at_work"]
 
 
 class HangSuspect(TypedDict):

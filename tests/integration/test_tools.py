@@ -258,3 +258,14 @@ async def test_the_two_best_causes_are_kept() -> None:
 def test_the_schedulers_word_comes_before_that_of_the_job(events: tuple[Event, ...], said: tuple[str, ...]) -> None:
     """A job that reports a clean end does not outshout its scheduler."""
     assert last_word(Facts(Job("j"), events=events)) == said
+
+
+async def test_a_record_of_a_start_ends_no_failure() -> None:
+    """A model that lies and quotes the scheduler truly: the scheduler said nothing of an end, so nobody did."""
+    started = Event(EventKind.STARTED, 60.0, provenance=Provenance.SCHEDULER)
+    record = tuple(scheduler_lines(Facts(events=(started,))))
+    given = replace(about(), evidence=replace(EVIDENCE, scheduler=record))
+    cited = {"line": 1, "quote": "by scheduler: started", "source": "scheduler_record"}
+    found, _ = await consult(calls(("scheduler_record", {})), say(type="cancelled", cited=[cited]), given=given)
+    assert found.type is FailureType.UNKNOWN
+    assert "no line of scheduler or launcher shows" in found.needs_review

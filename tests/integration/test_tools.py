@@ -8,17 +8,20 @@ from typing import Any
 
 import pytest
 
-from diagnoser.diagnosis.tool_evidence import disk_lines, last_word, scheduler_lines
+from diagnoser import compress
+from diagnoser.diagnosis.tool_evidence import disk_lines, last_word, scheduler_lines, tool_evidence
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.failure_agent.tools import LINES_MAX, ToolEvidence
 from diagnoser.model import (
     Diagnosis,
     Event,
     EventKind,
+    Evidence,
     Facts,
     Hypotheses,
     Job,
     Line,
+    LineBlock,
     Provenance,
     QueryResult,
     Stream,
@@ -27,6 +30,7 @@ from diagnoser.model import (
 from diagnoser.model.taxonomy import FailureType
 from tests.integration.consulting import Site, line, say, subject
 from tests.integration.model_server import Reply, in_turn, model_server, refusal
+from tests.rule_files import ANALYZER
 
 KERNEL = Line(Stream("kernel", "gpu-3", provenance=Provenance.NODE), 41, "nvidia-nvswitch0: SXid 12028, lane dead", "")
 ENDED = Event(EventKind.EXIT, 3600.0, code=137, node="gpu-3", reason="Killed", provenance=Provenance.SCHEDULER)
@@ -269,3 +273,17 @@ async def test_a_record_of_a_start_ends_no_failure() -> None:
     found, _ = await consult(calls(("scheduler_record", {})), say(type="cancelled", cited=[cited]), given=given)
     assert found.type is FailureType.UNKNOWN
     assert "no line of scheduler or launcher shows" in found.needs_review
+
+
+def test_a_node_log_holds_only_the_time_of_the_failure() -> None:
+    """Hours before, the node ran somebody else's job: what the kernel said of that is shown to nobody here."""
+    failed = 1_790_000_000.0
+    texts = {failed - 7200.0: "oom-kill: task=theirs,pid=7", failed - 30.0: "oom-kill: task=ours,pid=9"}
+    compressor = ANALYZER.compressor()
+    for number, (time, text) in enumerate(texts.items(), 1):
+        block = LineBlock(Stream("kernel", "gpu-3"), f"{text}\n".encode(), number, (time,), time)
+        compressor.feed(block)
+    stored = compress.to_bytes(compressor.take())
+    facts = Facts(node_logs={"gpu-3": [stored]}, nodes=("gpu-3",), failed=(failed, failed))
+    shown = tool_evidence(Evidence(), facts, ANALYZER.knowledge.engine.ruleset).node_lines("gpu-3")
+    assert [line.text for line in shown] == ["oom-kill: task=ours,pid=9"]

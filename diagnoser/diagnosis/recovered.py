@@ -49,9 +49,7 @@ class RecoveryCheck:
     def __call__(self, candidate: Candidate) -> bool:
         line = self._lines[candidate.line]
         if candidate.type is _T.LOSS_DIVERGENCE:
-            if candidate.role is not Role.SYMPTOM:
-                return False
-            return self._timeline.calmed(line)
+            return self._calmed(candidate)
         if candidate.line in self._deaths:
             return self._lived_on(self._deaths[candidate.line])
         if self._died_of(candidate):
@@ -62,11 +60,18 @@ class RecoveryCheck:
             return self._timeline.went_on(line, _BUFFERED)
         if self._loops.went_on(line, _TURNS) and not self._fell_silent(candidate):
             return True
+        return self._went_on(candidate)
+
+    def _went_on(self, candidate: Candidate) -> bool:
+        """Whether steps followed; one is enough after an error that the program logged."""
+        line = self._lines[candidate.line]
         if not candidate.logged:
             return self._timeline.went_on(line)
-        if self._killed_later(candidate):
-            return True
-        return self._timeline.went_on(line, 0)
+        return self._killed_later(candidate) or self._timeline.went_on(line, 0)
+
+    def _calmed(self, candidate: Candidate) -> bool:
+        """Whether the loss came back after a line that only tells of it."""
+        return candidate.role is Role.SYMPTOM and self._timeline.calmed(self._lines[candidate.line])
 
     def _began_anew(self, line: Line) -> bool:
         """Whether a process that printed its last words trained again. Steps of others show nothing of it, and where
@@ -108,18 +113,15 @@ class RecoveryCheck:
         """Whether the process that raised is reported dead soon after, and trained no more."""
         if candidate.logged:
             return False
-        rank, node = self._lines[candidate.line].rank, self._lines[candidate.line].node
-        for report in self._deaths.values():
-            if not 0 <= report.line - candidate.line <= _REPORTED:
-                continue
-            if not candidate.raised and (not node or report.node != node):
-                continue
-            same = rank < 0 or not report.ranks or rank in report.ranks
-            if not same:
-                continue
-            if not self._lived_on(report):
-                return True
-        return False
+        reports = (report for report in self._deaths.values() if 0 <= report.line - candidate.line <= _REPORTED)
+        return any(self._is_of(report, candidate) and not self._lived_on(report) for report in reports)
+
+    def _is_of(self, report: ExitReport, candidate: Candidate) -> bool:
+        """Whether the process that is reported dead may be the one that printed the candidate."""
+        line = self._lines[candidate.line]
+        if not candidate.raised and (not line.node or report.node != line.node):
+            return False
+        return line.rank < 0 or not report.ranks or line.rank in report.ranks
 
     def _lived_on(self, report: ExitReport) -> bool:
         """Whether the ranks that are reported dead trained on: they were started again."""

@@ -116,13 +116,15 @@ class Heuristics:
         said = self.classifier.classify(raised)
         if said and said.probability >= _SURE:
             return _as_deep(raised, said, BY_WORDS)
-        if raised.is_generic or raised.class_type is FailureType.RUNTIME_ERROR:
-            kind = self.keywords.says(raised.message)
-            if kind:
-                return kind, "heuristic:words"
-        if said and said.probability >= _LIKELY:
+        says_little = raised.is_generic or raised.class_type is FailureType.RUNTIME_ERROR
+        kind = self.keywords.says(raised.message) if says_little else None
+        if kind:
+            return kind, "heuristic:words"
+        if said is None:
+            return None
+        if said.probability >= _LIKELY:
             return _as_deep(raised, said, BY_LIKELY_WORDS)
-        return _of_few_words(raised, said) if said else None
+        return _of_few_words(raised, said)
 
 
 def _of_few_words(raised: RaisedException, said: Classification) -> tuple[FailureType, str] | None:

@@ -274,11 +274,6 @@ def _weighed(log: _Log, end: CleanEnd) -> CleanEnd:
     return replace(end, why=f"{end.why}; not all processes say how they ended", specificity=Specificity.WORD)
 
 
-def _leaves_behind(log: _Log, end: CleanEnd) -> bool:
-    """Whether the end is not that of all processes that trained."""
-    return log.processes.unfinished(log.evidence.lines[end.line].stream)
-
-
 def _is_beside_complaint(log: _Log, end: CleanEnd) -> bool:
     """Whether words that do not say what is over stand beside a complaint: a launcher says how long it took of a run
     that failed as well."""
@@ -314,7 +309,6 @@ def _is_of_some(log: _Log, end: CleanEnd) -> bool:
 
 _BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (
     _is_of_some,
-    _leaves_behind,
     _is_beside_failed_exit,
     _is_beside_complaint,
 )
@@ -449,18 +443,23 @@ def _results(log: _Log) -> CleanEnd | None:
     """
     for stream, number in log.loop_ends.items():
         tail = _tail_of(log.evidence, stream, number)
-        if not tail or not _has_left_loop(log, stream, number):
-            continue
-        if any(_is_trouble(log, log.evidence.lines[index]) for index in tail):
-            continue
-        if log.table.says_beginning(log.evidence.lines[tail[-1]].body):
+        if not tail or not _has_left_loop(log, stream, number) or not _is_calm(log, tail):
             continue
         for index in tail:
-            line = log.evidence.lines[index]
-            told = log.table.says_result(line.body) or log.table.says_leaving(line.body)
-            if told and not log.advanced(line):
+            if _tells_result(log, log.evidence.lines[index]):
                 return CleanEnd(index, "the program left its loop and says what came of it", Specificity.CLASS)
     return None
+
+
+def _is_calm(log: _Log, tail: Sequence[int]) -> bool:
+    """Whether nothing in the last words complains, nor begins something at their end."""
+    lines = [log.evidence.lines[index] for index in tail]
+    return not any(_is_trouble(log, line) for line in lines) and not log.table.says_beginning(lines[-1].body)
+
+
+def _tells_result(log: _Log, line: Line) -> bool:
+    says = log.table.says_result(line.body) or log.table.says_leaving(line.body)
+    return says and not log.advanced(line)
 
 
 def _way_out(log: _Log) -> CleanEnd | None:

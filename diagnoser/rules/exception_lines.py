@@ -101,18 +101,13 @@ class ExceptionLines:
     def _read_form(self, number: int, body: str, below: Sequence[str]) -> PrintedException | None:
         form, (pattern, unless, ending) = self._forms[number], self._compiled[number]
         match = pattern.search(body)
-        if match is None:
-            return None
-        if unless is not None and unless.search(body):
+        if match is None or (unless is not None and unless.search(body)):
             return None
         groups = {name: value or "" for name, value in match.groupdict().items()}
         continued = list(_continued(form, below))
         parts = [groups.get("message", ""), *(text for _, text in continued)]
         message = " ".join(filter(None, map(str.strip, parts)))
-        causes = continued if any(text.startswith(_CAUSES) for _, text in continued) else []
-        offset = max((number for number, _ in causes), default=0)
-        if not groups.get("message") and not groups.get("name") and not groups.get("call"):
-            offset = offset or next((number for number, _ in continued), 0)
+        offset = _offset(continued, says_nothing=not any(groups.values()))
         is_last = ending is not None and any(map(ending.search, (body, *below[:_ENDING])))
         return PrintedException(groups.get("name") or form.name, message, groups.get("call", ""), offset, is_last)
 
@@ -134,6 +129,14 @@ class ExceptionLines:
     @cached_property
     def _compiled(self) -> list[tuple[Any, ...]]:
         return [tuple(map(_compiled, (form.pattern, form.unless, form.ending))) for form in self._forms]
+
+
+def _offset(continued: Sequence[tuple[int, str]], *, says_nothing: bool) -> int:
+    """The number of the last line below that is a cause; of the first one, where the line itself says nothing."""
+    numbers = [number for number, _ in continued]
+    if any(text.startswith(_CAUSES) for _, text in continued):
+        return max(numbers)
+    return numbers[0] if says_nothing and numbers else 0
 
 
 def _compiled(pattern: str | None) -> Any:

@@ -111,14 +111,19 @@ class ExceptionTable:
         """exception: dotted class as printed; message: what follows it; frames: of its traceback, outermost first."""
         name = _class_name(exception)
         role = self.role(exception, message)
-        stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
-        if not stated and self._is_generic(name, message):
-            stated = self.by_strerror(message) or self.by_runtime(message)
+        stated = self._stated(name, exception, message)
         kind = stated or self._by_class(name, message) or FailureType.RUNTIME_ERROR
         by_context = self.in_context(kind, f"{exception}: {message}", frames)
         if by_context or stated:
             return ExceptionReading(by_context or kind, role, stated=True)
         return ExceptionReading(kind, role, generic=self._is_generic(name, message))
+
+    def _stated(self, name: str, exception: str, message: str) -> FailureType | None:
+        """What an errno, the module or a status says, or the words of a system where the class says nothing."""
+        stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
+        if stated or not self._is_generic(name, message):
+            return stated
+        return self.by_strerror(message) or self.by_runtime(message)
 
     def raised(self, exception: str, message: str, frames: Sequence[str] = ()) -> RaisedException:
         """The exception as the classifier weighs it. exception: "" where the language prints no class."""

@@ -55,7 +55,7 @@ class Processes:
         return process is not None and self._stopped(process, self.lines[index].number)
 
     def unfinished(self, stream: Stream) -> bool:
-        """Whether a process that trained in the stream, or complained before it could, stopped before its peers ended."""
+        """Whether a process that trained, or complained before it could, stopped before its peers ended."""
         processes = {*self.loops, *self.steps, *(self.complaints & self.greetings.keys())}
         return any(self._stopped(process) for process in processes if process[0] == stream)
 
@@ -76,16 +76,14 @@ class Processes:
 
     def _stopped(self, process: Process, number: int = 0) -> bool:
         """Whether a process stopped on its way, after it had printed the line of this number."""
-        if self.ends.get(process, -1) > number or (process in self.ends and not number):
+        if process in self.ends and (self.ends[process] > number or not number):
             return False
         peers = [other for other in self.ends if self._are_peers(other, process)]
-        if not peers:
-            return False
         if process in self.steps:
             return any(self.steps.get(peer, 0) - self.steps[process] > _SHORT for peer in peers)
-        if self.unnamed.get(process[0]):
+        if not peers or self.unnamed.get(process[0]):
             return False
-        return len(peers) >= _PEERS or (process in self.loops and process in self.complaints)
+        return len(peers) >= _PEERS or process in self.complaints & self.loops.keys()
 
     def _are_peers(self, other: Process, process: Process) -> bool:
         """Whether two processes of a stream are ranks of the job, or run the same loop."""

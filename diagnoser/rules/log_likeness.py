@@ -7,12 +7,13 @@ way a run ends: a wrong refusal costs a diagnosis, a wrong diagnosis of a docume
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 
-from diagnoser.model import Evidence
+from diagnoser.model import Evidence, Traceback
 
 
 class LineKind(StrEnum):
@@ -267,19 +268,20 @@ class _Text:
 
     def kind(self, line: str) -> LineKind:
         """The kind of a line of this text."""
-        for form in self.forms:
-            if form.sure and form.pattern.match(line):
-                return form.kind
-        if _RUN.match(line) or (line.count("`") < _QUOTES and _WEAK_RUN.match(line)):
-            if self.quotes_lines and line[:1].isspace():
-                return LineKind.OTHER
-            return LineKind.RUN
-        for form in self.forms:
-            if form.pattern.match(line):
-                return form.kind
-        if _is_sentence(line):
-            return LineKind.PROSE
-        return LineKind.OTHER
+        kind = _kind_by(filter(attrgetter("sure"), self.forms), line)
+        if kind is None and _is_printed(line):
+            kind = LineKind.OTHER if self.quotes_lines and line[:1].isspace() else LineKind.RUN
+        kind = kind or _kind_by(self.forms, line)
+        return kind or (LineKind.PROSE if _is_sentence(line) else LineKind.OTHER)
+
+
+def _kind_by(forms: Iterable[LineForm], line: str) -> LineKind | None:
+    return next((form.kind for form in forms if form.pattern.match(line)), None)
+
+
+def _is_printed(line: str) -> bool:
+    """Whether programs print such lines as they run."""
+    return bool(_RUN.match(line) or (line.count("`") < _QUOTES and _WEAK_RUN.match(line)))
 
 
 def _is_sentence(line: str) -> bool:
@@ -296,14 +298,21 @@ def _ends_like_a_run(evidence: Evidence, text: _Text) -> bool:
         return True
     last = [line for line in evidence.lines if line.body.strip()][-_TAIL:]
     printed = [line for line in last if not line.text[:1].isspace()]
-    for line in printed:
-        if text.kind(line.text) is LineKind.RUN and not _SYSTEM_LOG.match(line.text):
-            return True
-    for trace in evidence.tracebacks:
-        if trace.frames and not evidence.lines[trace.raised].body[:1].isspace():
-            return True
+    if any(_is_of_run(line.text, text) for line in printed):
+        return True
+    if any(_is_at_margin(evidence, trace) for trace in evidence.tracebacks):
+        return True
     numbers = {line.number for line in printed}
     return any(evidence.lines[report.line].number in numbers for report in evidence.exits)
+
+
+def _is_of_run(line: str, text: _Text) -> bool:
+    return text.kind(line) is LineKind.RUN and not _SYSTEM_LOG.match(line)
+
+
+def _is_at_margin(evidence: Evidence, trace: Traceback) -> bool:
+    """Whether a traceback with frames ends at the margin: what is quoted is indented."""
+    return bool(trace.frames) and not evidence.lines[trace.raised].body[:1].isspace()
 
 
 def _texts(evidence: Evidence) -> tuple[list[tuple[str, int]], list[str]]:

@@ -159,11 +159,9 @@ def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = Fal
     speaker, start = line.speaker, evidence.tracebacks[candidate.trace].raised
     for trace in evidence.tracebacks:
         later = evidence.lines[trace.raised]
-        if trace.cause >= 0 or trace.start <= start:
+        if trace.cause >= 0 or trace.start <= start or later.speaker != speaker:
             continue
-        if later.number - line.number <= near and (surely or later.body == line.body):
-            continue
-        if later.speaker == speaker:
+        if later.number - line.number > near or not (surely or later.body == line.body):
             return True
     return False
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
 
-from diagnoser.model import Anchor, Evidence
+from diagnoser.model import Anchor, Evidence, Line
 from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
@@ -26,6 +26,7 @@ ANCHORS = tuple(
 )
 """What the compressor must let through for this module, besides the rules' anchors."""
 _COMPATIBLE_WITH_SUCCESS = frozenset({FailureType.COMPLETED, FailureType.LOSS_DIVERGENCE})
+_WITH_CAUSE = (Role.ROOT, Role.SYMPTOM, Role.WRAPPER)
 _IS_FAULT, _IS_END = attrgetter("is_fault"), attrgetter("is_end")
 _IS_FAILING, _IS_COMPLETED = attrgetter("is_failing"), attrgetter("is_completed")
 
@@ -142,7 +143,7 @@ def _resolve_completed(candidate_set: CandidateSet, run: RunTimeline) -> None:
     if not completed:
         return
     end = _CleanEnd(completed[-1], run, run.evidence.traceback_lines, again=run.recovered(completed[-1]))
-    if candidate_set.has(end.is_belied_by) or candidate_set.has(end.is_outlived_by):
+    if end.is_of_some or candidate_set.has(end.is_belied_by) or candidate_set.has(end.is_outlived_by):
         candidate_set.dismiss(RejectionReason.VAGUE_END, _says_completed)
     elif run.diverged:
         candidate_set.dismiss(RejectionReason.LATER, _says_completed)
@@ -183,22 +184,28 @@ class _CleanEnd:
     def line(self) -> int:
         return self.candidate.line
 
+    @property
+    def is_of_some(self) -> bool:
+        """Whether a process that trained stopped before the others ended. A rule that knows whose words these are knows
+        that they are of the whole run."""
+        if self.candidate.is_by_rule and self.candidate.specificity >= Specificity.MESSAGE:
+            return False
+        return self.run.ended.unfinished(self.run.evidence.lines[self.line].stream)
+
     def is_belied_by(self, other: Candidate) -> bool:
         """Whether a failure before the end shows that its words are those of a script that prints them in any case."""
-        if other.line >= self.line:
-            return False
-        if other.logged:
-            return False
-        if other.names_no_failure:
+        if not self._is_before(other):
             return False
         near, vague = self.line - other.line <= SAME_STORY, self.candidate.is_vague
         if self.candidate.is_by_rule:
             return vague and near and other.is_fault
         if other.exit:
             return not is_retried(self.run.evidence, other.line)
-        if other.role not in (Role.ROOT, Role.SYMPTOM, Role.WRAPPER):
-            return False
-        return vague or (near and other.raised)
+        return other.role in _WITH_CAUSE and (vague or (near and other.raised))
+
+    def _is_before(self, other: Candidate) -> bool:
+        """Whether a failure that nobody caught stands before the end."""
+        return other.line < self.line and not other.logged and not other.names_no_failure
 
     def is_outlived_by(self, other: Candidate) -> bool:
         """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves
@@ -207,20 +214,12 @@ class _CleanEnd:
             return False
         if self.run.left_behind(other):
             return True
-        if not (other.raised or other.last_words):
-            return False
-        if other.logged:
+        if other.logged or not (other.raised or other.last_words):
             return False
         line, last = self.run.evidence.lines[other.line], self.run.evidence.lines[self.line]
         if other.last_words and line.is_of_another(last):
             return True
-        if line.stream == last.stream:
-            return False
-        if line.rank == last.rank:
-            return False
-        if min(line.rank, last.rank) < 0:
-            return False
-        return not spoke_on(self.run.evidence, other.line, self.traced)
+        return _is_another_rank(line, last) and not spoke_on(self.run.evidence, other.line, self.traced)
 
     def is_contradicted_by(self, other: Candidate) -> bool:
         """Whether the candidate shows that the job failed after all, or that another one followed in the same log."""
@@ -251,6 +250,11 @@ class _CleanEnd:
             return True
         lines = self.run.evidence.lines
         return min(lines[other.line].task, lines[self.line].task) >= 0
+
+
+def _is_another_rank(line: Line, last: Line) -> bool:
+    """Whether the lines are of two ranks, each with a stream of its own."""
+    return line.stream != last.stream and line.rank != last.rank and min(line.rank, last.rank) >= 0
 
 
 def _is_of_leaving_peer(candidate: Candidate) -> bool:

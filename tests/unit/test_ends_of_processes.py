@@ -16,6 +16,10 @@ def turns(numbers: Sequence[int], measure: str = "") -> list[str]:
     return [f"Sweep {turn}: residual = {measure or f'{1 + 1 / turn:.4f}'}" for turn in numbers]
 
 
+def steps_of(count: int) -> list[str]:
+    return [f"step={turn} loss={1 + 1 / turn:.4f}" for turn in range(1, count + 1)]
+
+
 def job(processes: Sequence[Sequence[str]], *, tagged: bool) -> list[str]:
     """The lines of processes that run side by side. tagged: a node in front of each, as pdsh prints it."""
     lines = []
@@ -53,6 +57,45 @@ def test_an_end_of_some_processes_is_none_of_the_run() -> None:
     """Where three processes began and two state an end, the run is not known to have completed."""
     stopped = CRASHED[:-1]
     assert diagnose(*job([FITTED, stopped, FITTED], tagged=False)).type is not T.COMPLETED
+
+
+@pytest.mark.parametrize(
+    "epitaph",
+    [[], ["free(): invalid pointer"], ["reader: cannot open cells_1.csv"]],
+    ids=["silent", "abort", "complaint"],
+)
+def test_the_ends_of_its_peers_do_not_hide_a_process_that_stopped(epitaph: list[str]) -> None:
+    """Two processes state their end, and the third stops half way: the run did not complete."""
+    stopped = [*CRASHED[:-1], *epitaph]
+    assert diagnose(*job([FITTED, stopped, FITTED], tagged=True)).type is not T.COMPLETED
+
+
+def test_one_process_that_speaks_last_does_not_speak_for_a_slower_one() -> None:
+    """Steps of each process are known from the series: one that made half of them did not end with its peer."""
+    steps = [f"step={turn} loss={1 + 1 / turn:.4f}" for turn in TURNS]
+    done, stopped = [*steps, "training finished"], steps[:20]
+    assert diagnose(*job([done, stopped, stopped], tagged=True)).type is not T.COMPLETED
+    assert diagnose(*job([done, steps, steps], tagged=True)).type is T.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("lines", "completed"),
+    [
+        (["fit: 40 steps", *steps_of(40)], True),
+        (["fit: 60 steps", *steps_of(40)], False),
+        ([*steps_of(40), "could not write report: see above", "Elapsed time: 0:00:40"], False),
+        ([*steps_of(40), "converged: residual 0.4 after 40 iterations"], True),
+        ([*steps_of(40), "fit.service: Deactivated successfully."], True),
+        (
+            ["worker process 7 was killed by signal 9", "restarting worker 7", *steps_of(40), "fit finished"],
+            True,
+        ),
+        ([*steps_of(40), "worker process 7 was killed by signal 9", "fit finished"], False),
+    ],
+)
+def test_how_strong_the_witness_of_an_end_is(lines: list[str], completed: bool) -> None:
+    """A total that was announced and reached, words of an end, a task that was started again; no time, no complaint."""
+    assert (diagnose(*lines).type is T.COMPLETED) is completed
 
 
 def test_a_measure_that_stays_nan_outranks_a_clean_end() -> None:

@@ -68,9 +68,10 @@ MOST = {
     Decider.EXCEPTION: 0.9,
     Decider.WORDS: 0.85,
     Decider.KILLED: 0.48,
+    Decider.NOTHING: 0.3,
     Decider.OTHER: 0.6,
 }
-"""What a decider may say at most: a class or words alone prove little, and a kill does not say who killed."""
+"""What a decider may say at most: a class or words alone prove little, no line nothing, a kill not who killed."""
 MOST_SURE = 0.99
 """Some hundred logs do not prove more."""
 LEAST_SURE = FLOOR

@@ -84,12 +84,12 @@ def test_every_example_of_the_lines_holds() -> None:
     ("lines", "kind", "root"),
     [
         (("Error in predict(m, w) : object 'w' not found", "Calls: predict", "Execution halted"), "name_error", 0),
-        (("Error in `fit()`:", "! there is no package called 'quiltr'", "Execution halted"), "import_error", 0),
+        (("Error in `fit()`:", "! there is no package called 'quiltr'", "Execution halted"), "import_error", 1),
         (("error: 'wheights' undefined", "error: called from", "    fit at line 3"), "name_error", 0),
         (
             ("thread 'main' panicked at src/t.rs:4:9:", "index out of bounds: the len is 3 but the index is 3"),
             "index_error",
-            0,
+            1,
         ),
         (("panic: runtime error: integer divide by zero", "", "goroutine 1 [running]:"), "zero_division_error", 0),
         (("ERROR: LoadError: BoundsError: attempt to access 3-element Vector{Int64} at index [4]",), "index_error", 0),

@@ -31,6 +31,8 @@ tls.share_contexts()
 # The renderer of a program that sets up no log draws each traceback with all local variables, for ten seconds of CPU.
 structlog.configure([structlog.processors.format_exc_info, *structlog.get_config()["processors"]])
 
+gc.disable()  # until all is collected: next to nothing of that is garbage
+
 pytest_plugins = ["tests.cpu_times", "tests.postgresql"]
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
@@ -69,6 +71,7 @@ def pytest_collection_finish() -> None:
     """What is loaded and collected stays: looking for garbage among it takes a tenth of the time of the tests."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

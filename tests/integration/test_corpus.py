@@ -13,6 +13,7 @@ import pytest
 
 from diagnoser.accuracy.scoring import Label
 from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import AttemptKey, ConfirmedFailure, Evidence, Facts, FeedbackVerdict, Lesson, Signature
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.retrieval import precedents, signature
@@ -24,8 +25,8 @@ from tests.thorough import THOROUGH
 
 pytestmark = [needs_corpus, pytest.mark.corpus, pytest.mark.xdist_group("corpus")]
 SCORER = CORPUS.parent / "tools" / "score.py"
-SIZE = 4 << 20
-MEGABYTES = 100 if THOROUGH else 25
+SIZE = 4 << 20 if THOROUGH else 1 << 20
+MEGABYTES = 100 if THOROUGH else 10
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +94,19 @@ FAILED_INSIDE = {"milabench_nvidia_output.log"}
 """A suite of benchmarks that goes on after one of them has raised: the log does hold a failure."""
 
 
-def test_no_healthy_log_is_called_failed(analyzer: LogAnalyzer) -> None:
-    """Of all published logs of sound runs none is given a failure; where no end is shown, nothing is claimed."""
-    wrong = {}
+def test_healthy_logs_are_called_neither_failed_nor_slow(analyzer: LogAnalyzer) -> None:
+    """Of all published logs of sound runs none is given a failure, and none of their ranks is called a straggler; where
+    no end is shown, nothing is claimed."""
+    wrong, slow = {}, {}
     for path in sorted((CORPUS / "normal").glob("*.log")):
         with path.open("rb") as log:
-            found = analyzer.diagnose_with_node_logs(analyzer.read(log).evidence, Facts())
+            evidence = analyzer.read(log).evidence
+        found = analyzer.diagnose_with_node_logs(evidence, Facts())
         if found.category not in ("none", "unknown") and path.name not in FAILED_INSIDE:
             wrong[path.name] = (found.type, found.decided_by)
-    assert wrong == {}
+        if named := stragglers(evidence, evidence.rank_nodes):
+            slow[path.name] = named
+    assert (wrong, slow) == ({}, {})
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +125,7 @@ def healthy(analyzer: LogAnalyzer, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_a_long_healthy_log_before_the_failure_changes_little(
     folder: str, one_in: int, analyzer: LogAnalyzer, healthy: tuple[bytes, int]
 ) -> None:
-    """A fixed share of the cases behind 25 MB of healthy logs (100 in thorough tests): no figure falls by more than two
+    """A fixed share of the cases behind 10 MB of healthy logs (100 in thorough tests): no figure falls by more than two
     points or one case, and no machine is taken out for it. `make score` does the same with all of them."""
     ids = accuracy_bars.share(folder, one_in)
     alone = accuracy_bars.score(list(accuracy_bars.verdicts(analyzer, folder, ids)))

@@ -1,4 +1,4 @@
-"""Healthy logs replayed in their own time: none of their silences is a hang, and none of their ranks a straggler.
+"""Healthy logs replayed in their own time: none of their silences is a hang.
 
 Each line arrives at its own time. The longest silences of a log are judged at their end, from what was printed before
 them. Where a log prints no times, or several clocks, its silences are not known, and it says nothing here.
@@ -14,7 +14,6 @@ from diagnoser.compress import AttemptLog, Delta
 from diagnoser.compress.sampling import merge
 from diagnoser.diagnosis import pipeline
 from diagnoser.localize.hang_detection import Silence
-from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import Baseline, LineBlock, Stage, Stream
 from diagnoser.structure import times
 from tests.corpus import CORPUS, needs_corpus
@@ -120,14 +119,3 @@ def test_no_silence_of_a_healthy_run_is_called_a_hang(record_property: Callable[
     assert hangs == []
     assert judged >= 50 and sum(each.in_training for each in replays) >= 10
     assert suspected <= LATE_AT_MOST * judged
-
-
-@needs_corpus
-def test_no_rank_of_a_healthy_run_is_a_straggler() -> None:
-    """Ordinary spread between ranks is none."""
-    named = {}
-    for path in logs()[::2]:
-        with path.open("rb") as log:
-            evidence = ANALYZER.read(log).evidence
-        named[path.name] = stragglers(evidence, evidence.rank_nodes)
-    assert {name: slow for name, slow in named.items() if slow} == {}

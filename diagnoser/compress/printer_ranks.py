@@ -83,8 +83,9 @@ class _Printers:
     @property
     def are_shared(self) -> bool:
         """Whether one of them runs several processes."""
-        several = (*self._ranks.values(), *self._processes.values())
-        return any(len(values) > 1 for values in several)
+        if any(len(ranks) > 1 for ranks in self._ranks.values()):
+            return True
+        return any(len(processes) > 1 for processes in self._processes.values())
 
     @property
     def ranks(self) -> dict[str, int]:

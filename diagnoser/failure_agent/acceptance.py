@@ -100,9 +100,12 @@ def _is_weighed_as(kind: FailureType, cited: Sequence[Line], diagnosis: Diagnosi
 def _weighed_as(kind: FailureType, diagnosis: Diagnosis) -> Iterator[tuple[int, str]]:
     if diagnosis.root_cause and diagnosis.type is kind:
         yield diagnosis.root_cause.line, diagnosis.root_cause.text
-    for weighed in (*diagnosis.rejected, *diagnosis.symptoms):
-        if weighed.type is kind:
-            yield weighed.line, weighed.text
+    for rejected in diagnosis.rejected:
+        if rejected.type is kind:
+            yield rejected.line, rejected.text
+    for symptom in diagnosis.symptoms:
+        if symptom.type is kind:
+            yield symptom.line, symptom.text
 
 
 def lowered_action(before: Action, after: Action) -> str:

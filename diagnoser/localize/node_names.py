@@ -143,10 +143,10 @@ def _addresses_by_process(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """(address, node) of a process that some line names with its address, and another one with its node."""
     nodes, addresses = defaultdict[int, set[str]](set), defaultdict[int, set[str]](set)
     for line in evidence.lines:
-        for pid, node in mentions.process_hosts(line.body):
-            nodes[pid].add(node)
-        for pid, address in mentions.process_addresses(line.text):
-            addresses[pid].add(address)
+        for pid, host in mentions.process_hosts(line.body):
+            nodes[pid].add(host)
+        for pid, place in mentions.process_addresses(line.text):
+            addresses[pid].add(place)
     for pid in nodes.keys() & addresses.keys():
         node, address = only(nodes[pid]), only(addresses[pid])
         if node and address and is_machine(node):

@@ -49,6 +49,8 @@ HOST = (
     "instance", "instance_name", "ec2_instance_id", "compute.googleapis.com/resource_name", "worker_host",
     "source_host", "src_host", "agent.hostname", "beat.hostname", "computer", "vm_name",
 )  # fmt: skip
+FILES = ("log.file.path", "log.file", "file.path", "filename", "file", "source", "path", "tailed_path", "log_path")
+"""The file that a shipper read a line from; its name may be that of a stream of one rank. Loggers name their source."""
 INSTANCE = (
     "pod_name", "pod", "podname", "pod.name", "k8s.pod.name", "k8s_pod_name", "kubernetes_pod_name", "_systemd_unit",
     "systemd.unit", "service.instance.id", "container_name", "container.name", "containername", "_container_name",
@@ -59,7 +61,7 @@ PID = ("pid", "process", "process.id", "process_id", "process.pid", "processid",
 ERROR_TEXTS = (
     "exception", "exc_info", "exc_text", "traceback", "stack_trace", "stacktrace", "error.stack_trace", "error.stack",
     "err.stack", "exception.stacktrace", "exception.stack_trace", "exception.traceback", "thrown.extendedstacktrace",
-    "errorverbose", "stack",
+    "errorverbose", "stack", "full_message",
 )  # fmt: skip
 """Tracebacks and stacks as text."""
 ERROR_PAIRS = (

@@ -109,6 +109,11 @@ FORMS = (
         ("gpu-7(3): step 3", "gpu-7(3)", "step 3"),
         is_weak=True,
     ),
+    _form(
+        "level, time and name between tabs",
+        rf"(?:{_LEVEL}\t)?{_CLOCK}(?: [+-]\d{{4}})?\t(?:{_LEVEL}\t)?(?P<value>{_NAME})\t{{1,3}}",
+        ("INFO\t2026-01-02 03:04:05 +0000\tworkerpool0-1\t\tstep 3", "workerpool0-1", "step 3"),
+    ),
     _form("tab", rf"(?P<value>{_NAME})\t", ("gpu-7\tstep 3", "gpu-7", "step 3")),
     _form("blank", rf"(?P<value>{_NAME}){_END}", ("rank_0005 step 3", "rank_0005", "step 3"), is_weak=True),
 )

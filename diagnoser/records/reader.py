@@ -13,6 +13,7 @@ from diagnoser.records.batches import records_in
 from diagnoser.records.errors import error_lines
 from diagnoser.records.fields import (
     ERROR_TEXTS,
+    FILES,
     HOST,
     IGNORED,
     INSTANCE,
@@ -48,6 +49,10 @@ _PAIRS_BEHIND = re.compile(r" {2,200}(?=[A-Za-z_]\w{0,40}=)\S.*$")
 _PAIRS_AT_END = expressions.compiled(r'(?:\s+[A-Za-z_][\w./-]*=(?:"[^"]*"|[^\s"]+))+\s*$')
 _HOST = re.compile(r"(?:[A-Za-z][\w.-]{0,80}|\d{1,3}(?:\.\d{1,3}){3})")
 _MOST_RANK = 1_000_000
+_RANK_OF_FILE = re.compile(
+    r"(?i)(?:^|[/._-])rank[._-]?(\d{1,6})(?=[/._-][^/]{0,40}$)|/(\d{1,6})/std(?:out|err)(?:\.log)?$"
+)
+"""``rank3.log`` and ``rank_3.out``, and the folders of torchrun's ``--log-dir``."""
 _INSTANCE = re.compile(r"/?[A-Za-z0-9][\w.:@/-]{0,200}")
 _SERVICE = ".service"
 _NO_HOST = re.compile(r"(?i)localhost(?:\.\w{1,40})?|127\.[\d.]{1,12}|0\.0\.0\.0|[0-9a-f]{12}")
@@ -130,7 +135,7 @@ def _pairs(text: str) -> dict[str, Any]:
     return fields
 
 
-def _record(fields: dict[str, Any]) -> Record:
+def _record(fields: Mapping[str, Any]) -> Record:
     errors, used = error_lines(fields)
     message, name = _message(fields)
     severity = _severity(fields)
@@ -268,7 +273,16 @@ def _named_level(name: str) -> Severity | None:
 
 
 def _rank(fields: Mapping[str, Any]) -> int:
-    return _number(fields, RANK)
+    """The rank of a record: as it says itself, else by the file that a shipper read it from; -1 for none."""
+    rank = _number(fields, RANK)
+    if rank >= 0:
+        return rank
+    for name in FILES:
+        value = fields.get(name)
+        match = _RANK_OF_FILE.search(value) if isinstance(value, str) else None
+        if match:
+            return int(match[1] or match[2])
+    return -1
 
 
 def _number(fields: Mapping[str, Any], names: Iterable[str]) -> int:

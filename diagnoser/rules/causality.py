@@ -209,13 +209,11 @@ def _dismiss_overridden(candidate_set: CandidateSet, _: RunTimeline) -> None:
 
 
 def _reopen_survived(candidate_set: CandidateSet, run: RunTimeline) -> None:
-    """Where nothing else explains an end that is bad, the last exception that its own stream outlived does: of a
-    manager of tasks, whose others went on until it gave up."""
-    if run.completed is False:
-        explained = candidate_set.has(lambda c: c.is_failing)
-    else:
-        explained = not run.ended.complained or candidate_set.has(lambda c: c.is_root or (c.is_failing and not c.exit))
-    if explained:
+    """Where nothing but the end of a process explains an end that is bad, the last exception that its own stream
+    outlived does: of processes that share a stream without names, or of a manager of tasks, whose others went on."""
+    ended_badly = run.completed is False or run.ended.complained or candidate_set.has(attrgetter("exit"))
+    explained = candidate_set.has(lambda c: (c.is_root or c.is_failing) and not c.exit)
+    if explained or not ended_badly:
         return
     candidate_set.reopen_last(RejectionReason.RECOVERED, lambda c: c.is_fault and c.raised and not c.logged)
 

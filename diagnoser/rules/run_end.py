@@ -225,7 +225,7 @@ class _CleanEnd:
         """Whether the candidate shows that the job failed after all, or that another one followed in the same log."""
         if other.line < self.line:
             return False
-        if not other.is_failing:
+        if not (other.is_failing or other.exit):
             return False
         if self.again:
             return True
@@ -242,7 +242,7 @@ class _CleanEnd:
     def _is_verdict_on(self, other: Candidate) -> bool:
         """Whether the end is the benchmark's own verdict on a step, and the candidate is about tasks of that step: the
         end of one, its cancellation, or a line that one printed."""
-        if "all" not in self.candidate.explains:
+        if "all" not in self.candidate.explains or not self.candidate.is_by_rule:
             return False
         if other.exit:
             return True

@@ -22,9 +22,9 @@ _INTERLEAVED = 10
 """Lines from which two shapes that take turns are a loop without a counter."""
 _WHOLE = re.compile(r"(?<!\d)(?<!\d[.:,-])\d{1,15}(?![.:,-]?\d)")
 _MEASURE = re.compile(
-    r"(?<![\w.])(?<!\d:)\d{1,12}\.\d{1,18}(?!\.?\d)|\b\d{1,3}[eE]-\d{1,3}|\bnan\b|\binf\b", re.IGNORECASE
+    r"(?<![\w.])(?<!\d:)\d{1,12}\.\d{1,18}(?!\.?\d)|\b\d{1,3}[eE]-\d{1,3}|\bnan\b|\b(?!(?-i:INF))inf\b", re.IGNORECASE
 )
-_VALUE = re.compile(r"[-+]?(?:\d[\d.,:]*(?:[eE][-+]?\d{1,3})?|\b(?:nan|inf)\b)", re.IGNORECASE)
+_VALUE = re.compile(r"[-+]?(?:\d[\d.,:]*(?:[eE][-+]?\d{1,3})?|\b(?:nan|(?!(?-i:INF))inf)\b)", re.IGNORECASE)
 _SHAPED = 1000
 """Characters of a line that tell its shape."""
 _SHORTEST = 6

@@ -23,6 +23,19 @@ class Case(NamedTuple):
 
 
 CASES = {
+    "GELF": Case(
+        '{"version": "1.1", "host": "gpu-001", "short_message": "step failed", "level": 3,'
+        f' "full_message": "{_TRACE}"}}',
+        Severity.ERROR,
+        (-1, "gpu-001", -1),
+        ("step failed version=1.1", *_RAISED),
+    ),
+    "a shipper of a file of one rank": Case(
+        '{"message": "step 3", "log": {"file": {"path": "/var/log/train/rank_12.log"}}, "host": {"name": "gpu-001"}}',
+        None,
+        (12, "gpu-001", -1),
+        ("step 3",),
+    ),
     "structlog": Case(
         '{"rank": 2, "host": "gpu-001", "step": 7, "event": "step failed", "level": "error",'
         f' "timestamp": "2026-01-02T03:04:05.1Z", "exception": "{_TRACE}"}}',

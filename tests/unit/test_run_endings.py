@@ -379,3 +379,18 @@ def test_what_its_program_calls_no_error_is_no_cause(level: str) -> None:
     line = f'{{"level": "{level}", "msg": "retries exhausted: connection refused by the metrics host"}}'
     assert diagnose(*STEPS, line).type is T.UNKNOWN
     assert diagnose(*STEPS, line, *UNCAUGHT, exit_code=1).type is T.KEY_ERROR
+
+
+def test_processes_without_names_leave_the_cause_to_the_exception_of_the_one_that_failed() -> None:
+    """Three processes share a stream: two train to their end, and `make` says that one of them failed."""
+    lines = (*STEPS, *UNCAUGHT, *STEPS, "2031-01-02 03:05:36,001 INFO trainer: training done, 30 steps")
+    diagnosis = diagnose(
+        *lines, "make: *** [Makefile:5: worker-1] Error 1", "make: *** Waiting for unfinished jobs...."
+    )
+    assert (diagnosis.type, diagnosis.outcome) == (T.KEY_ERROR, Outcome.FAILED)
+
+
+def test_inf_as_the_name_of_a_level_is_no_measure() -> None:
+    """Some loggers shorten INFO to INF, and a loop of such lines does not diverge."""
+    lines = (f"12:4{n}AM INF trainer.py:58 > batch {n} of 9 took {n}.25 s" for n in range(1, 9))
+    assert diagnose(*lines, "12:49AM INF trainer.py:60 > training done").type is T.COMPLETED

@@ -45,6 +45,42 @@ DIALECTS = (
         ),
     ),
     Dialect(
+        "syslog of RFC 5424",
+        rf"1 {ISO} (?P<host>{HOST}) (?!kernel )[\w./@-]{{1,60}}+ (?:(?P<pid>\d{{1,8}})|-) (?:-|[\w.-]{{1,32}}+)"
+        r" (?:-|\[[^\]\n]{1,300}\])(?: |$)",
+        (
+            Example(
+                "<14>1 2026-01-02T03:04:05Z gpu-7 train 812 - -   File",
+                "  File",
+                {"host": "gpu-7", "pid": "812"},
+            ),
+            Example('<11>1 2026-01-02T03:04:05Z gpu-7 train - ID1 [a@1 b="c"] hello', "hello", {"host": "gpu-7"}),
+        ),
+        after=">",
+        blurred=r"0 0 0 0T0:0:0(?:[.,]0)?(?:Z|[+-]?0:0)? [A-Za-z][\w.]{0,80}+(?: 0)? [\w./@]{1,60}+(?: 0)? "
+        r"(?:[A-Z]{1,16}0 )?(?:\[[^\]\n]{1,300}\] )?",
+    ),
+    Dialect(
+        "Loki's labels",  # as logcli and exports print them, before the line
+        r"\{(?=\w{1,40}=\")(?:(?=[^{}\n]{0,400}\brank=\"(?P<rank>\d{1,6})\"))?"
+        r"(?:(?=[^{}\n]{0,400}\b(?:host|hostname|node|node_name|instance)=\"(?P<host>[A-Za-z][\w.-]{1,80})\"))?"
+        r"[^{}\n]{3,600}\"\} ",
+        (
+            Example(
+                '2026-01-02T03:04:05Z {host="gpu-7", rank="3"}   File',
+                "  File",
+                {"host": "gpu-7", "rank": "3"},
+            ),
+            Example('{app="fit", node="gpu-7"} hello', "hello", {"host": "gpu-7"}),
+        ),
+    ),
+    Dialect(
+        "time stamp of multilog",
+        r"@[0-9a-f]{24} ",
+        (Example("@400000006b08d845264c9a84 [rank3]: boom", "boom", {"rank": "3"}),),
+        blurred=r"@[0-9a-f]{1,24}+ ",
+    ),
+    Dialect(
         "syslog stamp",
         r"[JFMASOND](?:an|eb|ar|pr|ay|un|ul|ug|ep|ct|ov|ec) [ \d]\d \d\d:\d\d:\d\d "
         rf"(?=[A-Za-z][\w.-]{{0,80}} {_SYSLOG_TAG})",

@@ -72,6 +72,7 @@ class _Printers:
         for text in line.texts:
             self.are_agents |= launchers.AGENT.search(text) is not None
             self.sizes.update(mentions.world_sizes(text))
+            self.sizes.update(int(rank) + 1 for rank in mentions.named(Tells.FAILED, text))
             self._ranks[name].update(map(int, mentions.named(Tells.SELF, text)))
 
     def read_tables(self, texts: Sequence[str]) -> None:

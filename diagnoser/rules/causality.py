@@ -190,13 +190,15 @@ def _is_mild(candidate: Candidate, evidence: Evidence) -> bool:
 def _dismiss_recurring_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
     """A run that has survived an exception again and again handles it: when no other candidate is left, the last of
     them is no failure either."""
-    survived = Counter[tuple[str, FailureType, Role]]()
-    for candidate, why in candidate_set.dismissed:
-        if why is RejectionReason.RECOVERED:
-            survived[_kind(candidate)] += 1
+    survived = _survived_kinds(candidate_set)
     if candidate_set.has(lambda c: survived[_kind(c)] < _HABIT or not c.is_vague):
         return
     candidate_set.dismiss(RejectionReason.RECOVERED, lambda _: True)
+
+
+def _survived_kinds(candidate_set: CandidateSet) -> Counter[tuple[str, FailureType, Role]]:
+    """How often the run survived a candidate of each kind."""
+    return Counter(_kind(c) for c, why in candidate_set.dismissed if why is RejectionReason.RECOVERED)
 
 
 def _kind(candidate: Candidate) -> tuple[str, FailureType, Role]:
@@ -215,7 +217,10 @@ def _reopen_survived(candidate_set: CandidateSet, run: RunTimeline) -> None:
     explained = candidate_set.has(lambda c: (c.is_root or c.is_failing) and not c.exit)
     if explained or not ended_badly:
         return
-    candidate_set.reopen_last(RejectionReason.RECOVERED, lambda c: c.is_fault and c.raised and not c.logged)
+    survived = _survived_kinds(candidate_set)
+    candidate_set.reopen_last(
+        RejectionReason.RECOVERED, lambda c: c.is_fault and c.raised and not c.logged and survived[_kind(c)] < _HABIT
+    )
 
 
 def _resolve_chains(candidate_set: CandidateSet, run: RunTimeline) -> None:

@@ -26,7 +26,7 @@ async def test_cases_are_what_people_judged(store: SqlStore, second: SqlStore) -
     first = await second.cases.judged("", 2)
     assert (first, await second.cases.judged(first[-1], 2)) == (["01", "03"], ["04"])
     assert await second.cases.mark() == CaseMark(3, 304.0)
-    again = replace(SAID, id="f9", diagnosis="01")
+    again = replace(SAID, id="f9", diagnosis="01", comment="a second look")
     await store.feedback.add(again, replace(LEARNED, diagnosis="01", changed=400.0))
     assert await second.cases.mark() == CaseMark(3, 400.0)
 
@@ -42,7 +42,8 @@ async def test_cases_are_numbered_in_the_order_of_their_first_judgement(store: S
 
 
 async def test_judgements_tell_what_was_said_and_what_is_known(store: SqlStore, second: SqlStore) -> None:
-    """Of verdicts made since a time, those judged last first; what only a recovery confirmed is none of them."""
+    """Of verdicts made since a time, those judged last first, in the order of the store and not of clocks; what only a
+    recovery confirmed is none of them."""
     for number in range(1, 5):
         await put(store, f"0{number}", created=100.0 * number)
     await store.feedback.add_confirmed_failure(replace(LEARNED, diagnosis="02", changed=900.0, by="recovery: plan p"))
@@ -50,11 +51,11 @@ async def test_judgements_tell_what_was_said_and_what_is_known(store: SqlStore, 
         learned = replace(LEARNED, diagnosis=diagnosis, changed=changed)
         await store.feedback.add(replace(SAID, id=f"f{diagnosis}", diagnosis=diagnosis), learned)
     found = await second.cases.judgements(200.0, 9)
-    assert [(judgement.diagnosis, judgement.time) for judgement in found] == [("03", 300.0), ("04", 400.0)]
-    record = await second.diagnoses.find("03")
+    assert [(judgement.diagnosis, judgement.time) for judgement in found] == [("04", 400.0), ("03", 300.0)]
+    record = await second.diagnoses.find("04")
     assert record is not None
     verdict = record.diagnosis
-    assert found[0] == Judgement("03", 300.0, verdict.type, LEARNED.type, verdict.decided_by)
+    assert found[0] == Judgement("04", 400.0, verdict.type, LEARNED.type, verdict.decided_by)
     assert await second.cases.judgements(200.0, 1) == found[:1]
 
 

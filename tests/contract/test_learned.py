@@ -173,4 +173,6 @@ async def test_what_a_recovery_proved_is_stored_once_and_never_over_a_word(store
     assert await store.rules.find("learned_b") is None
     await store.feedback.add(SAID, KNOWN)
     assert not await store.feedback.add_confirmed_failure(proven)
-    assert await store.feedback.confirmed_failures(0.0, "", 5) == [KNOWN]
+    [known] = await store.feedback.confirmed_failures(0.0, "", 5)
+    assert known == replace(KNOWN, changed=known.changed)
+    assert known.changed > proven.changed

@@ -22,7 +22,7 @@ MAIN = 'Thread 1 (active): "MainThread"\n'
 WAITING = MAIN + "    all_reduce (torch/distributed/distributed_c10d.py:2501)\n    train (train.py:9)\n"
 
 
-def look(cores: float, moved: int, program: str = "python3") -> RuntimeFile:
+def look_of(cores: float, moved: int, program: str = "python3") -> RuntimeFile:
     body = {"activity": {"3": {"cores": cores, "bytes": moved, "program": program}}, "seconds": 4.0}
     return RuntimeFile(EvidenceKind.ACTIVITY, json.dumps(body).encode(), node="gpu-1")
 
@@ -54,7 +54,7 @@ PAUSES = [
 @pytest.mark.parametrize(("frame", "cores", "moved", "program", "work"), PAUSES)
 def test_a_rank_at_work_is_no_culprit(frame: str, cores: float, moved: int, program: str, work: Work) -> None:
     """It is named with what it does and who waits."""
-    [suspect] = report.analyze(report.read_files([*stacks(frame), look(cores, moved, program)]), ranks=8).suspects
+    [suspect] = report.analyze(report.read_files([*stacks(frame), look_of(cores, moved, program)]), ranks=8).suspects
     assert (suspect.rank, suspect.kind) == (3, SuspectKind.AT_WORK)
     assert suspect.why.startswith(str(work))
     assert "7 ranks wait" in suspect.why
@@ -64,14 +64,14 @@ def test_a_rank_at_work_is_no_culprit(frame: str, cores: float, moved: int, prog
 def test_a_rank_that_uses_nothing_is_stuck(frame: str) -> None:
     """In the same frames, without processor time and without bytes, nothing can change: the name of a function that
     compiles or saves is no excuse."""
-    [suspect] = report.analyze(report.read_files([*stacks(frame), look(0.01, 300)]), ranks=8).suspects
+    [suspect] = report.analyze(report.read_files([*stacks(frame), look_of(0.01, 300)]), ranks=8).suspects
     assert (suspect.rank, suspect.kind) == (3, SuspectKind.STACK)
     assert "neither processor nor disk" in suspect.why
 
 
 def test_the_program_below_a_rank_tells_more_than_its_frames() -> None:
     """A rank whose main thread waits for a compiler below it compiles."""
-    [seen] = parse_activity(look(0.9, 0, "ptxas").data)
+    [seen] = parse_activity(look_of(0.9, 0, "ptxas").data)
     assert kind_of_work(seen, ["wait (threading.py:300)"]) is Work.COMPILE
 
 
@@ -111,13 +111,11 @@ COPIES = "while True: open('/dev/null', 'wb').write(b'x' * 1000000); import time
 def test_what_processes_do_is_seen_between_two_looks(code: str, at_work: bool) -> None:
     """By the main thread and by children; threads that spin while the main one sleeps count for nothing."""
     with rank_process(code) as by_rank:
-        deadline, seen = time.monotonic() + 60, False
-        while time.monotonic() < deadline and not seen:  # a busy machine gives a process its turn late
+        deadline, seen = time.monotonic() + 60, not at_work
+        while seen is not at_work and time.monotonic() < deadline:  # a process begins late on a busy machine
             before, started = usages(by_rank), time.monotonic()
             time.sleep(1.0)
             found = evidence_runner.activity(before, usages(by_rank), time.monotonic() - started)
-            [seen_now] = parse_activity(zlib.decompress(base64.b64decode(found["data"])))
-            seen = seen_now.is_at_work
-            if not at_work:
-                break
+            [look] = parse_activity(zlib.decompress(base64.b64decode(found["data"])))
+            seen = look.is_at_work
     assert seen is at_work

@@ -225,7 +225,7 @@ def test_environments_are_pinned_by_name() -> None:
     assert {framework.environment for framework in FRAMEWORKS} <= set(environments.environments())
     for path in environments.REQUIREMENTS.glob("*.txt"):
         for line in path.read_text().splitlines():
-            pin = r"[a-z0-9_-]+(\[[a-z]+\])?==[0-9.]+(post[0-9]+)?(\+cpu)?( --hash=sha256:[0-9a-f]{64})?"
+            pin = r"[a-z0-9_.-]+(\[[a-z]+\])?==[0-9.]+((post|a|b|rc)[0-9]+)?(\+cpu)?( --hash=sha256:[0-9a-f]{64})?"
             assert re.fullmatch(pin, line), f"{path.name}: {line}"
 
 

@@ -35,6 +35,7 @@ from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
+from diagnoser.diagnosis.line_search import LineSearch
 from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_status import RunStatuses
@@ -347,6 +348,7 @@ def _scope_opener(
             context=replace(reading.context, store=store, logs=AttemptLogs(store, compressor)),
             indexes=indexes,
             lines=OriginalLines(store, world.archive),
+            search=LineSearch(store, world.archive),
             run_statuses=RunStatuses(store, compressor, clock),
         )
         core = CoreServices(store, clock, config, world.metrics, make_id, redact, stopping)

@@ -73,8 +73,13 @@ def lines_of(blocks: Iterable[LineBlock], stream: Stream, first: int, last: int)
             continue
         for number, text in enumerate(block.data.removesuffix(b"\n").split(b"\n"), block.first):
             if first <= number <= last:
-                time = block.times[number - block.first] if block.times else math.nan
-                yield NumberedLine(number, text, time, block.received_at(number))
+                yield numbered(block, number, text)
+
+
+def numbered(block: LineBlock, number: int, text: bytes) -> NumberedLine:
+    """A line of a block with its times."""
+    time = block.times[number - block.first] if block.times else math.nan
+    return NumberedLine(number, text, time, block.received_at(number))
 
 
 def _segment(blocks: Sequence[LineBlock]) -> Segment:

@@ -127,10 +127,11 @@ def _lines_in(data: bytes, stream: Stream, first: int, last: int) -> list[Number
 
 
 def _wanted(lines: Iterable[NumberedLine], wanted: set[int]) -> dict[int, OriginalLine]:
-    return {line.number: _shown(line) for line in lines if line.number in wanted}
+    return {line.number: shown_line(line) for line in lines if line.number in wanted}
 
 
-def _shown(line: NumberedLine) -> OriginalLine:
+def shown_line(line: NumberedLine) -> OriginalLine:
+    """A line as it is shown: the text of a long one is cut."""
     text = line.text[:LINE_BYTES].decode("utf-8", "replace")
     time = None if math.isnan(line.time) else line.time
     return OriginalLine(line.number, text, time, line.received, max(0, len(line.text) - LINE_BYTES))

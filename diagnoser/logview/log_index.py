@@ -398,11 +398,12 @@ class LogIndex:
             level=LEVELS[columns.level[position]],
             gap=int(columns.gap[position]),
             template=columns.templates[template] if template >= 0 else None,
-            hits=_hits(pattern, text),
+            hits=hits_in(pattern, text),
         )
 
 
-def _hits(pattern: Any, text: str) -> tuple[tuple[int, int], ...]:
+def hits_in(pattern: Any, text: str) -> tuple[tuple[int, int], ...]:
+    """Where a compiled search matches in a row's text. pattern: None where nothing is searched for."""
     if pattern is None:
         return ()
     matches = islice(pattern.finditer(text), HITS_LIMIT)

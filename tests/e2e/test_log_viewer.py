@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from diagnoser.diagnosis import log_indexes
+from diagnoser.diagnosis import line_search, log_indexes
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.web.api import sse
@@ -207,6 +207,34 @@ async def test_a_phone_shows_the_log_without_scrolling_sideways(tmp_path: Path, 
         assert min(heights) >= 24
         low = await page.evaluate(CONTRAST)
         assert low == []
+
+
+async def test_a_line_that_is_only_counted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the log to all lines as they came, answer after answer without a press, to a line's neighbours, on a phone;
+    hostile text stays text."""
+    monkeypatch.setattr(line_search, "ANSWER_BYTES", 1)
+    monkeypatch.setattr(line_search, "_PIECES_BYTES", 1)
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await fill(web)
+        page = await (await chromium.new_context(viewport={"width": 390, "height": 800})).new_page()
+        complaints = await watched(page, address)
+        await page.goto(f"{address}{LOG}?q=step 117 of rank 3")
+        await expect(page.locator("#matches")).to_have_text("0 matches in these rows")
+        await page.get_by_role("link", name="Search all").click()
+        await expect(page.locator("#progress")).to_have_text("1 match in 3\u2009217 lines, newest first.")
+        await expect(page.get_by_role("button", name="Cancel")).to_be_hidden()
+        await expect(page.locator("#rows mark")).to_have_text("step 117 of rank 3")
+        await page.locator("#rows a.no").click()
+        await expect(page.locator("#rows > li[aria-current]")).to_contain_text("step 117 of rank 3")
+        await expect(page.locator("#rows > li")).to_have_count(101)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        await page.goto(f"{address}{LOG.removesuffix('log')}lines?q=img")
+        await expect(page.locator("#rows mark")).to_have_text("img")
+        await expect(page.locator("img[src='x']")).to_have_count(0)
+        assert await page.evaluate(CONTRAST) == []
+        assert complaints == []
+        await page.goto(f"{address}{LOG.removesuffix('log')}lines?q=(&regex=1")
+        await expect(page.get_by_role("alert")).to_contain_text("'('")
 
 
 CONTRAST = """() => {

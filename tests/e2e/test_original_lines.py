@@ -22,6 +22,9 @@ def test_lines_are_there_after_they_are_compressed(tmp_path: Path) -> None:
         window = client.get("/api/v1/jobs/j/attempts/1/lines", params={"from": 59_990}).json()
         assert [line["text"] for line in window["lines"]] == [*LINES[59_989:], FAILURE]
         assert window["compressed"] == []
+        matches = client.get("/api/v1/jobs/j/attempts/1/lines/search", params={"q": "step 31415 "}).json()
+        assert [(item["number"], item["stream"]["rank"]) for item in matches["items"]] == [(31_415, 3)]
+        assert (matches["searched"], matches["total"], matches["next"]) == (60_001, 60_001, None)
         command = [str(Path(sys.executable).with_name("diagnoser")), "logs", "j", "--url", here.url]
         printed = subprocess.run(command, capture_output=True, check=True)
         assert (printed.stdout, printed.stderr) == (body, b"")

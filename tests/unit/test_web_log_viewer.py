@@ -119,7 +119,7 @@ async def test_chips_narrow_the_log_and_lead_back(tmp_path: Path) -> None:
     assert '<input type="hidden" name="level" value="error">' in errors
     assert "seam" in of_rank and row_ids(of_rank) == [line_id(Stream("stderr", "gpu-2", 4), 21)]
     assert 'name="ranks" value="4"' in of_rank
-    assert row_ids(none) == [] and "No row fits" in none
+    assert row_ids(none) == [] and "No row that is kept fits" in none
     assert row_ids(back) == row_ids(page)
 
 

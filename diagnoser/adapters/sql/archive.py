@@ -47,6 +47,13 @@ class ArchiveRepository(Repository):
         )
         return await self._db.rows(query, _segment)
 
+    async def newest_segments(self, attempt: AttemptKey, skipped: int, limit: int) -> list[ArchivedSegment]:
+        """Those of an attempt, the ones that were archived last in front, without the first ``skipped`` ones."""
+        row = archive_segments.c
+        query = select(archive_segments).where(of_attempt(archive_segments, attempt))
+        query = query.order_by(row.stored.desc(), row.key, row.start.desc()).offset(skipped).limit(limit)
+        return await self._db.rows(query, _segment)
+
     async def archived_bytes(self) -> int:
         """Of all segments that are not dropped."""
         return int(await self._db.value(select(func.sum(archive_segments.c.size))) or 0)

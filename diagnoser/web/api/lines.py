@@ -1,12 +1,14 @@
 """The route that shows lines as they came."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import Query
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 
 from diagnoser.client.service import API
+from diagnoser.diagnosis.line_search import MatchingLine, StreamFilter
 from diagnoser.diagnosis.original_lines import WINDOW_LINES, LineWindow
+from diagnoser.logview.log_index import LogSearch
 from diagnoser.model import AttemptKey, Provenance, Stream
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.web.api.evidence import AttemptPath
@@ -20,6 +22,7 @@ WINDOW = 500
 STREAMS_LIMIT = 1_000
 STREAMS_TOLD = 5
 LINE_NUMBER_LIMIT = 1 << 53
+Words = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
 
 router = Router(prefix=API, tags=["logs"], dependencies=READ)
 
@@ -30,9 +33,12 @@ class StreamQuery(Schema):
     model_config = ConfigDict(extra="forbid")
 
     source: Source | None = Field(None, description="Name of the stream, such as `stdout`")
-    node: Node | None = Field(None, description="Node that the shipper named")
+    node: Node | Literal[""] | None = Field(None, description="Node that the shipper named; empty: none")
     rank: int | None = Field(None, ge=-1, lt=1 << 31, description="Rank that the shipper named; -1: none")
     provenance: Provenance | None = Field(None, description="Who vouches for its lines")
+
+    def streams(self) -> StreamFilter:
+        return StreamFilter(**_named(self))
 
 
 class LineQuery(StreamQuery):
@@ -113,6 +119,42 @@ class LinesShape(Answer):
         return cls.filled_from(window, job=key.job, attempt=key.number, next=following)
 
 
+class LineSearchQuery(StreamQuery):
+    """What is searched for, and where the search goes on."""
+
+    q: Words = Field(description="Part of a line, in any case")
+    regex: bool = Field(False, description="`q` is a regular expression of RE2")
+    place: str = Field("", max_length=40, description="`next` of the answer before")
+
+    def search(self) -> LogSearch:
+        return LogSearch(self.q, self.regex)
+
+
+class MatchingLineShape(OriginalLineShape):
+    """A line and whose it is. hits: where the search matches, as [start, end) in the text."""
+
+    stream: StreamShape
+    hits: list[list[int]]
+
+    @classmethod
+    def from_match(cls, match: MatchingLine) -> Self:
+        return cls.filled_from(match.line, stream=match.stream, hits=match.hits)
+
+
+class LineMatches(Schema):
+    """Matching lines, the newest first, 500 at most. matches: all of this answer. searched: lines that it looked at.
+
+    total: lines that came. Where fewer were searched in all answers, only the compressed log is left of the others.
+    next: `place` of the answer that goes on, null at the end.
+    """
+
+    items: list[MatchingLineShape]
+    matches: int
+    searched: int
+    total: int
+    next: str | None
+
+
 @router.get("/jobs/{id}/attempts/{attempt}/streams", responses=LIST_ERRORS, summary="List the streams of an attempt")
 async def streams(id: JobPath, attempt: AttemptPath, query: Annotated[StreamQuery, Query()], core: Core) -> StreamList:
     """By source, node and rank; a thousand at most."""
@@ -131,13 +173,32 @@ async def show(
     """The original lines of one stream; 409 where several are called so. They last until they are compressed; where an
     archive is set up (`DIAGNOSER_ARCHIVE`), as long as it keeps them. Lines that are gone are listed as such."""
     key = AttemptKey(id, attempt)
-    stream = await _one_stream(core, key, query)
+    stream = await named_stream(core, key, query)
     last = query.from_ + query.limit - 1
     window = await logs.lines.window(key, stream, query.from_, last if query.to is None else min(last, query.to))
     return LinesShape.from_window(key, window)
 
 
-async def _one_stream(core: Core, key: AttemptKey, query: LineQuery) -> Stream:
+@router.get(
+    "/jobs/{id}/attempts/{attempt}/lines/search",
+    responses=answers(400, 401, 404, 503),
+    summary="Search the lines as they came",
+)
+async def search(
+    id: JobPath, attempt: AttemptPath, query: Annotated[LineSearchQuery, Query()], logs: Logs
+) -> LineMatches:
+    """All lines that are left as they came, also those that the log only counts. An answer looks at 256 MiB of
+    text: ask again with `next` until it is null."""
+    key, wanted = AttemptKey(id, attempt), query.streams()
+    total = await logs.search.total(key, wanted)
+    answer = await logs.search.answer(key, query.search(), wanted, query.place)
+    items = [MatchingLineShape.from_match(match) for match in answer.lines]
+    return LineMatches(
+        items=items, matches=answer.matches, searched=answer.searched, total=total, next=answer.place or None
+    )
+
+
+async def named_stream(core: Core, key: AttemptKey, query: StreamQuery) -> Stream:
     """Raises NotFound when none is called so, Conflict when several are."""
     named = await core.store.archive.streams(key, STREAMS_TOLD + 1, **_named(query))
     if not named:

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.context import DiagnosisContext
+from diagnoser.diagnosis.line_search import LineSearch
 from diagnoser.diagnosis.log_indexes import LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_status import RunStatuses
@@ -103,12 +104,14 @@ class LogServices:
     context: what pages show of whole logs.
     indexes: logs as people page through them.
     lines: as they came.
+    search: among all lines as they came.
     run_statuses: where runs stand, by the ends of their logs.
     """
 
     context: DiagnosisContext
     indexes: LogIndexes
     lines: OriginalLines
+    search: LineSearch
     run_statuses: RunStatuses
 
 

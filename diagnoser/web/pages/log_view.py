@@ -160,7 +160,7 @@ def _in_order(value: str) -> tuple[int, str]:
 
 
 def _shown(row: LogRow, role: str, note: str) -> ShownRow:
-    parts = list(_parts(row.text, row.hits))
+    parts = list(text_parts(row.text, row.hits))
     if len(row.text) <= CLIP + _SLACK:
         return ShownRow(row, tuple(parts), (), 0, role, note)
     head, rest, length = list[Part](), list[Part](), 0
@@ -174,7 +174,8 @@ def _shown(row: LogRow, role: str, note: str) -> ShownRow:
     return ShownRow(row, tuple(head), tuple(rest), len(row.text) - CLIP, role, note)
 
 
-def _parts(text: str, hits: Sequence[tuple[int, int]]) -> Iterator[Part]:
+def text_parts(text: str, hits: Sequence[tuple[int, int]]) -> Iterator[Part]:
+    """Split a text at what a search matches. hits: (start, end) of each match, in order."""
     end = 0
     for start, stop in hits:
         if start > end:

@@ -2,13 +2,13 @@
 
 import asyncio
 from typing import Annotated
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Query
 from fastapi.responses import Response
 
 from diagnoser.logview.log_index import MATCHES_LIMIT
-from diagnoser.model import AttemptKey
+from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.errors import BadInput
 from diagnoser.web.api.attempt_log import ROWS, LogChoice, read
 from diagnoser.web.api.evidence import AttemptPath
@@ -32,6 +32,17 @@ class LogPageQuery(LogChoice):
 
 def log_path(key: AttemptKey) -> str:
     return f"/jobs/{quote(key.job, safe='')}/attempts/{key.number}/log"
+
+
+def lines_path(key: AttemptKey) -> str:
+    """Address of the page of lines as they came."""
+    return f"{log_path(key).removesuffix('log')}lines"
+
+
+def lines_url(key: AttemptKey, stream: Stream, number: int) -> str:
+    """Address of the neighbours of a line, as it came."""
+    named = {"source": stream.source, "node": stream.node, "rank": stream.rank, "provenance": stream.provenance}
+    return f"{lines_path(key)}?{urlencode({**named, 'line': number})}#line-{number}"
 
 
 @router.get("/jobs/{id}/attempts/{attempt}/log")
@@ -71,4 +82,6 @@ async def log_page(
         fault=fault,
         follow=query.follow,
         matches_limit=MATCHES_LIMIT,
+        lines_path=lines_path(key),
+        before_gap=lambda row: lines_url(key, row.stream, row.number - 1),
     )

@@ -8,7 +8,18 @@ import pytest
 from playwright.async_api import Page, expect
 
 from diagnoser.adapters.sql.plans import put_plan
-from diagnoser.model import Job, Mode, NodeActor, NodeAlert, NodeEvent, NodeEventKind, PlanState
+from diagnoser.model import (
+    AttemptKey,
+    Event,
+    EventKind,
+    Job,
+    Mode,
+    NodeActor,
+    NodeAlert,
+    NodeEvent,
+    NodeEventKind,
+    PlanState,
+)
 from diagnoser.model.taxonomy import Action
 from tests.e2e.browser import SHARES_BROWSER, browser
 from tests.e2e.test_pages import PALE, SMALL, served, watched
@@ -74,6 +85,29 @@ async def test_two_plans_are_approved_and_one_is_undone(tmp_path: Path, *, scrip
     assert found == []
 
 
+async def test_a_plan_moves_on_under_the_readers_eyes(tmp_path: Path) -> None:
+    """From the press on the diagnosis to the second attempt: each stage appears without a reload."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        plan = await planned(web, "llm-7b", mode=Mode.APPROVE)
+        page = await chromium.new_page()
+        found = await watched(page, address)
+        await page.goto(f"{address}/diagnoses/{plan.diagnosis}")
+        strip = page.locator("#strip")
+        await expect(strip.locator("[aria-current=step]")).to_contain_text("Waits for approval")
+        await page.get_by_label("What helped").fill("not lost")
+        await page.get_by_role("button", name="Approve:").click()
+        await expect(strip.locator(".current")).to_contain_text("Waits for an agent")
+        token = (await claim(web))["token"]
+        await expect(strip).to_contain_text("Claimed slurm-1")
+        report = {"token": token, "drained": list(plan.nodes), "requeued": "llm-7b-2"}
+        await post(web, f"/plans/{plan.id}/report", {**report, "state": "reached"})
+        await expect(strip).to_contain_text("Resubmitted llm-7b-2")
+        await web.store.jobs.add_event(AttemptKey("llm-7b", 2), Event(EventKind.STARTED, NOW + 30))
+        await expect(strip.get_by_role("link", name="Attempt 2")).to_be_visible()
+        await picture(page, "strip")
+    assert found == []
+
+
 async def test_all_on_the_page_are_refused_at_once(tmp_path: Path) -> None:
     """One tick for all of them; one that was decided about meanwhile is told."""
     async with served(tmp_path) as (web, address), browser() as chromium:
@@ -86,7 +120,7 @@ async def test_all_on_the_page_are_refused_at_once(tmp_path: Path) -> None:
         await page.get_by_role("button", name="Refuse selected").click()
         await expect(page.locator(".notice .good")).to_have_count(2)
         assert await page.locator(".notice .bad").inner_text() == (
-            "Resubmit for sft: not changed, it has been sent already Undo"
+            "Resubmit for sft: not changed, it has been sent already (by anonymous, just now) Undo"
         )
         assert [await state(web, job) for job in ("llm-7b", "llm-70b", "sft")] == ["refused", "refused", "sent"]
 

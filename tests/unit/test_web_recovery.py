@@ -45,14 +45,16 @@ async def test_a_waiting_plan_is_approved_on_the_page(web: Web) -> None:
 
 
 async def test_a_plan_is_refused_on_the_page(web: Web) -> None:
-    """The other button says no; pressing again is told as a page."""
+    """The other button says no; a press that comes too late leads to the diagnosis, which says who was first."""
     await planned(web, mode=Mode.APPROVE)
     no = YES.replace(b"approve", b"refuse")
     await web.client.post("/plans/plan-j/decide", content=no, headers=SAME | FORM)
     assert await state(web) is PlanState.REFUSED
     late = await web.client.post("/plans/plan-j/decide", content=no, headers=SAME | FORM)
-    assert late.status_code == 409
-    assert "it has been refused" in late.text and late.headers["content-type"].startswith("text/html")
+    assert late.status_code == 303
+    page = (await web.client.get(late.headers["location"])).text
+    assert "Your press changed nothing: it has been refused (by anonymous," in page
+    assert "Your press changed nothing" not in (await web.client.get(late.headers["location"].partition("?")[0])).text
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ from diagnoser.web.pages.excerpt import AROUND, Excerpt, LineRole, citations, ex
 from diagnoser.web.pages.forms import Form, Pressed, places_of
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.plan_strip import plan_strip, why_unchanged
 from diagnoser.web.pages.rendering import Pages
 
 router = Router(include_in_schema=False)
@@ -144,12 +145,15 @@ async def diagnosis(
     stream: Search = "",
     node: Search = "",
     rank: Search = "",
+    late: bool = False,
 ) -> Response:
-    """root_line, stream, node, rank: what the form begins with, for somebody who comes from the log."""
+    """root_line, stream, node, rank: what the form begins with, for somebody who comes from the log. late: whether the
+    press that led here changed nothing."""
     record = await find(scope.core.store, id)
     given = {"root_line": root_line, "stream": stream, "node": node, "rank": rank}
     shown = {name: visible(text) for name, text in given.items()}
-    return await _draw(scope, plans, pages, record, Correction(dict.fromkeys(FIELDS, "") | shown))
+    is_late = late and record.plan is not None
+    return await _draw(scope, plans, pages, record, Correction(dict.fromkeys(FIELDS, "") | shown), is_late=is_late)
 
 
 @router.post("/diagnoses/{id}/feedback")
@@ -203,6 +207,8 @@ async def _draw(
     record: DiagnosisRecord,
     correction: Correction,
     status: int = 200,
+    *,
+    is_late: bool = False,
 ) -> Response:
     verdict, job = record.diagnosis, await scope.core.store.jobs.find(record.attempt.job)
     index, is_reading = await log_of(scope.logs, record)
@@ -244,6 +250,8 @@ async def _draw(
         streams=_streams(index, verdict, correction.values),
         correction=correction,
         policy=plans.commands.policy.hash,
+        strip=await plan_strip(scope.core, scope.logs, record.plan) if record.plan else None,
+        late=why_unchanged(record.plan, scope.core.clock()) if record.plan and is_late else "",
     )
 
 

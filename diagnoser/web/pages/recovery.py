@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Query
 from fastapi.responses import RedirectResponse, Response
@@ -16,7 +16,7 @@ from diagnoser.model.errors import BadInput, Conflict, NotFound, OutOfScope
 from diagnoser.model.queries import PlanFilter
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.recovery import plan_states, trust
+from diagnoser.recovery import plan_states
 from diagnoser.recovery.blast_radius import BlastRadius, blast_radius, touched
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.nodes import ClusterPath, reset_breaker, trip_breaker
@@ -28,6 +28,7 @@ from diagnoser.web.http.routing import Router
 from diagnoser.web.http.services import CoreServices
 from diagnoser.web.pages.forms import Pressed
 from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.plan_strip import why_unchanged
 
 QUEUE = 20
 """Waiting plans of one page."""
@@ -114,8 +115,13 @@ async def decide(id: PlanId, form: Pressed, core: Core, plans: Plans) -> Respons
     if form.text("page") == "recovery":
         is_done = await _is_done(act, core, plans, form.caller, id, comment)
         return _to("/recovery?" + urlencode({"done" if is_done else "late": id}))
-    plan = await act(core, plans, form.caller, id, comment)
-    return _to(f"/diagnoses/{plan.diagnosis}" if plan.diagnosis else "/recovery")
+    plan = await core.store.plans.find(id)
+    page = f"/diagnoses/{plan.diagnosis}" if plan and plan.diagnosis else "/recovery"
+    try:
+        await act(core, plans, form.caller, id, comment)
+    except Conflict:
+        return _to(f"{page}?late=1#plan" if plan and plan.diagnosis else f"{page}?late={quote(id)}")
+    return _to(f"{page}#plan")
 
 
 @router.post("/recovery/breakers/{scope}/reset")
@@ -178,16 +184,8 @@ async def _outcomes(core: Core, ids: Iterable[str], now: float, *, is_late: bool
     for wanted in ids:
         plan = await core.store.plans.find(wanted)
         if plan is not None:
-            outcomes.append(Outcome(plan, _objection(plan, now) if is_late else ""))
+            outcomes.append(Outcome(plan, why_unchanged(plan, now) if is_late else ""))
     return outcomes
-
-
-def _objection(plan: Plan, now: float) -> str:
-    """Why a press changed nothing."""
-    foreign = trust.why_not_removable(plan, plan.allocation)
-    if foreign and foreign[0] is not PlanReason.UNPROVEN and plan.state is PlanState.WAITING:
-        return foreign[1]
-    return plan_states.undecidable(plan, now) or "somebody else decided about it at the same moment"
 
 
 def _scopes(breakers: Iterable[BreakerState], marks: Iterable[NodeEvent]) -> list[str]:

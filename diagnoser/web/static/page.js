@@ -106,6 +106,21 @@ function waitForLog(note) {
   setTimeout(again, 2000);
 }
 
+// The stages of a plan move on by themselves, and what the page says of the plan with them.
+async function movePlan() {
+  const strip = document.getElementById("strip");
+  if (document.hidden || !strip || !("moving" in strip.dataset)) return;
+  const plan = strip.closest("section");
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = page.getElementById("strip");
+  if (!answer.ok || !fresh || fresh.textContent === strip.textContent) return;
+  if (plan.contains(document.activeElement)) strip.replaceWith(fresh); // somebody is about to press something there
+  else plan.replaceChildren(...fresh.closest("section").childNodes);
+}
+
+if (document.getElementById("strip")) setInterval(() => movePlan().catch(() => {}), 2000);
+
 const reading = document.getElementById("reading");
 if (reading) waitForLog(reading);
 offerCopies(document);

@@ -15,21 +15,3 @@ from diagnoser.compress.prefilter import Prefilter
 from diagnoser.compress.raw_chunks import pack
 from diagnoser.compress.raw_chunks import read as read_pieces
 from diagnoser.compress.sampling import merge
-
-__all__ = [
-    "AttemptLog",
-    "Compressor",
-    "CompressorLimits",
-    "Delta",
-    "Digest",
-    "FilterSet",
-    "Losses",
-    "Prefilter",
-    "digest",
-    "from_bytes",
-    "merge",
-    "pack",
-    "parse_filters",
-    "read_pieces",
-    "to_bytes",
-]

@@ -2,5 +2,3 @@
 
 from diagnoser.dialects.dialect import Dialect, Example, PrefixStripping
 from diagnoser.dialects.prefixes import DIALECTS, Prefix
-
-__all__ = ["DIALECTS", "Dialect", "Example", "Prefix", "PrefixStripping"]

@@ -4,17 +4,3 @@ from diagnoser.ingest.batch import ERRORS_TOLD, Batch, IngestReceipt, RecordDefa
 from diagnoser.ingest.ndjson import parse_array, parse_ndjson
 from diagnoser.ingest.offsets import OffsetRanges, covered_with, missing
 from diagnoser.ingest.text import parse_text
-
-__all__ = [
-    "ERRORS_TOLD",
-    "Batch",
-    "IngestReceipt",
-    "OffsetRanges",
-    "RecordDefaults",
-    "Target",
-    "covered_with",
-    "missing",
-    "parse_array",
-    "parse_ndjson",
-    "parse_text",
-]

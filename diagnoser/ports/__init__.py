@@ -22,33 +22,3 @@ from diagnoser.ports.services import (
     WakeSignal,
 )
 from diagnoser.ports.trials import Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus
-
-__all__ = [
-    "AlertChannel",
-    "Archive",
-    "ArchivedObject",
-    "AuditedCall",
-    "Clock",
-    "Command",
-    "CommandResult",
-    "Embedder",
-    "IdentityProvider",
-    "LanguageModel",
-    "Message",
-    "MessageSource",
-    "ModelAnswer",
-    "ModelRequest",
-    "ModelSample",
-    "NodeExecutor",
-    "Order",
-    "OrderState",
-    "OrderStatus",
-    "PasswordHasher",
-    "Sender",
-    "ToolCall",
-    "ToolRound",
-    "ToolSpec",
-    "WakeSignal",
-    "auditing",
-    "current_call",
-]

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from fastapi import Depends, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, BeforeValidator, Field, StringConstraints
 
 from diagnoser.client.service import API
 from diagnoser.diagnosis.log_indexes import IndexedLog
@@ -77,9 +77,7 @@ class LogChoice(Schema):
         return LogCursor(Direction.AROUND if is_placed else Direction.START, self.at)
 
 
-class LogQuery(LogChoice):
-    model_config = ConfigDict(extra="forbid")
-
+class LogQuery(LogChoice, extra="forbid"):
     limit: int = Field(ROWS, ge=1, le=ROWS_LIMIT)
 
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import AliasPath, ConfigDict, Field
+from pydantic import AliasPath, Field
 
 from diagnoser.adapters.sql.audit import AuditRepository
 from diagnoser.client.service import API
@@ -15,17 +15,15 @@ from diagnoser.web.api.params import LARGEST, Moment, Name, Search, TimeField, f
 from diagnoser.web.http.authentication import AUDIT
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import CLAIM_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 100, 500
 
 router = Router(prefix=API, tags=["audit"])
 
 
-class AuditQuery(Schema):
+class AuditQuery(StrictSchema):
     """Filters; all that are given must match."""
-
-    model_config = ConfigDict(extra="forbid")
 
     actor: Name = Field("", description="Name of a person or token")
     kind: ActorKind | None = None

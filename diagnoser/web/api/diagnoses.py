@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
@@ -21,7 +21,7 @@ from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Router, Schema, StrictSchema
 
 PAGE = 50
 PAGE_LIMIT = 200
@@ -31,10 +31,8 @@ router = Router(prefix=API, tags=["diagnoses"], dependencies=READ)
 DiagnosisId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Id of the diagnosis")]
 
 
-class DiagnosisQuery(Schema):
+class DiagnosisQuery(StrictSchema):
     """Filters; all that are given must match."""
-
-    model_config = ConfigDict(extra="forbid")
 
     category: Category | None = None
     type: FailureType | None = None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Self
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
@@ -22,16 +22,14 @@ from diagnoser.web.api.params import Moment, MomentIfSet
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
 
 router = Router(prefix=API, tags=["evaluations"])
 
 EvaluationId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", description="Id of the evaluation run")]
 
 
-class EvaluationsQuery(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class EvaluationsQuery(StrictSchema):
     limit: int = Field(50, ge=1, le=200)
 
 

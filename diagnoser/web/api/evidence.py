@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
-from pydantic import AliasPath, ConfigDict, Field
+from pydantic import AliasPath, Field
 
 from diagnoser.client.service import API
 from diagnoser.hang import report
@@ -21,7 +21,7 @@ from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, READ_ERRORS, answers
 from diagnoser.web.http.request_bodies import Bodies, declared_length
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, StrictSchema
 
 LEASE_SECONDS = 120.0
 """How long an agent may work on a request before another one gets it."""
@@ -41,10 +41,8 @@ BODY = {
 }
 
 
-class EvidenceQuery(Schema):
+class EvidenceQuery(StrictSchema):
     """What the body is."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: EvidenceKind
     rank: int = Field(-1, ge=-1, lt=1 << 31, description="Rank that it is of; needed where its content names none")
@@ -65,9 +63,7 @@ class EvidenceShape(Answer):
     bytes: int
 
 
-class EvidenceClaimBody(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class EvidenceClaimBody(StrictSchema):
     cluster: ClusterField = ""
     limit: Annotated[int, Field(ge=1, le=CLAIMED_AT_ONCE), IS_NUMBER] = Field(
         CLAIMED_AT_ONCE, description="Requests to be handed out, at most"
@@ -93,9 +89,7 @@ class EvidenceRequestShape(Answer):
     lease_seconds: float = LEASE_SECONDS
 
 
-class EvidenceResultBody(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class EvidenceResultBody(StrictSchema):
     cluster: ClusterField = ""
     result: str = Field(max_length=2000, pattern=r"^[^\x00]+$", description="What was collected, or why nothing was")
 

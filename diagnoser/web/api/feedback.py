@@ -3,7 +3,7 @@
 from typing import Annotated, Self
 
 from fastapi import Path, Query
-from pydantic import AliasPath, ConfigDict, Field
+from pydantic import AliasPath, Field
 
 from diagnoser.client.service import API
 from diagnoser.logview.log_index import LogIndex
@@ -21,7 +21,7 @@ from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Logs, Scoped
 from diagnoser.web.http.problems import READ_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
 
 SHOWN, SHOWN_LIMIT = 5, 50
 FOUND, FOUND_LIMIT = 20, 200
@@ -31,10 +31,8 @@ router = Router(prefix=API, tags=["feedback"])
 FeedbackId = Annotated[str, Field(max_length=100)]
 
 
-class NewFeedback(Schema):
+class NewFeedback(StrictSchema):
     """``confirmed``: the verdict is right. ``corrected``: at least one of type, root_line, node, rank is given."""
-
-    model_config = ConfigDict(extra="forbid")
 
     verdict: FeedbackVerdict
     type: FailureType | None = None
@@ -51,10 +49,8 @@ class NewFeedback(Schema):
     by: Ignored = None
 
 
-class TakenBack(Schema):
+class TakenBack(StrictSchema):
     """feedback: id of the newest feedback on the diagnosis."""
-
-    model_config = ConfigDict(extra="forbid")
 
     feedback: FeedbackId
     by: Ignored = None

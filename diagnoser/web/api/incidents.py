@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
@@ -22,7 +22,7 @@ from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, READ_ERRORS
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Router, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 200
 
@@ -34,10 +34,8 @@ Act = Callable[[Incident, str, str, float], Incident]
 """Incident, login, comment, now -> what becomes of it."""
 
 
-class IncidentQuery(Schema):
+class IncidentQuery(StrictSchema):
     """Filters; all that are given must match."""
-
-    model_config = ConfigDict(extra="forbid")
 
     state: IncidentState | None = Field(None, description="By default all that are not resolved")
     node: Node | None = None
@@ -55,10 +53,8 @@ class IncidentQuery(Schema):
         return IncidentFilter(states, self.node or "", self.assignee)
 
 
-class ActBody(Schema):
+class ActBody(StrictSchema):
     """Why. Who acts is whose token it is."""
-
-    model_config = ConfigDict(extra="forbid")
 
     comment: Comment = ""
 

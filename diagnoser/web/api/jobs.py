@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
@@ -33,7 +33,7 @@ from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs, Plans
 from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Router, Schema, StrictSchema
 
 NODES_LIMIT = 100_000
 ATTEMPTS_SHOWN = 200
@@ -47,10 +47,8 @@ Rank = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
 """As the name of a field in JSON."""
 
 
-class NewJob(Schema):
+class NewJob(StrictSchema):
     """A job as its launcher knows it. Fields that are left out keep their stored value."""
-
-    model_config = ConfigDict(extra="forbid")
 
     id: JobId
     attempt: Annotated[int, Field(ge=1, lt=1 << 31), IS_NUMBER] | None = Field(
@@ -71,13 +69,11 @@ class NewJob(Schema):
     labels: dict[Short, Long] = Field(default_factory=dict, max_length=100)
 
 
-class NewEvent(Schema):
+class NewEvent(StrictSchema):
     """``code`` and ``signal`` go with exit; ``step``, ``path`` and the fields from ``phase`` on with checkpoint.
 
     The same phase of the same step and path counts once.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: EventKind
     attempt: Annotated[int, Field(ge=1, lt=1 << 31), IS_NUMBER] | None = Field(
@@ -131,10 +127,8 @@ class NewEvent(Schema):
         return Event(time=moment(self.time, now), node=self.node or "", provenance=provenance, **fields)
 
 
-class RunQuery(Schema):
+class RunQuery(StrictSchema):
     """Which attempts."""
-
-    model_config = ConfigDict(extra="forbid")
 
     state: AttemptState | None = Field(
         None, description="All by default: by time the running ones first, then the silent and the ended ones"

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Query
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from diagnoser.client.service import API
 from diagnoser.diagnosis.line_search import MatchingLine, StreamFilter
@@ -16,7 +16,7 @@ from diagnoser.web.api.params import JobPath, KnownRank, Node, Source, TextIfAny
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import LIST_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
 
 WINDOW = 500
 STREAMS_LIMIT = 1_000
@@ -27,10 +27,8 @@ Words = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
 router = Router(prefix=API, tags=["logs"], dependencies=READ)
 
 
-class StreamQuery(Schema):
+class StreamQuery(StrictSchema):
     """Which streams; what is left out stands for any."""
-
-    model_config = ConfigDict(extra="forbid")
 
     source: Source | None = Field(None, description="Name of the stream, such as `stdout`")
     node: Node | Literal[""] | None = Field(None, description="Node that the shipper named; empty: none")

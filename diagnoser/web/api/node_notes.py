@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.client.service import API
 from diagnoser.model import NodeNote
@@ -15,17 +15,15 @@ from diagnoser.web.http.access import check_whole_service, own_cluster
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import CLAIM_ERRORS, LIST_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, StrictSchema
 
 NOTE_LENGTH = 2000
 
 router = Router(prefix=API, tags=["recovery"])
 
 
-class NoteBody(Schema):
+class NoteBody(StrictSchema):
     """Who writes it is whose token it is."""
-
-    model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
     text: Annotated[str, Field(max_length=NOTE_LENGTH, pattern=r"\S")]

@@ -4,7 +4,7 @@ import re
 from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.client.service import API
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
@@ -21,7 +21,7 @@ from diagnoser.web.http.access import check_breaker, own_cluster
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Router, StrictSchema
 
 HISTORY = 100
 """Events of a node that are shown."""
@@ -35,10 +35,8 @@ SCOPE = r"^[^\x00-\x1f\x7f/]{1,401}$"
 ClusterPath = Annotated[str, Path(pattern=SCOPE, description="`cluster` or `cluster:partition`")]
 
 
-class NewNodeEvent(Schema):
+class NewNodeEvent(StrictSchema):
     """Something that happened to a node."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: NodeEventKind
     by: NodeActor
@@ -47,9 +45,7 @@ class NewNodeEvent(Schema):
     time: TimeField | None = Field(None, description="Seconds since the epoch or ISO 8601; now by default")
 
 
-class NodeQuery(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class NodeQuery(StrictSchema):
     cluster: ClusterField = ""
     sort: str = sort_field(NODE_SORTS, BY_CLUSTER)
 

@@ -4,7 +4,7 @@ from operator import attrgetter
 from typing import Annotated, Literal, Self
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.client.service import API
 from diagnoser.model import MessageKind
@@ -15,7 +15,7 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import DECISION_ERRORS, LIST_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 200
 RETRY_LIFE = 3600.0
@@ -26,9 +26,7 @@ router = Router(prefix=API, tags=["recovery"])
 MessageKey = Annotated[str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,300}$", description="Key of the effect")]
 
 
-class MessageQuery(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class MessageQuery(StrictSchema):
     state: Literal["pending", "sent", "dead", "expired", "withheld"] | None = None
     after: str = Field("", max_length=300, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)

@@ -4,7 +4,7 @@ from operator import attrgetter
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.client.service import API
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
@@ -22,7 +22,7 @@ from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import CLAIM_ERRORS, DECISION_ERRORS, LIST_ERRORS, READ_ERRORS
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Router, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 200
 STEPS_LIMIT = 200
@@ -41,11 +41,7 @@ LeaseToken = Annotated[str, Field(min_length=1, max_length=200)]
 Output = Annotated[str, Field(max_length=100_000)]
 
 
-class _Body(Schema):
-    model_config = ConfigDict(extra="forbid")
-
-
-class PlanQuery(_Body):
+class PlanQuery(StrictSchema):
     state: PlanState | None = None
     job: JobId | None = None
     after: str = Field("", max_length=250, description="`next` of the page before")
@@ -59,14 +55,14 @@ class PlanPage(Schema):
     next: str | None
 
 
-class DecisionBody(_Body):
+class DecisionBody(StrictSchema):
     """Why. Who decides is whose token it is."""
 
     by: Ignored = None
     comment: Comment = ""
 
 
-class ClaimRequest(_Body):
+class ClaimRequest(StrictSchema):
     executor: Who = Field(description="Name of the executor, the same after a restart")
     cluster: ClusterField = Field("", description=f"Cluster as jobs are registered with; empty is `{DEFAULT_CLUSTER}`")
     wait: Annotated[float, Field(ge=0, le=WAIT_LIMIT), IS_NUMBER] = Field(
@@ -82,7 +78,7 @@ class Claimed(Schema):
     lease_seconds: float
 
 
-class StepBody(_Body):
+class StepBody(StrictSchema):
     command: Annotated[str, Field(max_length=10_000)]
     exit_code: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31), IS_NUMBER] | None = Field(
         None, description="null: it could not be started"
@@ -96,7 +92,7 @@ class StepBody(_Body):
         return Step(self.command.replace("\0", ""), self.exit_code, self.output.replace("\0", ""), self.time)
 
 
-class ReportBody(_Body):
+class ReportBody(StrictSchema):
     token: LeaseToken
     state: Literal["progress", "reached", "not_reached"]
     steps: tuple[StepBody, ...] = Field((), max_length=STEPS_LIMIT, description="New steps, or all so far")
@@ -115,7 +111,7 @@ class ReportBody(_Body):
         return PlanReport(self.token, state, steps, self.detail.replace("\0", ""), self.drained, self.requeued, refused)
 
 
-class CheckBody(_Body):
+class CheckBody(StrictSchema):
     token: LeaseToken
     nodes: tuple[Node, ...] = Field(
         (), max_length=10_000, description="Nodes of the job, when it was registered without them"
@@ -125,7 +121,7 @@ class CheckBody(_Body):
     pairs: bool = Field(True, description="false: the executor has no program to test pairs; answers to queries decide")
 
 
-class ResultBody(_Body):
+class ResultBody(StrictSchema):
     nodes: tuple[Node, ...] = Field(min_length=1, max_length=3)
     ok: bool
     seconds: Annotated[float, Field(ge=0, lt=1e6), IS_NUMBER] = 0.0
@@ -135,7 +131,7 @@ class ResultBody(_Body):
         return PairResult(self.nodes, self.ok, self.seconds, self.detail.replace("\0", ""))
 
 
-class AnswerBody(_Body):
+class AnswerBody(StrictSchema):
     node: Node
     id: Annotated[str, Field(min_length=1, max_length=100, description="Id of the query")]
     exit_code: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31), IS_NUMBER] | None = Field(
@@ -147,7 +143,7 @@ class AnswerBody(_Body):
         return NodeAnswer(self.node, self.id, Answer(text=self.output.replace("\0", ""), exit_code=self.exit_code))
 
 
-class ResultsBody(_Body):
+class ResultsBody(StrictSchema):
     token: LeaseToken
     round: Annotated[int, Field(ge=1, le=100_000), IS_NUMBER]
     results: tuple[ResultBody, ...] = Field((), max_length=10_000)

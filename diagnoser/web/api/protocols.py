@@ -24,7 +24,7 @@ from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import identified, may_ingest, may_push
 from diagnoser.web.http.problems import ErrorAnswer, Problem, ProtocolErrors, answers, retry_after
 from diagnoser.web.http.request_bodies import Bodies, declared_length
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Router, StrictSchema
 from diagnoser.web.http.services import WebServices
 
 LINE_NUMBER_LIMIT = 1 << 53
@@ -32,10 +32,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 ERRORS = (400, 401, 403, 413, 415, 429, 503)
 
 
-class ShipperQuery(Schema):
+class ShipperQuery(StrictSchema):
     """Defaults for every line of the body that does not name its own."""
-
-    model_config = ConfigDict(extra="forbid")
 
     job: JobId | None = Field(
         None,

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Annotated, Self
 
 from fastapi import Path, Query
-from pydantic import AliasPath, ConfigDict, Field
+from pydantic import AliasPath, Field
 
 from diagnoser.client.service import API
 from diagnoser.learning import rule_lifecycle
@@ -19,7 +19,7 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 500
 HITS = 50
@@ -29,9 +29,7 @@ router = Router(prefix=API, tags=["learned rules"])
 RuleId = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,200}$", description="Id of the rule")]
 
 
-class RuleQuery(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class RuleQuery(StrictSchema):
     state: LearnedState | None = None
     after: str = Field("", max_length=250, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)

@@ -8,7 +8,7 @@ from typing import Annotated
 from urllib.parse import quote, urlencode
 
 from fastapi import Query
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.client.service import API
 from diagnoser.model import Incident, LearnedRule
@@ -21,7 +21,7 @@ from diagnoser.web.formatting.template_filters import cause, name, visible
 from diagnoser.web.http.authentication import READ, Caller
 from diagnoser.web.http.dependencies import Core, ShippedRules
 from diagnoser.web.http.problems import LIST_ERRORS
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Router, Schema, StrictSchema
 
 SHOWN, MOST = 5, 20
 _EXCERPT = 200
@@ -41,9 +41,7 @@ class HitKind(StrEnum):
     RULE = "rule"
 
 
-class SearchQuery(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class SearchQuery(StrictSchema):
     q: Search = Field(description="Part of a name, or words of a line: all of them, in any order and case")
     limit: int = Field(SHOWN, ge=1, le=MOST, description="Hits of each kind")
 

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import Path, Request
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.client.service import API
 from diagnoser.model import NodeActor, NodeEvent, NodeEventKind, UncordonRequest, UncordonState
@@ -18,7 +18,7 @@ from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, StrictSchema
 
 LEASE_SECONDS = 60.0
 OPEN_SECONDS = 600.0
@@ -29,10 +29,8 @@ SHOWN = 20
 router = Router(prefix=API, tags=["recovery"])
 
 
-class UncordonBody(Schema):
+class UncordonBody(StrictSchema):
     """Why. Who asks is whose token it is."""
-
-    model_config = ConfigDict(extra="forbid")
 
     cluster: ClusterField = ""
     comment: Comment = ""
@@ -52,18 +50,14 @@ class UncordonShape(Answer):
     ended: float
 
 
-class UncordonClaimBody(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class UncordonClaimBody(StrictSchema):
     cluster: ClusterField = ""
     wait: Annotated[float, Field(ge=0, le=WAIT_LIMIT), IS_NUMBER] = Field(
         0.0, description="Seconds to wait for a request (long poll)"
     )
 
 
-class UncordonResultBody(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class UncordonResultBody(StrictSchema):
     cluster: ClusterField = ""
     state: Literal["done", "refused"]
     result: Comment = Field("", description="What was done, or why nothing was")

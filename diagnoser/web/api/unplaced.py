@@ -3,7 +3,7 @@
 from typing import Annotated, Self
 
 from fastapi import Query
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.client.service import API
 from diagnoser.ingest.mapping_hints import mapping_hint
@@ -13,16 +13,14 @@ from diagnoser.web.api.params import Moment
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import LIST_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 100, 500
 
 router = Router(prefix=API, tags=["logs"])
 
 
-class UnplacedQuery(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class UnplacedQuery(StrictSchema):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 

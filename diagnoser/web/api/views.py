@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Query, Response
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from diagnoser.client.service import API
 from diagnoser.model.access import Credential
@@ -19,7 +19,7 @@ from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
 
 VIEWS_LIMIT = 100
 """Of one list: they stand on its page."""
@@ -42,10 +42,8 @@ ViewName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1,
 Listed = Annotated[ListName, Query(alias="list", description="Of which list")]
 
 
-class NewView(Schema):
+class NewView(StrictSchema):
     """query: the filters, as they stand in the address of the list: `category=script&within=7d`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     list: ListName
     name: ViewName

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from pydantic import AliasPath, ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, Field, StringConstraints
 
 from diagnoser.client.service import API
 from diagnoser.learning.template_rules import RuleDraft
@@ -17,7 +17,7 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Workbench
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
 
 router = Router(prefix=API, tags=["learned rules"])
 
@@ -27,11 +27,9 @@ Literal = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern
 Prose = Annotated[str, StringConstraints(max_length=2000, pattern=_PRINTED)]
 
 
-class TrialBody(Schema):
+class TrialBody(StrictSchema):
     """What a rule asks of one line: one of the anchors (if there are any), one of the patterns, and none of ``unless``.
     Patterns are RE2 and are searched in the line without terminal codes and launcher prefixes."""
-
-    model_config = ConfigDict(extra="forbid")
 
     patterns: list[Pattern] = Field(min_length=1, max_length=PATTERNS_MAX)
     anchors: list[Literal] = Field(default_factory=list, max_length=PATTERNS_MAX)

@@ -19,6 +19,10 @@ class Schema(BaseModel, defer_build=True):
     """The body or the parameters of a request, or an answer."""
 
 
+class StrictSchema(Schema, extra="forbid"):
+    """The body or the parameters of a request, of which an unknown field is a fault."""
+
+
 class Answer(Schema, from_attributes=True):
     """The body of an answer; fields are the attributes of the object that it shows."""
 

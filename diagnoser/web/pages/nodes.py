@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
@@ -32,7 +32,7 @@ from diagnoser.web.api.params import Name, sort_field
 from diagnoser.web.api.uncordon import OPEN_SECONDS, not_ours, request_uncordon
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import Router, StrictSchema
 from diagnoser.web.pages.column_order import ColumnOrder
 from diagnoser.web.pages.forms import Pressed
 from diagnoser.web.pages.page_routes import Drawn, page_query
@@ -50,10 +50,8 @@ HEARD_SECONDS = 86_400.0
 router = Router(include_in_schema=False)
 
 
-class NodesQuery(Schema):
+class NodesQuery(StrictSchema):
     """Where in the list, and in which order."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sort: str = sort_field(NODE_SORTS, OUT_FIRST)
     cursor: str = Field("", max_length=1000)

@@ -36,8 +36,22 @@ metadata = MetaData()
 _ID = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only under the name INTEGER
 
 
-def _attempt_columns() -> tuple[Column[str], Column[int]]:
-    return Column("job", Text, nullable=False), Column("attempt", BigInteger, nullable=False)
+def _texts(*names: str, key: bool = False) -> list[Column[str]]:
+    return [Column(name, Text, primary_key=key, nullable=False) for name in names]
+
+
+def _numbers(kind: Any, *names: str, key: bool = False, nullable: bool = False) -> list[Column[Any]]:
+    """No database numbers them by itself."""
+    return [Column(name, kind, primary_key=key, nullable=nullable, autoincrement=False) for name in names]
+
+
+def _attempt_columns(*, key: bool = False) -> list[Column[Any]]:
+    return [*_texts("job", key=key), *_numbers(BigInteger, "attempt", key=key)]
+
+
+def _where(condition: Any) -> dict[str, Any]:
+    """Options of a partial index."""
+    return {"postgresql_where": condition, "sqlite_where": condition}
 
 
 class _OfBody(ColumnElement[Any]):
@@ -145,14 +159,14 @@ IS_RUNNING = and_(
 )
 """May have fallen silent. The condition of a partial index by the last line: those that print are never read."""
 
-Index("attempts_running", attempts.c.last_line, postgresql_where=IS_RUNNING, sqlite_where=IS_RUNNING)
+Index("attempts_running", attempts.c.last_line, **_where(IS_RUNNING))
 
 IS_OPEN = and_(
     attempts.c.revision > attempts.c.diagnosed, or_(attempts.c.fatal.is_not(None), attempts.c.ended.is_not(None))
 )
 """May become due. The same expression is the condition of the partial index, which keeps the sweep cheap."""
 
-Index("attempts_open", attempts.c.lease, postgresql_where=IS_OPEN, sqlite_where=IS_OPEN)
+Index("attempts_open", attempts.c.lease, **_where(IS_OPEN))
 Index("attempts_deltas", attempts.c.deltas)
 Index("attempts_opened", attempts.c.opened)
 
@@ -160,39 +174,24 @@ IS_UNENDED = and_(IS_JOB, attempts.c.ended.is_(None))
 HAS_ENDED = and_(IS_JOB, attempts.c.ended.is_not(None))
 """The conditions of partial indexes by which the list of jobs is read, a page at a time."""
 
-Index("attempts_unended", attempts.c.last_line, postgresql_where=IS_UNENDED, sqlite_where=IS_UNENDED)
-Index(
-    "attempts_ended",
-    attempts.c.ended,
-    attempts.c.job,
-    attempts.c.number,
-    postgresql_where=HAS_ENDED,
-    sqlite_where=HAS_ENDED,
-)
+Index("attempts_unended", attempts.c.last_line, **_where(IS_UNENDED))
+Index("attempts_ended", attempts.c.ended, attempts.c.job, attempts.c.number, **_where(HAS_ENDED))
 
 IS_NODE_LOG = text("substr(attempts.job, 1, 6) = '~node/'")
 """A part of a node's own log: an hour of it. There are as many as nodes, times the hours that they are kept."""
 
-Index(
-    "attempts_node_logs",
-    attempts.c.job,
-    attempts.c.last_line,
-    postgresql_where=IS_NODE_LOG,
-    sqlite_where=IS_NODE_LOG,
-)
+Index("attempts_node_logs", attempts.c.job, attempts.c.last_line, **_where(IS_NODE_LOG))
 
 HAS_RAW = attempts.c.raw_bytes > 0
 """The condition of a partial index: few attempts, those that print now."""
 
-Index("attempts_raw", attempts.c.last_line, postgresql_where=HAS_RAW, sqlite_where=HAS_RAW)
+Index("attempts_raw", attempts.c.last_line, **_where(HAS_RAW))
 
 streams = Table(
     "streams",
     metadata,
-    Column("job", Text, primary_key=True),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
-    Column("source", Text, primary_key=True),
-    Column("node", Text, primary_key=True),
+    *_attempt_columns(key=True),
+    *_texts("source", "node", key=True),
     Column("rank", BigInteger, primary_key=True, autoincrement=False),
     Column("provenance", Text, primary_key=True),
     Column("covered", Text, nullable=False),
@@ -215,8 +214,7 @@ deltas = Table(
 archive_segments = Table(
     "archive_segments",
     metadata,
-    Column("job", Text, primary_key=True),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    *_attempt_columns(key=True),
     Column("key", Text, primary_key=True),  # of the object
     Column("start", BigInteger, primary_key=True, autoincrement=False),  # this and size: bytes of the object
     Column("size", BigInteger, nullable=False),
@@ -235,8 +233,7 @@ archive_segments = Table(
 allocations = Table(
     "allocations",
     metadata,
-    Column("job", Text, primary_key=True),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    *_attempt_columns(key=True),
     Column("nodes", Text, nullable=False),  # that the scheduler gave the attempt, separated by blanks
     _of_attempt(),
 )
@@ -245,8 +242,7 @@ allocations = Table(
 events = Table(
     "events",
     metadata,
-    Column("job", Text, primary_key=True),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    *_attempt_columns(key=True),
     Column("digest", Text, primary_key=True),
     Column("time", Double, nullable=False),
     Column("body", Text, nullable=False),
@@ -264,9 +260,7 @@ diagnoses = Table(
     Column("revision", BigInteger, nullable=False),
     Column("created", Double, nullable=False),
     Column("current", Boolean, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("category", Text, nullable=False),
-    Column("type", Text, nullable=False),
+    *_texts("outcome", "category", "type"),
     Column("plan", Text),  # key of the plan; the plan of an earlier diagnosis when both decided the same
     Column("search", Text, nullable=False),  # "" once diagnosis_words has its words
     Column("body", Text, nullable=False),
@@ -284,11 +278,11 @@ CONFIDENCE = Grouping(_OfBody("confidence", diagnoses.c.body, is_number=True, ha
 Index("diagnoses_confidence", CONFIDENCE, diagnoses.c.id)
 
 _LISTED = (diagnoses.c.id, *(diagnoses.c[name] for name in FACETS))
-Index("diagnoses_listed", *_LISTED, postgresql_where=diagnoses.c.current, sqlite_where=diagnoses.c.current)
+Index("diagnoses_listed", *_LISTED, **_where(diagnoses.c.current))
 """Counting the facets of the newest diagnoses reads this index only."""
 
 _UNINDEXED = diagnoses.c.search != ""
-Index("diagnoses_unindexed", diagnoses.c.id, postgresql_where=_UNINDEXED, sqlite_where=_UNINDEXED)
+Index("diagnoses_unindexed", diagnoses.c.id, **_where(_UNINDEXED))
 """Always empty: no version that can share this schema writes ``search``."""
 
 diagnosis_words = Table(
@@ -356,8 +350,7 @@ plans = Table(
 nodes = Table(
     "nodes",
     metadata,
-    Column("cluster", Text, primary_key=True),
-    Column("node", Text, primary_key=True),
+    *_texts("cluster", "node", key=True),
     Column("partition", Text, nullable=False, default=""),
     Column("body", Text, nullable=False, default=""),  # its last event, "" while there is none
 )
@@ -365,9 +358,7 @@ nodes = Table(
 node_events = Table(
     "node_events",
     metadata,
-    Column("cluster", Text, primary_key=True),
-    Column("node", Text, primary_key=True),
-    Column("digest", Text, primary_key=True),
+    *_texts("cluster", "node", "digest", key=True),
     Column("time", Double, nullable=False),
     Column("body", Text, nullable=False),
     Index("node_events_time", "time"),
@@ -377,11 +368,9 @@ node_notes = Table(
     "node_notes",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("cluster", Text, nullable=False),
-    Column("node", Text, nullable=False),
+    *_texts("cluster", "node"),
     Column("time", Double, nullable=False),
-    Column("by", Text, nullable=False),
-    Column("text", Text, nullable=False),
+    *_texts("by", "text"),
     Index("node_notes_node", "cluster", "node", "id"),
     Index("node_notes_time", "time"),
 )
@@ -390,9 +379,7 @@ node_notes = Table(
 node_alerts = Table(
     "node_alerts",
     metadata,
-    Column("cluster", Text, primary_key=True),
-    Column("node", Text, primary_key=True),
-    Column("fingerprint", Text, primary_key=True),
+    *_texts("cluster", "node", "fingerprint", key=True),
     Column("started", Double, primary_key=True),
     Column("ended", Double),
     Column("received", Double, nullable=False),
@@ -405,8 +392,7 @@ node_requests = Table(
     "node_requests",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("cluster", Text, nullable=False),
-    Column("node", Text, nullable=False),
+    *_texts("cluster", "node"),
     Column("created", Double, nullable=False),
     Column("state", Text, nullable=False),
     Column("lease", Double, nullable=False),  # when it ends
@@ -432,11 +418,9 @@ effects = Table(
     "effects",
     metadata,
     Column("key", Text, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("target", Text, nullable=False),
+    *_texts("kind", "target"),
     Column("body", LargeBinary, nullable=False),
-    Column("created", Double, nullable=False),
-    Column("expires", Double, nullable=False),
+    *_numbers(Double, "created", "expires"),
     Column("state", Text, nullable=False),
     Column("tries", BigInteger, nullable=False, default=0),
     Column("due", Double, nullable=False),
@@ -450,8 +434,7 @@ effects = Table(
 alert_threads = Table(
     "alert_threads",
     metadata,
-    Column("receiver", Text, primary_key=True),
-    Column("incident", Text, primary_key=True),
+    *_texts("receiver", "incident", key=True),
     Column("handle", Text, nullable=False),
     Column("told", Double, nullable=False, index=True),
     Column("held_back", BigInteger, nullable=False),
@@ -478,10 +461,8 @@ feedback = Table(
 saved_views = Table(
     "saved_views",
     metadata,
-    Column("listed", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("query", Text, nullable=False),
-    Column("by", Text, nullable=False),
+    *_texts("listed", "name", key=True),
+    *_texts("query", "by"),
     Column("created", Double, nullable=False),
 )
 
@@ -501,9 +482,7 @@ incidents = Table(
     "incident_groups",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("state", Text, nullable=False),
-    Column("node", Text, nullable=False),
-    Column("assignee", Text, nullable=False),
+    *_texts("state", "node", "assignee"),
     Column("last_seen", Double, nullable=False),
     Column("failures", BigInteger, nullable=False, default=0),
     Column("jobs", BigInteger, nullable=False, default=0),
@@ -515,19 +494,12 @@ incidents = Table(
 )
 
 IS_UNRESOLVED = text("state != 'resolved'")
-Index(
-    "incident_groups_unresolved",
-    incidents.c.last_seen,
-    incidents.c.id,
-    postgresql_where=IS_UNRESOLVED,
-    sqlite_where=IS_UNRESOLVED,
-)
+Index("incident_groups_unresolved", incidents.c.last_seen, incidents.c.id, **_where(IS_UNRESOLVED))
 
 incident_attempts = Table(
     "incident_attempts",
     metadata,
-    Column("job", Text, primary_key=True),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    *_attempt_columns(key=True),
     Column("incident", Text, ForeignKey("incident_groups.id", ondelete="CASCADE"), nullable=False),
     Column("diagnosis", Text, nullable=False),  # its current one
     _of_attempt(),
@@ -539,12 +511,10 @@ incident_attempts = Table(
 runtime_files = Table(
     "runtime_files",
     metadata,
-    Column("job", Text, primary_key=True),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    *_attempt_columns(key=True),
     Column("kind", Text, primary_key=True),
     Column("rank", BigInteger, primary_key=True, autoincrement=False),  # -1: of no single rank
-    Column("node", Text, primary_key=True),
-    Column("provenance", Text, primary_key=True),
+    *_texts("node", "provenance", key=True),
     Column("received", Double, nullable=False),
     Column("size", BigInteger, nullable=False),  # of the dump as it was sent
     Column("stored", BigInteger, nullable=False),  # of data
@@ -585,8 +555,7 @@ learned_rules = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("kind", Text, nullable=False, default="diagnosis"),  # this and scope: for replicas of the version before
-    Column("state", Text, nullable=False),
-    Column("source", Text, nullable=False),
+    *_texts("state", "source"),
     Column("scope", Text, nullable=False, default=""),
     Column("created", Double, nullable=False),
     Column("version", BigInteger, nullable=False),
@@ -601,11 +570,9 @@ rule_hits = Table(
     "rule_hits",
     metadata,
     Column("rule", Text, ForeignKey("learned_rules.id", ondelete="CASCADE"), primary_key=True),
-    Column("job", Text, primary_key=True),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    *_attempt_columns(key=True),
     Column("time", Double, nullable=False),
-    Column("diagnosis", Text, nullable=False),
-    Column("verdict", Text, nullable=False),
+    *_texts("diagnosis", "verdict"),
     Column("active", Boolean, nullable=False),
     Column("lines", BigInteger, nullable=False, default=0),  # this and bytes: for replicas of the version before
     Column("bytes", BigInteger, nullable=False, default=0),
@@ -621,9 +588,7 @@ revisions = Table(
 source_offsets = Table(
     "source_offsets",
     metadata,
-    Column("cluster", Text, primary_key=True),
-    Column("consumer_group", Text, primary_key=True),
-    Column("topic", Text, primary_key=True),
+    *_texts("cluster", "consumer_group", "topic", key=True),
     Column("partition", BigInteger, primary_key=True, autoincrement=False),
     Column("next", BigInteger, nullable=False),  # offset of the first message that is not stored
 )
@@ -633,16 +598,11 @@ unplaced_streams = Table(
     "unplaced_streams",
     metadata,
     Column("digest", Text, primary_key=True),  # of sender, cluster, protocol, reason and labels
-    Column("sender", Text, nullable=False),
-    Column("cluster", Text, nullable=False),
-    Column("protocol", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("detail", Text, nullable=False),
+    *_texts("sender", "cluster", "protocol", "reason", "detail"),
     Column("labels", Text, nullable=False),  # JSON
     Column("sample", Text, nullable=False),
     Column("lines", BigInteger, nullable=False),
-    Column("first_seen", Double, nullable=False),
-    Column("last_seen", Double, nullable=False),
+    *_numbers(Double, "first_seen", "last_seen"),
     Index("unplaced_streams_sender", "sender", "last_seen"),
     Index("unplaced_streams_last_seen", "last_seen"),
 )
@@ -659,11 +619,9 @@ agents = Table(
 blind_spots = Table(
     "blind_spots",
     metadata,
-    Column("kind", Text, primary_key=True),
-    Column("subject", Text, primary_key=True),
+    *_texts("kind", "subject", key=True),
     Column("since", Double, nullable=False),
-    Column("what", Text, nullable=False),
-    Column("lost", Text, nullable=False),
+    *_texts("what", "lost"),
 )
 """What people were told that the service cannot see, and not yet that it can again."""
 
@@ -672,9 +630,7 @@ trial_runs = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("suite", Text, nullable=False),  # JSON
-    Column("backend", Text, nullable=False),
-    Column("folder", Text, nullable=False),
-    Column("directory", Text, nullable=False),
+    *_texts("backend", "folder", "directory"),
     Column("created", Double, nullable=False),
     Column("state", Text, nullable=False),
     Column("ended", Double),
@@ -707,12 +663,10 @@ trial_pieces = Table(
     *_of_run(key=True),
     Column("first", BigInteger, primary_key=True, autoincrement=False),
     Column("last", BigInteger, primary_key=True, autoincrement=False),
-    Column("state", Text, nullable=False),
-    Column("batch", Text, nullable=False),
+    *_texts("state", "batch"),
     Column("failures", BigInteger, nullable=False),
     Column("error", Text, nullable=False),
-    Column("seconds", Double),
-    Column("load", Double),
+    *_numbers(Double, "seconds", "load", nullable=True),
 )
 
 trial_batches = Table(
@@ -720,11 +674,9 @@ trial_batches = Table(
     metadata,
     Column("id", Text, primary_key=True),
     *_of_run(key=False),
-    Column("kind", Text, nullable=False),
-    Column("node", Text, nullable=False),
+    *_texts("kind", "node"),
     Column("slot", BigInteger, nullable=False),
-    Column("started", Double, nullable=False),
-    Column("seconds", Double, nullable=False),
+    *_numbers(Double, "started", "seconds"),
     Column("state", Text, nullable=False),
     Column("ended", Double),
     Index("trial_batches_run", "run", "started"),
@@ -738,8 +690,7 @@ Index(
     trial_batches.c.node,
     trial_batches.c.slot,
     unique=True,
-    postgresql_where=IS_ON_SLOT,
-    sqlite_where=IS_ON_SLOT,
+    **_where(IS_ON_SLOT),
 )
 """A slot has one batch at a time, however many coordinators there are."""
 
@@ -748,12 +699,9 @@ trial_runtimes = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("time", Double, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("size", Text, nullable=False),
-    Column("hardware", Text, nullable=False),
+    *_texts("task", "size", "hardware"),
     Column("samples", BigInteger, nullable=False),
-    Column("seconds", Double, nullable=False),
-    Column("load", Double, nullable=False),
+    *_numbers(Double, "seconds", "load"),
     Column("score", Double),
     Index("trial_runtimes_task", "task", "time"),
     Index("trial_runtimes_time", "time"),
@@ -765,16 +713,11 @@ tokens = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("hash", Text, nullable=False),  # SHA-256 of the secret, in hexadecimal
-    Column("scope", Text, nullable=False),
-    Column("cluster", Text, nullable=False),
-    Column("tenant", Text, nullable=False),
+    *_texts("scope", "cluster", "tenant"),
     Column("created", Double, nullable=False),
-    Column("expires", Double),
-    Column("last_used", Double),
-    Column("revoked", Double),
+    *_numbers(Double, "expires", "last_used", "revoked", nullable=True),
     Column("old_hash", Text),  # of the secret before the last rotation, valid until old_until
-    Column("old_until", Double),
-    Column("old_used", Double),
+    *_numbers(Double, "old_until", "old_used", nullable=True),
     Index("tokens_hash", "hash", unique=True),
     Index("tokens_old_hash", "old_hash", unique=True),
 )
@@ -785,34 +728,22 @@ users = Table(
     Column("name", Text, primary_key=True),
     Column("role", Text, nullable=False),
     Column("password", Text, nullable=False),  # argon2id, "" for people of the identity provider
-    Column("issuer", Text, nullable=False),
-    Column("subject", Text, nullable=False),
+    *_texts("issuer", "subject"),
     Column("created", Double, nullable=False),
-    Column("disabled", Double),
-    Column("last_sign_in", Double),
+    *_numbers(Double, "disabled", "last_sign_in", nullable=True),
 )
 
 IS_OF_PROVIDER = users.c.issuer != ""
 
-Index(
-    "users_identity",
-    users.c.issuer,
-    users.c.subject,
-    unique=True,
-    postgresql_where=IS_OF_PROVIDER,
-    sqlite_where=IS_OF_PROVIDER,
-)
+Index("users_identity", users.c.issuer, users.c.subject, unique=True, **_where(IS_OF_PROVIDER))
 
 sessions = Table(
     "sessions",
     metadata,
     Column("hash", Text, primary_key=True),  # SHA-256 of the cookie, in hexadecimal
     Column("user", Text, ForeignKey("users.name", ondelete="CASCADE"), nullable=False),
-    Column("created", Double, nullable=False),
-    Column("last_used", Double, nullable=False),
-    Column("expires", Double, nullable=False),
-    Column("address", Text, nullable=False),
-    Column("browser", Text, nullable=False),
+    *_numbers(Double, "created", "last_used", "expires"),
+    *_texts("address", "browser"),
     Column("ended", Double),
     Index("sessions_user", "user", "address"),
     Index("sessions_expires", "expires"),
@@ -834,14 +765,7 @@ audit_log = Table(
     metadata,
     Column("id", _ID, primary_key=True),
     Column("time", Double, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("actor_kind", Text, nullable=False),
-    Column("address", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("object_kind", Text, nullable=False),
-    Column("object_id", Text, nullable=False),
-    Column("result", Text, nullable=False),
-    Column("detail", Text, nullable=False),
+    *_texts("actor", "actor_kind", "address", "action", "object_kind", "object_id", "result", "detail"),
     Column("before", Text),  # JSON, of the fields that differ
     Column("after", Text),
     Index("audit_log_time", "time"),

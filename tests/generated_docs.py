@@ -6,10 +6,7 @@ Each part stands between two comment lines, ``<!-- generated: NAME -->`` and ``<
 import asyncio
 import re
 import tempfile
-from argparse import Action, ArgumentParser
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,64 +107,19 @@ def _bearer(token: Token) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.secret}"}
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option of a command, as its help says it."""
-
-    names: tuple[str, ...]
-    default: str
-    meaning: str
-
-    def row(self) -> str:
-        default = f" (default {self.default})" if self.default else ""
-        return f"- {self.title()}{default}: {self.meaning}"
-
-    def title(self) -> str:
-        return ", ".join(f"`{name}`" for name in self.names)
-
-
-SHARED_BY = 2
-"""Commands with the same option, from which on it is described once for all of them."""
-
-
 def commands() -> str:
-    """Every command with its arguments, its options and its help."""
-    options = {name: _options(name, command) for name, command in leaf_commands()}
-    uses = Counter(option for each in options.values() for option in each)
-    shared = [option for option, count in uses.items() if count >= SHARED_BY]
-    parts = ["### Options of several commands", *(option.row() for option in shared)]
+    """Every command with its arguments, and what it does in a sentence. The rest is for `--help`."""
+    rows = []
     for name, command in leaf_commands():
-        parts += ["", *_usage(name, command), ""]
-        parts += [option.row() for option in options[name] if option not in shared]
-        if also := [option.title() for option in options[name] if option in shared]:
-            parts.append(f"- also {', '.join(also)}")
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts).replace("commands\n-", "commands\n\n-", 1)).rstrip()
-
-
-def _usage(name: str, command: Any) -> list[str]:
-    """A command's name, arguments and help. The client parses its words itself."""
-    if parser := client.parsers().get(name.removeprefix("diagnoser ")):
-        arguments = [str(action.metavar) for action in _actions(parser) if not action.option_strings]
-        meaning = str(parser.description)
-    else:
-        arguments = [param.name.upper() for param in command.params if param.param_type_name == "argument"]
-        meaning = _words(command.help)
-    return [f"### `{' '.join([name, *arguments])}`", "", meaning]
-
-
-def _options(name: str, command: Any) -> list[Option]:
-    if parser := client.parsers().get(name.removeprefix("diagnoser ")):
-        return [_client_option(action) for action in _actions(parser) if action.option_strings]
-    return [_option(param) for param in command.params if param.param_type_name == "option"]
-
-
-def _actions(parser: ArgumentParser) -> list[Action]:
-    return [action for action in parser._actions if action.dest != "help"]
-
-
-def _client_option(action: Action) -> Option:
-    default = f"`{action.default:g}`" if action.default else ""
-    return Option((action.option_strings[0],), default, str(action.help))
+        if parser := client.parsers().get(name.removeprefix("diagnoser ")):  # the client parses its words itself
+            arguments = [str(action.metavar) for action in parser._actions if not action.option_strings]
+            meaning = str(parser.description)
+        else:
+            arguments = [param.name.upper() for param in command.params if param.param_type_name == "argument"]
+            meaning = command.help or ""
+        sentence = re.split(r"(?<=\.) ", " ".join(meaning.split()), maxsplit=1)[0]
+        rows.append(f"- `{' '.join([name, *arguments])}`: {sentence}")
+    return "\n".join(rows)
 
 
 def leaf_commands() -> Iterator[tuple[str, Any]]:
@@ -184,18 +136,6 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         return
     for child in children.values():
         yield from _leaves(f"{name} {child.name}", child)
-
-
-def _option(option: Any) -> Option:
-    default = option.default
-    shown = "" if default in (None, "", False) or callable(default) else f"`{default}`"
-    if default is True:
-        shown = "on"
-    return Option((*option.opts, *option.secondary_opts), shown, _words(option.help))
-
-
-def _words(text: str | None) -> str:
-    return " ".join((text or "").split())
 
 
 PARTS: dict[str, Callable[[], str]] = {

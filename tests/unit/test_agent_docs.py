@@ -1,6 +1,5 @@
 """docs/agents.md is checked against the code."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -19,15 +18,6 @@ def test_every_method_of_the_protocols_has_its_row() -> None:
     for heading, protocol in (("## `Cluster`", Cluster), ("## `JobSource`", JobSource)):
         rows = re.findall(r"^\| (`.+?) \|", TEXT.split(heading)[1].split("## ")[0], re.MULTILINE)
         assert {name for row in rows for name in re.findall(r"`(\w+)", row)} == members(protocol)
-
-
-def test_the_skeleton_is_a_whole_cluster() -> None:
-    """It can be read as Python, and leaves nothing out."""
-    trees = [ast.parse(block) for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)]
-    classes = {one.name: one.body for tree in trees for one in tree.body if isinstance(one, ast.ClassDef)}
-    names = {ast.unparse(one.target) for one in classes["QueueCluster"] if isinstance(one, ast.AnnAssign)}
-    names |= {one.name for one in classes["QueueCluster"] if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-    assert members(Cluster) <= names
 
 
 def test_the_files_that_it_names_exist() -> None:

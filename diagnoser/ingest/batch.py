@@ -93,6 +93,12 @@ class Batch:
     def add(self, target: Target, block: LineBlock) -> None:
         self.blocks.setdefault(target, []).append(block)
 
+    def reject(self, why: str, records: int = 1) -> None:
+        """Count records that cannot be used. Of the reasons the first ones are remembered."""
+        self.rejected += records
+        if len(self.errors) < ERRORS_TOLD:
+            self.errors.append(why)
+
     def leave_out(self, unplaced: Unattributed, lines: int, sample: str) -> None:
         """Remember lines, beside those that are counted as rejected, that belong to nothing."""
         counted, first = self.unplaced.get(unplaced, (0, sample))

@@ -13,7 +13,6 @@ from typing import Any
 import orjson
 
 from diagnoser.ingest.batch import (
-    ERRORS_TOLD,
     RECORDS_LIMIT,
     Batch,
     Place,
@@ -75,9 +74,7 @@ def _collect(
                 raise _Reject(NO_JOB if placed.reason is UnplacedReason.NO_JOB else placed.detail)
             group = placed[1]
         except _Reject as reason:
-            batch.rejected += 1
-            if len(batch.errors) < ERRORS_TOLD:
-                batch.errors.append(f"{unit} {number}: {reason}")
+            batch.reject(f"{unit} {number}: {reason}")
             if defaults.first is None:
                 continue
             # The shipper counted this record as a line: an empty one keeps the numbers of those behind it.

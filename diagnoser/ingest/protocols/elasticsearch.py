@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from diagnoser.ingest.batch import (
-    ERRORS_TOLD,
     RECORDS_LIMIT,
     Batch,
     IngestReceipt,
@@ -98,9 +97,7 @@ class BulkBatch(Batch):
         self.refusals[len(self.actions)] = refusal
         self.actions.append(action)
         self.targets.append(None)
-        self.rejected += 1
-        if len(self.errors) < ERRORS_TOLD:
-            self.errors.append(f"action {len(self.actions)}: {refusal.reason}")
+        self.reject(f"action {len(self.actions)}: {refusal.reason}")
 
     def pass_over(self, action: Action, unplaced: Unattributed, document: dict[str, Any]) -> None:
         sample = ""

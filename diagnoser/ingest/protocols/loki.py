@@ -16,7 +16,6 @@ import numpy as np
 import orjson
 
 from diagnoser.ingest.batch import (
-    ERRORS_TOLD,
     RECORDS_LIMIT,
     Batch,
     IngestReceipt,
@@ -28,7 +27,16 @@ from diagnoser.ingest.batch import (
 from diagnoser.ingest.encodings import decoder, unsnappy
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import FieldMapping
-from diagnoser.ingest.protocols.protobuf_wire import LENGTH, VARINT, Malformed, fields, messages, signed, varint
+from diagnoser.ingest.protocols.protobuf_wire import (
+    LENGTH,
+    VARINT,
+    Malformed,
+    fields,
+    messages,
+    packed,
+    signed,
+    varint,
+)
 from diagnoser.ingest.protocols.protocol import (
     JSON,
     PLAIN_TEXT,
@@ -112,37 +120,22 @@ class _Push:
             labels = _read_labels(_labels_of(body, start, stop))
         except ValueError as error:
             entries = sum(field.number == STREAM_ENTRIES for field in fields(body, start, stop))
-            self._reject(entries, f"stream {self._streams}: {error}")
+            self.batch.reject(f"stream {self._streams}: {error}", entries)
         else:
             self._read_entries(body, start, stop, labels)
 
     def _read_entries(self, body: bytes, start: int, stop: int, labels: Labels) -> None:
         plain = self._group(labels)
         by_metadata: dict[bytes, LineGroup] = {}
-        position = start
-        while position < stop:
-            if body[position] != _ENTRY_KEY:
-                position = next(fields(body, position, stop)).stop
-                continue
-            size = body[position + 1]
-            position += 2
-            if size > 0x7F:
-                size, position = size & 0x7F | body[position] << 7, position + 1
-                if size > 0x3FFF:
-                    size, position = varint(body, position - 2, stop)
-            end = position + size
-            if end > stop:
-                raise Malformed(f"an entry ends behind its stream, at byte {position}")
-            line, rest = _line_in_place(body, position, end)
+        for begin, end in packed(body, start, stop, _ENTRY_KEY):
+            line, rest = _line_in_place(body, begin, end)
             group = (plain if rest == end else by_metadata.get(body[rest:end])) if line else None
-            if group is not None:
-                group.texts.append(body[line:rest])
-                group.times.append(body[position + 2 : position + 2 + body[position + 1]])
-                self._entries += 1
-                position = end
+            if group is None:
+                self._read_entry(body, begin, end, labels, by_metadata)
                 continue
-            self._read_entry(body, position, end, labels, by_metadata)
-            position = end
+            group.texts.append(body[line:rest])
+            group.times.append(body[begin + 2 : begin + 2 + body[begin + 1]])
+            self._entries += 1
         check_count(self._entries, RECORDS_LIMIT, "records")
 
     def _read_entry(
@@ -165,7 +158,7 @@ class _Push:
                 elif number == ENTRY_METADATA:
                     metadata.append(_pair(body, begin, end))
         except Malformed as error:
-            self._reject(1, f"stream {self._streams}, entry {self._entries}: {error}")
+            self.batch.reject(f"stream {self._streams}, entry {self._entries}: {error}")
             return
         group = self._group(labels, metadata)
         group.texts.append(line)
@@ -177,12 +170,12 @@ class _Push:
         self._count_stream()
         values = stream.get("values") if isinstance(stream, dict) else None
         if not isinstance(values, list):
-            self._reject(1, f"stream {self._streams}: no list of values")
+            self.batch.reject(f"stream {self._streams}: no list of values")
             return
         check_count(self._entries + len(values), RECORDS_LIMIT, "records")
         labels = stream.get("stream")
         if not _is_label_set(labels):
-            self._reject(len(values), f"stream {self._streams}: its labels are not an object of strings")
+            self.batch.reject(f"stream {self._streams}: its labels are not an object of strings", len(values))
             return
         own = tuple(labels.items())
         plain = self._group(own)
@@ -197,7 +190,7 @@ class _Push:
                     group.times.append(time)
                 case _:
                     why = "an entry is a list of nanoseconds, as a string, and the line"
-                    self._reject(1, f"stream {self._streams}, entry {self._entries}: {why}")
+                    self.batch.reject(f"stream {self._streams}, entry {self._entries}: {why}")
 
     def _group(self, labels: Labels, metadata: Iterable[tuple[str, str]] = ()) -> LineGroup:
         """The lines of a stream that carry this metadata. What the mapping does not read of it tells them not apart."""
@@ -207,11 +200,6 @@ class _Push:
     def _count_stream(self) -> None:
         self._streams += 1
         check_count(self._streams, STREAMS_LIMIT, "streams")
-
-    def _reject(self, entries: int, why: str) -> None:
-        self.batch.rejected += entries
-        if len(self.batch.errors) < ERRORS_TOLD:
-            self.batch.errors.append(why)
 
 
 def _read_nanos(stamp: str | int) -> float | None:

@@ -12,13 +12,12 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
 from diagnoser.ingest.batch import (
-    ERRORS_TOLD,
     RECORDS_LIMIT,
     Batch,
     IngestReceipt,
@@ -38,6 +37,7 @@ from diagnoser.ingest.protocols.protobuf_wire import (
     encoded,
     fields,
     messages,
+    packed,
     signed,
     varint,
 )
@@ -79,8 +79,9 @@ _OBSERVED_KEY = OBSERVED_TIME << 3 | FIXED64
 _NO_TIME = bytes(8)
 _SHORTEST = 13
 """Bytes of a record in which all that ``_text_in_place`` looks at lies inside it: a time, and two keys with a byte."""
+_NUMBER_SKIPPED = {bytes((_SEVERITY_KEY, number)): 2 for number in range(0x80)}
 _TEXT_SKIPPED = {bytes((_SEVERITY_TEXT_KEY, length)): 2 + length for length in range(0x80)}
-"""Key and length of the text of a severity: how many bytes to skip for all of it."""
+"""The number of a severity; key and length of its text: how many bytes to skip for all of it."""
 
 
 def parse_otlp(body: bytes, defaults: RecordDefaults, received: float, mapping: FieldMapping) -> Batch:
@@ -134,33 +135,18 @@ class _Request:
     def _read_records(self, body: bytes, start: int, stop: int, labels: Labels) -> None:
         """Lines with the same bytes behind their text, but for the time of observation, go to the same place."""
         by_rest: dict[bytes, LineGroup] = {}
-        position = start
-        while position < stop:
-            if body[position] != _RECORD_KEY:
-                position = next(fields(body, position, stop)).stop
-                continue
-            size = body[position + 1]
-            position += 2
-            if size > 0x7F:
-                size, position = size & 0x7F | body[position] << 7, position + 1
-                if size > 0x3FFF:
-                    size, position = varint(body, position - 2, stop)
-            end = position + size
-            if end > stop:
-                raise Malformed(f"a record ends behind its scope, at byte {position}")
+        for begin, end in packed(body, start, stop, _RECORD_KEY):
             self._records += 1
-            text, rest = _text_in_place(body, position, end)
+            text, rest = _text_in_place(body, begin, end)
             if text:
                 observed = end - 9 if end - rest >= 9 and body[end - 9] == _OBSERVED_KEY else end
                 group = by_rest.get(body[rest:observed])
-                time = position + 1 if body[position] == _TIME_KEY else observed + 1
+                time = begin + 1 if body[begin] == _TIME_KEY else observed + 1
                 if group is not None and time < end:
                     group.texts.append(body[text:rest])
                     group.times.append(body[time : time + 8])
-                    position = end
                     continue
-            self._read_record(body, position, end, labels, by_rest if text else {}, rest)
-            position = end
+            self._read_record(body, begin, end, labels, by_rest if text else {}, rest)
         check_count(self._records, RECORDS_LIMIT, "records")
 
     def _read_record(
@@ -168,28 +154,15 @@ class _Request:
     ) -> None:
         """A record of any form. rest: where the bytes begin by which the next one like it is known."""
         check_count(self._records, RECORDS_LIMIT, "records")
-        times = {TIME: _NO_TIME, OBSERVED_TIME: _NO_TIME}
-        text: Any = None
-        attributes: list[tuple[str, Any]] = []
-        borders = {rest}
         try:
-            for number, kind, begin, end in fields(body, start, stop):
-                borders.add(end)
-                if kind == LENGTH:
-                    if number == BODY:
-                        text = _body(body, begin, end)
-                    elif number == ATTRIBUTES:
-                        attributes.append(_key_value(body, begin, end))
-                elif kind == FIXED64 and number in times:
-                    times[number] = body[begin:end]
+            record = _record(body, start, stop)
         except Malformed as error:
-            self._reject(1, f"record {self._records}: {error}")
+            self.batch.reject(f"record {self._records}: {error}")
             return
-        time = times[OBSERVED_TIME] if times[TIME] == _NO_TIME else times[TIME]
-        group = self._add(labels, attributes, text, time)
+        group = self._add(labels, record.attributes, record.body, record.time)
         # The time of observation is the last field of a record, unless its key is a byte of something else.
         observed = stop - 9 if stop - rest >= 9 and body[stop - 9] == _OBSERVED_KEY else stop
-        if group is not None and observed in borders:
+        if group is not None and (observed == rest or observed in record.ends):
             by_rest[body[rest:observed]] = group
 
     def read_json_records(self, records: Any, labels: Labels) -> None:
@@ -204,7 +177,7 @@ class _Request:
                 attributes = [_json_key_value(item) for item in record.get("attributes") or ()]
                 text = _json_value(record.get("body"))
             except (AttributeError, TypeError, ValueError) as error:
-                self._reject(1, f"record {self._records}: not a log record: {error}")
+                self.batch.reject(f"record {self._records}: not a log record: {error}")
             else:
                 self._add(labels, attributes, text, time.to_bytes(8, "little"))
 
@@ -222,10 +195,31 @@ class _Request:
         group.texts.append(text)
         return group
 
-    def _reject(self, records: int, why: str) -> None:
-        self.batch.rejected += records
-        if len(self.batch.errors) < ERRORS_TOLD:
-            self.batch.errors.append(why)
+
+class _Record(NamedTuple):
+    """time: eight bytes. ends: where each of its fields ends."""
+
+    body: Any
+    attributes: list[tuple[str, Any]]
+    time: bytes
+    ends: set[int]
+
+
+def _record(data: bytes, start: int, stop: int) -> _Record:
+    """Raises Malformed."""
+    times = {TIME: _NO_TIME, OBSERVED_TIME: _NO_TIME}
+    body: Any = None
+    attributes, ends = list[tuple[str, Any]](), set[int]()
+    for number, kind, begin, end in fields(data, start, stop):
+        ends.add(end)
+        if kind == FIXED64 and number in times:
+            times[number] = data[begin:end]
+        elif (number, kind) == (BODY, LENGTH):
+            body = _body(data, begin, end)
+        elif (number, kind) == (ATTRIBUTES, LENGTH):
+            attributes.append(_key_value(data, begin, end))
+    time = times[OBSERVED_TIME] if times[TIME] == _NO_TIME else times[TIME]
+    return _Record(body, attributes, time, ends)
 
 
 def _text_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
@@ -241,8 +235,7 @@ def _text_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
     if body[position] == _TIME_KEY:
         position += 9
     if body[position] != _BODY_KEY:  # number and text of a severity: neither says where a line goes
-        if body[position] == _SEVERITY_KEY and body[position + 1] < 0x80:
-            position += 2
+        position += _NUMBER_SKIPPED.get(body[position : position + 2], 0)
         position += _TEXT_SKIPPED.get(body[position : position + 2], 0)
         if position + 4 > end or body[position] != _BODY_KEY:
             return 0, 0

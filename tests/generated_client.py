@@ -14,7 +14,7 @@ from typing import Any
 from diagnoser.integrations import api_client
 from tests.serving import serving
 
-TARGET = Path(__file__).resolve().parents[1] / "diagnoser" / "integrations" / "api_types.py"
+TARGET = Path(__file__).resolve().parents[1] / "diagnoser" / "integrations" / "api_types.pyi"
 HEAD = '''"""What the API answers, drawn from its description: `python -m tests.generated_client` writes it again."""
 
 from typing import {names}

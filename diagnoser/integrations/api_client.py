@@ -12,28 +12,28 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import httpx
 
 from diagnoser.integrations import http_api
-from diagnoser.integrations.api_types import (
-    DiagnosisPage,
-    DiagnosisShape,
-    FoundList,
-    IncidentPage,
-    IncidentShape,
-    JobPage,
-    LogPage,
-    NodeShape,
-    PlanPage,
-    PlanShape,
-    SimilarList,
-)
 from diagnoser.integrations.http_api import Pause
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from diagnoser.integrations.api_types import (
+        DiagnosisPage,
+        DiagnosisShape,
+        FoundList,
+        IncidentPage,
+        IncidentShape,
+        JobPage,
+        LogPage,
+        NodeShape,
+        PlanPage,
+        PlanShape,
+        SimilarList,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,53 +47,52 @@ class DiagnoserClient:
     http: httpx.AsyncClient
     pause: Pause = asyncio.sleep
 
-    async def incidents(self, **query: object) -> IncidentPage:
+    async def incidents(self, **query: object) -> "IncidentPage":
         """Those that are not resolved, the newest first."""
-        return await self._get(IncidentPage, "/incidents", query)
+        return cast("IncidentPage", await self._get("/incidents", query))
 
-    async def incident(self, id: str) -> IncidentShape:
-        return await self._get(IncidentShape, f"/incidents/{_segment(id)}")
+    async def incident(self, id: str) -> "IncidentShape":
+        return cast("IncidentShape", await self._get(f"/incidents/{_segment(id)}"))
 
-    async def diagnoses(self, **query: object) -> DiagnosisPage:
+    async def diagnoses(self, **query: object) -> "DiagnosisPage":
         """Current ones, the newest first."""
-        return await self._get(DiagnosisPage, "/diagnoses", query)
+        return cast("DiagnosisPage", await self._get("/diagnoses", query))
 
-    async def diagnosis(self, id: str) -> DiagnosisShape:
-        return await self._get(DiagnosisShape, f"/diagnoses/{_segment(id)}")
+    async def diagnosis(self, id: str) -> "DiagnosisShape":
+        return cast("DiagnosisShape", await self._get(f"/diagnoses/{_segment(id)}"))
 
-    async def similar(self, id: str, **query: object) -> SimilarList:
+    async def similar(self, id: str, **query: object) -> "SimilarList":
         """Confirmed failures that resemble a diagnosis, the most similar first."""
-        return await self._get(SimilarList, f"/diagnoses/{_segment(id)}/similar", query)
+        return cast("SimilarList", await self._get(f"/diagnoses/{_segment(id)}/similar", query))
 
-    async def job(self, id: str) -> JobPage:
-        return await self._get(JobPage, f"/jobs/{_segment(id)}")
+    async def job(self, id: str) -> "JobPage":
+        return cast("JobPage", await self._get(f"/jobs/{_segment(id)}"))
 
-    async def search(self, job: str, attempt: int, q: str, **query: object) -> FoundList:
+    async def search(self, job: str, attempt: int, q: str, **query: object) -> "FoundList":
         """Lines of the log of an attempt that match the words of ``q``, the best match first."""
-        return await self._get(FoundList, f"/jobs/{_segment(job)}/attempts/{attempt}/search", {"q": q, **query})
+        return cast("FoundList", await self._get(f"/jobs/{_segment(job)}/attempts/{attempt}/search", {"q": q, **query}))
 
-    async def log(self, job: str, attempt: int, **query: object) -> LogPage:
+    async def log(self, job: str, attempt: int, **query: object) -> "LogPage":
         """A window of the log of an attempt."""
-        return await self._get(LogPage, f"/jobs/{_segment(job)}/attempts/{attempt}/log", query)
+        return cast("LogPage", await self._get(f"/jobs/{_segment(job)}/attempts/{attempt}/log", query))
 
-    async def nodes(self, **query: object) -> list[NodeShape]:
+    async def nodes(self, **query: object) -> "list[NodeShape]":
         """Each with its last event."""
-        return await self._get(list[NodeShape], "/nodes", query)
+        return cast("list[NodeShape]", await self._get("/nodes", query))
 
-    async def node_events(self, node: str, **query: object) -> list[NodeShape]:
+    async def node_events(self, node: str, **query: object) -> "list[NodeShape]":
         """What happened to a node, the newest first."""
-        return await self._get(list[NodeShape], f"/nodes/{_segment(node)}/events", query)
+        return cast("list[NodeShape]", await self._get(f"/nodes/{_segment(node)}/events", query))
 
-    async def plans(self, **query: object) -> PlanPage:
-        return await self._get(PlanPage, "/plans", query)
+    async def plans(self, **query: object) -> "PlanPage":
+        return cast("PlanPage", await self._get("/plans", query))
 
-    async def plan(self, id: str) -> PlanShape:
-        return await self._get(PlanShape, f"/plans/{_segment(id)}")
+    async def plan(self, id: str) -> "PlanShape":
+        return cast("PlanShape", await self._get(f"/plans/{_segment(id)}"))
 
-    async def _get(self, kind: type[T], path: str, query: Mapping[str, Any] | None = None) -> T:
-        """kind: what the answer is, as the API promises."""
+    async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> object:
         given = {name: value for name, value in (query or {}).items() if value is not None}
-        return cast(T, (await http_api.call(self.http, self.pause, "GET", path, params=given)).json())
+        return (await http_api.call(self.http, self.pause, "GET", path, params=given)).json()
 
 
 @asynccontextmanager

@@ -53,13 +53,11 @@ FailureType = Literal[
 
 Provenance = Literal["job", "node", "scheduler", "runtime"]
 
-
 class Stream(TypedDict):
     source: NotRequired[str]
     node: NotRequired[str]
     rank: NotRequired[int]
     provenance: NotRequired[Provenance]
-
 
 class FeedbackShape(TypedDict):
     id: str
@@ -73,11 +71,9 @@ class FeedbackShape(TypedDict):
     rank: int | None
     comment: str
 
-
 Outcome = Literal["failed", "completed", "cancelled", "preempted", "time_limit", "hung", "unknown"]
 
 Category = Literal["infrastructure", "framework", "script", "none", "unknown"]
-
 
 class RootCause(TypedDict):
     line: int
@@ -88,7 +84,6 @@ class RootCause(TypedDict):
     source: NotRequired[str]
     provenance: NotRequired[Provenance]
 
-
 class EvidenceLine(TypedDict):
     line: int
     text: str
@@ -97,7 +92,6 @@ class EvidenceLine(TypedDict):
     source: NotRequired[str]
     provenance: NotRequired[Provenance]
 
-
 class Symptom(TypedDict):
     line: int
     text: str
@@ -105,34 +99,28 @@ class Symptom(TypedDict):
     source: NotRequired[str]
     provenance: NotRequired[Provenance]
 
-
 class Rejected(TypedDict):
     line: int
     text: str
     type: FailureType
     why: str
 
-
 class Suspect(TypedDict):
     node: str
     score: float
     why: str
 
-
 Action = Literal[
     "cordon_and_resubmit", "check_and_resubmit", "resubmit", "rollback_and_resubmit", "notify_user", "none"
 ]
-
 
 class Advice(TypedDict):
     action: Action
     reason: str
 
-
 Mode = Literal["observe", "approve", "act"]
 
 PlanState = Literal["advised", "waiting", "sent", "reached", "not_reached", "held", "superseded", "refused", "expired"]
-
 
 class RollbackShape(TypedDict):
     checkpoint: str
@@ -141,22 +129,18 @@ class RollbackShape(TypedDict):
     skip_to: int | None
     verified: bool
 
-
 class ChangeShape(TypedDict):
     time: str
     state: PlanState
     by: str
     why: str
 
-
 class StepShape(TypedDict):
     command: str
     exit_code: int | None
     output: str
 
-
 ProofKind = Literal["node_log", "scheduler", "query", "check", "person"]
-
 
 class ProofShape(TypedDict):
     node: str
@@ -167,9 +151,7 @@ class ProofShape(TypedDict):
     time: str | None
     by: str
 
-
 QueryState = Literal["asked", "proves", "proves_nothing", "not_available"]
-
 
 class QueryResultShape(TypedDict):
     node: str
@@ -177,7 +159,6 @@ class QueryResultShape(TypedDict):
     state: QueryState
     exit_code: int | None
     text: str
-
 
 class PlanShape(TypedDict):
     id: str
@@ -204,22 +185,18 @@ class PlanShape(TypedDict):
     proofs: list[ProofShape]
     queries: list[QueryResultShape]
 
-
 Cap = Literal["shapes", "lines", "voices", "series", "nodes", "templates"]
-
 
 class LeftOut(TypedDict):
     lines: NotRequired[int]
     why: NotRequired[str]
     caps: NotRequired[list[Cap]]
 
-
 class Compression(TypedDict):
     lines_in: NotRequired[int]
     bytes_in: NotRequired[int]
     lines_out: NotRequired[int]
     bytes_out: NotRequired[int]
-
 
 AskReason = Literal[
     "unknown",
@@ -236,7 +213,6 @@ AskReason = Literal[
 
 ModelEffect = Literal["none", "agreed", "located", "decided", "contradicted"]
 
-
 class RulesVerdict(TypedDict):
     type: FailureType
     decided_by: str
@@ -246,17 +222,14 @@ class RulesVerdict(TypedDict):
     node: NotRequired[str | None]
     action: NotRequired[Action]
 
-
 class ToolUse(TypedDict):
     call: str
     lines: int | None
-
 
 class Hypotheses(TypedDict):
     first: FailureType
     second: FailureType
     tells_apart: str
-
 
 class ModelUse(TypedDict):
     model: str
@@ -274,16 +247,13 @@ class ModelUse(TypedDict):
     tools: NotRequired[list[ToolUse]]
     hypotheses: NotRequired[Hypotheses | None]
 
-
 class DecisionBasis(TypedDict):
     node_named: NotRequired[bool]
     stable: NotRequired[bool]
     hint: NotRequired[Action | None]
     sandbox: NotRequired[bool]
 
-
 SuspectKind = Literal["behind", "stalled", "absent", "mismatch", "deadlock", "dead", "stack", "at_work"]
-
 
 class HangSuspect(TypedDict):
     rank: int
@@ -292,7 +262,6 @@ class HangSuspect(TypedDict):
     score: float
     node: NotRequired[str]
 
-
 class HangFindings(TypedDict):
     suspects: NotRequired[list[HangSuspect]]
     notes: NotRequired[list[str]]
@@ -300,12 +269,10 @@ class HangFindings(TypedDict):
     not_seen: NotRequired[list[int]]
     waiting: NotRequired[int]
 
-
 class Rival(TypedDict):
     type: FailureType
     line: int
     confidence: float
-
 
 class Precedent(TypedDict):
     diagnosis: str
@@ -314,7 +281,6 @@ class Precedent(TypedDict):
     created: float
     before: RulesVerdict
     keeps_action: NotRequired[bool]
-
 
 class DiagnosisShape(TypedDict):
     id: str
@@ -356,11 +322,9 @@ class DiagnosisShape(TypedDict):
     rivals: list[Rival]
     precedent: Precedent | None
 
-
 class DiagnosisPage(TypedDict):
     items: list[DiagnosisShape]
     next: str | None
-
 
 class FoundShape(TypedDict):
     source: str
@@ -372,13 +336,10 @@ class FoundShape(TypedDict):
     is_template: bool
     score: float
 
-
 class FoundList(TypedDict):
     items: list[FoundShape]
 
-
 IncidentState = Literal["open", "acknowledged", "resolved"]
-
 
 class IncidentChangeShape(TypedDict):
     time: str
@@ -386,7 +347,6 @@ class IncidentChangeShape(TypedDict):
     by: str
     assignee: str
     comment: str
-
 
 class IncidentShape(TypedDict):
     id: str
@@ -405,16 +365,13 @@ class IncidentShape(TypedDict):
     history: list[IncidentChangeShape]
     url: str
 
-
 class IncidentPage(TypedDict):
     items: list[IncidentShape]
     next: str | None
 
-
 EventKind = Literal["started", "heartbeat", "checkpoint", "exit", "cancelled", "preempted"]
 
 CheckpointPhase = Literal["staged", "durable", "verified", "bad"]
-
 
 class EventShape(TypedDict):
     kind: EventKind
@@ -432,7 +389,6 @@ class EventShape(TypedDict):
     finite: bool | None
     just_in_time: bool
 
-
 class AttemptShape(TypedDict):
     number: int
     opened: str
@@ -441,7 +397,6 @@ class AttemptShape(TypedDict):
     ended: str | None
     events: list[EventShape]
     diagnosis: DiagnosisShape | None
-
 
 class JobPage(TypedDict):
     id: str
@@ -457,9 +412,7 @@ class JobPage(TypedDict):
     url: str
     attempts: list[AttemptShape]
 
-
 LogLevel = Literal["error", "warning", "stack", "other", "routine"]
-
 
 class TemplateShape(TypedDict):
     text: str
@@ -467,7 +420,6 @@ class TemplateShape(TypedDict):
     last: int
     ranks: list[int]
     samples: list[str]
-
 
 class LogRowShape(TypedDict):
     id: str
@@ -483,11 +435,9 @@ class LogRowShape(TypedDict):
     template: TemplateShape | None
     hits: list[list[int]]
 
-
 class FacetCount(TypedDict):
     value: int | str | None
     count: int
-
 
 class LogPage(TypedDict):
     lines: int
@@ -505,11 +455,9 @@ class LogPage(TypedDict):
     facets: dict[str, list[FacetCount]]
     revision: int
 
-
 NodeEventKind = Literal["cordoned", "uncordoned", "down", "resumed"]
 
 NodeActor = Literal["person", "diagnoser"]
-
 
 class NodeShape(TypedDict):
     cluster: str
@@ -520,11 +468,9 @@ class NodeShape(TypedDict):
     reason: str
     feedback: str
 
-
 class PlanPage(TypedDict):
     items: list[PlanShape]
     next: str | None
-
 
 class SimilarShape(TypedDict):
     id: str
@@ -539,7 +485,6 @@ class SimilarShape(TypedDict):
     line: str
     done: str
     comment: str
-
 
 class SimilarList(TypedDict):
     items: list[SimilarShape]

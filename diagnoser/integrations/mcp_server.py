@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -13,10 +13,12 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from diagnoser.integrations.api_client import DiagnoserClient, connect
-from diagnoser.integrations.api_types import DiagnosisShape
 from diagnoser.integrations.assistant_text import fenced
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.redaction.redact import Redact
+
+if TYPE_CHECKING:
+    from diagnoser.integrations.api_types import DiagnosisShape
 
 INSTRUCTIONS = (
     "diagnoser finds out why training jobs fail on a GPU cluster. Begin with list_incidents or list_diagnoses, then "
@@ -138,7 +140,7 @@ def _told(tool: Tool, redact: Redact) -> Tool:
     return told
 
 
-def _row(found: DiagnosisShape) -> dict[str, Any]:
+def _row(found: "DiagnosisShape") -> dict[str, Any]:
     root = found["root_cause"]
     return {**_picked(found, _LISTED), **({"root_line": root["text"]} if root else {})}
 

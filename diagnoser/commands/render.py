@@ -9,9 +9,17 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.model import ASK_REASONS, Compression, Diagnosis, ModelUse, RootCause, changed_by_model, cited_place
+from diagnoser.model import (
+    ASK_REASONS,
+    MODEL_EFFECTS,
+    Compression,
+    Diagnosis,
+    ModelUse,
+    RootCause,
+    changed_by_model,
+    cited_place,
+)
 from diagnoser.model.taxonomy import Category
-from diagnoser.web.formatting.template_filters import MODEL_EFFECTS
 
 OnBytes = Callable[[int], None]
 COLOURS = {

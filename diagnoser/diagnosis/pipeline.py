@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from diagnoser.diagnosis import hang_evidence, verdict
 from diagnoser.diagnosis.recovered import RecoveryCheck
 from diagnoser.diagnosis.review_reasons import ReviewedVerdict, review_reasons
-from diagnoser.hang.report import HangReport
 from diagnoser.localize import (
     ANCHORS,
     checkpoints,
@@ -62,6 +62,9 @@ from diagnoser.rules.engine import Engine, Hit
 from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import Blame, Maturity, Role
 from diagnoser.rules.xid import XidTable
+
+if TYPE_CHECKING:
+    from diagnoser.hang.report import HangReport  # its readers take a while to load
 
 _T = FailureType
 _WAITING = frozenset({_T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR, _T.NETWORK_ERROR})
@@ -159,7 +162,7 @@ def _unlike_a_run(evidence: Evidence, facts: Facts, quiet: float | None) -> str:
 
 def _silence(
     evidence: Evidence, facts: Facts, begins: Sequence[int], quiet: float | None
-) -> tuple[Silence | None, list[RuntimeFile], HangReport | None]:
+) -> tuple[Silence | None, list[RuntimeFile], "HangReport | None"]:
     """The silence of an open attempt, the dumps that were taken in it, and what they show."""
     silence, advanced = None, None
     if quiet is not None:

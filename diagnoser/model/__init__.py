@@ -11,6 +11,7 @@ from diagnoser.model.diagnosis import (
     ASK_REASONS,
     GUESS,
     LOSS_SERIES,
+    MODEL_EFFECTS,
     Advice,
     AskReason,
     DecisionBasis,

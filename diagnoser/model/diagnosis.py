@@ -150,6 +150,16 @@ class ModelEffect(StrEnum):
     CONTRADICTED = "contradicted"  # it names another type; that of the rules stands
 
 
+MODEL_EFFECTS = {
+    ModelEffect.NONE: "nothing: the verdict of the rules stands",
+    ModelEffect.AGREED: "the model agrees",
+    ModelEffect.LOCATED: "the model agrees, and names the place",
+    ModelEffect.DECIDED: "the model's verdict stands",
+    ModelEffect.CONTRADICTED: "the model names another cause; the verdict of the rules stands",
+}
+"""The same in words."""
+
+
 @dataclass(frozen=True, slots=True)
 class RulesVerdict:
     """What the rules said before the model was asked. line, rank, node: of their root; None where they show none."""

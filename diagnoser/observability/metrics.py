@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Protocol
@@ -94,166 +95,121 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, that nothing asks for
         self.registry = registry
-        self.requests = Counter(
-            "diagnoser_http_requests", "Requests answered", ["method", "route", "status"], registry=registry
-        )
-        self.request_seconds = Histogram(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self.requests = counter("diagnoser_http_requests", "Requests answered", ["method", "route", "status"])
+        self.request_seconds = histogram(
             "diagnoser_http_request_duration_seconds",
             "Seconds from a request to the begin of its answer, without those that wait for news (long poll, streams)",
             ["method", "route"],
             buckets=REQUEST_SECONDS,
-            registry=registry,
         )
-        self.commit_seconds = Histogram(
+        self.commit_seconds = histogram(
             "diagnoser_ingest_commit_duration_seconds",
             "Seconds from a parsed request with log lines to its commit, which is when it is acknowledged",
             buckets=COMMIT_SECONDS,
-            registry=registry,
         )
-        self.bytes = Counter("diagnoser_ingested_bytes", "Bytes of log text committed", registry=registry)
-        self.lines = Counter("diagnoser_ingested_lines", "Log lines by result", ["result"], registry=registry)
-        self.unplaced_lines = Counter(
-            "diagnoser_unplaced_lines", "Log lines that belong to no job, by reason", ["reason"], registry=registry
+        self.bytes = counter("diagnoser_ingested_bytes", "Bytes of log text committed")
+        self.lines = counter("diagnoser_ingested_lines", "Log lines by result", ["result"])
+        self.unplaced_lines = counter(
+            "diagnoser_unplaced_lines", "Log lines that belong to no job, by reason", ["reason"]
         )
         for reason in UnplacedReason:
             self.unplaced_lines.labels(reason)
-        self.refused_requests = Counter(
+        self.refused_requests = counter(
             "diagnoser_refused_requests",
             "Requests refused by status: 401 no or a wrong token, 403 not within its scope, 429 too many wrong tokens",
             ["status"],
-            registry=registry,
         )
-        self.commits_failed = Counter("diagnoser_commits_failed", "Group commits that failed", registry=registry)
-        self.diagnoses = Counter("diagnoser_diagnoses", "Diagnoses stored", ["outcome"], registry=registry)
-        self.failures = Counter(
-            "diagnoser_failures", "Diagnoses stored that say failed or hung", ["category", "type"], registry=registry
-        )
-        self.diagnosis_seconds = Histogram(
+        self.commits_failed = counter("diagnoser_commits_failed", "Group commits that failed")
+        self.diagnoses = counter("diagnoser_diagnoses", "Diagnoses stored", ["outcome"])
+        self.failures = counter("diagnoser_failures", "Diagnoses stored that say failed or hung", ["category", "type"])
+        self.diagnosis_seconds = histogram(
             "diagnoser_diagnosis_duration_seconds",
             "Seconds from claiming an attempt to its stored verdict",
             buckets=VERDICT_SECONDS,
-            registry=registry,
         )
-        self.outbox_deliveries = Counter(
-            "diagnoser_outbox_deliveries", "Attempts to deliver plans and alerts", ["kind", "result"], registry=registry
+        self.outbox_deliveries = counter(
+            "diagnoser_outbox_deliveries", "Attempts to deliver plans and alerts", ["kind", "result"]
         )
-        self.model_failures = Counter(
-            "diagnoser_llm_failures",
-            "Consultations of the model without a usable answer",
-            ["reason"],
-            registry=registry,
+        self.model_failures = counter(
+            "diagnoser_llm_failures", "Consultations of the model without a usable answer", ["reason"]
         )
-        self.model_calls = Counter("diagnoser_llm_requests", "Requests sent to the model", registry=registry)
-        self.model_tokens = Counter(
-            "diagnoser_llm_tokens", "Tokens read and written by the model", ["direction"], registry=registry
-        )
-        self.model_seconds = Histogram(
+        self.model_calls = counter("diagnoser_llm_requests", "Requests sent to the model")
+        self.model_tokens = counter("diagnoser_llm_tokens", "Tokens read and written by the model", ["direction"])
+        self.model_seconds = histogram(
             "diagnoser_llm_request_duration_seconds",
             "Seconds until the model answered, or failed to",
             buckets=MODEL_SECONDS,
-            registry=registry,
         )
-        self.model_limits = Gauge(
+        self.model_limits = gauge(
             "diagnoser_llm_hourly_limit",
             "Most that the model may read and write in an hour; 0 for no limit",
             ["of"],
-            registry=registry,
             multiprocess_mode="max",
         )
-        self.model_rests = Gauge(
+        self.model_rests = gauge(
             "diagnoser_llm_breaker_open",
             "1 after the model's server failed repeatedly, until it has answered again",
-            registry=registry,
             multiprocess_mode="mostrecent",
         )
-        self.embedding_failures = Counter(
-            "diagnoser_embedding_failures",
-            "Requests to the embedding server that gave no vectors",
-            ["reason"],
-            registry=registry,
+        self.embedding_failures = counter(
+            "diagnoser_embedding_failures", "Requests to the embedding server that gave no vectors", ["reason"]
         )
-        self.feedback = Counter(
-            "diagnoser_feedback",
-            "Feedback by people, by the category of the original verdict",
-            ["verdict", "category"],
-            registry=registry,
+        self.feedback = counter(
+            "diagnoser_feedback", "Feedback by people, by the category of the original verdict", ["verdict", "category"]
         )
-        self.plan_transitions = Counter(
-            "diagnoser_plan_transitions",
-            "Changes of a plan by reason, including plans that do nothing",
-            ["reason"],
-            registry=registry,
+        self.plan_transitions = counter(
+            "diagnoser_plan_transitions", "Changes of a plan by reason, including plans that do nothing", ["reason"]
         )
-        self.learned = Counter(
-            "diagnoser_learned_rule_transitions",
-            "Learned diagnosis rules by the state they entered",
-            ["state"],
-            registry=registry,
+        self.learned = counter(
+            "diagnoser_learned_rule_transitions", "Learned diagnosis rules by the state they entered", ["state"]
         )
-        self.cut_lines = Counter(
-            "diagnoser_compressor_truncated_lines", "Lines that were too long and lost their middle", registry=registry
+        self.cut_lines = counter(
+            "diagnoser_compressor_truncated_lines", "Lines that were too long and lost their middle"
         )
-        self.cut_bytes = Counter(
+        self.cut_bytes = counter(
             "diagnoser_compressor_truncated_bytes",
             "Bytes cut from the middle of long lines, or overwritten by progress bars",
             ["cause"],
-            registry=registry,
         )
-        self.caps = Counter(
+        self.caps = counter(
             "diagnoser_compressor_limit_reached",
             "Commits and verdicts that reached a limit of what is kept of an attempt",
             ["limit", "stage"],
-            registry=registry,
         )
-        limits = Gauge(
-            "diagnoser_compressor_limit",
-            "Limits of what is kept of an attempt",
-            ["limit"],
-            registry=registry,
-            multiprocess_mode="max",
+        limits = gauge(
+            "diagnoser_compressor_limit", "Limits of what is kept of an attempt", ["limit"], multiprocess_mode="max"
         )
         for cap in Cap:
             limits.labels(cap).set(CompressorLimits().of(cap))
         limits.labels("cached_templates").set(template_cache.MOST)
-        self.cached_templates = Gauge(
+        self.cached_templates = gauge(
             "diagnoser_compressor_cached_templates",
             "Line shapes in the caches of all processes",
-            registry=registry,
             multiprocess_mode="sum",
         )
-        self.consumed_messages = Counter(
-            "diagnoser_consumed_messages", "Messages of a topic whose lines are stored or left out", registry=registry
+        self.consumed_messages = counter(
+            "diagnoser_consumed_messages", "Messages of a topic whose lines are stored or left out"
         )
-        self.consumer_lag = Gauge(
-            "diagnoser_consumer_lag_messages", "Messages at the brokers that are not stored yet", registry=registry
+        self.consumer_lag = gauge("diagnoser_consumer_lag_messages", "Messages at the brokers that are not stored yet")
+        self.consumer_partitions = gauge(
+            "diagnoser_consumer_partitions", "Partitions that the group gave to this process"
         )
-        self.consumer_partitions = Gauge(
-            "diagnoser_consumer_partitions", "Partitions that the group gave to this process", registry=registry
+        self.consumer_rewinds = counter(
+            "diagnoser_consumer_rewinds", "Batches thrown away because another member of the group had stored them"
         )
-        self.consumer_rewinds = Counter(
-            "diagnoser_consumer_rewinds",
-            "Batches thrown away because another member of the group had stored them",
-            registry=registry,
+        self.checkpoints = counter(
+            "diagnoser_checkpoints", "Reports of checkpoints by jobs, by what they say", ["phase"]
         )
-        self.checkpoints = Counter(
-            "diagnoser_checkpoints", "Reports of checkpoints by jobs, by what they say", ["phase"], registry=registry
-        )
-        self.checkpoint_blocked = Counter(
+        self.checkpoint_blocked = counter(
             "diagnoser_checkpoint_blocked_seconds",
             "Seconds for which training stood still to save checkpoints, as jobs report them",
-            registry=registry,
         )
-        self.dropped = Counter(
-            "diagnoser_retention_dropped", "What was dropped because of its age or size", ["kind"], registry=registry
-        )
-        self.archived = Counter(
-            "diagnoser_archived_bytes", "Bytes of original lines archived, compressed", registry=registry
-        )
-        self.up = Gauge(
-            "diagnoser_start_time_seconds",
-            "Start of the service, in seconds since the epoch",
-            registry=registry,
-            multiprocess_mode="min",
+        self.dropped = counter("diagnoser_retention_dropped", "What was dropped because of its age or size", ["kind"])
+        self.archived = counter("diagnoser_archived_bytes", "Bytes of original lines archived, compressed")
+        self.up = gauge(
+            "diagnoser_start_time_seconds", "Start of the service, in seconds since the epoch", multiprocess_mode="min"
         )
         self._begin_at_zero()
 

@@ -33,8 +33,8 @@ def test_every_value_of_the_closed_lists_has_words() -> None:
             assert template_filters.cause(kind)
             assert summary(verdict(kind, outcome=outcome)).endswith(".")
     for action in Action:
-        assert template_filters.action(action)
-        assert template_filters.action_short(action)
+        assert template_filters.ACTIONS[action]
+        assert template_filters.ACTIONS_SHORT[action]
     for category in Category:
         assert template_filters.category(category)
 

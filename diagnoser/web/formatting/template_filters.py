@@ -9,12 +9,11 @@ from diagnoser.dialects.prefixes import split_prefix
 from diagnoser.localize.checkpoints import Checkpoint
 from diagnoser.model import (
     ASK_REASONS,
+    MODEL_EFFECTS,
     RUNTIME_SOURCES,
-    AskReason,
     CheckpointPhase,
     Diagnosis,
     Mode,
-    ModelEffect,
     NodeActor,
     NodeEventKind,
     PlanReason,
@@ -118,14 +117,6 @@ MODES = {
     Mode.ACT: "act without approval",
 }
 
-MODEL_EFFECTS = {
-    ModelEffect.NONE: "nothing: the verdict of the rules stands",
-    ModelEffect.AGREED: "the model agrees",
-    ModelEffect.LOCATED: "the model agrees, and names the place",
-    ModelEffect.DECIDED: "the model's verdict stands",
-    ModelEffect.CONTRADICTED: "the model names another cause; the verdict of the rules stands",
-}
-
 CHECKPOINT_STATES = {
     None: "saved, not verified",
     CheckpointPhase.STAGED: "not written out yet",
@@ -203,42 +194,6 @@ def category(value: Category) -> str:
     if value is Category.NONE:
         return "no fault"
     return value.value
-
-
-def action(value: Action) -> str:
-    return ACTIONS[value]
-
-
-def action_short(value: Action) -> str:
-    return ACTIONS_SHORT[value]
-
-
-def plan_state(value: PlanState) -> str:
-    return PLAN_STATES[value]
-
-
-def ask_reason(value: AskReason) -> str:
-    return ASK_REASONS[value]
-
-
-def model_effect(value: ModelEffect) -> str:
-    return MODEL_EFFECTS[value]
-
-
-def mode(value: Mode) -> str:
-    return MODES[value]
-
-
-def stage(value: Stage) -> str:
-    return STAGES[value]
-
-
-def node_state(value: NodeEventKind) -> str:
-    return NODE_STATES[value]
-
-
-def node_actor(value: NodeActor) -> str:
-    return NODE_ACTORS[value]
 
 
 def decider(decided_by: str) -> tuple[str, str]:
@@ -388,16 +343,16 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "cause": cause,
     "answer": answer,
     "category": category,
-    "action": action,
-    "action_short": action_short,
-    "plan_state": plan_state,
-    "ask_reason": ask_reason,
-    "model_effect": model_effect,
+    "action": ACTIONS.__getitem__,
+    "action_short": ACTIONS_SHORT.__getitem__,
+    "plan_state": PLAN_STATES.__getitem__,
+    "ask_reason": ASK_REASONS.__getitem__,
+    "model_effect": MODEL_EFFECTS.__getitem__,
     "changed_by_model": changed_by_model,
-    "mode": mode,
-    "stage": stage,
-    "node_state": node_state,
-    "node_actor": node_actor,
+    "mode": MODES.__getitem__,
+    "stage": STAGES.__getitem__,
+    "node_state": NODE_STATES.__getitem__,
+    "node_actor": NODE_ACTORS.__getitem__,
     "checkpoint_state": checkpoint_state,
     "checkpoint_shape": checkpoint_shape,
     "measure": measure,

@@ -78,21 +78,15 @@ def _panel(curve: Curve, top: int, events: Sequence[MetricEvent]) -> str:
     finite = [value for _, value in curve.points if math.isfinite(value)] or [0.0]
     low, high = curve.bounds or (min(finite), max(finite))
     is_log = low > 0 and high / low > _WIDE
-    up = (_log_scale if is_log else _scale)(low, high)
-    across = _scale(curve.points[0][0], curve.points[-1][0])
     y0, y1 = top + HEIGHT - BOTTOM, top + TOP
-    spots, bad = [], ""
+    up = (_log_scale if is_log else _scale)(low, high)
+    spots, diverged = [], []
     for place, value in curve.points:
-        x, y = LEFT + across(place) * (WIDTH - LEFT - 8), y0 - up(value) * (y0 - y1)
         if math.isfinite(value):
-            spots.append(f"{x:.1f},{y:.1f}")
+            spots.append(f"{_x(curve, place):.1f},{y0 - up(value) * (y0 - y1):.1f}")
         else:
-            bad += f'<path d="M{x:.1f} {y0}V{y1}" stroke="{_BAD}"/>'
-    for event in events:
-        at = event.point.step if curve.over == "step" else event.point.line
-        x = LEFT + across(at or 0) * (WIDTH - LEFT - 8)
-        why = escape(event.why)
-        bad += f'<path d="M{x:.1f} {y0}V{y1}" stroke="{_BAD}" stroke-dasharray="3 2"><title>{why}</title></path>'
+            diverged.append(f'<path d="M{_x(curve, place):.1f} {y0}V{y1}" stroke="{_BAD}"/>')
+    marks = [_mark(curve, event, y0, y1) for event in events]
     return (
         f'<g><text x="{LEFT}" y="{top + 12}">{curve.name}{" (log)" if is_log else ""}</text>'
         f'<path d="M{LEFT} {y1}V{y0}H{WIDTH - 8}" fill="none" stroke="{_INK}" stroke-opacity=".5"/>'
@@ -100,8 +94,19 @@ def _panel(curve: Curve, top: int, events: Sequence[MetricEvent]) -> str:
         f'<text x="{LEFT - 6}" y="{y0}" text-anchor="end">{low:.4g}</text>'
         f'<text x="{LEFT}" y="{y0 + 13}">{curve.over} {curve.points[0][0]}</text>'
         f'<text x="{WIDTH - 8}" y="{y0 + 13}" text-anchor="end">{curve.points[-1][0]}</text>'
-        f'{bad}<polyline points="{" ".join(spots)}" fill="none" stroke="{_LINE}" stroke-width="1.5"/></g>'
+        f'{"".join(diverged + marks)}<polyline points="{" ".join(spots)}" fill="none" stroke="{_LINE}" '
+        f'stroke-width="1.5"/></g>'
     )
+
+
+def _x(curve: Curve, place: int) -> float:
+    return LEFT + _scale(curve.points[0][0], curve.points[-1][0])(place) * (WIDTH - LEFT - 8)
+
+
+def _mark(curve: Curve, event: MetricEvent, y0: int, y1: int) -> str:
+    at = event.point.step if curve.over == "step" else event.point.line
+    line = f'<path d="M{_x(curve, at or 0):.1f} {y0}V{y1}" stroke="{_BAD}" stroke-dasharray="3 2">'
+    return f"{line}<title>{escape(event.why)}</title></path>"
 
 
 def _scale(low: float, high: float) -> Callable[[float], float]:

@@ -44,24 +44,16 @@ _INCIDENT = RecordJson(Incident)
 _CONFIRMED_FAILURE = RecordJson(ConfirmedFailure)
 _RANGES = RecordJson(tuple[tuple[int, int], ...])
 
+job_text, job_of, ranges_text = _JOB.dump, _JOB.load, _RANGES.dump
+event_of, plan_of, mark_of = _EVENT.load, _PLAN.load, _MARK.load
+breaker_of, feedback_of = _BREAKER.load, _FEEDBACK.load
+
 CHECKPOINT = "checkpoint-"
 """How the identity of a checkpoint event begins. Versions without phases stored them like any other event."""
 _OF_CHECKPOINTS = {"phase": None, "blocked_ms": None, "bytes": None, "finite": None, "just_in_time": False}
 """Fields that later versions added, with what they are where nothing is known."""
 SEARCHED = 16_384
 """Characters of a diagnosis that the text filter looks at."""
-
-
-def job_text(job: Job) -> str:
-    return _JOB.dump(job)
-
-
-def job_of(text: str) -> Job:
-    return _JOB.load(text)
-
-
-def ranges_text(covered: tuple[tuple[int, int], ...]) -> str:
-    return _RANGES.dump(covered)
 
 
 def cursor_of(row: RowMapping) -> tuple[Stream, Cursor]:
@@ -90,10 +82,6 @@ def event_row(key: AttemptKey, event: Event) -> dict[str, Any]:
         "time": event.time,
         "body": body,
     }
-
-
-def event_of(text: str) -> Event:
-    return _EVENT.load(text)
 
 
 def attempt_of(row: RowMapping, events: tuple[Event, ...], nodes: tuple[str, ...]) -> Attempt:
@@ -178,10 +166,6 @@ def plan_row(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_of(text: str) -> Plan:
-    return _PLAN.load(text)
-
-
 def mark_row(mark: NodeEvent) -> dict[str, Any]:
     """``digest`` is the identity of an event: equal events are one row."""
     body = _MARK.dump(mark)
@@ -194,10 +178,6 @@ def mark_row(mark: NodeEvent) -> dict[str, Any]:
     }
 
 
-def mark_of(text: str) -> NodeEvent:
-    return _MARK.load(text)
-
-
 def breaker_row(state: BreakerState, cluster: str) -> dict[str, Any]:
     return {
         "scope": state.scope,
@@ -205,10 +185,6 @@ def breaker_row(state: BreakerState, cluster: str) -> dict[str, Any]:
         "tripped": state.tripped,
         "body": _BREAKER.dump(state),
     }
-
-
-def breaker_of(text: str) -> BreakerState:
-    return _BREAKER.load(text)
 
 
 def effect_row(effect: OutboxMessage) -> dict[str, Any]:
@@ -237,10 +213,6 @@ def effect_record_of(row: RowMapping) -> OutboxRecord:
 def feedback_row(feedback: Feedback) -> dict[str, Any]:
     body = _FEEDBACK.dump(feedback)
     return {"id": feedback.id, "diagnosis": feedback.diagnosis, "created": feedback.created, "body": body}
-
-
-def feedback_of(text: str) -> Feedback:
-    return _FEEDBACK.load(text)
 
 
 def confirmed_failure_row(confirmed: ConfirmedFailure) -> dict[str, Any]:

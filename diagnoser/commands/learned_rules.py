@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from diagnoser.commands.http_client import fetch_json
-from diagnoser.commands.terminal import out, site
+from diagnoser.commands.terminal import ReadToken, out, site
 from diagnoser.model import LearnedState
 from diagnoser.model.errors import BadInput
 
@@ -18,9 +18,7 @@ _PAGE = 500
 def rules_export(
     folder: Annotated[Path, typer.Argument(help="Folder to write <category>/<id>.yaml files to.")],
     url: Annotated[str, typer.Option(help="Address of the service. Default: the configured database.")] = "",
-    token: Annotated[
-        str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of that service with the scope read.")
-    ] = "",
+    token: ReadToken = "",
     state: Annotated[LearnedState, typer.Option(help="Export rules in this state.")] = LearnedState.ACTIVE,
 ) -> None:
     """Write learned rules as rule files, which `diagnoser rules test FOLDER` can test."""

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from diagnoser.commands.http_client import fetch_json
-from diagnoser.commands.terminal import AsJson, complain, print_json, site
+from diagnoser.commands.terminal import AsJson, ReadToken, complain, print_json, site
 from diagnoser.model.errors import BadInput
 
 _WINDOW = 5_000
@@ -23,9 +23,7 @@ def logs(
     first: Annotated[int, typer.Option("--from", min=1, help="Number of the first line.")] = 1,
     last: Annotated[int | None, typer.Option("--to", min=1, help="Number of the last line.")] = None,
     url: Annotated[str, typer.Option(help="Address of the service. Default: DIAGNOSER_HOST and DIAGNOSER_PORT.")] = "",
-    token: Annotated[
-        str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of that service with the scope read.")
-    ] = "",
+    token: ReadToken = "",
     as_json: AsJson = False,
 ) -> None:
     """Print the lines of one stream of a job as they came. What is left of others is printed on standard error: without

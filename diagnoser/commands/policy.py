@@ -10,7 +10,7 @@ from rich.table import Table
 
 from diagnoser.commands import logfile
 from diagnoser.commands.http_client import fetch_json
-from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.commands.terminal import AsJson, ReadToken, out, print_json, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.recovery.policy import case_of
 
@@ -21,9 +21,7 @@ policy_cli = typer.Typer(no_args_is_help=True, help="Explain the recovery policy
 def policy_explain(
     what: Annotated[str, typer.Argument(help="Log file, or with --url the id of a stored diagnosis.")],
     url: Annotated[str, typer.Option(help="Address of the service, such as http://127.0.0.1:8321.")] = "",
-    token: Annotated[
-        str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of that service with the scope read.")
-    ] = "",
+    token: ReadToken = "",
     as_json: AsJson = False,
 ) -> None:
     """Say which row of the policy table applies, and why the rows before it do not."""

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from diagnoser.commands.http_client import fetch_json
-from diagnoser.commands.terminal import AsJson, out, print_json, printable, site
+from diagnoser.commands.terminal import AsJson, ReadToken, out, print_json, printable, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.learning.workbench import examples_of
@@ -32,9 +32,7 @@ def rules_try(
     unless: Annotated[list[str] | None, typer.Option(help="RE2: lines that match it do not count.")] = None,
     logs: Annotated[list[Path] | None, typer.Option("--log", help="A log file to search as well.")] = None,
     url: Annotated[str, typer.Option(help="Address of a service: its stored failures and healthy runs.")] = "",
-    token: Annotated[
-        str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of that service with the scope read.")
-    ] = "",
+    token: ReadToken = "",
     as_json: AsJson = False,
 ) -> None:
     """Try a pattern: what it matches in the examples of all rules, in log files, and in the failures of a service."""

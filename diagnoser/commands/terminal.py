@@ -23,6 +23,7 @@ out = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 err = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+ReadToken = Annotated[str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of that service with the scope read.")]
 
 
 def site() -> "Settings":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fastapi import Depends
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from pydantic import ValidationError
 
 from diagnoser.diagnosis.node_faults import NOT_THE_CAUSE
@@ -41,7 +41,7 @@ from diagnoser.web.http.dependencies import Core, Logs, Plans, Scoped
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.excerpt import AROUND, Excerpt, LineRole, citations, excerpts
-from diagnoser.web.pages.forms import Form, Pressed, places_of
+from diagnoser.web.pages.forms import Form, Pressed, places_of, see_other
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.plan_strip import plan_strip, why_unchanged
@@ -176,7 +176,7 @@ async def say(id: DiagnosisId, form: Pressed, scope: Scoped, plans: Plans, pages
     except Conflict as error:
         record = await find(scope.core.store, id)
         return await _draw(scope, plans, pages, record, Correction(values, f"{error}."), 409)
-    return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
+    return see_other(f"/diagnoses/{id}#feedback")
 
 
 @router.post("/diagnoses/{id}/feedback/take-back")
@@ -189,7 +189,7 @@ async def take_back(id: DiagnosisId, form: Pressed, scope: Scoped, plans: Plans,
         return await _draw(scope, plans, pages, record, Correction(dict.fromkeys(FIELDS, ""), f"{error}."), 409)
     except NotFound:
         await find(scope.core.store, id)
-    return RedirectResponse(f"/diagnoses/{id}#feedback", status_code=303)
+    return see_other(f"/diagnoses/{id}#feedback")
 
 
 class UnusableLine(BadInput):

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse, Response
 
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput, OutOfScope
@@ -84,6 +85,11 @@ def _fields(body: bytes) -> dict[str, list[str]]:
     except (ValueError, UnicodeDecodeError):
         raise BadInput("the form cannot be read") from None
     return fields
+
+
+def see_other(page: str) -> Response:
+    """Show a page after a press, so that a reload does not repeat it."""
+    return RedirectResponse(page, status_code=303)
 
 
 def places_of(error: RequestValidationError) -> list[str]:

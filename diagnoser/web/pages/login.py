@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import orjson
 from fastapi import Depends, Query, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from pydantic import StringConstraints, ValidationError
 
 from diagnoser.model.audit import Actor, ActorKind
@@ -22,7 +22,7 @@ from diagnoser.web.http.problems import TOKEN_PAGE, retry_after
 from diagnoser.web.http.request_actor import client_address
 from diagnoser.web.http.routing import Router, Schema
 from diagnoser.web.http.sign_in import safe_page
-from diagnoser.web.pages.forms import FilledIn, check_origin
+from diagnoser.web.pages.forms import FilledIn, check_origin, see_other
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.rendering import Pages
 
@@ -47,7 +47,7 @@ class _Attempt(Schema):
 @router.get("/login")
 async def login_page(request: Request, core: UnscopedCore, people: People, next: Page = "/") -> Response:
     if await people.authenticator.resume(request.cookies.get(people.cookies.name(request), "")):
-        return _to(safe_page(next))
+        return see_other(safe_page(next))
     return await _draw(request, core, people, next)
 
 
@@ -73,7 +73,7 @@ async def sign_out(request: Request, core: UnscopedCore, people: People) -> Resp
     if person:
         _act_as(person.name, request)
         await core.store.users.end_sessions(person.name, core.clock(), person.session)
-    answer = _to("/login")
+    answer = see_other("/login")
     people.cookies.clear(answer, request)
     return answer
 
@@ -85,7 +85,7 @@ async def sign_out_everywhere(request: Request, caller: Caller, core: UnscopedCo
     if not isinstance(caller, Person):
         raise BadInput("only who has signed in can sign out: a token is revoked with `diagnoser token revoke`")
     await core.store.users.end_sessions(caller.name, core.clock())
-    answer = _to("/login")
+    answer = see_other("/login")
     people.cookies.clear(answer, request)
     return answer
 
@@ -108,7 +108,7 @@ async def account(caller: Caller, core: UnscopedCore, people: People, pages: Dra
 @router.get(TOKEN_PAGE, dependencies=[Depends(may_read)])
 async def with_a_token(next: Page = "/") -> Response:
     """Browsers ask for a token only where an answer tells them to."""
-    return _to(safe_page(next))
+    return see_other(safe_page(next))
 
 
 @router.get("/login/oidc")
@@ -120,9 +120,7 @@ async def to_provider(request: Request, people: People, next: Page = "/") -> Res
         next=safe_page(next),
     )
     provider = _provider(people)
-    answer = RedirectResponse(
-        await provider.authorization_url(attempt.state, attempt.nonce, attempt.verifier), status_code=303
-    )
+    answer = see_other(await provider.authorization_url(attempt.state, attempt.nonce, attempt.verifier))
     value = base64.urlsafe_b64encode(attempt.model_dump_json().encode()).decode()
     people.cookies.set(answer, request, value, ATTEMPT_SECONDS, ATTEMPT)
     return answer
@@ -163,7 +161,7 @@ async def _begin(request: Request, core: Core, people: People, user: User, page:
     if before:
         await core.store.users.end_sessions(before.name, core.clock(), before.session)
     cookie = await people.sessions.begin(user, address, browser)
-    answer = _to(safe_page(page))
+    answer = see_other(safe_page(page))
     people.cookies.set(answer, request, cookie, people.sessions.limits.life)
     return answer
 
@@ -217,7 +215,3 @@ def _act_as(name: str, request: Request) -> None:
     """In the audit log."""
     if call := current_call():
         call.actor = Actor(name, ActorKind.PERSON, client_address(request))
-
-
-def _to(page: str) -> Response:
-    return RedirectResponse(page, status_code=303)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from pydantic import Field
 
 from diagnoser.adapters.sql.store import SqlStore
@@ -34,7 +34,7 @@ from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router, StrictSchema
 from diagnoser.web.pages.column_order import ColumnOrder
-from diagnoser.web.pages.forms import Pressed
+from diagnoser.web.pages.forms import Pressed, see_other
 from diagnoser.web.pages.page_routes import Drawn, page_query
 from diagnoser.web.pages.pair_matrix import PairMatrix, pair_matrix
 
@@ -200,4 +200,4 @@ def _check(record: DiagnosisRecord, cluster: str, node: str) -> CheckView | None
 
 def _to(node: str, cluster: str) -> Response:
     """Redirects, so that a reload does not repeat the action."""
-    return RedirectResponse(f"/nodes/{quote(node, safe='')}?{urlencode({'cluster': cluster})}", status_code=303)
+    return see_other(f"/nodes/{quote(node, safe='')}?{urlencode({'cluster': cluster})}")

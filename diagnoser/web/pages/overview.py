@@ -23,7 +23,7 @@ from diagnoser.web.http.dependencies import Core, Health, Live, Logs
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.column_order import ColumnOrder
-from diagnoser.web.pages.forms import Pressed
+from diagnoser.web.pages.forms import Pressed, see_other
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.page_routes import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.pages.page_routes import Drawn, page_query
@@ -120,7 +120,7 @@ async def decide_on_several(form: Pressed, core: Core) -> Response:
         raise BadInput("the decision must be acknowledge, resolve or reopen")
     for chosen in dict.fromkeys(form.texts("incident")):
         await change(core, form.caller, chosen, act, form.text("comment"))
-    return RedirectResponse(list_url(ListName.INCIDENTS, form), status_code=303)
+    return see_other(list_url(ListName.INCIDENTS, form))
 
 
 @router.post("/incidents/{id}/decide")
@@ -136,7 +136,7 @@ async def decide(id: IncidentId, form: Pressed, core: Core) -> Response:
     else:
         raise BadInput("the decision must be acknowledge, resolve, reopen, assign or unassign")
     await change(core, form.caller, id, act, form.text("comment"))
-    return RedirectResponse("/" if form.text("page") == "now" else f"/incidents/{id}", status_code=303)
+    return see_other("/" if form.text("page") == "now" else f"/incidents/{id}")
 
 
 async def _axis(core: Core, logs: Logs, record: DiagnosisRecord) -> tuple[TimeAxis | None, bool]:

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
 from diagnoser.model import FeedbackVerdict
@@ -21,7 +21,7 @@ from diagnoser.web.http.authentication import Caller, may_read
 from diagnoser.web.http.dependencies import Core, Live, Scoped
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.column_order import ColumnOrder
-from diagnoser.web.pages.forms import Pressed
+from diagnoser.web.pages.forms import Pressed, see_other
 from diagnoser.web.pages.rendering import Pages
 from diagnoser.web.pages.views import list_url, views_of
 
@@ -92,7 +92,7 @@ async def confirm(form: Pressed, scope: Scoped) -> Response:
         await find(scope.core.store, made)
     for made in chosen:
         await store_feedback(scope, form.caller, made, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))
-    return RedirectResponse(list_url(ListName.DIAGNOSES, form), status_code=303)
+    return see_other(list_url(ListName.DIAGNOSES, form))
 
 
 @router.get("/docs")

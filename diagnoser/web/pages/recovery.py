@@ -8,7 +8,7 @@ from typing import Annotated
 from urllib.parse import quote, urlencode
 
 from fastapi import Depends, Query
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 
 from diagnoser.model import BreakerState, NodeEvent, Plan, PlanReason, PlanState
 from diagnoser.model.access import Credential
@@ -26,7 +26,7 @@ from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.routing import Router
 from diagnoser.web.http.services import CoreServices
-from diagnoser.web.pages.forms import Pressed
+from diagnoser.web.pages.forms import Pressed, see_other
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.plan_strip import why_unchanged
 
@@ -98,14 +98,14 @@ async def decide_several(form: Pressed, core: Core, plans: Plans) -> Response:
     """Approve or refuse all that are ticked, each by itself: one that changed meanwhile is told, the others go on."""
     act, ids = _decision(form.text("decision")), list(dict.fromkeys(form.texts("plan")))
     if not ids:
-        return _to("/recovery")
+        return see_other("/recovery")
     done, late = list[str](), list[str]()
     for plan in ids[:SHOWN]:
         if await _is_done(act, core, plans, form.caller, plan, form.text("comment")):
             done.append(plan)
         else:
             late.append(plan)
-    return _to("/recovery?" + urlencode({"done": done, "late": late}, doseq=True))
+    return see_other("/recovery?" + urlencode({"done": done, "late": late}, doseq=True))
 
 
 @router.post("/plans/{id}/decide")
@@ -114,32 +114,32 @@ async def decide(id: PlanId, form: Pressed, core: Core, plans: Plans) -> Respons
     act, comment = _decision(form.text("decision")), form.text("comment")
     if form.text("page") == "recovery":
         is_done = await _is_done(act, core, plans, form.caller, id, comment)
-        return _to("/recovery?" + urlencode({"done" if is_done else "late": id}))
+        return see_other("/recovery?" + urlencode({"done" if is_done else "late": id}))
     plan = await core.store.plans.find(id)
     page = f"/diagnoses/{plan.diagnosis}" if plan and plan.diagnosis else "/recovery"
     try:
         await act(core, plans, form.caller, id, comment)
     except Conflict:
-        return _to(f"{page}?late=1#plan" if plan and plan.diagnosis else f"{page}?late={quote(id)}")
-    return _to(f"{page}#plan")
+        return see_other(f"{page}?late=1#plan" if plan and plan.diagnosis else f"{page}?late={quote(id)}")
+    return see_other(f"{page}#plan")
 
 
 @router.post("/recovery/breakers/{scope}/reset")
 async def reset(scope: ClusterPath, form: Pressed, core: Core) -> Response:
     await reset_breaker(core, form.caller, scope, form.text("comment"))
-    return _to("/recovery")
+    return see_other("/recovery")
 
 
 @router.post("/recovery/breakers/trip")
 async def trip(form: Pressed, core: Core) -> Response:
     await trip_breaker(core, form.caller, form.text("scope"), form.text("comment"))
-    return _to("/recovery")
+    return see_other("/recovery")
 
 
 @router.post("/recovery/effects/{key}/retry")
 async def retry(key: MessageKey, form: Pressed, core: Core, plans: Plans) -> Response:
     await retry_message(core, plans, form.caller, key)
-    return _to("/recovery")
+    return see_other("/recovery")
 
 
 def _decision(name: str) -> Decide:
@@ -193,8 +193,3 @@ def _scopes(breakers: Iterable[BreakerState], marks: Iterable[NodeEvent]) -> lis
     tripped = {state.scope for state in breakers if state.tripped}
     known = {state.scope for state in breakers} | {mark.cluster for mark in marks}
     return sorted((known or {DEFAULT_CLUSTER}) - tripped)
-
-
-def _to(page: str) -> Response:
-    """Redirects to the page, so that a reload does not repeat the action."""
-    return RedirectResponse(page, status_code=303)

@@ -1,7 +1,7 @@
 """The page of learned rules: how each was tested, what it did, and the buttons to decide."""
 
 from fastapi import Depends
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 
 from diagnoser.learning import rule_lifecycle
 from diagnoser.model import LearnedState
@@ -11,7 +11,7 @@ from diagnoser.web.api.rules import Move, RuleId, changed
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.forms import Pressed
+from diagnoser.web.pages.forms import Pressed, see_other
 from diagnoser.web.pages.page_routes import Drawn
 
 SHOWN = 100
@@ -47,4 +47,4 @@ async def decide(id: RuleId, form: Pressed, core: Core) -> Response:
         raise BadInput("the decision must be promote, retire or restore")
     await changed(core, form.caller, id, move, form.text("comment"))
     page = f"/rules/workbench?rule={id}#rule" if form.text("page") == "workbench" else f"/rules#{id}"
-    return RedirectResponse(page, status_code=303)
+    return see_other(page)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
 from diagnoser.model.errors import BadInput
@@ -12,7 +12,7 @@ from diagnoser.model.views import ListName, SavedView
 from diagnoser.web.api.views import PATHS, NewView, checked_query, delete_view, save_view, view_url
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.forms import Form, Pressed
+from diagnoser.web.pages.forms import Form, Pressed, see_other
 
 router = Router(include_in_schema=False)
 
@@ -26,12 +26,12 @@ async def press(form: Pressed, core: Core) -> Response:
         raise BadInput("the list must be diagnoses, incidents or jobs") from None
     if form.text("decision") == "delete":
         await delete_view(core, form.caller, listed, form.text("name"))
-        return RedirectResponse(list_url(listed, form), status_code=303)
+        return see_other(list_url(listed, form))
     try:
         new = NewView(list=listed, name=form.text("name"), query=form.text("query"))
     except ValidationError:
         raise BadInput("A view needs a name of at most 80 characters.") from None
-    return RedirectResponse(view_url(await save_view(core, form.caller, new)), status_code=303)
+    return see_other(view_url(await save_view(core, form.caller, new)))
 
 
 def list_url(listed: ListName, form: Form) -> str:

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 from pydantic import ValidationError
 
 from diagnoser.learning import rule_registry
@@ -22,7 +22,7 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import Caller, may_read
 from diagnoser.web.http.dependencies import Core, Workbench
 from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.forms import Pressed, line_of, lines_of, places_of
+from diagnoser.web.pages.forms import Pressed, line_of, lines_of, places_of, see_other
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.rendering import Pages
 
@@ -108,7 +108,7 @@ async def save(form: Pressed, core: Core, bench: Workbench, pages: Drawn) -> Res
         return await _draw(core, bench, pages, draft, "", Fault(str(error)), 400)
     if wrong := faults(checks):
         return await _draw(core, bench, pages, draft, "", Fault("The rule fails its first tests.", wrong), 400)
-    return RedirectResponse(f"{PATH}?{urlencode({'rule': rule.id})}#rule", status_code=303)
+    return see_other(f"{PATH}?{urlencode({'rule': rule.id})}#rule")
 
 
 async def _draw(

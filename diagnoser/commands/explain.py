@@ -15,9 +15,9 @@ from diagnoser.hang.contract import contract as hang_contract
 from diagnoser.hang.report import HangReport
 from diagnoser.hang.wait_graph import GroupState
 from diagnoser.model import Diagnosis, Line, Rollback, RootCause, Symptom, cited_place
-from diagnoser.web.formatting.collapse_ranks import ranges
 from diagnoser.web.pages.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
 from diagnoser.web.pages.hang_view import waiting
+from diagnoser.wording.collapse_ranks import ranges
 
 _STYLES = {LineRole.ROOT: "bold red", LineRole.EVIDENCE: "bold", LineRole.SYMPTOM: "yellow", LineRole.CONTEXT: "dim"}
 _SIGNS = {LineRole.ROOT: ">>", LineRole.EVIDENCE: " >", LineRole.SYMPTOM: " ~", LineRole.CONTEXT: "  "}

@@ -23,6 +23,7 @@ from diagnoser.model import (
     Suspect,
     Symptom,
 )
+from diagnoser.model.diagnosis import LISTED_SYMPTOMS
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.rules import outcome
 from diagnoser.rules.calibration import Calibration
@@ -35,8 +36,6 @@ from diagnoser.structure import loops
 _T = FailureType
 _MACHINERY = re.compile(r"^c10::(?:Error|detail)|google::LogMessage|<unknown function>|^(?:raise|abort|gsignal) ?\(")
 """Frames that only make the error object or end the process."""
-LISTED = 20
-"""Most symptoms and rejected candidates listed in a diagnosis: a thousand ranks may print the same."""
 _NO_RUN = 0.03
 """Confidence in the verdict on a text that is not the log of a run."""
 _ALIKE = 3
@@ -209,7 +208,7 @@ def _cite(evidence: Evidence, index: int, why: str) -> EvidenceLine:
 
 def _symptoms(evidence: Evidence, causal: CausalResult) -> tuple[Symptom, ...]:
     symptoms = []
-    for symptom in causal.symptoms[:LISTED]:
+    for symptom in causal.symptoms[:LISTED_SYMPTOMS]:
         line = evidence.lines[symptom.line]
         symptoms.append(Symptom(line.number, line.text, symptom.type, line.stream.source, line.stream.provenance))
     return tuple(symptoms)
@@ -225,7 +224,7 @@ def _rejected(evidence: Evidence, causal: CausalResult) -> tuple[Rejected, ...]:
             ranked.append((counts[candidate.by, reason] > 1, candidate, reason))
     ranked.sort(key=lambda entry: entry[0])
     rejected = []
-    for _, candidate, reason in sorted(ranked[:LISTED], key=lambda entry: entry[1].line):
+    for _, candidate, reason in sorted(ranked[:LISTED_SYMPTOMS], key=lambda entry: entry[1].line):
         line = evidence.lines[candidate.line]
         rejected.append(Rejected(line.number, line.text, candidate.type, str(reason)))
     return tuple(rejected)

@@ -232,6 +232,10 @@ class ModelUse:
     hypotheses: Hypotheses | None = None
 
 
+LISTED_SYMPTOMS = 20
+"""Most symptoms and rejected candidates listed in a diagnosis: a thousand ranks may print the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The verdict on one attempt: what `diagnoser diagnose --json` prints and the API serves."""

@@ -7,8 +7,9 @@ from diagnoser.model import Diagnosis, Job, MetricEvent, Plan, PlanReason, PlanS
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.evaluations import ScoreDrop
-from diagnoser.model.taxonomy import Category
 from diagnoser.redaction.redact import masked, masked_entry, without_secrets
+from diagnoser.wording.summaries import summary
+from diagnoser.wording.words import ACTIONS, answer, decider, lower_first, reason
 
 LINE_LENGTH = 1_500
 TEXT_LENGTH = 600
@@ -31,7 +32,7 @@ def failure_alert(
     return Alert(
         kind=AlertKind.FAILURE,
         incident=incident,
-        title=_one_line(f"{job.id} attempt {attempt} {diagnosis.outcome}: {diagnosis.held_up or _cause(diagnosis)}"),
+        title=_one_line(f"{summary(diagnosis).removesuffix('.')} ({job.id}, attempt {attempt})"),
         job=job.id,
         attempt=attempt,
         facts=tuple(_facts(diagnosis, nodes)),
@@ -40,7 +41,7 @@ def failure_alert(
         why=_cut(redact(diagnosis.needs_review), TEXT_LENGTH),
         notes=tuple(_cut(redact(note), TEXT_LENGTH) for note in diagnosis.notes[:NOTES]),
         action=diagnosis.recovery.action.value,
-        reason=_cut(diagnosis.recovery.reason, TEXT_LENGTH),
+        reason=_cut(reason(diagnosis.recovery.reason), TEXT_LENGTH),
         mitigation=_cut(redact(diagnosis.mitigation), LINE_LENGTH),
         link=link,
         cluster=job.cluster,
@@ -61,18 +62,10 @@ def _nodes(diagnosis: Diagnosis) -> list[str]:
     return suspects
 
 
-def _cause(diagnosis: Diagnosis) -> str:
-    if diagnosis.guess:
-        return diagnosis.guess
-    if diagnosis.category in (Category.NONE, Category.UNKNOWN):
-        return diagnosis.category.value
-    return f"{diagnosis.type} ({diagnosis.category})"
-
-
 def _facts(diagnosis: Diagnosis, nodes: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Names and values, as far as they are known."""
     root = diagnosis.root_cause
-    yield "Cause", diagnosis.guess or diagnosis.type.value
+    yield "Cause", answer(diagnosis)
     yield "Confidence", f"{diagnosis.confidence:.0%}"
     if root and root.rank is not None:
         yield "Rank", str(root.rank)
@@ -80,7 +73,7 @@ def _facts(diagnosis: Diagnosis, nodes: Sequence[str]) -> Iterator[tuple[str, st
         yield "Node", ", ".join(_cut(node, NAME_LENGTH) for node in nodes)
     if root and root.gpu:
         yield "GPU", _cut(root.gpu, NAME_LENGTH)
-    yield "Decided by", _cut(diagnosis.decided_by, NAME_LENGTH)
+    yield "Decided by", _cut(" ".join(decider(diagnosis.decided_by)), NAME_LENGTH)
 
 
 def _root_line(root: RootCause | None, redact: Redact) -> tuple[str, str]:
@@ -115,16 +108,16 @@ _PLAN_STATES = {
 
 def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
     """What the state of a recovery plan tells. redact: hides secrets in what an executor reported."""
-    why = plan.history[-1].why if plan.history else plan.reason
-    action = plan.action.value.replace("_", " ")
+    why = plan.history[-1].why if plan.history else reason(plan.reason)
+    what = lower_first(ACTIONS[plan.action])
     nodes = [_cut(node, NAME_LENGTH) for node in plan.nodes[:10]]
-    facts = [("Action", plan.action.value)]
+    facts = [("Action", ACTIONS[plan.action])]
     if nodes:
         facts.append(("Nodes", ", ".join(nodes)))
     return Alert(
         kind=AlertKind.RECOVERED if plan.state is PlanState.REACHED else AlertKind.DECISION,
         incident=plan.incident or plan.id,
-        title=_one_line(f"{plan.job} attempt {plan.attempt}: the plan to {action} {_plan_state(plan)}"),
+        title=_one_line(f"{plan.job} attempt {plan.attempt}: the plan to {what} {_plan_state(plan)}"),
         job=plan.job,
         attempt=plan.attempt,
         facts=tuple(facts),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.wording.words import action_words
 
 
 def body(alert: Alert) -> str:
@@ -21,6 +22,6 @@ def _parts(alert: Alert) -> Iterator[str]:
     yield "\n".join(f"- {note}" for note in alert.notes)
     if alert.action:
         reason = f" ({alert.reason})" if alert.reason else ""
-        yield f"Next: {alert.action}{reason}"
+        yield f"Next: {action_words(alert.action)}{reason}"
     yield alert.mitigation
     yield alert.link

@@ -10,9 +10,15 @@ from datetime import UTC, datetime
 from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread, decode
-from diagnoser.model.errors import Deferred, Withheld
+from diagnoser.model.errors import Deferred, DeliveryError, Withheld
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import AlertChannel, Clock, Sender
+
+CAUSE_SECONDS = 10.0
+"""How long a decision waits for the failure that it follows from: a thread begins with the cause."""
+RETRY_SECONDS = 1.0
+HEAD_SECONDS = 60.0
+"""After which a thread that somebody began and never posted may be begun by another."""
 
 
 class AlertSender:
@@ -43,13 +49,34 @@ class AlertSender:
         if quiet_until is not None:
             raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
         thread = await self._store.thread(receiver, alert.incident)
+        if (
+            thread is None
+            and alert.kind is AlertKind.DECISION
+            and alert.diagnosis
+            and now < effect.created + CAUSE_SECONDS
+        ):
+            raise Deferred("the failure that it follows from goes first", now + RETRY_SECONDS)
         if thread and not channel.threaded:
             await self._check_repeat(alert, thread, now)
             if thread.held_back and alert.kind is AlertKind.FAILURE:
                 more = f"{thread.held_back} more failures of this incident since {_clock_time(thread.told)}"
                 alert = replace(alert, notes=(more, *alert.notes))
-        handle = await channel.post(alert, thread, place)
+        if channel.threaded and (thread is None or not thread.handle):
+            handle = await self._begin_thread(channel, alert, receiver, now)
+        else:
+            handle = await channel.post(alert, thread, place)
         await self._store.save_thread(AlertThread(receiver, alert.incident, handle, now))
+
+    async def _begin_thread(self, channel: AlertChannel, alert: Alert, receiver: str, now: float) -> str:
+        """Post the first alert of an incident, once, however many of them go out at the same moment. Raises Deferred
+        for all but one."""
+        if not await self._store.claim_head(receiver, alert.incident, now, now - HEAD_SECONDS):
+            raise Deferred("the first alert of this incident is on its way", now + RETRY_SECONDS)
+        try:
+            return await channel.post(alert, None, receiver.partition(":")[2])
+        except DeliveryError:
+            await self._store.release_head(receiver, alert.incident)
+            raise
 
     async def _check_silence(self, alert: Alert, now: float) -> None:
         silence = await self._store.silence(alert.incident)
@@ -62,6 +89,11 @@ class AlertSender:
         if alert.kind is AlertKind.FAILURE and now < thread.told + repeat:
             await self._store.save_thread(replace(thread, held_back=thread.held_back + 1))
             raise Withheld(f"the same incident was told at {_clock_time(thread.told)}")
+
+
+def _follows(alert: Alert) -> bool:
+    """Whether the alert is about what to do about a failure that has an alert of its own."""
+    return alert.kind is AlertKind.DECISION and bool(alert.diagnosis)
 
 
 class AnswerSender:

@@ -138,6 +138,23 @@ async def test_an_incident_is_one_thread(slack: Slack) -> None:
     assert values == ["d1", FAILURE.incident, "p1", "p1", FAILURE.incident]
 
 
+async def test_an_incident_has_recovered_when_all_its_jobs_have(slack: Slack) -> None:
+    """The first message counts them; a job that fails again is open again."""
+    chat, thread = bot(slack), None
+    for alert in (
+        FAILURE,
+        replace(FAILURE, job="llm-70b"),
+        RECOVERED,
+        FAILURE,
+        RECOVERED,
+        replace(RECOVERED, job="llm-70b"),
+    ):
+        handle = await chat.post(alert, thread, "")
+        thread = AlertThread("slack", FAILURE.incident, handle, 1.0)
+    states = [update["blocks"][1]["text"]["text"] for update in slack.updates]
+    assert [states[1], *states[3:]] == ["*Recovered 1 of 2 jobs*", "*Recovered 1 of 2 jobs*", "*Recovered*"]
+
+
 async def test_a_place_of_the_route_wins(slack: Slack) -> None:
     """`slack:#other` tells another channel than the usual one."""
     await bot(slack).post(FAILURE, None, "#other")

@@ -45,7 +45,7 @@ def test_a_preview_says_who_is_told_and_why(url: str, monkeypatch: pytest.Monkey
     shown = orjson.loads(run("preview", stored(url), "--json").stdout)
     assert (shown["row"], shown["receivers"], shown["severity"]) == ("infrastructure", ["pager", "mail"], "critical")
     assert shown["rows"][0] == {"id": "decision_is_waiting", "why_not": "kind is failure, not decision"}
-    assert "llm-7b attempt 1 failed" in shown["title"]
+    assert "had an ECC memory error (llm-7b, attempt 1)" in shown["title"]
 
 
 def test_without_receivers_nobody_is_told(url: str) -> None:

@@ -52,9 +52,9 @@ def with_line(text: str) -> Diagnosis:
 
 
 def test_the_verdict_comes_first() -> None:
-    """Header and notification text say job, outcome and cause before any detail."""
+    """Header and notification text are the sentence that the page begins with, then whose job it is."""
     message = told(LOST, job="llama-70b", attempt=2, link="http://diagnoser/d/1")
-    title = "llama-70b attempt 2 failed: gpu_lost (infrastructure)"
+    title = "Rank 12 on gpu-004 lost its GPU (Xid 79) (llama-70b, attempt 2)"
     assert message["text"] == title
     blocks = message["blocks"]
     assert isinstance(blocks, list)
@@ -71,11 +71,11 @@ def test_the_verdict_comes_first() -> None:
         "93%",
         "```NVRM: Xid (PCI:0000:4f:00): 79```",
         "*Line 41 of ",
-        "`cordon_and_resubmit`",
+        "*Next* Cordon the node and resubmit",
         "a direct signal names the node",
         "Reset the GPU",
         "<http://diagnoser/d/1|Open the diagnosis>",
-        "`rule:gpu-lost`",
+        "`rule gpu-lost`",
     ],
 )
 def test_what_a_person_needs_is_in_the_message(part: str) -> None:
@@ -87,7 +87,7 @@ def test_a_diagnosis_without_a_cause_has_no_empty_parts() -> None:
     """What is not known is left out instead of shown as None."""
     bare = Diagnosis(Outcome.HUNG, Category.UNKNOWN, FailureType.UNKNOWN, 0.2, "heuristic:silence")
     message = told(bare, job="llama-70b", attempt=1)
-    assert message["text"] == "llama-70b attempt 1 hung: unknown"
+    assert message["text"] == "The job hangs, and no rule knows why (llama-70b, attempt 1)"
     assert "None" not in texts(message)
     assert "*Line" not in texts(message)
     assert "Open" not in texts(message)
@@ -97,7 +97,9 @@ def test_a_guess_is_called_one() -> None:
     """An answer below even odds is no cause."""
     guess = replace(LOST, confidence=0.4, rivals=(Rival(FailureType.ECC_ERROR, 7, 0.3),))
     message = told(guess, job="llama-70b", attempt=1)
-    assert message["text"].endswith("failed: unknown, most likely gpu lost (40%) or ecc error (30%)")
+    assert message["text"] == (
+        "The job failed, and the cause is unknown, most likely gpu lost (40%) or ecc error (30%) (llama-70b, attempt 1)"
+    )
 
 
 @pytest.mark.parametrize("attack", ["<!channel>", "<@U123>", "<https://evil.example|Slack>", "&lt;!here&gt;"])
@@ -108,7 +110,7 @@ def test_log_text_can_neither_mention_nor_link(attack: str) -> None:
     )
     message = told(verdict, job="job", attempt=1)
     assert attack not in texts(message)
-    assert texts(message).count(escape(attack)) == 4
+    assert texts(message).count(escape(attack)) == 6
     assert attack not in str(told(LOST, job=attack, attempt=1)["text"])
 
 
@@ -188,9 +190,13 @@ def test_a_hang_says_who_holds_up_how_many() -> None:
         hang=HangFindings((suspect,), waiting=15),
     )
     message = told(hung, job="llama-70b", attempt=2)
-    assert message["text"] == "llama-70b attempt 2 hung: Rank 12 on gpu-017&lt;!here&gt; holds up 15 ranks"
+    assert message["text"] == (
+        "The job hangs: rank 12 on gpu-017&lt;!here&gt; holds up 15 ranks (llama-70b, attempt 2)"
+    )
     body = texts(message)
     assert "*Flight recorder*\\n```rank 12: 15 ranks wait for it```" in body
     assert "Line 0" not in body
     elsewhere = replace(hung, root_cause=RootCause(41, "NVRM: Xid 79", rank=3))
-    assert told(elsewhere, job="j", attempt=1)["text"] == "j attempt 1 hung: gpu_lost (infrastructure)"
+    assert told(elsewhere, job="j", attempt=1)["text"] == (
+        "The job hangs. Rank 3 on gpu-004 lost its GPU (j, attempt 1)"
+    )

@@ -14,7 +14,7 @@ from diagnoser.logview.log_columns import line_id, stream_key
 from diagnoser.model import AttemptKey, EvidenceLine, Job, LearnedState, LineBlock, Mode, RootCause, Stream, Symptom
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.taxonomy import DEFINITIONS, FailureType
-from diagnoser.web.formatting.template_filters import name
+from diagnoser.wording.words import name
 from tests.serving import HOSTILE, NOW, UNSURE, Web, save, serving, store_log, verdict
 from tests.unit.test_web_plans import planned
 

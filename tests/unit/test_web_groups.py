@@ -4,7 +4,7 @@ import pytest
 
 from diagnoser.model import Rejected, Symptom
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.web.formatting.collapse_ranks import DiagnosisGroup, grouped, not_it, ranges
+from diagnoser.wording.collapse_ranks import DiagnosisGroup, grouped, not_it, ranges
 from tests.serving import verdict
 
 TIMEOUT, OOM = FailureType.NCCL_TIMEOUT_ERROR, FailureType.OUT_OF_MEMORY_ERROR

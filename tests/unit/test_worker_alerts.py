@@ -12,11 +12,12 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import MessageKind, OutboxMessage
 from diagnoser.model.alerts import Alert, AlertKind, AlertSilence, AlertThread, Severity, encode
+from diagnoser.model.errors import DeliveryError
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import AlertChannel
-from diagnoser.worker.alerts import AlertSender
+from diagnoser.worker.alerts import CAUSE_SECONDS, HEAD_SECONDS, AlertSender
 from diagnoser.worker.outbox import Outbox
 from tests.databases import sqlite_store
 
@@ -36,8 +37,11 @@ class Heard(AlertChannel):
     def __init__(self, *, threaded: bool) -> None:
         self.threaded = threaded
         self.alerts: list[tuple[Alert, AlertThread | None, str]] = []
+        self.error: DeliveryError | None = None
 
     async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:
+        if self.error:
+            raise self.error
         self.alerts.append((alert, thread, place))
         return f"message {len(self.alerts)}"
 
@@ -97,6 +101,38 @@ async def test_a_thread_takes_all_of_an_incident(desk: Desk) -> None:
     assert (first, place) == (None, "#ops")
     assert second is not None
     assert second.handle == "message 1"
+
+
+async def test_a_thread_begins_with_the_cause(desk: Desk) -> None:
+    """A decision waits for the failure that it follows from, but not for ever."""
+    decision = replace(FAILURE, kind=AlertKind.DECISION, diagnosis="d-1")
+    put_off = ("pending", "the failure that it follows from goes first")
+    assert await desk.tell("b", decision, receiver="chat") == put_off
+    assert await desk.tell("a", receiver="chat") == ("sent", "")
+    desk.now += 2
+    await desk.outbox.step()
+    assert [alert.kind for alert, _, _ in desk.chat.alerts] == [AlertKind.FAILURE, AlertKind.DECISION]
+    alone = replace(decision, incident="incident-2")
+    assert await desk.tell("c", alone, receiver="chat") == put_off
+    desk.now += CAUSE_SECONDS
+    await desk.outbox.step()
+    assert desk.chat.alerts[-1][0].incident == "incident-2"
+
+
+async def test_an_incident_has_one_first_alert(desk: Desk) -> None:
+    """Whoever claims it posts it; another may when the post failed, or after a minute of silence."""
+    claim = desk.store.alerts.claim_head
+    assert await claim("chat", "incident-1", desk.now, desk.now - HEAD_SECONDS)
+    waits = ("pending", "the first alert of this incident is on its way")
+    assert await desk.tell("a", receiver="chat") == waits
+    assert desk.chat.alerts == []
+    desk.now += HEAD_SECONDS + 1
+    await desk.outbox.step()
+    assert len(desk.chat.alerts) == 1
+    assert not await claim("chat", "incident-1", desk.now + 999, desk.now + 999)
+    desk.chat.error = DeliveryError("network: away", permanent=False)
+    assert (await desk.tell("b", replace(FAILURE, incident="incident-2"), receiver="chat"))[0] == "pending"
+    assert await claim("chat", "incident-2", desk.now, desk.now - HEAD_SECONDS)
 
 
 async def test_a_silenced_incident_tells_nobody(desk: Desk) -> None:

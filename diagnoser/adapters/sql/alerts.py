@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from sqlalchemy import select
+from sqlalchemy import and_, delete, select
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository
@@ -21,6 +21,25 @@ class AlertRepository(Repository):
 
     async def save_thread(self, thread: AlertThread) -> None:
         await self._db.upsert(alert_threads, asdict(thread))
+
+    async def claim_head(self, receiver: str, incident: str, now: float, stale: float) -> bool:
+        """Whether the caller, and nobody else, may post the first alert of an incident. stale: a claim from before that
+        time has failed."""
+        row = AlertThread(receiver, incident, handle="", told=now)
+        new = self._db.insert(alert_threads).values(asdict(row))
+        held = alert_threads.c
+        claim = new.on_conflict_do_update(
+            index_elements=["receiver", "incident"],
+            set_={"told": now},
+            where=and_(held.handle == "", held.told < stale),
+        )
+        return bool(await self._db.write(lambda connection: connection.execute(claim).rowcount))
+
+    async def release_head(self, receiver: str, incident: str) -> None:
+        """The first alert could not be posted: the next one may try at once."""
+        row = alert_threads.c
+        mine = delete(alert_threads).where(row.receiver == receiver, row.incident == incident, row.handle == "")
+        await self._db.write(lambda connection: connection.execute(mine))
 
     async def silence(self, incident: str) -> AlertSilence | None:
         """The last one, over or not."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.wording.words import action_words
 
 SECTION_LENGTH = 1_500
 TEXT_LENGTH = 600
@@ -24,8 +25,9 @@ SlackBlock = dict[str, object]
 
 def slack_message(alert: Alert, *, buttons: bool = False) -> dict[str, Any]:
     """Text and blocks for an incoming webhook or `chat.postMessage`. buttons: somebody may press them."""
+    header = _whole(escape(alert.title), HEADER_LENGTH)
     blocks = [
-        {"type": "header", "text": {"type": "plain_text", "text": _cut(alert.title, HEADER_LENGTH), "emoji": False}},
+        {"type": "header", "text": {"type": "plain_text", "text": header, "emoji": False}},
         *([{"type": "section", "fields": [_fact(*fact) for fact in alert.facts[:FACTS_MAX]]}] if alert.facts else []),
         *_why(alert),
         *_line(alert),
@@ -82,7 +84,7 @@ def _notes(alert: Alert) -> list[SlackBlock]:
 def _advice(alert: Alert) -> list[SlackBlock]:
     if not alert.action:
         return []
-    advice = f"*Next* `{code(alert.action)}`"
+    advice = f"*Next* {escape(action_words(alert.action))}"
     if alert.reason:
         advice += f" \N{EM DASH} {_whole(escape(alert.reason), TEXT_LENGTH)}"
     if alert.mitigation:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TIMEOUT = 10.0
 API = "https://slack.com/api/"
+JOBS_NOTED = 200
+"""Jobs of an incident that its thread keeps apart; further ones are not counted."""
 _TEMPORARY = frozenset({"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable"})
 """Errors that Slack's methods answer with status 200, after which another try can succeed."""
 
@@ -91,11 +93,13 @@ class SlackBot:
         if thread is None:
             answer = await self._call("chat.postMessage", {"channel": place or self._channel, **message})
             first = {"channel": answer["channel"], "ts": answer["ts"], "alerts": 1, "message": message}
+            _note_job(first, alert)
         else:
             first = orjson.loads(thread.handle)
             where, first["alerts"] = {"channel": first["channel"]}, first["alerts"] + 1
+            _note_job(first, alert)
             await self._call("chat.postMessage", {**where, "thread_ts": first["ts"], **message})
-            updated = with_status(first["message"], _status(alert, first["alerts"]))
+            updated = with_status(first["message"], _status(alert, first))
             await self._call("chat.update", {**where, "ts": first["ts"], **updated})
         return orjson.dumps(first).decode()
 
@@ -122,7 +126,22 @@ def _failed(error: "SlackApiError") -> DeliveryError:
     return DeliveryError(f"Slack says {code[:100]}", permanent=permanent, retry_after=seconds)
 
 
-def _status(alert: Alert, alerts: int) -> str:
-    if alert.kind is AlertKind.RECOVERED:
+def _note_job(first: dict[str, Any], alert: Alert) -> None:
+    """Keep in the handle of a thread which jobs failed, and which of them were recovered."""
+    failed, recovered = first.setdefault("failed", []), first.setdefault("recovered", [])
+    if alert.kind is AlertKind.RECOVERED and alert.job in failed and alert.job not in recovered:
+        recovered.append(alert.job)
+    elif alert.kind is AlertKind.FAILURE and alert.job not in failed and len(failed) < JOBS_NOTED:
+        failed.append(alert.job)
+    elif alert.kind is AlertKind.FAILURE and alert.job in recovered:
+        recovered.remove(alert.job)  # it failed again
+
+
+def _status(alert: Alert, first: dict[str, Any]) -> str:
+    """How the incident stands. first: the handle of its thread."""
+    failed, recovered = len(first["failed"]), len(first["recovered"])
+    if alert.kind is not AlertKind.RECOVERED:
+        return f"{first['alerts']} alerts in this thread, the last: {alert.title}"
+    if recovered >= failed:
         return "Recovered"
-    return f"{alerts} alerts in this thread, the last: {alert.title}"
+    return f"Recovered {recovered} of {failed} jobs"

@@ -17,11 +17,11 @@ from diagnoser.model.queries import DiagnosisFilter, FoundNode
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.params import Search, utc
-from diagnoser.web.formatting.template_filters import cause, name, visible
 from diagnoser.web.http.authentication import READ, Caller
 from diagnoser.web.http.dependencies import Core, ShippedRules
 from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import Router, Schema, StrictSchema
+from diagnoser.wording.words import cause, name, visible
 
 SHOWN, MOST = 5, 20
 _EXCERPT = 200

@@ -9,11 +9,11 @@ from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import cluster_of
-from diagnoser.web.formatting.template_filters import name
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages.excerpt import LineRole, citations
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.time_axis import AxisFacts, CitedLine, TimeAxis, time_axis
+from diagnoser.wording.words import name
 
 SUSPECTS, NODE_EVENTS = 4, 10
 """Suspected nodes whose events stand on the time axis, and how many of each."""

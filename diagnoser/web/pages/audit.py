@@ -11,11 +11,11 @@ from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.web.api.audit import AuditQuery, list_entries
 from diagnoser.web.api.params import EARLIEST, LATEST
 from diagnoser.web.api.views import WITHIN
-from diagnoser.web.formatting.template_filters import iso
 from diagnoser.web.http.authentication import may_audit
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.page_routes import Drawn, page_query
+from diagnoser.wording.words import iso
 
 router = Router(include_in_schema=False, dependencies=[Depends(may_audit)])
 

@@ -34,8 +34,6 @@ from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback, take_back_feedback
 from diagnoser.web.api.params import Search
-from diagnoser.web.formatting.collapse_ranks import grouped, not_it
-from diagnoser.web.formatting.template_filters import name, visible
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Logs, Plans, Scoped
 from diagnoser.web.http.routing import Router
@@ -46,6 +44,8 @@ from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.plan_strip import plan_strip, why_unchanged
 from diagnoser.web.pages.rendering import Pages
+from diagnoser.wording.collapse_ranks import grouped, not_it
+from diagnoser.wording.words import name, visible
 
 router = Router(include_in_schema=False)
 

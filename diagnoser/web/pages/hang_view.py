@@ -15,8 +15,8 @@ from diagnoser.hang.report import HangReport
 from diagnoser.hang.wait_graph import GroupState, WaitGraph
 from diagnoser.model import EvidenceKind, Provenance
 from diagnoser.model.hangs import StoredFile
-from diagnoser.web.formatting.collapse_ranks import ranges
-from diagnoser.web.formatting.phrases import after, joined, ranks_name
+from diagnoser.wording.collapse_ranks import ranges
+from diagnoser.wording.phrases import after, joined, ranks_name
 
 CELLS_MAX = 512
 """Most cells of a strip; from more ranks on, several share one."""

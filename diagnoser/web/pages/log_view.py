@@ -9,8 +9,8 @@ from diagnoser.logview.log_columns import NOBODY
 from diagnoser.logview.log_index import LogFacets, LogIndex, LogRow, LogWindow
 from diagnoser.model import Diagnosis
 from diagnoser.web.api.attempt_log import NO_RANK, RANKS_LIMIT, LogChoice, ranks_of
-from diagnoser.web.formatting.phrases import joined
 from diagnoser.web.pages.excerpt import LineRole, citations
+from diagnoser.wording.phrases import joined
 
 CLIP = 320
 """Characters of a line that are shown before it is opened."""

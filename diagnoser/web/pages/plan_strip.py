@@ -8,9 +8,9 @@ from diagnoser.model import Attempt, Plan, PlanChange, PlanReason, PlanState, Ru
 from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import trust
 from diagnoser.recovery.plan_states import ACTING, CORDONS, DIAGNOSER, ENDED, RUNNABLE, undecidable
-from diagnoser.web.formatting.phrases import joined
-from diagnoser.web.formatting.template_filters import ago
 from diagnoser.web.http.dependencies import Core, Logs
+from diagnoser.wording.phrases import joined
+from diagnoser.wording.words import ago
 
 
 class StageProgress(StrEnum):

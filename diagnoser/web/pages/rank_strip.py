@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from diagnoser.compress.render import spans
 from diagnoser.logview.log_timeline import ERRORS, WARNINGS, LogTimeline, RankSpan
-from diagnoser.web.formatting.phrases import after, joined, plural, ranks_name
-from diagnoser.web.formatting.template_filters import lasting
 from diagnoser.web.pages.time_scale import TimeScale
+from diagnoser.wording.phrases import after, joined, plural, ranks_name
+from diagnoser.wording.words import lasting
 
 BINS = 200
 """Columns of the strip."""

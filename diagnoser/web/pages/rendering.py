@@ -14,9 +14,9 @@ from diagnoser.model.access import Credential, Scope
 from diagnoser.model.people import Person
 from diagnoser.model.queries import Attention
 from diagnoser.ports import Clock
-from diagnoser.web.formatting import template_filters
 from diagnoser.web.http.problems import Problem
-from diagnoser.web.pages.summaries import summary
+from diagnoser.wording import words
+from diagnoser.wording.summaries import summary
 
 HERE = Path(__file__).parents[1]
 STATIC = HERE / "static"
@@ -70,7 +70,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    engine.filters.update(template_filters.FILTERS, summary=summary)
+    engine.filters.update(words.FILTERS, summary=summary)
     engine.globals["static"] = _Versions()
     return engine
 

@@ -12,8 +12,10 @@ from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.localize.metric_watch import seen_in
 from diagnoser.logview.log_timeline import LogTimeline
 from diagnoser.model import Attempt, Event, EventKind, Line, Mark, NodeEvent, Plan, PlanChange, Progress, Stage
-from diagnoser.web.formatting.phrases import after, joined
-from diagnoser.web.formatting.template_filters import (
+from diagnoser.web.pages.rank_strip import RankStrip, rank_strip
+from diagnoser.web.pages.time_scale import ScalePart, TimeScale, time_scale
+from diagnoser.wording.phrases import after, joined
+from diagnoser.wording.words import (
     NODE_ACTORS,
     NODE_STATES,
     PLAN_STATES,
@@ -24,8 +26,6 @@ from diagnoser.web.formatting.template_filters import (
     number,
     size,
 )
-from diagnoser.web.pages.rank_strip import RankStrip, rank_strip
-from diagnoser.web.pages.time_scale import ScalePart, TimeScale, time_scale
 
 MARKS_MAX = 60
 """Marks of a lane; of more, those nearest to the failure."""

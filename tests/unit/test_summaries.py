@@ -2,7 +2,7 @@
 
 from diagnoser.model import Diagnosis, RootCause, Suspect, Symptom
 from diagnoser.model.taxonomy import FailureType, Outcome
-from diagnoser.web.pages.summaries import summary
+from diagnoser.wording.summaries import summary
 from tests.serving import DONE, ECC, SCRIPT, verdict
 
 XID = "NVRM: Xid (PCI:0000:1b:00): 79, pid=48112, name=python, GPU has fallen off the bus."

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from diagnoser.web.formatting.collapse_ranks import ranges
+from diagnoser.wording.collapse_ranks import ranges
 
 
 def joined(parts: Iterable[str], separator: str = ", ") -> str:

@@ -2,11 +2,11 @@
 
 import re
 
-from diagnoser.diagnosis.verdict import LISTED
 from diagnoser.model import Diagnosis
+from diagnoser.model.diagnosis import LISTED_SYMPTOMS
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
-from diagnoser.web.formatting.phrases import after, plural
-from diagnoser.web.formatting.template_filters import cause, lower_first, visible
+from diagnoser.wording.phrases import after, plural
+from diagnoser.wording.words import cause, lower_first, visible
 
 _ENDINGS = {
     Outcome.COMPLETED: "The job completed",
@@ -52,6 +52,8 @@ def summary(verdict: Diagnosis) -> str:
         return f"{ending}: {visible(verdict.held_up[0].lower() + verdict.held_up[1:])}."
     if verdict.category is Category.NONE:
         return ending + "."
+    if verdict.guess:
+        return f"{ending}, and the cause is {visible(verdict.guess)}."
     where = _where(verdict)
     if verdict.type is FailureType.UNKNOWN:
         return f"{ending}, and no rule knows why{after('; the first sign is on ', where)}."
@@ -87,7 +89,7 @@ def _consequence(verdict: Diagnosis) -> str:
     for kind, reads in _CONSEQUENCES.items():
         ranks = _other_ranks(verdict, kind)
         if ranks and kind is not verdict.type:
-            least = "at least " if len(verdict.symptoms) == LISTED else ""
+            least = "at least " if len(verdict.symptoms) == LISTED_SYMPTOMS else ""
             return f"; {least}{plural(len(ranks), 'other rank')} {reads}"
     return ""
 

@@ -5,8 +5,8 @@ import pytest
 from diagnoser.adapters.files import bundled, text
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from diagnoser.recovery.policy import load
-from diagnoser.web.formatting import template_filters
-from diagnoser.web.pages.summaries import summary
+from diagnoser.wording import words
+from diagnoser.wording.summaries import summary
 from tests.serving import verdict
 
 
@@ -23,20 +23,20 @@ from tests.serving import verdict
 )
 def test_types_in_words(kind: FailureType, reads: str) -> None:
     """A type reads as its users write it."""
-    assert template_filters.cause(kind) == reads
+    assert words.cause(kind) == reads
 
 
 def test_every_value_of_the_closed_lists_has_words() -> None:
     """No type, action or outcome can meet a page without words for it."""
     for kind in FailureType:
         for outcome in Outcome:
-            assert template_filters.cause(kind)
+            assert words.cause(kind)
             assert summary(verdict(kind, outcome=outcome)).endswith(".")
     for action in Action:
-        assert template_filters.ACTIONS[action]
-        assert template_filters.ACTIONS_SHORT[action]
+        assert words.ACTIONS[action]
+        assert words.ACTIONS_SHORT[action]
     for category in Category:
-        assert template_filters.category(category)
+        assert words.category(category)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_every_value_of_the_closed_lists_has_words() -> None:
 )
 def test_a_narrow_column_shows_the_message(line: str, shown: str) -> None:
     """Stamps and ranks in front of it would be all that there is; a line that is nothing else stays."""
-    assert template_filters.message(line) == shown
-    assert template_filters.message("2026-11-18T03:24:31Z " + "x" * 1000).endswith("x" * 1000)
+    assert words.message(line) == shown
+    assert words.message("2026-11-18T03:24:31Z " + "x" * 1000).endswith("x" * 1000)
 
 
 def test_nothing_in_a_line_stays_hidden() -> None:
     """Terminal codes, carriage returns, NULs, C1 codes and changes of direction show themselves; tabs and text stay."""
-    shown = template_filters.visible("a\tb\x1b[2Kc\rd\x00e\x9bf\u202eg\u2028h\x7fi é 漢")
+    shown = words.visible("a\tb\x1b[2Kc\rd\x00e\x9bf\u202eg\u2028h\x7fi é 漢")
     assert shown.replace("\u2039", "<").replace("\u203a", ">") == (
         "a\tb<1B>[2Kc<0D>d<00>e<9B>f<U+202E>g<U+2028>h<7F>i é 漢"
     )
@@ -80,7 +80,7 @@ def test_nothing_in_a_line_stays_hidden() -> None:
 )
 def test_relative_times(passed: float, reads: str) -> None:
     """The largest unit that fits, also for times ahead."""
-    assert template_filters.ago(1e9 - passed, 1e9) == reads
+    assert words.ago(1e9 - passed, 1e9) == reads
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_relative_times(passed: float, reads: str) -> None:
 )
 def test_durations(seconds: float, reads: str) -> None:
     """At most the two largest neighbouring units, without empty ones."""
-    assert template_filters.lasting(seconds) == reads
+    assert words.lasting(seconds) == reads
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_durations(seconds: float, reads: str) -> None:
 )
 def test_sizes(count: int, reads: str) -> None:
     """Sizes in the largest binary unit."""
-    assert template_filters.size(count) == reads
+    assert words.size(count) == reads
 
 
 @pytest.mark.parametrize(("share", "reads"), [(0.0, "0 %"), (0.966, "97 %"), (0.999, "99 %"), (1.0, "100 %")])
 def test_only_what_is_certain_reads_as_such(share: float, reads: str) -> None:
     """Rounding never makes a verdict certain."""
-    assert template_filters.percent(share) == reads.replace(" ", "\u2009")
+    assert words.percent(share) == reads.replace(" ", "\u2009")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_only_what_is_certain_reads_as_such(share: float, reads: str) -> None:
 )
 def test_who_decided(by: str, reads: tuple[str, str]) -> None:
     """The kind of judge in words, and which one."""
-    assert template_filters.decider(by) == reads
+    assert words.decider(by) == reads
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_who_decided(by: str, reads: tuple[str, str]) -> None:
 )
 def test_reasons_in_words(given: str, reads: str) -> None:
     """The reasons of closed lists read as sentences; free text stays as it is."""
-    assert template_filters.reason(given) == reads
+    assert words.reason(given) == reads
 
 
 def test_every_row_of_the_shipped_policy_has_words() -> None:
     """No page shows the id of a row that we ship; a site's own row is shown by its name."""
     policy = load("policy.yaml", text(bundled("rules") / "policy.yaml"))
-    assert {row.id for row in policy.table.rows} <= template_filters.REASONS.keys()
-    assert template_filters.reason("our_own_row") == "Our own row"
+    assert {row.id for row in policy.table.rows} <= words.REASONS.keys()
+    assert words.reason("our_own_row") == "Our own row"

@@ -23,7 +23,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.ids import first_id
 from diagnoser.model.taxonomy import Action, Category, FailureType
-from diagnoser.web.formatting.collapse_ranks import ranges
+from diagnoser.wording.collapse_ranks import ranges
 
 COMMIT_SECONDS = 5.0
 """From the making of a diagnosis until every page shows it."""
@@ -194,6 +194,13 @@ def category(value: Category) -> str:
     if value is Category.NONE:
         return "no fault"
     return value.value
+
+
+def action_words(value: str) -> str:
+    """What a stored action is called, which may be one that this version does not know."""
+    if value in set(Action):
+        return ACTIONS[Action(value)]
+    return name(value)
 
 
 def decider(decided_by: str) -> tuple[str, str]:

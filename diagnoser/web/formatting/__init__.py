@@ -1,1 +1,0 @@
-"""Values in words, for pages, search and the command line."""

@@ -1,0 +1,1 @@
+"""Values in words, for pages, alerts, search and the command line."""

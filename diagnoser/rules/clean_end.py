@@ -512,12 +512,37 @@ def _in_stated_epoch(lines: Sequence[Line]) -> bool:
     return False
 
 
-_SOURCES: Mapping[str, _Source] = {"last words": _last_words, "total": _total, "results": _results, "way out": _way_out}
+def _shared(log: _Log) -> CleanEnd | None:
+    """What each of several processes says but once, behind its loop, where no complaint follows."""
+    for stream, template in log.processes.shared.items():
+        index = _index_of(log.evidence.lines, template.last[1], stream)
+        if index is None or log.table.says_beginning(log.evidence.lines[index].body):
+            continue
+        later = [line for line in log.evidence.lines if line.stream == stream and line.number >= template.first[1]]
+        if not any(line.mark is Mark.TRACEBACK or _is_trouble(log, line) or _is_loud(line) for line in later):
+            return CleanEnd(index, "every process says so once, behind its loop", Specificity.CLASS)
+    return None
+
+
+def _is_loud(line: Line) -> bool:
+    """Whether the program calls the line an error, or worse."""
+    return line.severity is not None and line.severity > Severity.WARNING
+
+
+_SOURCES: Mapping[str, _Source] = {
+    "last words": _last_words,
+    "total": _total,
+    "results": _results,
+    "shared": _shared,
+    "way out": _way_out,
+}
 """The surest first; the next one is asked where all before know no end."""
 
 
-def _index_of(lines: Sequence[Line], number: int) -> int | None:
-    return next((index for index, line in enumerate(lines) if line.number == number), None)
+def _index_of(lines: Sequence[Line], number: int, stream: Stream | None = None) -> int | None:
+    """The index of the line of a number. stream: that it is of, None for any."""
+    places = ((index, line) for index, line in enumerate(lines) if line.number == number)
+    return next((index for index, line in places if stream in (None, line.stream)), None)
 
 
 def _at_stated_total(log: _Log, index: int, last: int) -> CleanEnd | None:

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from diagnoser.model import Evidence, Line, Severity, Stream, Template
-from diagnoser.structure.loops import find_loops
+from diagnoser.structure.loops import Loop, find_loops
 
 _PEERS = 2
 """Processes that must state their end before the silence of another one says anything."""
 _LAST_WORDS = 4
 """Kept lines of a process, the last ones, in which it states its end, or complains."""
+_TURNS = 3
+"""Lines of a process from which a shape is its loop's."""
 _TRAINED = 1
 """More steps of a process than this show that it trained."""
 _SHORT = 2
@@ -37,6 +39,7 @@ class Processes:
     ends: number of the line in which each states its end. complaints: those whose last words complain.
     unnamed: how many lines of each stream state the end of a process that is not known.
     complained: whether the last words of the job complain.
+    shared: for each stream, the last shape that each of its processes prints but once, behind its loop.
     """
 
     lines: tuple[Line, ...] = ()
@@ -48,6 +51,7 @@ class Processes:
     complaints: frozenset[Process] = frozenset()
     unnamed: Mapping[Stream, int] = field(default_factory=dict)
     complained: bool = False
+    shared: Mapping[Stream, Template] = field(default_factory=dict)
 
     def left_behind(self, index: int) -> bool:
         """Whether the process that printed a line states no end after it, though its peers state theirs."""
@@ -107,6 +111,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
     alias = _only_ranks(evidence)
     of = tuple(_process_of(line, alias) for line in evidence.lines)
     last = _last_lines(evidence, of)
+    loops = find_loops(evidence).loops
     endings = [template for template in evidence.templates if says_end(template.text)]
     ends, complaints = _ends_by_shape(endings, alias), set[Process]()
     for process, lines in last.items():
@@ -119,7 +124,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         lines=evidence.lines,
         of=of,
         steps=_steps(evidence, alias),
-        loops=_loops(evidence, alias),
+        loops=_loops(loops, alias),
         greetings=_greetings(evidence.templates, alias),
         ends=ends,
         complaints=frozenset(complaints - ends.keys()),
@@ -127,6 +132,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         complained=any(
             complains(line.body) for line in evidence.job_lines[-_LAST_WORDS:] if line.severity not in _MILD
         ),
+        shared=_shared_last_words(evidence, of, loops, alias),
     )
 
 
@@ -155,6 +161,41 @@ def _last_lines(evidence: Evidence, of: Iterable[Process | None]) -> dict[Proces
         if process is not None and line.body.strip():
             spoken[process].append(line)
     return {process: lines[-_LAST_WORDS:] for process, lines in spoken.items()}
+
+
+def _shared_last_words(
+    evidence: Evidence, of: Iterable[Process | None], loops: Iterable[Loop], alias: _Alias
+) -> dict[Stream, Template]:
+    """For each stream, the last shape that each of its processes prints but once, behind the last turn of its loop.
+
+    A process that crashes or is killed stops at something that it had printed before, or that its peers do not print.
+    """
+    turns = defaultdict[Stream, dict[int | str, int]](dict)
+    for loop in loops:
+        names = loop.ranks if loop.process == -1 else {loop.process}
+        if not loop.measured or loop.count < _TURNS * len(names):
+            continue
+        for name in (alias.get(name, name) for name in names):
+            turns[loop.stream][name] = max(turns[loop.stream].get(name, 0), loop.last)
+    speaking = {process for process in of if process is not None}
+    shared = dict[Stream, Template]()
+    for template in evidence.templates:
+        stream, last = template.last
+        trained = turns.get(stream, {})
+        if {name for known, name in speaking if known == stream} != trained.keys() or len(trained) < _PEERS:
+            continue
+        if _is_said_once_behind(template, trained, alias) and last > shared.get(stream, template).last[1] - 1:
+            shared[stream] = template
+    return shared
+
+
+def _is_said_once_behind(template: Template, turns: Mapping[int | str, int], alias: _Alias) -> bool:
+    """Whether each process prints the shape once, behind its last turn."""
+    if template.count != len(turns):
+        return False
+    said = {alias.get(lines.process, lines.process): lines.kept[-1] for lines in template.processes}
+    said = said or dict.fromkeys((alias.get(rank, rank) for rank in template.ranks), template.last[1])
+    return said.keys() == turns.keys() and all(number > turns[name] for name, number in said.items())
 
 
 def _ends_by_shape(templates: Iterable[Template], alias: _Alias) -> dict[Process, int]:
@@ -196,10 +237,10 @@ def _greetings(templates: Iterable[Template], alias: _Alias) -> dict[Process, fr
     return {process: frozenset(known) for process, known in shapes.items()}
 
 
-def _loops(evidence: Evidence, alias: _Alias) -> dict[Process, frozenset[str]]:
+def _loops(loops: Iterable[Loop], alias: _Alias) -> dict[Process, frozenset[str]]:
     """The shapes of the measured loops that each process prints."""
     shapes = defaultdict[Process, set[str]](set)
-    for loop in find_loops(evidence).loops:
+    for loop in loops:
         if loop.measured:
             names = loop.ranks if loop.process == -1 else {loop.process}
             for name in names:

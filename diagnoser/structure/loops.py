@@ -53,6 +53,7 @@ class Loop:
     measured: whether its lines print a measure, as those of training do.
     process: that prints them, as of a ``Line``, where several print the same into one stream; kept: as of its lines.
     shape: of its lines.
+    words: of those of its lines that were kept, without their numbers.
     """
 
     stream: Stream
@@ -65,6 +66,7 @@ class Loop:
     process: int | str = -1
     kept: tuple[int, ...] = ()
     shape: str = ""
+    words: frozenset[str] = frozenset()
 
     def turns_after(self, number: int) -> float:
         """How many of its lines stand behind a line, if they are spread evenly; at least those that were kept."""
@@ -147,11 +149,35 @@ def find_loops(evidence: Evidence) -> Loops:
         if _is_repeated(template) and traced.isdisjoint((template.first, template.last)):
             repeated.append(template)
     worded = [template for template in repeated if _LETTERS.search(template.text)]
-    turns = chain.from_iterable(_loops_of(template, repeated) for template in worded)
+    spoken = _Spoken(evidence)
+    turns = chain.from_iterable(spoken.only_turns(_loops_of(template, repeated), template) for template in worded)
     apart, begun = _speakers(evidence), _begun(evidence, repeated)
     processes = {stream: max(apart.get(stream, 0), begun.get(stream, 0)) for stream in apart | begun}
     launched = {stream: min(count, apart.get(stream, count)) for stream, count in begun.items()}
     return Loops(tuple(turns), _is_by_rank(evidence), processes, launched)
+
+
+class _Spoken:
+    """The words of the kept lines of a job."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._words: dict[str, str] = {}
+        self._places = defaultdict[tuple[Stream, str], list[int]](list)
+        for line in evidence.lines:
+            self._words[line.text] = words_of(line.body)
+            self._places[line.stream, self._words[line.text]].append(line.number)
+
+    def only_turns(self, loops: Iterable[Loop], template: Template) -> Iterator[Loop]:
+        """The loops with the words of their lines, and without a last line that only resembles them: a shape without
+        words of its own takes in all lines of so many parts."""
+        words = {self._words[sample] for sample in template.samples if sample in self._words}
+        for loop in loops:
+            repeated = {text for text in words if len(self._places[loop.stream, text]) > 1}
+            turns = [number for text in repeated for number in self._places[loop.stream, text]]
+            last = loop.last
+            if turns and loop.process == -1 and repeated != words:
+                last = min(last, max(turns))
+            yield replace(loop, last=last, words=frozenset(repeated or words))
 
 
 def _is_by_rank(evidence: Evidence) -> bool:
@@ -227,10 +253,15 @@ def _is_finite_elsewhere(shape: str, samples: str) -> bool:
     return len(shape) > _SHORTEST and shape in samples
 
 
+def words_of(text: str) -> str:
+    """The text without its numbers, whether they are finite or not."""
+    return " ".join(_VALUE.sub("#", text[:_SHAPED]).split())
+
+
 def _shape(text: str) -> str:
-    """The text up to its last number, without its numbers, whether they are finite or not."""
-    shape = " ".join(_VALUE.sub("#", text[:_SHAPED]).split())
-    return shape[: shape.rfind("#") + 1]
+    """The words up to the last number."""
+    words = words_of(text)
+    return words[: words.rfind("#") + 1]
 
 
 def _is_repeated(template: Template) -> bool:

@@ -37,6 +37,10 @@ _NAMED = ("Error: ", "Exception: ", "Error (see above for traceback): ")
 _HANDLER = re.compile(r", in \w*sig\w*_?handler\b|, in _run_exitfuncs|, in __del__")
 """Frames of code that runs because the process is already shutting down."""
 _IGNORED = ("Exception ignored in", "Error in atexit", "--- Logging error ---")
+_LOGGER = re.compile(r"logging/__init__\.py\", line \d{1,6}, in emit$")
+"""The outermost frame of an error that Python's logging met, printed and went on from."""
+_LOGGED_CALL = "Message"
+"""Stands where an exception would, below the stack of the call that logging could not print."""
 SIGNALS = {
     9: (FailureType.HOST_OUT_OF_MEMORY, Role.SYMPTOM),
     6: (FailureType.SEGMENTATION_FAULT, Role.SYMPTOM),
@@ -442,6 +446,8 @@ def _is_at_exit(evidence: Evidence, trace: Traceback) -> bool:
 
 def _is_ignored(evidence: Evidence, trace: Traceback) -> bool:
     """Python and logging print such a line above errors that they swallow: the run goes on."""
+    if trace.exception == _LOGGED_CALL or any(map(_LOGGER.search, trace.frames[:1])):
+        return True
     speaker = evidence.lines[trace.start].speaker
     for line in reversed(evidence.lines[max(0, trace.start - 39) : trace.start]):
         if line.speaker == speaker:

@@ -323,8 +323,8 @@ def _last_words(log: _Log) -> CleanEnd | None:
             continue
         if _is_quoted(log.evidence.lines, index):
             continue
-        closing = log.trained and left < _CLOSING
-        if log.table.says_end(log.evidence.lines[index].body, closing=closing):
+        line, closing = log.evidence.lines[index], log.trained and left < _CLOSING
+        if log.table.says_end(line.body, closing=closing) and not log.loops.is_turn(line):
             return _stated_end(log, index)
     return None
 
@@ -418,7 +418,9 @@ def _interval(done: Iterable[int]) -> int:
 def _total(log: _Log) -> CleanEnd | None:
     """The last step, if it is the last of the total that the log counts to or states, and the log ends soon after."""
     last = max(log.steps, key=lambda point: point.line, default=None)
-    if last is None or last.step is None or last.step <= _TRAINED:
+    if last is None:
+        return _total_of_loops(log)
+    if last.step is None or last.step <= _TRAINED:
         return None
     index = _index_of(log.evidence.lines, last.line)
     if index is None or not _ends_soon(log, index) or log.processes.is_behind(index, last.step):
@@ -427,6 +429,22 @@ def _total(log: _Log) -> CleanEnd | None:
     if any(_counts_to(line, last.step) for line in lines[max(0, index - _CLOSING) :]):
         return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
     return _at_stated_total(log, index, last.step)
+
+
+def _total_of_loops(log: _Log) -> CleanEnd | None:
+    """The last turn of the last process to end, where each of them made the last turn of the total."""
+    last, lines = dict[object, int](), log.evidence.lines
+    for index, line in enumerate(lines):
+        if _COUNTED.search(line.body[:_LONGEST]) and log.loops.is_turn(line, measured=True):
+            last[line.speaker] = index
+    if not last or any(_is_short(lines[index]) for index in last.values()):
+        return None
+    if len(last) < len({*log.processes.loops, *log.processes.steps}):
+        return None
+    index = max(last.values())
+    if not _ends_soon(log, index) or any(_is_trouble(log, line) for line in lines[index:]):
+        return None
+    return CleanEnd(index, "the last turn of its loop is the last of the total", Specificity.CLASS)
 
 
 def _ends_soon(log: _Log, index: int) -> bool:

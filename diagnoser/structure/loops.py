@@ -7,7 +7,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -33,8 +33,10 @@ _NEWEST = 8
 """Kept turns of a loop, the newest ones, in which a measure that is broken for good is still broken."""
 _EARLY = 3
 """Part of a stream in which all processes of one launch have begun."""
+_EARLIER = 2
+"""Part of what stands before a line in which the loop that the line is of has begun."""
 _WILDCARD = "<*>"
-"""Begins shapes whose lines begin with different words, as those of settings do."""
+"""Stands in shapes for words; begins those whose lines begin with different words, as those of settings do."""
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 _SET_UP = re.compile(
     r"(?i)\b(?:load|download|fetch|pull|read|pars|tokeni[sz]|build|compil|install|collect|import|initiali[sz]|init|warm"
@@ -53,7 +55,7 @@ class Loop:
     measured: whether its lines print a measure, as those of training do.
     process: that prints them, as of a ``Line``, where several print the same into one stream; kept: as of its lines.
     shape: of its lines.
-    words: of those of its lines that were kept, without their numbers.
+    words: of its lines without their numbers, where all have the same; empty else.
     """
 
     stream: Stream
@@ -130,6 +132,19 @@ class Loops:
         """Whether the process that printed the line went on with its loop for more than ``turns`` turns."""
         return any(self._is_of(loop, line) and loop.turns_after(line.number) > turns for loop in self._measured)
 
+    def is_turn(self, line: Line, *, measured: bool = False) -> bool:
+        """Whether its process prints the words of the line again and again. measured: in a loop that prints a measure."""
+        words, known = words_of(line.body), self._measured if measured else self.loops
+        loops = [loop for loop in known if loop.stream == line.stream and words in loop.words]
+        return any(self._is_repeated_by(loop, line) for loop in loops)
+
+    def _is_repeated_by(self, loop: Loop, line: Line) -> bool:
+        """Whether the process that printed the line turns the loop. Where nothing tells several apart, all may print
+        their last words: only what began long before is a loop's."""
+        if loop.process != -1:
+            return loop.process == line.process
+        return loop.count >= _REPEATED * len(loop.ranks) and loop.first < line.number / _EARLIER
+
     def _is_of(self, loop: Loop, line: Line) -> bool:
         """Whether the loop had begun before the line, and is one of the process that printed it."""
         if loop.stream != line.stream or loop.first >= line.number:
@@ -171,13 +186,19 @@ class _Spoken:
         """The loops with the words of their lines, and without a last line that only resembles them: a shape without
         words of its own takes in all lines of so many parts."""
         words = {self._words[sample] for sample in template.samples if sample in self._words}
+        is_vague = _WILDCARD in template.text
         for loop in loops:
-            repeated = {text for text in words if len(self._places[loop.stream, text]) > 1}
-            turns = [number for text in repeated for number in self._places[loop.stream, text]]
-            last = loop.last
-            if turns and loop.process == -1 and repeated != words:
-                last = min(last, max(turns))
-            yield replace(loop, last=last, words=frozenset(repeated or words))
+            if is_vague and loop.process == -1:
+                loop = replace(loop, last=self._last_turn(loop, words))
+            yield replace(loop, words=frozenset() if is_vague else frozenset(words))
+
+    def _last_turn(self, loop: Loop, words: Collection[str]) -> int:
+        """The last line of a loop, without one whose words no other line has."""
+        places = [self._places[loop.stream, text] for text in words]
+        known = [numbers for numbers in places if numbers != [loop.last]]
+        if len(known) == len(places) or not known or (loop.measured and max(map(len, known)) == 1):
+            return loop.last
+        return min(loop.last, max(chain.from_iterable(known)))
 
 
 def _is_by_rank(evidence: Evidence) -> bool:
@@ -298,8 +319,9 @@ def _loops_of(template: Template, others: Iterable[Template]) -> Iterable[Loop]:
 def _loop_of(template: Template, others: Iterable[Template]) -> Loop:
     stream, first = template.first
     measures = {tuple(_MEASURE.findall(sample)) for sample in template.samples}
-    measured = len(measures) > 1 and not _SET_UP.search(template.text)
     counts = _counts(template.samples, shared=len(template.processes) > 1)
+    is_long = counts and template.count >= _INTERLEAVED and measures != {()}
+    measured = (len(measures) > 1 or is_long) and not _SET_UP.search(template.text)
     if measured and (not counts or template.text.startswith(_WILDCARD)):
         measured = any(_is_interleaved(template, other) for other in others)
     return Loop(stream, first, template.last[1], template.count, template.ranks, counts, measured, shape=template.text)

@@ -53,6 +53,12 @@ _NUMBER = re.compile(r"\d[\d,]*")
 _WHOLE = re.compile(r"(?<![\d.:])\d[\d,]*(?![\d:]|\.\d)")
 """A number that is no part of a time or of a measure."""
 _COUNTED = re.compile(r"\b(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})\b")
+_OF_TOTAL = re.compile(r"(?<!\d)(?<!\d[/.:-])(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})(?!\d|[/.]\d)")
+"""A count beside its total, and no part of a date."""
+_ERROR_MEASURE = re.compile(r"\berror(?=\W{1,4}[-+]?\d{1,12}\.\d)", re.IGNORECASE)
+"""The measure that is called so."""
+_SMALLEST = 3
+"""The smallest total by which a loop is known to have made its last turn."""
 _PERCENT = re.compile(r"\b(\d{1,3})%\|")
 _EPOCH = re.compile(r"\bepoch\W{0,4}(\d{1,9})\b(?! ?\.\d)(?: ?/ ?(\d{1,9}))?", re.IGNORECASE)
 _EPOCH_LINES = 200
@@ -194,11 +200,12 @@ def load(path: str, text: str, *, tested: bool = False) -> EndTable:
 
 
 def message(body: str) -> str:
-    """What a line says: the text of a JSON record, else the line; without the fields that stand behind it."""
+    """What a line says: the text of a JSON record, else the line; without the fields that stand behind it. A measure
+    that is called an error is called a loss."""
     records = read(body)
     if records and records[0].texts:
         body = records[0].texts[0]
-    return without_fields(body[:_LONGEST])
+    return _ERROR_MEASURE.sub("loss", without_fields(body[:_LONGEST]))
 
 
 @dataclass(frozen=True)
@@ -435,16 +442,21 @@ def _total_of_loops(log: _Log) -> CleanEnd | None:
     """The last turn of the last process to end, where each of them made the last turn of the total."""
     last, lines = dict[object, int](), log.evidence.lines
     for index, line in enumerate(lines):
-        if _COUNTED.search(line.body[:_LONGEST]) and log.loops.is_turn(line, measured=True):
+        if _OF_TOTAL.search(line.body[:_LONGEST]) and log.loops.is_turn(line, measured=True):
             last[line.speaker] = index
-    if not last or any(_is_short(lines[index]) for index in last.values()):
-        return None
-    if len(last) < len({*log.processes.loops, *log.processes.steps}):
+    if not last or len(last) < len({*log.processes.loops, *log.processes.steps}):
         return None
     index = max(last.values())
-    if not _ends_soon(log, index) or any(_is_trouble(log, line) for line in lines[index:]):
+    is_over = all(_is_last_of_total(lines[turn]) for turn in last.values()) and _ends_soon(log, index)
+    if not is_over or any(_is_trouble(log, line) for line in lines[index:]):
         return None
-    return CleanEnd(index, "the last turn of its loop is the last of the total", Specificity.CLASS)
+    return CleanEnd(index, "the last turn of the loop is the last of the total", Specificity.CLASS)
+
+
+def _is_last_of_total(line: Line) -> bool:
+    """Whether all counts of a line have reached their totals, and one of them is no small one."""
+    counts = [(int(step), int(total)) for step, total in _OF_TOTAL.findall(line.body[:_LONGEST])]
+    return all(step == total for step, total in counts) and max(counts, default=(0, 0))[1] >= _SMALLEST
 
 
 def _ends_soon(log: _Log, index: int) -> bool:
@@ -518,7 +530,7 @@ def _is_short(line: Line) -> bool:
     newest = line.body[-_LONGEST:].rpartition("\r")[2]
     if any(int(percent) < 100 for percent in _PERCENT.findall(newest)[-1:]):
         return True
-    return any(int(step) + 1 < int(total) for step, total in _COUNTED.findall(newest)[-2:])
+    return any(int(step) + 1 < int(total) for step, total in _OF_TOTAL.findall(newest)[-2:])
 
 
 def _in_stated_epoch(lines: Sequence[Line]) -> bool:

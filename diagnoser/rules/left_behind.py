@@ -18,6 +18,8 @@ _LAST_WORDS = 4
 """Kept lines of a process, the last ones, in which it states its end, or complains."""
 _TURNS = 3
 """Lines of a process from which a shape is its loop's."""
+_MOST = 2
+"""Part of the turns of a process by which a peer that trains beside it has ended long before."""
 _TRAINED = 1
 """More steps of a process than this show that it trained."""
 _SHORT = 2
@@ -39,6 +41,7 @@ class Processes:
     ends: number of the line in which each states its end. complaints: those whose last words complain.
     unnamed: how many lines of each stream state the end of a process that is not known.
     complained: whether the last words of the job complain.
+    turns: numbers of the first and the last line of the loop of each, as far as they are known.
     shared: for each stream, the last shape that each of its processes prints but once, behind its loop.
     """
 
@@ -51,6 +54,7 @@ class Processes:
     complaints: frozenset[Process] = frozenset()
     unnamed: Mapping[Stream, int] = field(default_factory=dict)
     complained: bool = False
+    turns: Mapping[Process, tuple[int, int]] = field(default_factory=dict)
     shared: Mapping[Stream, Template] = field(default_factory=dict)
 
     def left_behind(self, index: int) -> bool:
@@ -87,7 +91,14 @@ class Processes:
             return any(self.steps.get(peer, 0) - self.steps[process] > _SHORT for peer in peers)
         if not peers or self.unnamed.get(process[0]):
             return False
+        if process in self.turns and any(self._went_on_without(process, peer) for peer in peers):
+            return True
         return len(peers) >= _PEERS or process in self.complaints & self.loops.keys()
+
+    def _went_on_without(self, process: Process, peer: Process) -> bool:
+        """Whether the peer, whose loop had begun, made most of its turns when the process made none any more."""
+        first, last = self.turns.get(peer, (0, 0))
+        return first < self.turns[process][1] < first + (last - first) / _MOST
 
     def _are_peers(self, other: Process, process: Process) -> bool:
         """Whether two processes of a stream are ranks of the job, or run the same loop."""
@@ -132,6 +143,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         complained=any(
             complains(line.body) for line in evidence.job_lines[-_LAST_WORDS:] if line.severity not in _MILD
         ),
+        turns=_known_turns(loops, alias),
         shared=_shared_last_words(evidence, of, loops, alias),
     )
 
@@ -161,6 +173,17 @@ def _last_lines(evidence: Evidence, of: Iterable[Process | None]) -> dict[Proces
         if process is not None and line.body.strip():
             spoken[process].append(line)
     return {process: lines[-_LAST_WORDS:] for process, lines in spoken.items()}
+
+
+def _known_turns(loops: Iterable[Loop], alias: _Alias) -> dict[Process, tuple[int, int]]:
+    """The first and the last line of the measured loops of each process that its lines name."""
+    turns = dict[Process, tuple[int, int]]()
+    for loop in loops:
+        if loop.measured and loop.process != -1:
+            process = loop.stream, alias.get(loop.process, loop.process)
+            first, last = turns.get(process, (loop.first, loop.last))
+            turns[process] = min(first, loop.first), max(last, loop.last)
+    return turns
 
 
 def _shared_last_words(

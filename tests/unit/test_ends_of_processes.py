@@ -53,6 +53,56 @@ def test_a_process_that_its_peers_outlive_fails_the_run() -> None:
     assert diagnose(*job([FITTED, CRASHED, FITTED], tagged=True)).type is T.KEY_ERROR
 
 
+@pytest.mark.parametrize(
+    ("last", "completed"),
+    [
+        (["the halls were walked"] * 3, True),
+        (["the halls were walked", "the halls were walked"], False),
+        (["now walking the halls ..."] * 3, False),
+        (["the halls were walked", "the halls were walked", "cannot open halls"], False),
+    ],
+    ids=["all", "some", "a beginning", "a complaint"],
+)
+def test_what_all_processes_say_once_behind_their_loops_is_an_end(last: list[str], completed: bool) -> None:
+    """Words that nobody knows end a run where each process prints them once, after its last turn."""
+    endings = [last[process : process + 1] for process in range(3)]
+    lines = job([["Solver 4.1 reads cells.csv", *turns(TURNS), *ending] for ending in endings], tagged=True)
+    assert (diagnose(*lines).type is T.COMPLETED) is completed
+
+
+def test_a_line_of_a_loop_is_no_end_of_it() -> None:
+    """A solver says at each turn that it is finished with it: who stops there has not ended well."""
+    solves = [line for turn in TURNS for line in (f"optimization finished, #iter = {turn}", f"obj = -{turn}.25")]
+    assert diagnose(*solves).type is T.UNKNOWN
+    assert diagnose(*solves, "Accuracy = 0.91 (109/120)").type is T.COMPLETED
+
+
+@pytest.mark.parametrize(("made", "completed"), [((40, 40), True), ((40, 31), False), ((31, 31), False)])
+def test_the_last_turn_of_the_total_is_an_end_where_all_processes_made_it(
+    made: tuple[int, int], completed: bool
+) -> None:
+    """A loop of any words that counts to its total is over with it; a date beside it is no count."""
+    loops = [[f"11/11/26 lap {turn} of 40: gap {1 / turn:.4f}" for turn in range(1, last + 1)] for last in made]
+    assert (diagnose(*job(loops[:2] + loops[:1], tagged=True)).type is T.COMPLETED) is completed
+
+
+def test_a_process_that_stopped_long_before_its_only_peer_fails_the_run() -> None:
+    """Of two processes one states its end: the other, which made no turn for half of the time, did not end with it."""
+    fitted, stopped = FITTED, FITTED[:12]
+    lines = [line for pair in zip(fitted, [*stopped, *[""] * 40], strict=False) for line in pair]
+    tagged = [f"{NODES[number % 2]}: {line}" for number, line in enumerate(lines) if line]
+    assert diagnose(*tagged).type is not T.COMPLETED
+
+
+def test_what_logging_could_not_print_is_no_failure() -> None:
+    """Python prints the error and the stack of the call, and the program goes on."""
+    error = ["--- Logging error ---", "Traceback (most recent call last):"]
+    error += ['  File "/usr/lib/python3.11/logging/__init__.py", line 1110, in emit', "    msg = self.format(record)"]
+    error += ["KeyError: 'DEBUG'", "Call stack:", '  File "fit.py", line 7, in <module>', '    log.debug("at %s", cell)']
+    error += ["Message: 'at %s'", "Arguments: (7,)"]
+    assert diagnose(*error, *steps_of(10), "training finished").type is T.COMPLETED
+
+
 def test_an_end_of_some_processes_is_none_of_the_run() -> None:
     """Where three processes began and two state an end, the run is not known to have completed."""
     stopped = CRASHED[:-1]

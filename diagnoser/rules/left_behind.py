@@ -193,23 +193,30 @@ def _shared_last_words(
 
     A process that crashes or is killed stops at something that it had printed before, or that its peers do not print.
     """
-    turns = defaultdict[Stream, dict[int | str, int]](dict)
+    speaking = defaultdict[Stream, set[int | str]](set)
+    for stream, name in filter(None, of):
+        speaking[stream].add(name)
+    trained, shared = _last_turns(loops, alias), dict[Stream, Template]()
+    for template in sorted(evidence.templates, key=lambda template: template.last[1]):
+        stream = template.last[0]
+        turns = trained.get(stream, {})
+        if len(turns) >= _PEERS and turns.keys() == speaking[stream] and _is_said_once_behind(template, turns, alias):
+            shared[stream] = template
+    return shared
+
+
+def _last_turns(loops: Iterable[Loop], alias: _Alias) -> dict[Stream, dict[int | str, int]]:
+    """For each stream, the last line of the measured loops of each process; where ranks share a loop, that of all."""
+    last = defaultdict[Stream, dict[int | str, int]](dict)
     for loop in loops:
         names = loop.ranks if loop.process == -1 else {loop.process}
         if not loop.measured or loop.count < _TURNS * len(names):
             continue
-        for name in (alias.get(name, name) for name in names):
-            turns[loop.stream][name] = max(turns[loop.stream].get(name, 0), loop.last)
-    speaking = {process for process in of if process is not None}
-    shared = dict[Stream, Template]()
-    for template in evidence.templates:
-        stream, last = template.last
-        trained = turns.get(stream, {})
-        if {name for known, name in speaking if known == stream} != trained.keys() or len(trained) < _PEERS:
-            continue
-        if _is_said_once_behind(template, trained, alias) and last > shared.get(stream, template).last[1] - 1:
-            shared[stream] = template
-    return shared
+        turns = last[loop.stream]
+        for name in names:
+            process = alias.get(name, name)
+            turns[process] = max(turns.get(process, 0), loop.last)
+    return last
 
 
 def _is_said_once_behind(template: Template, turns: Mapping[int | str, int], alias: _Alias) -> bool:

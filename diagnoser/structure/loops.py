@@ -133,7 +133,7 @@ class Loops:
         return any(self._is_of(loop, line) and loop.turns_after(line.number) > turns for loop in self._measured)
 
     def is_turn(self, line: Line, *, measured: bool = False) -> bool:
-        """Whether its process prints the words of the line again and again. measured: in a loop that prints a measure."""
+        """Whether its process prints the words of the line again and again. measured: in a loop that measures."""
         words, known = words_of(line.body), self._measured if measured else self.loops
         loops = [loop for loop in known if loop.stream == line.stream and words in loop.words]
         return any(self._is_repeated_by(loop, line) for loop in loops)

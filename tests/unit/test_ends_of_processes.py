@@ -98,7 +98,12 @@ def test_what_logging_could_not_print_is_no_failure() -> None:
     """Python prints the error and the stack of the call, and the program goes on."""
     error = ["--- Logging error ---", "Traceback (most recent call last):"]
     error += ['  File "/usr/lib/python3.11/logging/__init__.py", line 1110, in emit', "    msg = self.format(record)"]
-    error += ["KeyError: 'DEBUG'", "Call stack:", '  File "fit.py", line 7, in <module>', '    log.debug("at %s", cell)']
+    error += [
+        "KeyError: 'DEBUG'",
+        "Call stack:",
+        '  File "fit.py", line 7, in <module>',
+        '    log.debug("at %s", cell)',
+    ]
     error += ["Message: 'at %s'", "Arguments: (7,)"]
     assert diagnose(*error, *steps_of(10), "training finished").type is T.COMPLETED
 

@@ -38,6 +38,7 @@ _EARLIER = 2
 _WILDCARD = "<*>"
 """Stands in shapes for words; begins those whose lines begin with different words, as those of settings do."""
 _LETTERS = re.compile(r"[^\W\d_]{2}")
+_SPELLED = re.compile(r"[^\W\d_]{1,100}")
 _SET_UP = re.compile(
     r"(?i)\b(?:load|download|fetch|pull|read|pars|tokeni[sz]|build|compil|install|collect|import|initiali[sz]|init|warm"
     r"|cach|extract|convert|copy|connect|prepar|allocat|index|shard|map|unpack)(?:ed|t|ing|ping|s)?\b"
@@ -180,7 +181,7 @@ class _Spoken:
         self._places = defaultdict[tuple[Stream, str], list[int]](list)
         for line in evidence.lines:
             self._words[line.text] = words_of(line.body)
-            self._places[line.stream, self._words[line.text]].append(line.number)
+            self._places[line.stream, _letters_of(self._words[line.text])].append(line.number)
 
     def only_turns(self, loops: Iterable[Loop], template: Template) -> Iterator[Loop]:
         """The loops with the words of their lines, and without a last line that only resembles them: a shape without
@@ -189,12 +190,12 @@ class _Spoken:
         is_vague = _WILDCARD in template.text
         for loop in loops:
             if is_vague and loop.process == -1:
-                loop = replace(loop, last=self._last_turn(loop, words))
+                loop = replace(loop, last=self._last_turn(loop, set(map(_letters_of, words))))
             yield replace(loop, words=frozenset() if is_vague else frozenset(words))
 
-    def _last_turn(self, loop: Loop, words: Collection[str]) -> int:
-        """The last line of a loop, without one whose words no other line has."""
-        places = [self._places[loop.stream, text] for text in words]
+    def _last_turn(self, loop: Loop, letters: Collection[str]) -> int:
+        """The last line of a loop, without one whose letters no other line has."""
+        places = [self._places[loop.stream, text] for text in letters]
         known = [numbers for numbers in places if numbers != [loop.last]]
         if len(known) == len(places) or not known or (loop.measured and max(map(len, known)) == 1):
             return loop.last
@@ -277,6 +278,10 @@ def _is_finite_elsewhere(shape: str, samples: str) -> bool:
 def words_of(text: str) -> str:
     """The text without its numbers, whether they are finite or not."""
     return " ".join(_VALUE.sub("#", text[:_SHAPED]).split())
+
+
+def _letters_of(text: str) -> str:
+    return " ".join(_SPELLED.findall(text[:_SHAPED]))
 
 
 def _shape(text: str) -> str:

@@ -30,6 +30,7 @@ _METER = (
 """A tqdm bar of known or unknown length."""
 _BARS = re.compile(_METER)
 _RETURNS = re.compile(rb"\r{2,}")
+_COUNT = re.compile(rb"\s*[^\n:|%]{0,80}: ?\d{1,9}/\d{1,9}\s*")
 _TITLE = re.compile(rb"\s*(?:[^\n:|%]{0,80}:)?\s*")
 """What stands in front of a bar."""
 
@@ -139,7 +140,9 @@ def overwrite(line: bytes) -> bytes:
 
 
 def _is_bar(state: bytes) -> bool:
-    """Whether a state is a bar and nothing else: no words but what stands before a bar and a colon."""
+    """Whether a state is a bar or a count and nothing else: no words but what stands before them and a colon."""
+    if _COUNT.fullmatch(state):
+        return True
     marks = state.count(b"%|")
     if not (b"s/it" in state or _has_meter(state)):
         return False
@@ -198,6 +201,8 @@ _LEADING_BARS = re.compile(rb"^(?:(?> *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb"
 def body_of(line: bytes, carrier: str = "") -> tuple[Prefix, bytes]:
     """The prefix's fields and the message. carrier: what carries the stream, as of ``prefixes.carrier_of``."""
     head, body = prefixes.split_prefix(line, carrier)
+    if head.endswith(b">:") and head in body:
+        body = body.replace(head, b"")  # mpirun tags each write, of which a line may be several
     if _has_meter(body):
         glued = _LEADING_BARS.match(body)
         if glued:

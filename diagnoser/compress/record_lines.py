@@ -122,6 +122,9 @@ class LineReader:
 
     def _record(self, outer: Behind, record: Record) -> OpenedLine:
         carrier = outer.carrier or record.instance
+        if outer.prefix.node and record.host and not record.is_carrier:
+            # the process itself knows better where it runs than who carries its lines
+            outer = outer._replace(prefix=outer.prefix._replace(node=record.host))
         if not record.texts:
             return OpenedLine(outer.prefix, carrier, (outer.body,), record)
         inner, message = parted(_plain(record.texts[0]))

@@ -21,6 +21,8 @@ _EPITAPH = 3
 """Lines after an error that may still be about it."""
 _REPORTED = 12
 """Lines after an uncaught exception within which a launcher reports the end of its process."""
+_LAST_WORDS = 60
+"""Lines after the last words of a process, which are known to be its last, within which it does."""
 
 
 def is_known(speaker: tuple[Stream, int, int, str]) -> bool:
@@ -113,13 +115,14 @@ class RecoveryCheck:
         """Whether the process that raised is reported dead soon after, and trained no more."""
         if candidate.logged:
             return False
-        reports = (report for report in self._deaths.values() if 0 <= report.line - candidate.line <= _REPORTED)
+        near = _REPORTED if candidate.raised else _LAST_WORDS
+        reports = (report for report in self._deaths.values() if 0 <= report.line - candidate.line <= near)
         return any(self._is_of(report, candidate) and not self._lived_on(report) for report in reports)
 
     def _is_of(self, report: ExitReport, candidate: Candidate) -> bool:
         """Whether the process that is reported dead may be the one that printed the candidate."""
         line = self._lines[candidate.line]
-        if not candidate.raised and (not line.node or report.node != line.node):
+        if not (candidate.raised or candidate.last_words) and (not line.node or report.node != line.node):
             return False
         return line.rank < 0 or not report.ranks or line.rank in report.ranks
 

@@ -13,6 +13,8 @@ NUMBERED_HOST = rf"{_NO_HOST}[A-Za-z][\w.-]{{0,60}}\d[\w.-]{{0,40}}"
 ADDRESS = r"\d{1,3}(?:\.\d{1,3}){3}"
 _BLURRED_HOST = rf"{_NO_HOST}[A-Za-z][\w. ]{{0,60}}0[\w. ]{{0,40}}"
 
+_CTIME = r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+
 AGENT = re.compile(r"torch[./]distributed[./](?:elastic|launcher|run)|torchrun|elastic_launch")
 """Says that one process for each node starts the ranks."""
 
@@ -34,8 +36,11 @@ DIALECTS = (
     ),
     Dialect(
         "mpirun --tag-output",
-        r"\[\d{1,3},(?P<rank>\d{1,5})\]<std(?:out|err|diag)>: ?",
-        (Example("[1,12]<stdout>:hello", "hello", {"rank": "12"}),),
+        rf"(?:{_CTIME})?\[\d{{1,3}},(?P<rank>\d{{1,5}})\]<std(?:out|err|diag)>: ?",
+        (
+            Example("[1,12]<stdout>:hello", "hello", {"rank": "12"}),
+            Example("Fri Jan  2 03:04:05 2026[1,12]<stderr>:hello", "hello", {"rank": "12"}),
+        ),
     ),
     Dialect(
         "SageMaker",  # its own mpirun

@@ -50,7 +50,8 @@ HOST = (
     "source_host", "src_host", "agent.hostname", "beat.hostname", "computer", "vm_name",
 )  # fmt: skip
 FILES = ("log.file.path", "log.file", "file.path", "filename", "file", "source", "path", "tailed_path", "log_path")
-"""The file that a shipper read a line from; its name may be that of a stream of one rank. Loggers name their source."""
+"""The file that a shipper read a line from; its name may be that of a stream of one rank. Loggers name their source,
+which is no file of a log."""
 INSTANCE = (
     "pod_name", "pod", "podname", "pod.name", "k8s.pod.name", "k8s_pod_name", "kubernetes_pod_name", "_systemd_unit",
     "systemd.unit", "service.instance.id", "container_name", "container.name", "containername", "_container_name",

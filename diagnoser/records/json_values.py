@@ -17,6 +17,7 @@ _PAIR = re.compile(
 )
 _BEGINS = re.compile(r'\{\s{0,4}"(?:[^"\\\n]|\\.){1,80}"\s{0,4}:')
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_TAG = re.compile(r"[A-Za-z_][\w./-]{0,60}:(?=\S)")
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 
@@ -66,7 +67,14 @@ def _opened(value: Any) -> Any:
             return held
     if isinstance(value, list) and value and all(map(_is_attribute, value)):
         return {str(item["key"]): item["value"] for item in value}
+    if isinstance(value, list) and value and all(map(_is_tag, value)):
+        return dict(item.split(":", 1) for item in value)
     return value
+
+
+def _is_tag(item: Any) -> bool:
+    """Whether it is a name and its value in one string: ``rank:3``."""
+    return isinstance(item, str) and _TAG.match(item) is not None
 
 
 def _is_attribute(item: Any) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise, takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
 from diagnoser.dialects import mentions, rank_tables
@@ -35,6 +36,7 @@ class PrefixForm:
     """How the name of a stream is set off from the message: a pattern whose group ``value`` is the name.
 
     is_weak: ordinary text looks like this, too: what stands before must look like a name and a number.
+    is_sure: no program writes so by itself: whoever carries the lines does.
     is_head: a logger's head, which stands in front of a record and not of all of its lines.
     examples: (line, value, message).
     """
@@ -44,10 +46,13 @@ class PrefixForm:
     examples: tuple[tuple[str, str, str], ...]
     is_weak: bool = False
     is_head: bool = False
+    is_sure: bool = False
 
 
-def _form(name: str, source: str, *examples: tuple[str, str, str], is_weak: bool = False) -> PrefixForm:
-    return PrefixForm(name, re.compile(_STAMP + source), examples, is_weak)
+def _form(
+    name: str, source: str, *examples: tuple[str, str, str], is_weak: bool = False, is_sure: bool = False
+) -> PrefixForm:
+    return PrefixForm(name, re.compile(_STAMP + source), examples, is_weak, is_sure=is_sure)
 
 
 _HEAD = re.compile(rf"\[?{_CLOCK}\b| {{0,4}}[\[(<]?{_LEVEL}\b")
@@ -76,6 +81,12 @@ FORMS = (
         rf"(?:\[?{_CLOCK}\]?[ \t|-]{{1,4}})? {{0,4}}[\[(<]?{_LEVEL}[\])>]?[ \t|:-]{{1,4}}"
         rf"\[?(?P<value>{_NAME}(?:\{{[^{{}}\n]{{1,60}}\}})?)(?<!:)[\]:]{{1,2}}{_END}",
         ("2026-01-02T03:04:05Z  INFO worker{id=2}: step 3", "worker{id=2}", "step 3"),
+    ),
+    _form(
+        "name and process in brackets",
+        rf"\[(?P<value>{_NAME} \(pid \d{{1,8}}\))\]{_END}",
+        ("10:00:01 [fit/2 (pid 81)] step 3", "fit/2 (pid 81)", "step 3"),
+        is_sure=True,
     ),
     _form(
         "brackets",
@@ -113,6 +124,7 @@ FORMS = (
         "level, time and name between tabs",
         rf"(?:{_LEVEL}\t)?{_CLOCK}(?: [+-]\d{{4}})?\t(?:{_LEVEL}\t)?(?P<value>{_NAME})\t{{1,3}}",
         ("INFO\t2026-01-02 03:04:05 +0000\tworkerpool0-1\t\tstep 3", "workerpool0-1", "step 3"),
+        is_sure=True,
     ),
     _form("tab", rf"(?P<value>{_NAME})\t", ("gpu-7\tstep 3", "gpu-7", "step 3")),
     _form("blank", rf"(?P<value>{_NAME}){_END}", ("rank_0005 step 3", "rank_0005", "step 3"), is_weak=True),
@@ -267,19 +279,18 @@ def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted
             break
         rest = [parted[1] for parted in map(layer.split, rest) if parted]
     prefix = _with_meaning(layers, lines, rank_within)
-    return prefix if layers and (parts or prefix.names_host) else None
+    is_known = parts or prefix.names_host or any(layer.form.is_sure for layer in layers)
+    return prefix if layers and is_known else None
 
 
 def _layer_of(lines: Sequence[str]) -> _Layer | None:
-    if len(lines) < _FEW_LINES:
-        return None
-    for form in FORMS:
+    for form in FORMS if len(lines) >= _FEW_LINES else filter(attrgetter("is_sure"), FORMS):
         headed = _headed(form, lines)
         among = sum(map(bool, map(_HEAD.match, lines))) if form.is_head else len(lines)
         if not headed or len(headed) < _CARRIED_SHARE * among:
             continue
         for streams in _candidates(headed):
-            if streams.are_streams(among):
+            if form.is_sure or streams.are_streams(among):
                 return _Layer(form, frozenset(streams.values), frozenset(map(stream_names.skeleton, streams.values)))
     return None
 
@@ -399,18 +410,18 @@ class _Streams:
 
     def _print_alike(self, *, everywhere: bool) -> bool:
         """Whether the quieter streams print what others print as well, and it is text: levels, loggers, and keys of a
-        table each have messages of their own. everywhere: all lines have a head."""
+        table each have messages of their own. Of indented text only what they share says anything. everywhere: all
+        lines have a head."""
         speakers: dict[str, set[str]] = {}
         quiet = Counter[str]()
         loudest = self.values.most_common(1)[0][0]
         for line in self._headed:
-            if _DEEP.match(line.body):
-                continue
             shape = _shape(line.body)
             speakers.setdefault(shape, set()).add(line.value)
             if line.value != loudest:
                 quiet[shape] += 1
         shared = [shape for shape in quiet if len(speakers[shape]) > 1 and _WORDS.search(shape)]
+        quiet = Counter({shape: count for shape, count in quiet.items() if shape in shared or not _DEEP.match(shape)})
         share, messages = _ALIKE, _MESSAGES
         if everywhere:
             messages = _NAMED_MESSAGES

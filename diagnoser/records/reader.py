@@ -43,6 +43,7 @@ _ANY_HEAD = expressions.search_set(form.pattern for form in forms.HEADS)
 _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.){0,8000}"?|[^\s"]{0,400})')
 _MOST_PAIRS = 128
 _LOGFMT = re.compile(r'[A-Za-z_@][\w.@/-]{0,60}=(?:"|[^\s="])')
+_LABELED = re.compile(r"[A-Za-z_][\w.-]{0,60}:[^\t]{0,400}\t[A-Za-z_][\w.-]{0,60}:")
 _RANK_IN_HEAD = re.compile(r"(?i)\b(?:global[ _]?)?rank[ _:=#-]{0,3}(\d{1,6})\b")
 _PAIRS_BEHIND = re.compile(r" {2,200}(?=[A-Za-z_]\w{0,40}=)\S.*$")
 """What structlog prints behind a message on a terminal."""
@@ -50,9 +51,10 @@ _PAIRS_AT_END = expressions.compiled(r'(?:\s+[A-Za-z_][\w./-]*=(?:"[^"]*"|[^\s"]
 _HOST = re.compile(r"(?:[A-Za-z][\w.-]{0,80}|\d{1,3}(?:\.\d{1,3}){3})")
 _MOST_RANK = 1_000_000
 _RANK_OF_FILE = re.compile(
-    r"(?i)(?:^|[/._-])rank[._-]?(\d{1,6})(?=[/._-][^/]{0,40}$)|/(\d{1,6})/std(?:out|err)(?:\.log)?$"
+    r"(?i)(?:^|[/._-])rank[._-]?(\d{1,6})(?=[/._-](?!\w{0,20}\.?(?:py|cc|cpp|cu|c|rs|go|java|scala|kt|jl|rb|lua|js|ts)$)"
+    r"[^/]{0,40}$)|/(\d{1,6})/std(?:out|err)(?:\.log)?$"
 )
-"""``rank3.log`` and ``rank_3.out``, and the folders of torchrun's ``--log-dir``."""
+"""``rank3.log`` and ``rank_3.out``, and the folders of torchrun's ``--log-dir``; a logger names its source there."""
 _INSTANCE = re.compile(r"/?[A-Za-z0-9][\w.:@/-]{0,200}")
 _SERVICE = ".service"
 _NO_HOST = re.compile(r"(?i)localhost(?:\.\w{1,40})?|127\.[\d.]{1,12}|0\.0\.0\.0|[0-9a-f]{12}")
@@ -117,7 +119,16 @@ def _fields(text: str) -> dict[str, Any]:
         return read_fields(text)
     if _LOGFMT.match(text):
         return _pairs(text)
+    if _LABELED.match(text):
+        return _labeled(text)
     return {}
+
+
+def _labeled(text: str) -> dict[str, Any]:
+    """The fields of a line of labelled tab-separated values, which names its message."""
+    pairs = (part.partition(":") for part in text.split("\t")[:_MOST_PAIRS])
+    fields = {name.lower(): value for name, _, value in pairs}
+    return fields if {"msg", "message"} & fields.keys() else {}
 
 
 def _pairs_of(text: str) -> dict[str, Any]:

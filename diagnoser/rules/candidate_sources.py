@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from diagnoser.model import LOSS_SERIES, Evidence, ExitReport, Line, Traceback
+from diagnoser.model import LOSS_SERIES, Evidence, ExitReport, Traceback
 from diagnoser.model.choice import only
 from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
 from diagnoser.records.reader import without_fields
@@ -19,11 +19,6 @@ from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
 from diagnoser.rules.schema import Blame, Maturity, Role, Rule, Specificity
 
-_LAST_WORDS = 60
-"""Lines before the end of a stream in which keywords alone may count: a run that logs on for longer survived them."""
-_TRYING = 3
-"""Lines before the end of a stream in which a retry is no calm word: the run has ended before it got through."""
-_RETRIES = re.compile(r"\bretry|\bretries\b|\b(?:try|trying) again\b", re.IGNORECASE)
 _TEMPORARY = re.compile(r"(?i)\b(?:temporar(?:y|ily)|transient|try again|EAGAIN|EAI_AGAIN|slow ?down|throttl\w+)\b")
 _BARE_EXCEPTION = re.compile(
     r"^(?:.{0,160}?[\]|>:-] ?)?\s*(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))"
@@ -132,9 +127,11 @@ class Heuristics:
 
 
 def _of_few_words(raised: RaisedException, said: Classification) -> tuple[FailureType, str] | None:
-    """What a class says that the words speak against; where it says nothing, the likeliest type."""
+    """What a class says that the words speak against; where it says nothing, the likeliest type of the program's own: a
+    few words prove no fault of a machine, and no crash."""
     if raised.class_type is None or not (raised.is_known or not raised.is_generic):
-        return said.type, BY_FEW_WORDS
+        is_far = category_of(said.type) is Category.INFRASTRUCTURE or said.type is FailureType.SEGMENTATION_FAULT
+        return (FailureType.RUNTIME_ERROR if is_far else said.type), BY_FEW_WORDS
     return (raised.class_type, BY_DOUBTED_CLASS) if said.type is not raised.class_type else None
 
 
@@ -374,7 +371,7 @@ def outweighs(report: ExitReport, candidate: Candidate) -> bool:
     """Whether the report of a process's end says more than the candidate of its line."""
     if candidate.role is Role.WRAPPER:
         return True
-    if report.signal is None:
+    if report.signal is None and not (candidate.raised and candidate.type is FailureType.RUNTIME_ERROR):
         return False
     return candidate.is_vague
 
@@ -503,60 +500,3 @@ def _from_printed(index: int, printed: PrintedException, log: RuleLog) -> Candid
         rank=line.known_rank,
         raised=bool(_RAISED.match(line.body)),
     )
-
-
-def from_last_words(candidates: Sequence[Candidate], covered: Collection[int], log: RuleLog) -> Iterator[Candidate]:
-    """What the words of the last lines say, where since the last clean end nothing tells why a process ended.
-
-    covered: lines that are candidates already.
-    """
-    done = max((c.line for c in candidates if c.is_completed), default=-1)
-    end = death = len(log.evidence.lines)
-    for candidate in candidates:
-        if candidate.line <= done:
-            continue
-        if not candidate.is_failing:
-            continue
-        if not _is_death(candidate):
-            return
-        death = min(death, candidate.line)
-    for cause in _from_keywords(covered, log):
-        if death < end and _is_crash(cause):
-            continue  # words of a crash say no more than the death does
-        if done < cause.line < death:
-            yield cause
-
-
-def _is_death(candidate: Candidate) -> bool:
-    """The line says how a process ended, not why: an abort follows the error that led to it, a code has no words."""
-    if candidate.role is not Role.SYMPTOM:
-        return False
-    if _is_crash(candidate):
-        return True
-    return candidate.by == EXIT_CODE
-
-
-def _is_crash(candidate: Candidate) -> bool:
-    return candidate.type is FailureType.SEGMENTATION_FAULT
-
-
-def _from_keywords(covered: Collection[int], log: RuleLog) -> Iterator[Candidate]:
-    """Lines near the end whose keywords complain of a failure."""
-    last_numbers = log.evidence.last_numbers
-    for index, line in enumerate(log.evidence.lines):
-        left = last_numbers[line.stream] - line.number
-        if index in covered:
-            continue
-        if left > _LAST_WORDS:
-            continue
-        reads = log.tables.keywords.complains
-        if left < _TRYING and _RETRIES.search(line.body):
-            reads = log.tables.keywords.says
-        kind = reads(line.body)
-        if kind is not None:
-            yield of_words(index, line, kind, "no rule knows this line; its words speak of it")
-
-
-def of_words(index: int, line: Line, kind: FailureType, why: str) -> Candidate:
-    """The line as its keywords name it."""
-    return Candidate(index, kind, Role.ROOT, "heuristic:words", why, Specificity.WORD, rank=line.known_rank)

@@ -15,7 +15,7 @@ from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.schema import Mistake, PatternText, located_faults
 
 FILE = "exception_lines.yaml"
-ANCHORS = tuple(map(Anchor, ("Execution halted", "goroutine ", "*** MPI_ERR")))
+ANCHORS = tuple(map(Anchor, ("Execution halted", "goroutine ", "*** MPI_ERR", ".lua:")))
 """What the compressor must let through for the ends of exceptions."""
 _LONGEST = 2048
 """Characters of a line that are read."""

@@ -28,6 +28,8 @@ FILES = "exception_subjects.yaml", "exception_weights.yaml"
 _LONGEST, _DEPTH = 512, 3
 """Characters of a message, and innermost frames of a traceback, that are read."""
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+[a-z]*|=")
+_CHOICES = re.compile(r"\b[\w'\"]{1,30}(?:, [\w'\"]{1,30}){3,99}")
+"""A list of what is possible or known: it is about none of that."""
 _SEPARATOR = re.compile(r"\.|::")
 _FUNCTION = re.compile(r", in (.{1,200})$")
 _WHOLE_WORD = 3
@@ -154,7 +156,7 @@ class ExceptionClassifier:
     def features(self, raised: RaisedException) -> frozenset[str]:
         """What the model weighs: each subject with the place where it stands, pairs of subjects, and the class."""
         *package, name = _SEPARATOR.split(raised.name)
-        message = self._subjects.read(without_advice(raised.message[:_LONGEST]))
+        message = self._subjects.read(_CHOICES.sub(" one of ", without_advice(raised.message[:_LONGEST])))
         named = self._subjects.read(name)
         called = self._subjects.read("\n".join(map(_function, raised.frames[-_DEPTH:])))
         places = {"message": message, "name": named, "call": called, "package": self._subjects.read(".".join(package))}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from diagnoser.model import Evidence, Line, Mark
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate import Candidate
-from diagnoser.rules.candidate_sources import of_words
 from diagnoser.rules.keyword_classifier import KeywordClassifier
+from diagnoser.rules.last_words import of_words
 from diagnoser.rules.schema import Role
 
 _WAITING = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR, FailureType.CONNECTION_ERROR})

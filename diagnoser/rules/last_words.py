@@ -121,10 +121,11 @@ def _last_words_before(report: ExitReport, log: RuleLog) -> int | None:
     complaints = [index for index in printed if shapes[_shape(lines[index])] <= _SAME and _complains(lines[index], log)]
     if complaints:
         return _first_of_last(complaints, printed)
-    if not is_known or not printed:
+    said = [index for index in printed if is_known and not lines[index].body[:1].isspace()]
+    if not said:
         return None
-    last = _shape(lines[printed[-1]])
-    return printed[-1] if sum(_shape(line) == last for line in lines) == 1 else None
+    last = _shape(lines[said[-1]])
+    return said[-1] if sum(_shape(line) == last for line in lines) == 1 else None
 
 
 def _printed_before(report: ExitReport, lines: Sequence[Line]) -> tuple[list[int], bool]:

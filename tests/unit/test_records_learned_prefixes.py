@@ -105,6 +105,12 @@ def test_what_a_program_counts_is_no_prefix(line: Callable[[int], str]) -> None:
     assert learned([line(turn) for turn in range(60)]) is None
 
 
+def test_who_carries_the_lines_of_one_stream_is_known_by_its_form() -> None:
+    """A form that no program prints by itself is a prefix, however few lines and streams there are."""
+    head = "ERROR\t2026-01-02 03:04:05 +0000\tpool1-0\t\t"
+    assert prefix_of([head + '{"message": "no shard"}'], head + "step").voice == "wpool1-0"
+
+
 def test_a_stream_says_which_rank_it_is() -> None:
     """Names that count from 1 state no rank; what their streams say of themselves does, also for silent ones."""
     heads = ("web.1 | ", "web.2 | ", "web.3 | ")

@@ -161,6 +161,24 @@ CASES = {
         (2, "", -1),
         ("step failed", "KeyError: ...<912 bytes cut>... 'lab"),
     ),
+    "a logger that names its source": Case(
+        '{"message": "step 3", "level": "info", "filename": "rank_12.py", "lineno": 4}',
+        Severity.INFO,
+        (-1, "", -1),
+        ("step 3",),
+    ),
+    "tags in a list": Case(
+        '{"message": "step 3", "status": "warn", "tags": ["rank:2", "host:gpu-001", "env:prod"]}',
+        None,
+        (2, "gpu-001", -1),
+        ("step 3 status=warn env=prod",),
+    ),
+    "labelled tab-separated values": Case(
+        "time:2026-01-02T03:04:05Z\tlevel:error\thost:gpu-001\trank:2\tmsg:no shard: 4",
+        Severity.ERROR,
+        (2, "gpu-001", -1),
+        ("no shard: 4",),
+    ),
     "a loss that JSON does not know": Case(
         '{"event": "step", "level": "info", "step": 4, "loss": NaN, "rank": 0}',
         Severity.INFO,

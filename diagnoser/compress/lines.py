@@ -30,7 +30,7 @@ _METER = (
 """A tqdm bar of known or unknown length."""
 _BARS = re.compile(_METER)
 _RETURNS = re.compile(rb"\r{2,}")
-_COUNT = re.compile(rb"\s*[^\n:|%]{0,80}: ?\d{1,9}/\d{1,9}\s*")
+_COUNT = re.compile(rb"[^\n:|%]{1,80}: ?\d{1,9}/\d{1,9}")
 _TITLE = re.compile(rb"\s*(?:[^\n:|%]{0,80}:)?\s*")
 """What stands in front of a bar."""
 
@@ -141,7 +141,7 @@ def overwrite(line: bytes) -> bytes:
 
 def _is_bar(state: bytes) -> bool:
     """Whether a state is a bar or a count and nothing else: no words but what stands before them and a colon."""
-    if _COUNT.fullmatch(state):
+    if _COUNT.fullmatch(state.strip()):
         return True
     marks = state.count(b"%|")
     if not (b"s/it" in state or _has_meter(state)):

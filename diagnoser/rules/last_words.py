@@ -20,6 +20,8 @@ _TRYING = 3
 _RETRIES = re.compile(r"\bretry|\bretries\b|\b(?:try|trying) again\b", re.IGNORECASE)
 _MILD = (Severity.DEBUG, Severity.INFO, Severity.WARNING)
 _NUMBER = re.compile(r"\d+")
+_REPORTS = 8
+"""Reports that are looked into: of a thousand ranks that end alike the first ones tell as much."""
 _SAME = 2
 """Complaints of one shape that a process may have among its last words: what it prints again and again is routine."""
 _COMPLAINT = re.compile(r"(?i)\b(?:unknown|unrecogni[sz]ed|wrong|bad)\b")
@@ -27,6 +29,8 @@ _COMPLAINT = re.compile(r"(?i)\b(?:unknown|unrecogni[sz]ed|wrong|bad)\b")
 _SHAPE = 200
 """Characters of a line that tell one shape from another."""
 _AROUND_NAME = "[]<>():| "
+_NAME = re.compile(r"[A-Za-z][\w.-]*\w")
+"""What a report may call a process."""
 REPORTED = "heuristic:last_words"
 """Decider that reads what a process printed last before its end was reported."""
 
@@ -99,7 +103,7 @@ def from_reported(candidates: Sequence[Candidate], log: RuleLog) -> Iterator[Can
     reports = [report for report in log.evidence.exits if report.failed and report.line in reported]
     if not all(report.code for report in reports):
         return  # who was killed had no time for words
-    words = (_last_words_before(report, log) for report in reports)
+    words = (_last_words_before(report, log) for report in reports[:_REPORTS])
     for index in islice((index for index in words if index is not None), 1):
         yield _from_words_before(index, log)
 
@@ -152,13 +156,13 @@ def _first_of_last(complaints: Sequence[int], printed: Sequence[int]) -> int:
 
 
 def _is_of(report: ExitReport, reporter: Line, line: Line) -> bool:
-    """Whether the reported process printed a line: the report tells its rank or its name, or stands among its lines."""
+    """Whether the reported process printed a line: the report tells its rank, stands among its lines, or names it."""
     if report.ranks:
         return line.rank in report.ranks
-    name = line.label[1:] or line.instance or line.node
-    if name and name.strip(_AROUND_NAME) in reporter.body:
-        return True
-    return reporter.names_process and line.speaker == reporter.speaker
+    if reporter.names_process:
+        return line.speaker == reporter.speaker
+    name = (line.label[1:] or line.instance or line.node).strip(_AROUND_NAME)
+    return name in _NAME.findall(reporter.body[:_SHAPE])
 
 
 def _complains(line: Line, log: RuleLog) -> bool:

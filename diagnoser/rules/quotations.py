@@ -92,16 +92,16 @@ FORMS = (
     ),
     QuotedForm(  # an alert as text
         hint="Cause: ",
-        verdict=re.compile(r"Cause: [a-z0-9_]{3,40}$"),
+        verdict=re.compile(r"Cause: (?:[a-z0-9_]{3,40}|[A-Z][A-Za-z0-9 ,()%]{2,200})$"),
         row=re.compile(
             r"(?:Confidence|Rank|Node|GPU|Decided by|Needs review|Why|Next): |Line \d{1,12} of \S{1,200}:$|- |$"
         ),
-        last=re.compile(rf"Next: {_ACTION}(?: \(|$)"),
+        last=re.compile(rf"Next: (?:{_ACTION}|[A-Z][a-z ,]{{5,80}})(?: \(|$)"),
         example=(
-            "Cause: ecc_error",
+            "Cause: ECC error",
             "Confidence: 99%",
             "Needs review: the model names gpu_lost",
-            "Next: cordon_and_resubmit (hardware)",
+            "Next: Cordon the node and resubmit (hardware)",
         ),
     ),
     QuotedForm(  # `diagnose --json | jq`

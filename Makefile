@@ -45,7 +45,7 @@ tests: $(STAMP)  ## the tests alone; many wait for processes, so that two cores 
 system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
 	@deploy/test/system.sh
 
-torch: $(STAMP)  ## torch's CPU build in an environment of its own (0.9 GB once, in TORCH_FOLDER), for tests that use it
+torch: $(STAMP)  ## torch's CPU build, and trainers on it, in an environment of its own (1.2 GB once, in TORCH_FOLDER), for tests that use it
 	@$(BIN)/python -m tests.environments torch
 
 shippers: $(STAMP)  ## a real OpenTelemetry Collector and clients of the protocols (0.1 GB once, in SHIPPERS_FOLDER), for tests

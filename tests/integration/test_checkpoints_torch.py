@@ -98,12 +98,9 @@ def test_ranks_that_save_together_and_one_that_dies(tmp_path: Path) -> None:
 def test_the_examples_for_frameworks_save_and_go_on(name: str, tmp_path: Path) -> None:
     """Every checkpoint verifies with a finite loss, every file of it is in a manifest, and a second run goes on from
     the newest."""
-    python = os.environ.get("FRAMEWORKS_PYTHON", "")
-    if not python:
-        pytest.skip("FRAMEWORKS_PYTHON names no Python with torch's CPU build, lightning, transformers and accelerate")
     root = Path(__file__).resolve().parents[2]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(root)}
-    words = [python, "-m", "tests.checkpoint_frameworks", name, str(tmp_path)]
+    words = [str(TORCH.python), "-m", "tests.checkpoint_frameworks", name, str(tmp_path)]
     made = subprocess.run(words, cwd=root, env=environment, stdout=subprocess.PIPE, check=True, timeout=600)
     outcome = json.loads(made.stdout.splitlines()[-1])
     assert outcome["saved"] == [[step, "verified", True] for step in (4, 8, 12, 16)]

@@ -7,7 +7,7 @@ it must show more points; a run that ended has shown all that it has.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from statistics import fmean, median
 
 from diagnoser.model import Progress, Stage, Stream
@@ -49,6 +49,12 @@ _LEARNED = 1.5
 _SETTLES, _FALLS = 0.9, 0.8
 """Ratio of the newest losses to the first ones behind a break below which it settles, as after a change of the data;
 and of the last one to the highest of the first."""
+_REGAINED = 0.1
+"""Share of a rise that a loss has come down again where it goes back."""
+_SOON = 400
+"""Points within which a loss that goes back would lose its rise, at the pace that it has or its noise may hide."""
+_UNSURE = 4.0
+"""Times the median difference of neighbours, over the root of their number: what two medians differ by chance."""
 _LOST = 0.4
 """Share of what was learned that a loss which broke has lost."""
 _ABSURD = 10.0
@@ -285,7 +291,21 @@ class _LossValues:
             return False
         if newest >= max(_ABSURD * high, _WORSE * begin) and behind[-1] >= _FALLS * max(behind[:_NEWEST]):
             return len(behind) >= _SURE
-        return len(behind) >= _LATER and newest >= _SETTLES * first
+        if len(behind) < _LATER or newest < _SETTLES * first:
+            return False
+        return newest >= _JUMP * high or not _may_go_down(behind, newest - level)
+
+
+def _may_go_down(behind: Sequence[float], rise: float) -> bool:
+    """Whether a loss that jumped goes back, or does so too slowly for its noise to show it yet."""
+    third = len(behind) // 3
+    first, last = _height(behind[:third]), _height(behind[-third:])
+    if not math.isfinite(last):
+        return False
+    noise = median(abs(value - before) for before, value in pairwise(behind))
+    fall = first - last
+    pace = (fall + _UNSURE * noise / math.sqrt(third)) / (2 * third)
+    return fall > _REGAINED * rise or pace * _SOON > rise
 
 
 def _deviation(values: Sequence[float]) -> float:

@@ -17,7 +17,10 @@ SERIES = 256
 """Series of an attempt that are watched: more of them are the same loss on other ranks."""
 _TAIL, _BASE = 20, 50
 """Points that are slow before a run counts as slower, and points before them that it is compared with."""
-_SLOWER = 0.8
+_SLOWER, _BACK = 0.82, 0.92
+"""Share of the usual speed below which the median of a slow stretch lies, a fifth and its noise; and every point."""
+_NEAR = 3
+"""Points just before a fall of which one was at the usual speed."""
 _NOISY = 0.1
 """Robust deviation of the speed, as a share of it, above which it says nothing."""
 _DEVIATION = 1.4826
@@ -26,6 +29,8 @@ _STUCK = 200
 """Points without any progress before a training that has not learned anything counts as stuck."""
 _LEVELS = (9.0, 12.7)
 """The natural logarithm of vocabularies of 8 thousand to 330 thousand tokens: the loss of a model that guesses."""
+_LEARNED = 0.9
+"""Ratio of a loss to the first ones below which something was learned."""
 _FLAT = 0.02
 """Share of the loss by which one that falls has fallen within so many points."""
 
@@ -142,6 +147,8 @@ def stuck(series: Sequence[Progress]) -> MetricEvent | None:
     if len(losses) < _STUCK or not all(map(math.isfinite, losses)):
         return None
     begin, half = median(losses[:FIRST]), median(losses[-_STUCK : -_STUCK // 2])
+    if min(losses) < _LEARNED * begin:
+        return None
     newest = median(losses[-_STUCK // 2 :])
     if not _LEVELS[0] <= newest <= _LEVELS[1]:
         return None
@@ -157,10 +164,12 @@ def slower(series: Sequence[Progress]) -> MetricEvent | None:
     speeds = [_speed(point) for point in timed]
     highest_behind = list(accumulate(reversed(speeds), max))[::-1]
     for index in range(_BASE, len(speeds) - _TAIL + 1):
-        if highest_behind[index] >= _SLOWER * speeds[index - 1]:  # most points
+        if highest_behind[index] >= _BACK * max(speeds[index - _NEAR : index]):  # most points
             continue
         usual = _steady(timed[index - _BASE : index])
-        if usual and highest_behind[index] < _SLOWER * usual and _is_same_work(timed[index - _BASE :]):
+        if highest_behind[index] >= _BACK * usual or median(speeds[index:]) >= _SLOWER * usual:
+            continue
+        if _steady(timed[-_TAIL:]) and _is_same_work(timed[index - _BASE :]):
             return _slower(timed, speeds, index, usual)
     return None
 

@@ -1,6 +1,7 @@
 """Healthy trainings as public recipes run them, and trainings that diverge: lines with their times, from a seed."""
 
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -123,6 +124,12 @@ def maxtext_pretraining(rng: random.Random, steps: int) -> Iterator[TimedLine]:
 def titan_pretraining(rng: random.Random, steps: int) -> Iterator[TimedLine]:
     curve = curves.data_mix(curves.language_model(rng, begin=12.2), {steps // 2: 1.5, steps * 3 // 4: 1.3})
     return steps_of(rng, FORMS["titan"], curve, steps, Pace(6.0, 0.02))
+
+
+def changed_data(rng: random.Random, steps: int) -> Iterator[TimedLine]:
+    """Early, and half as hard again: the loss steps up, and the model learns on."""
+    curve = curves.data_mix(curves.language_model(rng, begin=9.0), {600: 1.5})
+    return steps_of(rng, FORMS["logfmt"], curve, steps, Pace(3.0, 0.02))
 
 
 def policy_optimization(rng: random.Random, steps: int) -> Iterator[TimedLine]:
@@ -295,6 +302,7 @@ HEALTHY: Mapping[str, Recipe] = {
         keras_epochs,
         maxtext_pretraining,
         titan_pretraining,
+        changed_data,
         policy_optimization,
         actor_critic,
         adversarial_images,
@@ -338,6 +346,26 @@ def divergence(seed: int, form: str, behind: int = 600) -> Divergence:
         v = values(rng, curve, step, at + behind, 3.0 * jitter(rng, 0.03), 20.0 + 3.0 * step, 100)
         lines.append((v.time, step, FORMS[form](v)))
     return Divergence(form, kind, at, tuple(lines))
+
+
+def slowdown(seed: int, form: str, share: float, at: int = 250, behind: int = 60) -> list[str]:
+    """A run whose speed falls to a share of what it was, and stays there. at: the first slow step."""
+    rng, lines = random.Random(f"{form}-{seed}-{share}"), []
+    curve, noise, time = curves.language_model(rng), rng.choice((0.01, 0.03, 0.06)), 20.0
+    for step in range(1, at + behind):
+        seconds = 3.0 * jitter(rng, noise)
+        if step >= at:
+            seconds /= share
+        time += seconds
+        lines.append(FORMS[form](values(rng, curve, step, at + behind, seconds, time, 100)))
+    return lines
+
+
+def plateau(seed: int, form: str, vocabulary: int, steps: int = 300) -> list[str]:
+    """A run that guesses from its first step to its last."""
+    rng = random.Random(f"{form}-{seed}-{vocabulary}")
+    curve = curves.language_model(rng, begin=math.log(vocabulary) + 0.05, floor=math.log(vocabulary) + 0.05)
+    return [FORMS[form](values(rng, curve, step, steps, 3.0, 3.0 * step, 100)) for step in range(1, steps)]
 
 
 def _broken(rng: random.Random, kind: str, at: int) -> Curve:

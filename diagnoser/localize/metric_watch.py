@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import median
 
-from diagnoser.localize.metric_breaks import EXPLODED, LEAST_RISE, loss_break, passed_spikes
+from diagnoser.localize.metric_breaks import LEAST_RISE, loss_break, passed_spikes
+from diagnoser.localize.norm_breaks import EXPLODED
 from diagnoser.model import MetricEvent, MetricEventKind, Progress, Stage, Stream
 from diagnoser.structure.progress import is_evaluated
 from diagnoser.structure.sparkline import sparkline

@@ -138,3 +138,35 @@ def test_the_job_s_word_alone_drains_no_node(cluster: Cluster, tmp_path: Path) -
         lab.client.post(f"/api/v1/plans/{plan['id']}/refuse", json={"by": "ida"}).raise_for_status()
         until(lambda: cluster.state(job)[0] == "COMPLETED", "the job is complete")
         assert [node for node in cluster.nodes if cluster.node(node)[0].startswith("drain")] == []
+
+
+DIVERGES = """#!/bin/bash
+echo "from $DIAGNOSER_CHECKPOINT, skip $DIAGNOSER_SKIP_FROM to $DIAGNOSER_SKIP_TO"
+for step in $(seq 1 60); do
+  echo "step $step loss 2.$((step * 7919 % 97 / 10))"
+  if [ $step = 40 ]; then echo "saved checkpoint to /ckpt/step_40"; fi
+done
+if [ -z "$DIAGNOSER_CHECKPOINT" ]; then
+  for step in $(seq 61 9999); do echo "step $step loss 9$((step * 7919 % 97)).5"; sleep 0.5; done
+fi
+sleep 600
+"""
+
+
+def test_a_run_whose_loss_diverged_is_ended_once_a_person_approves(cluster: Cluster, tmp_path: Path) -> None:
+    """It prints on and on; its verdict comes while it runs, and nothing touches it before the approval. The next launch
+    knows the checkpoint and the steps to skip."""
+    with site(cluster, tmp_path, DIAGNOSER_RECOVERY_MODE="policy") as lab:
+        job = cluster.submit(DIVERGES, "--nodes=1")
+        until(lambda: lab.plans(job), "a plan waits", 120)
+        [plan] = lab.plans(job)
+        assert (plan["state"], plan["action"]) == ("waiting", "rollback_and_resubmit")
+        assert plan["rollback"]["checkpoint"] == "/ckpt/step_40"
+        assert plan["rollback"]["skip_from"] == 61
+        assert cluster.state(job)[0] == "RUNNING"
+        lab.client.post(f"/api/v1/plans/{plan['id']}/approve", json={"comment": "it diverged"}).raise_for_status()
+        plan = lab.ended_plan(job)
+        assert plan["state"] == "reached", plan
+        assert cluster.state(job)[0] == "CANCELLED"
+        new = plan["requeued"].rpartition("-")[2]
+        until(lambda: "from /ckpt/step_40, skip 61 to " in cluster.log(new), "the new one knows where from")

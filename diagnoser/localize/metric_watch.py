@@ -65,8 +65,8 @@ class WatchedSeries:
 
     @property
     def may_be_slower(self) -> bool:
-        usual = max(map(_speed, self.points[-_TAIL - _BASE : -_TAIL]), default=0.0)
-        return _speed(self.points[-1]) < _SLOWER * usual
+        usual = max(map(speed, self.points[-_TAIL - _BASE : -_TAIL]), default=0.0)
+        return speed(self.points[-1]) < _SLOWER * usual
 
     @property
     def may_be_stuck(self) -> bool:
@@ -161,8 +161,8 @@ def stuck(series: Sequence[Progress]) -> MetricEvent | None:
 
 def slower(series: Sequence[Progress]) -> MetricEvent | None:
     """A speed that fell by a fifth, from one level to another, and stays there."""
-    timed = [point for point in series if _speed(point)]
-    speeds = [_speed(point) for point in timed]
+    timed = [point for point in series if speed(point)]
+    speeds = [speed(point) for point in timed]
     highest_behind = list(accumulate(reversed(speeds), max))[::-1]
     for index in range(_BASE, len(speeds) - _TAIL + 1):
         if highest_behind[index] >= _BACK * max(speeds[index - _NEAR : index]):  # most points
@@ -187,9 +187,9 @@ def _slower(timed: Sequence[Progress], speeds: Sequence[float], index: int, usua
 
 def _steady(points: Sequence[Progress]) -> float:
     """The usual speed; 0.0 where it is noise."""
-    speeds = list(map(_speed, points))
+    speeds = list(map(speed, points))
     usual = median(speeds)
-    noise = _DEVIATION * median(abs(speed - usual) for speed in speeds)
+    noise = _DEVIATION * median(abs(value - usual) for value in speeds)
     return usual if noise <= _NOISY * usual else 0.0
 
 
@@ -197,7 +197,7 @@ def _is_same_work(points: Sequence[Progress]) -> bool:
     return len({point.batch_size for point in points}) == 1
 
 
-def _speed(point: Progress) -> float:
+def speed(point: Progress) -> float:
     """Tokens a second, else steps a second; 0.0 where neither is printed."""
     if point.tokens_per_second is not None:
         return point.tokens_per_second

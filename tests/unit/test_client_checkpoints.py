@@ -521,7 +521,7 @@ def test_the_command_reports_to_the_service(tmp_path: Path, receiver: Receiver) 
 def test_the_examples_of_the_page_are_python() -> None:
     """Each compiles, also for Python 3.8. The first is run with real torch in another test."""
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/checkpoints.md").read_text("utf-8"), re.DOTALL)
-    assert len(examples) == 4
+    assert len(examples) == 5
     for example in examples:
         ast.parse(example, feature_version=(3, 8))
 

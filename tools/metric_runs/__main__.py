@@ -13,7 +13,7 @@ import typer
 
 from diagnoser.compress import AttemptLog, Compressor
 from diagnoser.compress.limits import CompressorLimits
-from diagnoser.localize.metric_watch import MetricHistory
+from diagnoser.localize.metric_watch import MetricHistory, speed
 from diagnoser.model import LineBlock, MetricEvent, MetricEventKind, Progress, Stream
 from tests.corpus import CORPUS
 from tools.metric_runs.forms import FORMS
@@ -23,6 +23,10 @@ _ALL = CompressorLimits(first=10**6, last=10**6, spread=10**6, latest=10**6, ser
 STEPS, DIVERGENCES = 4000, 10
 SHARES, VOCABULARIES = (0.8, 0.7, 0.5), (8192, 50_257, 256_000)
 NORMAL = CORPUS / "normal"
+STAYED_SLOW, STAYED_HIGH = 0.9, 0.97
+"""Share of the usual speed, and of the loss at an alarm, that bears it out."""
+NEXT, LAST = 100, 50
+"""Points behind an alarm, and newest ones, that are compared."""
 
 
 def points_of(lines: Sequence[str]) -> list[Progress]:
@@ -97,18 +101,31 @@ def corpus(folder: Path) -> None:
         points = points_of(path.read_text(errors="replace").split("\n"))
         count += bool(points)
         for line, event in watched(points):
-            is_true = event.kind is MetricEventKind.STUCK and not learned([seen for seen in points if seen.line > line])
-            alarms += not is_true
-            verdict = "true " if is_true else "FALSE"
+            verdict = "true " if is_borne_out(event.kind, points, line) else "FALSE"
+            alarms += verdict == "FALSE"
             typer.echo(f"{verdict} {path.name} line {line}: {event.kind} {event.why} {event.picture}")
     typer.echo(f"{folder}: {count} logs with metrics, {alarms} false alarms")
 
 
-def learned(points: Sequence[Progress]) -> bool:
-    """Whether the losses fall at last: by a twentieth from the first of them to the newest."""
+def is_borne_out(kind: MetricEventKind, points: Sequence[Progress], line: int) -> bool:
+    """Whether a run went on as an alarm says: no quicker for a while, no wiser to the end. That it diverged its clean
+    end belies.
+
+    line: of the alarm.
+    """
+    before = [point for point in points if point.line <= line]
+    rest = [point for point in points if point.line > line]
+    match kind:
+        case MetricEventKind.SLOWER:
+            return median(map(speed, rest[:NEXT])) < STAYED_SLOW * median(map(speed, before))
+        case MetricEventKind.STUCK:
+            return _newest_loss(rest) > STAYED_HIGH * _newest_loss(before)
+    return False
+
+
+def _newest_loss(points: Sequence[Progress]) -> float:
     losses = [point.loss for point in points if point.loss is not None]
-    first, newest = losses[: len(losses) // 10 + 1], losses[-(len(losses) // 10 + 1) :]
-    return not losses or median(newest) < 0.95 * median(first)
+    return median(losses[-LAST:]) if losses else 0.0
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.compress.routine import unfolded
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
 from diagnoser.config.allowed_hosts import allowed_hosts
 from diagnoser.config.archive import open_archive
@@ -45,6 +46,7 @@ from diagnoser.ingest.service import RAW_BYTES, IngestService
 from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
+from diagnoser.learning.log_agent import FilterRegistry, LogAgent
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
@@ -176,6 +178,7 @@ class Reading:
     """The parts that turn lines into evidence."""
 
     registry: RuleRegistry
+    filters: FilterRegistry
     logs: AttemptLogs
     mapping: FieldMapping
     unplaced: UnattributedStreams
@@ -192,6 +195,7 @@ class Deciding:
     confirmed_failures: ConfirmedFailures
     history: ReplayHistory
     lifecycle: RuleLifecycle
+    log_agent: LogAgent | None
 
 
 @dataclass(frozen=True)
@@ -278,7 +282,9 @@ async def _open_reading(settings: Settings, shared: Shared, world: World) -> Rea
     store, metrics = world.store, world.metrics
     registry = RuleRegistry(shared.analyzer, store.rules, world.clock, shared=settings.tenants_learn_together)
     await registry.refresh()
-    logs, mapping = AttemptLogs(store, registry.compressor), load_mapping(settings)
+    filters, mapping = FilterRegistry(registry, store.jobs), load_mapping(settings)
+    folding = filters.folding if settings.log_agent else unfolded
+    logs = AttemptLogs(store, registry.compressor, folding)
     unplaced = UnattributedStreams(store.unplaced, load_redactor(settings), metrics)
     ingest = IngestService(
         store.logs,
@@ -290,7 +296,7 @@ async def _open_reading(settings: Settings, shared: Shared, world: World) -> Rea
         trace=world.trace,
     )
     context = DiagnosisContext(store, logs, world.clock, BASELINE_DAYS)
-    return Reading(registry, logs, mapping, unplaced, ingest, context)
+    return Reading(registry, filters, logs, mapping, unplaced, ingest, context)
 
 
 def _open_deciding(
@@ -299,7 +305,9 @@ def _open_deciding(
     store, policy = world.store, shared.analyzer.knowledge.policy
     planner = _planner(settings, shared.analyzer, world.senders)
     commands = PlanCommands(policy, planner, queries=shared.node_queries)
-    history = ReplayHistory(store, reading.logs)
+    history, log_agent = ReplayHistory(store, reading.logs), None
+    if settings.log_agent:
+        log_agent = llm_factory.log_agent(settings, reading.filters, history, world.model)
     return Deciding(
         planner=planner,
         plans=PlanService(store, commands, world.metrics, world.wakes.outbox, world.trace),
@@ -308,6 +316,7 @@ def _open_deciding(
         ),
         history=history,
         lifecycle=llm_factory.rule_lifecycle(settings, history, reading.registry, world.model, world.metrics),
+        log_agent=log_agent,
     )
 
 
@@ -345,7 +354,7 @@ def _scope_opener(
     def open_scope(store: SqlStore) -> ScopedServices:
         indexes = all_indexes.with_store(store)
         logs = LogServices(
-            context=replace(reading.context, store=store, logs=AttemptLogs(store, compressor)),
+            context=replace(reading.context, store=store, logs=replace(reading.logs, store=store)),
             indexes=indexes,
             lines=OriginalLines(store, world.archive),
             search=LineSearch(store, world.archive),
@@ -370,7 +379,9 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
     replayer = CaseReplayer(deciding.history, registry, clock, CaseReplayConfig(version("diagnoser")))
     watch = MetricWatch(store, registry.compressor, deciding.planner, clock, wakes.attempts, wakes.outbox)
     loops = [
-        Compaction(store.logs, registry.compressor, clock, metrics, world.archive).run(),
+        Compaction(
+            store.logs, registry.compressor, clock, metrics, world.archive, folding=service.reading.logs.folding
+        ).run(),
         watch.run(),
         _worker(settings, shared, service, poll, watch).run(),
         outbox.run(),
@@ -379,6 +390,8 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
         BlindSpotWatch(store.vitals, VitalsReader(store.vitals, clock), deciding.planner, clock, wakes.outbox).run(),
         ScoreWatch(store, deciding.planner, clock, wakes.outbox).run(),
     ]
+    if deciding.log_agent:
+        loops.append(deciding.log_agent.run())
     if is_watched:
         loops.append(_watch(store, wakes.attempts))
     return loops
@@ -396,7 +409,7 @@ def _worker(settings: Settings, shared: Shared, service: Service, poll: float, w
         analysis=registry,
         confirmed_failures=failures,
         planner=deciding.planner,
-        shadow=ShadowEvaluator(store, registry, failures),
+        shadow=ShadowEvaluator(store, registry, failures, deciding.log_agent),
         llm_stage=llm_factory.llm_stage(settings, world.model, knowledge, failures, store.cases, store.plans, metrics),
         plans=plans,
         maintenance=Maintenance(store, plans, clock, RetentionConfig(baseline_hours=BASELINE_DAYS * 24), retention),

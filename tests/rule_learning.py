@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry
 from diagnoser import compress
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.compress import Compressor
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
+from diagnoser.learning.log_agent import FilterRegistry, LogAgent
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
@@ -62,6 +62,7 @@ class Site:
     confirmed_failures: ConfirmedFailures
     worker: Worker
     metrics: Metrics
+    log_agent: LogAgent
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     async def run(
@@ -133,25 +134,31 @@ async def site(
     url: str = "",
     *,
     has_memory: bool = False,
+    filters: bool = False,
+    filter_pen: LLMRuleWriter | None = None,
 ) -> AsyncIterator[Site]:
     """Everything that learns, over the database at ``url``, by default one in ``folder``.
 
     has_memory: whether judged failures decide later ones, as in the service; else only learned rules do.
+    filters: whether the Log Agent learns filters, with ``filter_pen`` or from shapes.
     """
     store = await (open_store(url) if url else sqlite_store(folder / "learning.db"))
     base, metrics = accuracy_bars.load(), Metrics(CollectorRegistry())
-    logs = AttemptLogs(store, Compressor)
     registry = RuleRegistry(base, store.rules, lambda: NOW)
+    filter_registry = FilterRegistry(registry, store.jobs)
+    logs = AttemptLogs(store, base.compressor, filter_registry.folding)
     confirmed_failures = ConfirmedFailures(store.feedback, logs, base.knowledge.policy, metrics)
     config = RuleLearningConfig(redact, promote_after)
-    lifecycle = RuleLifecycle(ReplayHistory(store, logs), registry, lambda: now, config, metrics, pen)
-    shadow = ShadowEvaluator(store, registry, confirmed_failures)
+    history = ReplayHistory(store, logs)
+    lifecycle = RuleLifecycle(history, registry, lambda: now, config, metrics, pen)
+    log_agent = LogAgent(filter_registry, history, lambda: now, config, filter_pen)
+    shadow = ShadowEvaluator(store, registry, confirmed_failures, log_agent if filters else None)
     commands, outbox = plan_commands(), LocalWakeSignal()
     plans = PlanService(store, commands, metrics, outbox)
     worker = Worker(
         store=store.work,
         logs=logs,
-        context=DiagnosisContext(store, logs, lambda: NOW),
+        context=DiagnosisContext(store, logs, lambda: NOW, baseline_days=30 if filters else 0),
         analysis=registry,
         confirmed_failures=confirmed_failures if has_memory else Bystander(),
         planner=commands.planner,
@@ -166,6 +173,6 @@ async def site(
         config=WorkerConfig(Timing(0.0, 0.0, 0.0)),
     )
     try:
-        yield Site(store, registry, lifecycle, shadow, confirmed_failures, worker, metrics)
+        yield Site(store, registry, lifecycle, shadow, confirmed_failures, worker, metrics, log_agent)
     finally:
         await store.close()

@@ -73,6 +73,8 @@ def is_new(shape: int, stat: TemplateStats, baseline: Baseline) -> bool:
     """Whether clean runs do not print lines of this shape."""
     if stat.kind & _NEVER:
         return True
+    if stat.is_folded:
+        return False  # learned from clean runs
     printed_in = sum(shape in run.counts for run in baseline.runs)
     if stat.kind & _TROUBLE:
         return printed_in < len(baseline.runs)

@@ -18,6 +18,8 @@ from diagnoser.model import Cap, Stream
 from diagnoser.structure.progress import Point
 
 LEAST = 64
+LEARNED = "learned/"
+"""Before the id of a learned filter, where shipped ones have ``<family>/``."""
 FATAL = int(LineFlag.FATAL | LineFlag.EXCEPTION)
 """Of lines that may end the run."""
 NumberRanges = tuple[tuple[int, int], ...]
@@ -79,6 +81,11 @@ class TemplateStats:
         self.ranks |= other.ranks
         self.kind |= other.kind
         self.filtered = max(self.filtered, other.filtered)
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether it counts the lines of all shapes that a learned filter knows (``routine``)."""
+        return self.filtered.startswith(LEARNED)
 
     def copy(self) -> "TemplateStats":
         return TemplateStats(

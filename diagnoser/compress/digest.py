@@ -339,6 +339,8 @@ class Digest:
         why, caps = list[str](), set(self.delta.caps)
         if missing:
             why.append("routine lines are shown as templates with counts")
+        if filtered := sum(stat.count for stat in self.delta.shapes.values() if stat.is_folded):
+            why.append(f"{filtered} lines filtered as routine of the job family")
         if Cap.SHAPES in caps:
             uncounted = self.delta.lines - sum(stat.count for stat in self.delta.shapes.values())
             why.append(f"high cardinality: {uncounted} lines belong to shapes beyond the bound")

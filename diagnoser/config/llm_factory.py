@@ -23,6 +23,7 @@ from diagnoser.failure_agent.conversation import build_question
 from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.failure_agent.tools import SPECS
 from diagnoser.learning import rule_context, rule_writer
+from diagnoser.learning.log_agent import FilterRegistry, LogAgent
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 FAILURE_AGENT = "failure_agent/v4"
 RULE_WRITER = "rule_writer/v1"
+LOG_AGENT = "log_agent/v2"
 LOG_TOKENS = 2500
 """Size of the log that the model is shown: it may look at the rest. Fewer where the server's context is smaller."""
 EMBED_SECONDS = 5.0
@@ -157,6 +159,17 @@ def rule_lifecycle(
     lease = 50 * settings.claim_lease_seconds  # not renewed: a step takes as long as a model writes
     config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits, lease)
     return RuleLifecycle(history, registry, time.time, config, metrics, llm_writer)
+
+
+def log_agent(
+    settings: Settings, filters: FilterRegistry, history: ReplayHistory, model: LanguageModel | None
+) -> LogAgent:
+    """Learns Filter Rules; without a model they are made from the shapes of lines. Raises RuleFaults, BadInput."""
+    writer = None
+    if model:
+        writer = LLMRuleWriter(model, load_prompt(settings, LOG_AGENT), _token, WRITING_SECONDS)
+    config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits)
+    return LogAgent(filters, history, time.time, config, writer)
 
 
 def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:

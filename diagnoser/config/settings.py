@@ -211,6 +211,10 @@ class Settings(ChannelSettings):
         description="Confirmed hits in shadow, none of them wrong, that promote a learned rule. 0: only people "
         "promote.",
     )
+    log_agent: bool = Field(
+        False,
+        description="Learn Filter Rules for the routine of job families: see rules.md. Off: stored ones are not used.",
+    )
     redact_file: Path | None = Field(
         None,
         description="File with RE2 patterns, one a line, that are masked as well before text leaves the service.",

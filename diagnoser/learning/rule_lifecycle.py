@@ -369,6 +369,8 @@ def _by_person(rule: LearnedRule, state: LearnedState, by: str, why: str, now: f
 
 def file_of(rule: LearnedRule) -> str:
     """Path of the rule in a folder of rules. One for a line that is no failure stands by what the line looks like."""
+    if rule.family:
+        return f"filters/{rule.id}.txt"
     if rule.text and rule.type == FailureType.COMPLETED:
         return rule_registry.path(rule.text)
     return f"{category_of(FailureType(rule.type))}/{rule.id}.yaml"

@@ -8,7 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import structlog
@@ -38,13 +38,14 @@ TENANTS_KEPT = 16
 class RuleSnapshot:
     """One state of the rules. rules: those in shadow and active, by id. analyzer: with the active ones.
 
-    trial: knows only the rules in shadow.
+    trial: knows only the rules in shadow. filters: Filter Rules of job families, those in shadow and active.
     """
 
     revision: int
     rules: tuple[LearnedRule, ...]
     analyzer: LogAnalyzer
     trial: Engine
+    filters: tuple[LearnedRule, ...] = ()
 
     def of(self, state: LearnedState) -> tuple[LearnedRule, ...]:
         return tuple(rule for rule in self.rules if rule.state is state)
@@ -146,9 +147,10 @@ class RuleRegistry:
             revision = await self._store.revision()  # before the rules: a change meanwhile is seen next time
             if revision == self.snapshot.revision:
                 return False
-            rules = sorted(await self._load(), key=lambda rule: rule.id)
-            self.snapshot = await asyncio.to_thread(self._build, self.base, revision, rules)
-        structlog.get_logger().info("rules_loaded", revision=revision, learned=len(rules))
+            rules, filters = await self._load(filters=False), await self._load(filters=True)
+            snapshot = await asyncio.to_thread(self._build, self.base, revision, rules)
+            self.snapshot = replace(snapshot, filters=tuple(filters))
+        structlog.get_logger().info("rules_loaded", revision=revision, learned=len(rules), filters=len(filters))
         return True
 
     async def follow(self) -> None:
@@ -177,10 +179,11 @@ class RuleRegistry:
         """How long the run may be silent now; None where its log does not tell. known: clean runs of its family."""
         return await asyncio.to_thread(lambda: pipeline.expected_silence_with(log.evidence, known))
 
-    async def _load(self) -> list[LearnedRule]:
+    async def _load(self, *, filters: bool) -> list[LearnedRule]:
+        """The rules in shadow and active, by id."""
         rules: list[LearnedRule] = []
-        query, after = LearnedRuleQuery(LOADED), ""
+        query, after = LearnedRuleQuery(LOADED, filters=filters), ""
         while page := await self._store.page(query, after, _PAGE):
             rules += page
             after = page[-1].id
-        return rules
+        return sorted(rules, key=lambda rule: rule.id)

@@ -11,6 +11,7 @@ import structlog
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
+from diagnoser.learning.log_agent import LogAgent
 from diagnoser.learning.rule_context import known_type
 from diagnoser.learning.rule_registry import RuleRegistry, RuleSnapshot
 from diagnoser.model import (
@@ -41,11 +42,15 @@ _PROOFS = frozenset({ProofKind.NODE_LOG, ProofKind.SCHEDULER, ProofKind.QUERY, P
 
 @dataclass(frozen=True)
 class ShadowEvaluator:
-    """Called by the worker: ``confirm_from_recovery`` before a verdict is saved, ``observe`` when it is published."""
+    """Called by the worker: ``confirm_from_recovery`` before a verdict is saved, ``observe`` when it is published.
+
+    log_agent: None where no filters are learned.
+    """
 
     store: SqlStore
     registry: RuleRegistry
     confirmed_failures: ConfirmedFailures
+    log_agent: LogAgent | None = None
 
     async def confirm_from_recovery(self, claim: Claim, record: DiagnosisRecord) -> None:
         try:
@@ -58,6 +63,8 @@ class ShadowEvaluator:
             if hits := await asyncio.to_thread(learned_rule_hits, self.registry.snapshot, record, log, facts):
                 await self.store.rules.record_hits(hits)
                 await self._judge_by_feedback(record)
+            if self.log_agent:
+                await self.log_agent.observe(record, log, facts)
         except Exception as error:
             structlog.get_logger().error("shadow_evaluation_failed", job=record.attempt.job, exc_info=error)
 

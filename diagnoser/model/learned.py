@@ -67,11 +67,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Over the attempts in which a rule hit or would have: how many, and what became known of them."""
+    """Over the attempts in which a rule hit or would have: how many, and what became known of them.
+
+    lines, bytes: that a Filter Rule knew as routine there.
+    """
 
     hits: int = 0
     confirmed: int = 0
     wrong: int = 0
+    lines: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,8 @@ class LearnedRule:
     """text: a rule file; "" until it is written. source: the diagnosis that it is learned from. type: the failure type
     that it names. by: who confirmed the source, or wrote the rule. version: grows with every change. replaces:
     id of the rule that a person made this one from, which is retired when this one is in shadow. tenant: whose job it
-    is learned from, "" where that is not known.
+    is learned from, "" where that is not known. family: the job family whose log a Filter Rule shortens; "" for a rule
+    that names a cause.
     """
 
     id: str
@@ -97,6 +103,7 @@ class LearnedRule:
     counts: Counts = Counts()
     replaces: str = ""
     tenant: str = ""
+    family: str = ""
 
     def with_state(self, state: LearnedState, *, by: str, why: str, now: float) -> "LearnedRule":
         """The same rule in another state, with the reason."""
@@ -106,7 +113,10 @@ class LearnedRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleHit:
-    """An attempt in which a rule hit, or would have. There is one for each rule and attempt."""
+    """An attempt in which a rule hit, or would have. There is one for each rule and attempt.
+
+    lines, bytes: that a Filter Rule knew as routine.
+    """
 
     rule: str
     attempt: AttemptKey
@@ -114,3 +124,5 @@ class RuleHit:
     diagnosis: str = ""
     verdict: HitVerdict = HitVerdict.OPEN
     active: bool = False
+    lines: int = 0
+    bytes: int = 0

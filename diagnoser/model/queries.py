@@ -134,10 +134,15 @@ class PlanFilter:
 
 @dataclass(frozen=True, slots=True)
 class LearnedRuleQuery:
-    """Which learned rules. Empty: all. source: the diagnosis that a rule was learned from."""
+    """Which learned rules. Empty: all. source: the diagnosis that a rule was learned from.
+
+    filters: Filter Rules instead of those that name causes. family: of one job family.
+    """
 
     states: tuple[LearnedState, ...] = ()
     source: str = ""
+    filters: bool = False
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)

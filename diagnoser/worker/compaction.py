@@ -17,6 +17,7 @@ from diagnoser import compress
 from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.compress import Compressor, Losses
 from diagnoser.compress.raw_chunks import unpack
+from diagnoser.compress.routine import Fold, Folding, unfolded
 from diagnoser.compress.segments import Segment, segments
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import Unavailable
@@ -56,13 +57,16 @@ class Compaction:
         metrics: CompactionMetrics,
         archive: Archive | None = None,
         config: CompactionConfig = CompactionConfig(),
+        folding: Folding = unfolded,
     ) -> None:
+        """folding: what the filters of a job family make of a delta."""
         self._store = store
         self._compressor = compressor
         self._clock = clock
         self._metrics = metrics
         self._archive = archive
         self._config = config
+        self._folding = folding
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -99,7 +103,7 @@ class Compaction:
             replaced = await self._store.raw_pieces(key, self._config.window_most)
         raw = [piece.data for piece in replaced if piece.raw]
         archived = await self._put(self._archive, key, raw) if self._archive and raw else []
-        merged, losses = await asyncio.to_thread(self._merged, replaced)
+        merged, losses = await asyncio.to_thread(self._merged, replaced, await self._folding(key))
         if not await self._store.compact(key, merged, replaced, archived, self._clock()):
             return
         if losses:
@@ -117,12 +121,12 @@ class Compaction:
         await archive.put(key, data)
         return _placed(key, made)
 
-    def _merged(self, pieces: Sequence[StoredPiece]) -> tuple[bytes, Losses | None]:
+    def _merged(self, pieces: Sequence[StoredPiece], fold: Fold) -> tuple[bytes, Losses | None]:
         """losses: of what was raw; those of the deltas have been counted."""
         raw = compress.read_pieces([piece.data for piece in pieces if piece.raw], self._compressor)
         deltas = [compress.from_bytes(piece.data) for piece in pieces if not piece.raw]
         losses = raw.losses if raw.lines else None
-        return compress.to_bytes(compress.merge([raw, *deltas]) if deltas else raw), losses
+        return compress.to_bytes(fold(compress.merge([raw, *deltas]) if deltas else raw)), losses
 
 
 def _placed(key: str, made: Sequence[Segment]) -> list[ArchivedSegment]:

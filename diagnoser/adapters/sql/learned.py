@@ -33,6 +33,8 @@ _READ = learned_rules.c["id", "body", "version", "source", "created"]
 """Each by its name: PostgreSQL derives them from the key only where it reads the table itself, and a narrowed query
 does not."""
 _COLUMNS = ("id", "state", "source", "created", "version")
+_CAUSE, _FILTER = "diagnosis", "filter"
+"""Kinds of rules, as the table names them."""
 
 
 class LearnedRuleRepository(Repository):
@@ -85,7 +87,7 @@ class LearnedRuleRepository(Repository):
     async def claim(self, now: float, lease: float, limit: int) -> list[LearnedRule]:
         """Proposed rules that nobody works on, oldest first; no other replica gets them until the lease ends."""
         row = learned_rules.c
-        free = and_(row.state == LearnedState.PROPOSED, row.lease <= now)
+        free = and_(row.state == LearnedState.PROPOSED, row.lease <= now, row.kind == _CAUSE)
         query = select(row.id, row.version).where(free).order_by(row.created, row.id).limit(limit)
         claimed = []
         async with self._db.writing() as connection:
@@ -102,7 +104,7 @@ class LearnedRuleRepository(Repository):
         async with self._db.writing() as connection:
             for hit in sorted(hits, key=lambda hit: (hit.rule, hit.attempt)):
                 new = self._db.insert(rule_hits).values(_hit_row(hit))
-                changed: dict[str, Any] = excluded(new, ("time", "diagnosis", "active"))
+                changed: dict[str, Any] = excluded(new, ("time", "diagnosis", "active", "lines", "bytes"))
                 changed["verdict"] = case(
                     (rule_hits.c.verdict == HitVerdict.OPEN, new.excluded["verdict"]), else_=rule_hits.c.verdict
                 )
@@ -134,7 +136,8 @@ async def add_proposal(connection: AsyncConnection, rule: LearnedRule) -> bool:
 async def judge_rule_hits(connection: AsyncConnection, attempt: AttemptKey, type: str) -> list[str]:
     """As ``judge_hits``, within the transaction that stores the confirmed cause."""
     in_attempt = of_attempt(rule_hits, attempt)
-    query = select(learned_rules.c.body).where(learned_rules.c.id.in_(select(rule_hits.c.rule).where(in_attempt)))
+    hit = learned_rules.c.id.in_(select(rule_hits.c.rule).where(in_attempt))
+    query = select(learned_rules.c.body).where(hit, learned_rules.c.kind == _CAUSE)
     rules = list(map(_RULE.load, (await connection.execute(query)).scalars()))
     right = []
     for rule in rules:
@@ -179,6 +182,9 @@ async def _count_up(connection: AsyncConnection) -> None:
 
 
 def _conditions(where: LearnedRuleQuery) -> Iterable[ColumnElement[bool]]:
+    yield learned_rules.c.kind == (_FILTER if where.filters else _CAUSE)
+    if where.family:
+        yield learned_rules.c.scope == where.family
     if where.states:
         yield learned_rules.c.state.in_(where.states)
     if where.source:
@@ -190,6 +196,8 @@ def _with_counts() -> Select[Any]:
     counts = [
         func.count(hit.rule).label("hits"),
         *(func.count(case((hit.verdict == verdict.value, 1))).label(verdict.value) for verdict in HitVerdict),
+        func.coalesce(func.sum(hit.lines), 0).label("lines"),
+        func.coalesce(func.sum(hit.bytes), 0).label("bytes"),
     ]
     of_source = select(jobs.c.tenant).join(diagnoses, diagnoses.c.job == jobs.c.id).where(diagnoses.c.id == row.source)
     tenant = of_source.scalar_subquery().label("tenant")
@@ -202,18 +210,19 @@ async def _find(connection: AsyncConnection, id: str) -> LearnedRule | None:
 
 
 def _row(rule: LearnedRule) -> dict[str, Any]:
-    body = _RULE.plain(replace(rule, counts=Counts())) | {"kind": "diagnosis"}  # as older code reads
-    return fields_of(rule, _COLUMNS) | {"body": json.dumps(body)}
+    kind = _FILTER if rule.family else _CAUSE
+    body = _RULE.plain(replace(rule, counts=Counts())) | {"kind": kind}  # as older code reads
+    return fields_of(rule, _COLUMNS) | {"kind": kind, "scope": rule.family, "body": json.dumps(body)}
 
 
 def _rule_of(row: RowMapping) -> LearnedRule:
-    counts = Counts(row["hits"], row["confirmed"], row["wrong"])
+    counts = Counts(row["hits"], row["confirmed"], row["wrong"], int(row["lines"]), int(row["bytes"]))
     tenant = row["tenant"] or ""
     return replace(_RULE.load(row["body"]), version=row["version"], counts=counts, tenant=tenant)
 
 
 def _hit_row(hit: RuleHit) -> dict[str, Any]:
-    values = fields_of(hit, ("rule", "time", "diagnosis", "active"))
+    values = fields_of(hit, ("rule", "time", "diagnosis", "active", "lines", "bytes"))
     return values | {"job": hit.attempt.job, "attempt": hit.attempt.number, "verdict": hit.verdict.value}
 
 
@@ -225,4 +234,6 @@ def _hit_of(row: RowMapping) -> RuleHit:
         row["diagnosis"],
         HitVerdict(row["verdict"]),
         row["active"],
+        row["lines"],
+        row["bytes"],
     )

@@ -31,6 +31,7 @@ RuleId = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,200}$", description="Id of t
 
 class RuleQuery(StrictSchema):
     state: LearnedState | None = None
+    filters: bool = Field(False, description="Filter Rules of job families instead of rules that name causes")
     after: str = Field("", max_length=250, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
@@ -67,11 +68,13 @@ class TurnShape(Answer):
 
 
 class CountsShape(Answer):
-    """Attempts in which the rule hit, or would have; what became known of them."""
+    """Attempts in which the rule hit, or would have; what became known of them. lines, bytes: filtered there."""
 
     hits: int
     confirmed: int
     wrong: int
+    lines: int
+    bytes: int
 
 
 class HitShape(Answer):
@@ -89,6 +92,7 @@ class LearnedShape(Answer):
     """A learned rule. path, text: the file that `diagnoser rules export` writes; text is empty until it is written.
 
     source: the diagnosis that it is learned from. replaces: the rule that a person made it from, empty for none.
+    family: the job family whose log a Filter Rule shortens, empty for a rule that names a cause.
     """
 
     id: str
@@ -97,6 +101,7 @@ class LearnedShape(Answer):
     source: str
     by: str
     replaces: str
+    family: str
     created: Moment
     changed: Moment
     path: str
@@ -125,7 +130,7 @@ class LearnedPage(Schema):
 
 @router.get("/rules", dependencies=READ, responses=LIST_ERRORS, summary="List learned rules")
 async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage:
-    where = LearnedRuleQuery((query.state,) if query.state else ())
+    where = LearnedRuleQuery((query.state,) if query.state else (), filters=query.filters)
     rules = await core.store.rules.page(where, query.after, query.limit + 1)
     shown, after = first_page(rules, query.limit, attrgetter("id"))
     return LearnedPage(items=[LearnedShape.from_rule(rule) for rule in shown], next=after)

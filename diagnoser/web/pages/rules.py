@@ -35,8 +35,13 @@ router = Router(include_in_schema=False)
 @router.get("/rules", dependencies=[Depends(may_read)])
 async def rules_page(core: Core, pages: Drawn) -> Response:
     store = core.store
-    groups = [(state, await store.rules.page(LearnedRuleQuery((state,)), "", SHOWN)) for state in _ORDER]
-    return pages.draw("rules.html", groups=[(state, rules) for state, rules in groups if rules])
+    groups = []
+    for state in _ORDER:
+        rules = await store.rules.page(LearnedRuleQuery((state,)), "", SHOWN)
+        rules += await store.rules.page(LearnedRuleQuery((state,), filters=True), "", SHOWN)
+        if rules:
+            groups.append((state, rules))
+    return pages.draw("rules.html", groups=groups)
 
 
 @router.post("/rules/{id}/decide")

@@ -194,6 +194,8 @@ async def _loaded(core: Core, bench: Workbench, draft: Draft) -> Draft:
         raise NotFound(f"there is no rule {draft.rule!r}")
     parsed = _parsed(learned)
     draft = replace(draft, case=draft.case or learned.source)
+    if learned.family:
+        return replace(draft, patterns=tuple(learned.text.splitlines()))
     if parsed is None:
         return draft
     return drafted(parsed, draft)

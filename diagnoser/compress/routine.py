@@ -32,13 +32,13 @@ async def unfolded(_: AttemptKey) -> Fold:
 
 @dataclass(frozen=True)
 class RoutineFilter:
-    """patterns: RE2, each of a whole message."""
+    """patterns: RE2, each of a whole message without the blanks around it."""
 
     id: str
     patterns: tuple[str, ...]
 
     def takes(self, text: str) -> bool:
-        return bool(_set(self.patterns).Match(text))
+        return bool(_set(self.patterns).Match(text.strip()))
 
 
 @lru_cache(maxsize=512)
@@ -55,7 +55,7 @@ def messages(stat: TemplateStats) -> tuple[str, ...]:
 def routine_shapes(delta: Delta, cache: TemplateCache) -> Iterator[tuple[int, TemplateStats]]:
     """Shapes that a filter may know. cache: of the rules in force now, whatever those were that made the delta."""
     for shape, stat in delta.shapes.items():
-        if stat.kind & _TELLS or stat.filtered:
+        if stat.kind & _TELLS or stat.is_folded:
             continue
         texts = stat.first_text, stat.last_text
         if max(map(len, texts)) >= SAMPLE:

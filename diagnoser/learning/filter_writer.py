@@ -30,7 +30,8 @@ PATTERNS_MAX, LONGEST = 40, 400
 _CALLS_MAX = 8
 _PATTERN = re2.compile(r"\^(?:\\[dSw]\+|\[[\\d.,:eE+-]+\]\+|\\s\+|\\[^\w\s]|[^\\.^$|()\[\]{}*+?\n])+\$")
 """Literals, and wildcards that cross no blank."""
-_DIGITS, _LETTERS, _TOKEN = re.compile(r"\d+"), re.compile(r"[^\W\d_]+"), re.compile(r"\S+")
+_DIGITS, _NUMBER = re.compile(r"\d"), re.compile(r"\d+(?:\\\.\d+)*")
+_LETTERS, _TOKEN = re.compile(r"[^\W\d_]+"), re.compile(r"\S+")
 _SPECIAL = re.compile(r"([\\.^$|()\[\]{}*+?])")
 
 
@@ -114,4 +115,4 @@ def is_too_wide(pattern: str, text: str) -> bool:
 def from_shape(stat: TemplateStats) -> str:
     """The message with a wildcard for each number."""
     literals = (_SPECIAL.sub(r"\\\1", word) for word in messages(stat)[0].split())
-    return "^" + r"\s+".join(_DIGITS.sub(lambda _: r"\d+", literal) for literal in literals) + "$"
+    return "^" + r"\s+".join(_NUMBER.sub(lambda _: r"[\d.]+", literal) for literal in literals) + "$"

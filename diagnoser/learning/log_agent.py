@@ -153,15 +153,17 @@ class LogAgent:
         await self._registry.refresh()
         if self._clean:
             await self._propose(*self._clean.popleft())
-        changed, mark, evidence = 0, await self._store.cases.mark(), list[str]()
+        changed, mark = 0, await self._store.cases.mark()
         if mark != self._judged:
             evidence = await self._evidence()
-        for rule in await self._store.rules.page(LearnedRuleQuery(filters=True), "", 1000):
+            for rule in self._registry.snapshot.filters:
+                if touched := touched_by(read(rule), evidence):
+                    changed += await self._move(rule, LearnedState.RETIRED, f"somebody cites what it knows: {touched}")
+        waiting = LearnedRuleQuery((LearnedState.PROPOSED, LearnedState.SHADOW), filters=True)
+        for rule in await self._store.rules.page(waiting, "", 1000):
             if rule.state is LearnedState.PROPOSED:
                 changed += await self._test(rule)
-            elif rule.state in LOADED and (touched := touched_by(read(rule), evidence)):
-                changed += await self._move(rule, LearnedState.RETIRED, f"somebody cites what it knows: {touched}")
-            elif rule.state is LearnedState.SHADOW and self._has_proved_itself(rule):
+            elif self._has_proved_itself(rule):
                 why = f"{rule.counts.confirmed} attempts in shadow, none against it"
                 changed += await self._move(rule, LearnedState.ACTIVE, why)
         self._judged = mark

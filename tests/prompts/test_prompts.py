@@ -87,6 +87,8 @@ CASES |= {
     "rule_writer_v1_full": rule_writer.variables(RULE_CONTEXT, "LOG-MARKER"),
 }
 
+CASES["log_agent_v2_full"] = {"marker": "LOG-MARKER", "lines": ["90x page sweep number 4 gave 4 pages back"]}
+
 
 def load(folder: str) -> Prompt:
     return prompt.load(folder, texts(bundled("prompts") / folder, "*"))

@@ -554,7 +554,7 @@ learned_rules = Table(
     "learned_rules",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("kind", Text, nullable=False, default="diagnosis"),  # this and scope: for replicas of the version before
+    Column("kind", Text, nullable=False, default="diagnosis"),  # "filter" for Filter Rules, of the family in scope
     *_texts("state", "source"),
     Column("scope", Text, nullable=False, default=""),
     Column("created", Double, nullable=False),
@@ -574,7 +574,7 @@ rule_hits = Table(
     Column("time", Double, nullable=False),
     *_texts("diagnosis", "verdict"),
     Column("active", Boolean, nullable=False),
-    Column("lines", BigInteger, nullable=False, default=0),  # this and bytes: for replicas of the version before
+    Column("lines", BigInteger, nullable=False, default=0),  # this and bytes: what a Filter Rule knew there
     Column("bytes", BigInteger, nullable=False, default=0),
     _of_attempt(),
     Index("rule_hits_attempt", "job", "attempt"),

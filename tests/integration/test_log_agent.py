@@ -198,12 +198,13 @@ async def test_a_family_of_another_tenant_or_name_is_read_as_before(tmp_path: Pa
         await here.log_agent.step()
         (rule,) = await rules(here)
         assert (rule.state, rule.tenant) == (LearnedState.ACTIVE, "ann")
-        for job, fields in {
+        others: dict[str, dict[str, Any]] = {
             "feeding-901": {"tenant": "bob"},
             "feeding-902": {},
             "feeding-903": {"framework": "@ann/"},
             "reading-904": {"tenant": "ann"},
-        }.items():
+        }
+        for job, fields in others.items():
             await here.print_lines(job, printed(1), **fields)
             assert not any(name for name, _ in await templates(here, job)), job
 

@@ -20,11 +20,11 @@ from typing import Any, Generic
 import orjson
 import structlog
 
-from diagnoser.agent import evidence_runner
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.claims import CLAIM_SECONDS, ClaimLoop
 from diagnoser.agent.cluster import Cluster, NotCollected, S
-from diagnoser.agent.evidence_runner import Bounds
+from diagnoser.client import evidence_runner
+from diagnoser.client.evidence_runner import Bounds
 from diagnoser.hang import flight_recorder, report
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, RequestReason, RuntimeFile
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound, Unavailable
@@ -173,7 +173,7 @@ def of_file(path: str, data: bytes, node: str = "") -> Collected:
 def program(patterns: Sequence[DumpPattern], window: LaunchWindow, job: str, *, ras: bool) -> tuple[str, ...]:
     """Build what to start on a node, as the job's user. Isolated: nothing of the working folder or the environment is
     imported. job: number of Slurm's, "" in a container."""
-    source = Path(__file__).with_name("evidence_runner.py").read_text("utf-8")
+    source = Path(str(evidence_runner.__file__)).read_text("utf-8")
     asked = {
         "job": job,
         "dumps": [pattern.of(window.values) for pattern in patterns],

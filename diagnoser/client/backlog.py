@@ -84,11 +84,13 @@ class Backlog:
         self._head = 0
         self._spool: IO[bytes] | None = None
         self._changed = threading.Condition()
+        self.last_added = clock()
         self.dropped = 0
         self.disk_fault = ""
 
     def add(self, source: str, data: bytes) -> None:
         with self._changed:
+            self.last_added = self._clock()
             opened = self._open.setdefault(source, _OpenSegment())
             if not opened.parts:
                 opened.begun = self._clock()

@@ -19,6 +19,7 @@ from diagnoser.client import report
 from diagnoser.client.backlog import Backlog
 from diagnoser.client.checkpoints.report_spool import LISTING_VARIABLE
 from diagnoser.client.checkpoints.reporter import deliver
+from diagnoser.client.evidence import EvidenceResponder
 from diagnoser.client.launch import Launch, Options, launch_of
 from diagnoser.client.relay import ENDING, Command, exit_as, write_all
 from diagnoser.client.service import Service, TokenSource, UsageError
@@ -79,6 +80,8 @@ def run(options: RunOptions, words: Sequence[str], environment: Mapping[str, str
     if shipper:
         for work in (shipper.run, backlog.spill_forever):
             threading.Thread(target=work, daemon=True).start()
+        service = Service(options.server.url, options.server.token)
+        EvidenceResponder(service, shipper, command.pid, lambda: backlog.last_added, time.monotonic).start()
     status = command.wait()
     command.drain()
     try:

@@ -16,6 +16,8 @@ from diagnoser.model.errors import BadInput
 
 BYTES_MAX = 16 << 20
 RANKS_MAX = 200_000
+STOPPED = "stopped"
+"""Place of a rank whose process was sent SIGSTOP."""
 _BUSY_CORES = 0.2
 """Of a core: what interpreters, monitors and heartbeats need is below 0.05."""
 _BUSY_BYTES = 64 << 10
@@ -45,12 +47,14 @@ _WORDS: tuple[tuple[Work, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class RankActivity:
-    """What a rank and its children did a second. cores: processors in use. program: that used most of them."""
+    """What a rank and its children did a second. cores: processors in use. program: that used most of them. place:
+    where its main thread stood in both looks: a function of the kernel, or STOPPED; "" where nobody knows."""
 
     rank: int
     cores: float
     bytes: float
     program: str = ""
+    place: str = ""
 
     @property
     def is_at_work(self) -> bool:
@@ -83,8 +87,12 @@ def parse_activity(data: bytes) -> list[RankActivity]:
 
 
 def _activity(rank: int, seen: Mapping[str, Any]) -> RankActivity:
-    program = "".join(char for char in str(seen.get("program", ""))[:40] if char.isprintable())
-    return RankActivity(rank, float(seen["cores"]), float(seen["bytes"]), program)
+    program, place = (_word(seen.get(name, "")) for name in ("program", "place"))
+    return RankActivity(rank, float(seen["cores"]), float(seen["bytes"]), program, place)
+
+
+def _word(value: Any) -> str:
+    return "".join(char for char in str(value)[:40] if char.isprintable())
 
 
 def kind_of_work(seen: RankActivity, frames: Iterable[str]) -> Work:

@@ -18,11 +18,12 @@ import httpx
 import pytest
 import zstandard
 
-from diagnoser.agent import claims, evidence, evidence_runner
+from diagnoser.agent import claims, evidence
+from diagnoser.client import evidence_runner
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.cluster import NotCollected
 from diagnoser.agent.evidence import Collected, DumpPattern, EvidenceCollector, LaunchWindow
-from diagnoser.agent.evidence_runner import Bounds
+from diagnoser.client.evidence_runner import Bounds
 from diagnoser.hang.activity import parse_activity
 from diagnoser.model import EvidenceKind, RuntimeFile
 from diagnoser.model.errors import BadInput, Denied

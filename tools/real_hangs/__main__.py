@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.environments import TORCH
 from tests.integration.slurm import cluster as slurm
-from tools.real_hangs import on_slurm, runs
+from tools.real_hangs import on_slurm, runs, under_client
 from tools.real_hangs.runs import LABEL, HangKind, Launcher
 from tools.real_hangs.score import scores, table
 
@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--kind", action="append", choices=[str(kind) for kind in HangKind], help="only these")
     parser.add_argument("--ranks", type=int, action="append", choices=runs.SIZES, help="only with so many ranks")
     parser.add_argument("--slurm", action="store_true", help="as jobs of a real Slurm, watched by a real service")
+    parser.add_argument("--client", action="store_true", help="below `client.pyz run`, watched by a service without agent")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended
     if why := TORCH.missing or (slurm.missing() if chosen.slurm else ""):
@@ -38,6 +39,8 @@ def main() -> None:
     launcher: AbstractContextManager[Launcher] = nullcontext(runs.run)
     if chosen.slurm and due:
         launcher = on_slurm.launcher()
+    elif chosen.client and due:
+        launcher = under_client.launcher()
     with launcher as launch:
         for case in due:
             shutil.rmtree(folders[case], ignore_errors=True)

@@ -89,6 +89,13 @@ class EvidenceRequestShape(Answer):
     lease_seconds: float = LEASE_SECONDS
 
 
+class OpenRequestShape(Answer):
+    """A request that clients beside the ranks answer. since: dumps that are older are of an earlier silence."""
+
+    id: str
+    since: float
+
+
 class EvidenceResultBody(StrictSchema):
     cluster: ClusterField = ""
     result: str = Field(max_length=2000, pattern=r"^[^\x00]+$", description="What was collected, or why nothing was")
@@ -135,6 +142,24 @@ async def send(
 async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceShape]:
     files = await core.store.evidence.list_runtime_files(AttemptKey(id, attempt))
     return [EvidenceShape.model_validate(file) for file in files]
+
+
+@router.get(
+    "/jobs/{id}/attempts/{attempt}/evidence-requests",
+    dependencies=INGEST,
+    responses=READ_ERRORS,
+    summary="List requests for evidence of an attempt",
+)
+async def open_requests(
+    id: JobPath, attempt: AttemptPath, core: Core, intake: Intake, caller: Caller
+) -> list[OpenRequestShape]:
+    """What `client.pyz run` is asked for: each client answers for the ranks below it, and an agent beside them."""
+    job = await intake.job_access.check(caller, id)
+    oldest, shown = core.clock() - OPEN_SECONDS, []
+    for asked, _ in await core.store.evidence.requests(AttemptKey(job, attempt)):
+        if asked.reason is RequestReason.SILENCE and asked.created >= oldest:
+            shown.append(OpenRequestShape.model_validate(asked))
+    return shown
 
 
 @router.get(

@@ -1,10 +1,12 @@
 """Collects evidence of a job that stands still, where it is started: dump files, NCCL RAS, and stacks of its ranks.
 
-The agent reads dump files with it. On a node, or in a container, it is started as the text of ``python3 -I -c``, as the
-user of the job: so it is one file of the standard library, for Python 3.7 and later, and has no rights that the job
-does not have. It stops no process and sends no signal. Its argument is an object as in ``main``; it prints each finding
-as one line of JSON, with bounds on number, bytes and time.
+The agent reads dump files with it. On a node, in a container, or beside a command that ``run`` has started, it is
+started as the text of ``python3 -I -c``, as the user of the job: so it is one file of the standard library, for Python
+3.7 and later, and has no rights that the job does not have. It stops no process and sends no signal. Its argument is an
+object as in ``main``; it prints each finding as one line of JSON, with bounds on number, bytes and time.
 """
+
+from __future__ import annotations
 
 import base64
 import fnmatch
@@ -21,7 +23,7 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Iterator, NamedTuple  # noqa: UP035 -- collections.abc has no subscript in Python 3.7
+from typing import Any, Callable, Iterator, NamedTuple
 
 FILE_BYTES = 32 << 20
 FILES_MAX = 16384
@@ -41,6 +43,12 @@ LOOK_SECONDS = 4.0
 """Between the two looks at what the ranks do: a process at work shows it within a second, and the verdict waits."""
 PAGE_BYTES = 4096
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX")
+DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""Variables that name the file of a rank's flight recorder, which ends in the rank."""
+PROCESSES_MAX = 4096
+"""Below one command."""
+STOPPED = "stopped"
+"""In place of a function of the kernel: somebody has sent the process SIGSTOP."""
 LOCALHOST = ("localhost", "127.0.0.1", "[::1]", "")
 
 
@@ -63,9 +71,7 @@ class Bounds:
         self.entries, self.files, self.size = ENTRIES_MAX, files, size
 
 
-def dump_files(
-    root: str, parts: "list[str]", uid: int, since: float, until: float, bounds: Bounds
-) -> "Iterator[DumpFile]":
+def dump_files(root: str, parts: list[str], uid: int, since: float, until: float, bounds: Bounds) -> Iterator[DumpFile]:
     """Files below a folder that the operator named. parts: names or wildcards, from the root to the file.
 
     What is below the root may be written by the job: no link is followed, and only plain files are read. uid: who must
@@ -84,7 +90,7 @@ def dump_files(
                 yield dump_file
 
 
-def walk(handle: int, parts: "list[str]", path: str, bounds: Bounds) -> "Iterator[tuple[int, str, str]]":
+def walk(handle: int, parts: list[str], path: str, bounds: Bounds) -> Iterator[tuple[int, str, str]]:
     """(folder, name in it, path) of each candidate."""
     for name in sorted(matches(handle, parts[0], bounds)):
         if len(parts) == 1:
@@ -98,7 +104,7 @@ def walk(handle: int, parts: "list[str]", path: str, bounds: Bounds) -> "Iterato
             yield from walk(below, parts[1:], path + "/" + name, bounds)
 
 
-def matches(handle: int, part: str, bounds: Bounds) -> "list[str]":
+def matches(handle: int, part: str, bounds: Bounds) -> list[str]:
     if not any(sign in part for sign in "*?["):
         return [part]
     names = []
@@ -118,7 +124,7 @@ def is_hidden(name: str) -> bool:
 
 def read_file(
     handle: int, name: str, path: str, uid: int, since: float, until: float, bounds: Bounds
-) -> "DumpFile | None":
+) -> DumpFile | None:
     """None for one that is of no concern."""
     try:
         if not stat.S_ISREG(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
@@ -174,11 +180,13 @@ class closing_handle:  # noqa: N801 -- as contextlib's
 
 
 class Process(NamedTuple):
-    """One process of the job. variables: as it was started with."""
+    """One process of the job. started: ticks since the machine began, which tell it from a later one with its number.
+    variables: as it was started with."""
 
     pid: int
     parent: int
-    variables: "dict[str, str]"
+    started: int
+    variables: dict[str, str]
 
     def number(self, name: str) -> int:
         """-1 for what is no rank."""
@@ -193,35 +201,70 @@ def is_number(text: str, digits: int) -> bool:
     return len(text) <= digits
 
 
-def job_processes(job: str) -> "list[Process]":
+def job_processes(job: str) -> list[Process]:
     """Python processes of a job of Slurm's; of no number: all that see the same files as this one, as in a container.
 
     Only those of the user who runs this can be read."""
     own, node = sandbox("self"), os.environ.get("SLURMD_NODENAME", "")
-    numbers = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
-    processes = []
-    for pid in numbers:
+
+    def is_wanted(pid: int, variables: dict[str, str]) -> bool:
         if pid == os.getpid():
-            continue
+            return False
+        if job:
+            return is_of_job(variables, job, node)
+        return sandbox(str(pid)) == own
+
+    return python_processes(all_pids(), is_wanted)
+
+
+def processes_below(root: int) -> list[Process]:
+    """Python processes of a command: itself, and what it has started."""
+    children = children_of(set())
+    tree, level = [], [root]  # type: list[int], list[int]
+    while level and len(tree) < PROCESSES_MAX:
+        tree += level
+        level = [child for pid in level for child in children.get(pid, ())]
+    return python_processes(tree[:PROCESSES_MAX], lambda pid, variables: True)
+
+
+def python_processes(pids: list[int], is_wanted: Callable[[int, dict[str, str]], bool]) -> list[Process]:
+    """The first to start come first. is_wanted: asked with the number and the variables of each."""
+    processes = []
+    for pid in pids:
         with suppress(OSError, ValueError, IndexError):
-            with open("/proc/%d/environ" % pid, "rb") as file:
-                raw = file.read(ENVIRON_BYTES)
-            pairs = (pair.decode("utf-8", "replace").partition("=") for pair in raw.split(b"\0"))
-            variables = {name: value for name, _, value in pairs}
-            if job:
-                if not is_of_job(variables, job, node):
-                    continue
-            elif sandbox(str(pid)) != own:
-                continue
-            if not runs_python(pid):
-                continue
-            with open("/proc/%d/stat" % pid, "rb") as file:
-                parent = int(file.read().rpartition(b")")[2].split()[1])
-            processes.append(Process(pid, parent, variables))
-    return processes
+            variables = environment_of(pid)
+            if is_wanted(pid, variables) and runs_python(pid):
+                fields = stat_of("/proc/%d/stat" % pid)
+                processes.append(Process(pid, int(fields[1]), int(fields[19]), variables))
+    return sorted(processes, key=lambda process: (process.started, process.pid))
 
 
-def is_of_job(variables: "dict[str, str]", job: str, node: str) -> bool:
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    with open("/proc/%d/environ" % pid, "rb") as file:
+        raw = file.read(ENVIRON_BYTES)
+    pairs = (pair.decode("utf-8", "replace").partition("=") for pair in raw.split(b"\0"))
+    return {name: value for name, _, value in pairs}
+
+
+def stat_of(path: str) -> list[bytes]:
+    """Fields of a process or thread, from its state on."""
+    with open(path, "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def is_there(process: Process) -> bool:
+    """Tell whether it still runs: another one may have its number by now."""
+    try:
+        return int(stat_of("/proc/%d/stat" % process.pid)[19]) == process.started
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def is_of_job(variables: dict[str, str], job: str, node: str) -> bool:
     """Tell whether a process with these variables is of a job of Slurm's, on this node."""
     if variables.get("SLURM_JOB_ID") != job:
         return False
@@ -239,7 +282,7 @@ def runs_python(pid: int) -> bool:
         return b"/libpython" in file.read(4 << 20)
 
 
-def ranks(processes: "list[Process]") -> "dict[int, Process]":
+def ranks(processes: list[Process]) -> dict[int, Process]:
     """rank -> its process. Launchers may have a rank of their own in the same variable, and workers of a data loader
     have that of the process that they were forked from: so the most telling variable counts, and the first process."""
     with_rank = [process for process in processes if process.number("RANK") >= 0]
@@ -254,7 +297,7 @@ def ranks(processes: "list[Process]") -> "dict[int, Process]":
     return {}
 
 
-def first_of_each(members: "list[Process]", name: str) -> "dict[int, Process]":
+def first_of_each(members: list[Process], name: str) -> dict[int, Process]:
     by_pid = {process.pid: process for process in members}
     by_rank = {}  # type: dict[int, Process]
     for process in members:
@@ -264,10 +307,10 @@ def first_of_each(members: "list[Process]", name: str) -> "dict[int, Process]":
     return {rank: by_rank[rank] for rank in sorted(by_rank)[:RANKS_MAX]}
 
 
-def output_of(argv: "list[str]", seconds: float, limit: int) -> "tuple[int | None, bytes]":
+def output_of(argv: list[str], seconds: float, limit: int) -> tuple[int | None, bytes]:
     """(exit code, None where it took too long or printed too much; what it printed). Ends what it has started."""
     try:
-        process = subprocess.Popen(  # noqa: S603 -- no shell, and only the programs named below
+        process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
     except OSError as error:
@@ -287,21 +330,22 @@ def output_of(argv: "list[str]", seconds: float, limit: int) -> "tuple[int | Non
     return (code if in_time else None), data[:limit]
 
 
-def end(process: "subprocess.Popen[bytes]") -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 class Usage(NamedTuple):
     """What a process and its children have used. cpu: seconds. moved: bytes read, written and paged in. by_name:
-    seconds of each program."""
+    seconds of each program. place: as of ``place_of``."""
 
     cpu: float
     moved: int
-    by_name: "dict[str, float]"
+    by_name: dict[str, float]
+    place: str = ""
 
 
-def usage(pid: int, children: "dict[int, list[int]]") -> Usage:
+def usage(pid: int, children: dict[int, list[int]]) -> Usage:
     """Of the main thread of a rank, as its others may spin while it waits, and of all threads of its children, such as
     compilers and loaders of data."""
     cpu, moved, by_name = 0.0, 0, {}  # type: float, int, dict[str, float]
@@ -314,10 +358,22 @@ def usage(pid: int, children: "dict[int, list[int]]") -> Usage:
             cpu += seconds
             moved += faults * PAGE_BYTES + moved_bytes(member)
             by_name[name] = by_name.get(name, 0.0) + seconds
-    return Usage(cpu, moved, by_name)
+    return Usage(cpu, moved, by_name, place_of(pid))
 
 
-def spent(path: str) -> "tuple[str, float, int]":
+def place_of(pid: int) -> str:
+    """Where the main thread waits in the kernel: the name of a function, or STOPPED; "" where it runs, or the kernel
+    does not tell."""
+    with suppress(OSError, IndexError):
+        if stat_of("/proc/%d/task/%d/stat" % (pid, pid))[0] == b"T":
+            return STOPPED
+        with open("/proc/%d/wchan" % pid, "rb") as file:
+            place = file.read(100).decode("ascii", "replace")
+        return "" if place == "0" else place
+    return ""
+
+
+def spent(path: str) -> tuple[str, float, int]:
     """(name of the program, seconds of processor time, pages read from the disk) of a process or thread."""
     with open(path, "rb") as file:
         head, _, rest = file.read().rpartition(b")")
@@ -332,25 +388,26 @@ def moved_bytes(pid: int) -> int:
     return int(counts[b"rchar"]) + int(counts[b"wchar"])
 
 
-def children_of(ranks_pids: "set[int]") -> "dict[int, list[int]]":
+def children_of(ranks_pids: set[int]) -> dict[int, list[int]]:
     """parent -> its children, without those that are ranks themselves."""
     children = {}  # type: dict[int, list[int]]
-    for name in os.listdir("/proc"):
-        if not name.isdecimal() or int(name) in ranks_pids:
+    for pid in all_pids():
+        if pid in ranks_pids:
             continue
-        with suppress(OSError, ValueError, IndexError), open("/proc/%s/stat" % name, "rb") as file:
-            parent = int(file.read().rpartition(b")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
+        with suppress(OSError, ValueError, IndexError):
+            children.setdefault(int(stat_of("/proc/%d/stat" % pid)[1]), []).append(pid)
     return children
 
 
-def usages(by_rank: "dict[int, Process]") -> "dict[int, Usage]":
+def usages(by_rank: dict[int, Process]) -> dict[int, Usage]:
+    """Of the ranks that still run."""
     children = children_of({process.pid for process in by_rank.values()})
-    return {rank: usage(process.pid, children) for rank, process in by_rank.items()}
+    return {rank: usage(process.pid, children) for rank, process in by_rank.items() if is_there(process)}
 
 
-def activity(before: "dict[int, Usage]", after: "dict[int, Usage]", seconds: float) -> "dict[str, Any]":
-    """What each rank did between two looks, a second: cores, bytes, and the program that used most of the cores."""
+def activity(before: dict[int, Usage], after: dict[int, Usage], seconds: float) -> dict[str, Any]:
+    """What each rank did between two looks, a second: cores, bytes, and the program that used most of the cores.
+    place: where it stood in both."""
     shown = {}
     for rank, now in after.items():
         was = before.get(rank, now)
@@ -360,12 +417,13 @@ def activity(before: "dict[int, Usage]", after: "dict[int, Usage]", seconds: flo
             "cores": round(max(0.0, now.cpu - was.cpu) / seconds, 3),
             "bytes": int(max(0, now.moved - was.moved) / seconds),
             "program": busiest,
+            "place": now.place if now.place == was.place else "",
         }
     return finding("activity", json.dumps({"activity": shown, "seconds": round(seconds, 1)}).encode())
 
 
-def stacks(by_rank: "dict[int, Process]", seconds: float) -> "Iterator[dict[str, Any]]":
-    program = shutil.which("py-spy")
+def stacks(by_rank: dict[int, Process], seconds: float) -> Iterator[dict[str, Any]]:
+    program = shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(sys.executable))
     if not by_rank:
         yield {"note": "no Python process of a rank was found"}
         return
@@ -373,12 +431,12 @@ def stacks(by_rank: "dict[int, Process]", seconds: float) -> "Iterator[dict[str,
         yield {"note": "py-spy is not installed"}
         return
 
-    def dump(item: "tuple[int, Process]") -> "dict[str, Any]":
+    def dump(item: tuple[int, Process]) -> dict[str, Any]:
         rank, process = item
         argv = [str(program), "dump", "--nonblocking", "--pid", str(process.pid)]
         for _ in range(TRIES):
             code, data = output_of(argv, seconds / TRIES, STACK_BYTES)
-            if code == 0:
+            if code == 0 and is_there(process):
                 return finding("stacks", data, rank)
         return {"note": "py-spy of rank %d: %s" % (rank, last_line(data, code))}
 
@@ -386,7 +444,7 @@ def stacks(by_rank: "dict[int, Process]", seconds: float) -> "Iterator[dict[str,
         yield from pool.map(dump, by_rank.items())
 
 
-def ras(by_rank: "dict[int, Process]", seconds: float) -> "dict[str, Any]":
+def ras(by_rank: dict[int, Process], seconds: float) -> dict[str, Any]:
     """Ask NCCL's own monitoring about the whole job. Asked on this machine only, wherever the job listens."""
     program = shutil.which("ncclras")
     if program is None:
@@ -406,24 +464,43 @@ def ras(by_rank: "dict[int, Process]", seconds: float) -> "dict[str, Any]":
     return {"note": "ncclras: " + last_line(data, code)}
 
 
-def last_line(data: bytes, code: "int | None") -> str:
+def last_line(data: bytes, code: int | None) -> str:
     lines = data.decode("utf-8", "replace").strip().splitlines()
     ending = "no answer in time" if code is None else "exit code %d" % code
     return lines[-1][:200] if lines else ending
 
 
-def finding(kind: str, data: bytes, rank: int = -1, name: str = "") -> "dict[str, Any]":
+def finding(kind: str, data: bytes, rank: int = -1, name: str = "") -> dict[str, Any]:
     packed = base64.b64encode(zlib.compress(data, PACKED)).decode("ascii")
     return {"kind": kind, "rank": rank, "name": name, "data": packed}
 
 
-def collect(asked: "dict[str, Any]") -> "Iterator[dict[str, Any]]":
+def named_dumps(
+    by_rank: dict[int, Process], uid: int, asked: dict[str, Any], bounds: Bounds
+) -> Iterator[dict[str, Any]]:
+    """The flight recorder of each rank, where its variables name the file."""
+    for rank, process in by_rank.items():
+        prefixes = {process.variables.get(name, "") for name in DUMP_VARIABLES}
+        for prefix in filter(os.path.isabs, prefixes):
+            folder, name = os.path.split("%s%d" % (prefix, rank))
+            for file in dump_files(folder, [name], uid, asked["since"], asked["until"], bounds):
+                yield unread(file) if file.why else finding("flight-recorder", file.data, rank)
+
+
+def unread(file: DumpFile) -> dict[str, Any]:
+    return {"note": "%s: %s" % (file.path, file.why)}
+
+
+def collect(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
     bounds, uid = Bounds(), os.getuid()
     for root, parts in asked["dumps"]:
         for file in dump_files(root, parts, uid, asked["since"], asked["until"], bounds):
-            unread = {"note": "%s: %s" % (file.path, file.why)}
-            yield unread if file.why else finding("file", file.data, name=file.path)
-    by_rank = ranks(job_processes(asked["job"]))
+            yield unread(file) if file.why else finding("file", file.data, name=file.path)
+    if asked.get("below"):
+        by_rank = ranks(processes_below(asked["below"]))
+        yield from named_dumps(by_rank, uid, asked, bounds)
+    else:
+        by_rank = ranks(job_processes(asked["job"]))
     before, started = usages(by_rank), time.monotonic()
     if asked["stacks"]:
         yield from stacks(by_rank, asked["seconds"])
@@ -435,8 +512,8 @@ def collect(asked: "dict[str, Any]") -> "Iterator[dict[str, Any]]":
 
 
 def main() -> None:
-    """Argument: ``job`` (number, "" in a container), ``dumps`` (root and parts of each pattern), ``since``, ``until``,
-    ``stacks``, ``ras``, ``seconds`` (of each program)."""
+    """Argument: ``job`` (number, "" in a container) or ``below`` (process of a command), ``dumps`` (root and parts of
+    each pattern), ``since``, ``until``, ``stacks``, ``ras``, ``seconds`` (of each program)."""
     for line in collect(json.loads(sys.argv[1])):
         print(json.dumps(line), flush=True)  # noqa: T201
 

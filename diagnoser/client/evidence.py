@@ -1,0 +1,165 @@
+"""Answers the service when it asks what the ranks of a command do that may hang: their stacks, dumps and activity.
+
+Only the processes of the command itself are looked at, and by a program of its own: whatever that meets, or a service
+that does not answer, costs the command nothing. Clients on other nodes answer for their own ranks.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import random
+import sys
+import threading
+import time
+import zlib
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator, Mapping
+from urllib.parse import quote
+
+from diagnoser.client import evidence_runner
+from diagnoser.client.service import Service, Unreachable, UsageError
+from diagnoser.client.shipper import Shipper
+
+SILENCE_SECONDS = 8.0
+"""Without output, until the service is asked for the first time: it suspects nothing sooner."""
+PAUSE_PART = 0.125
+"""Pause between two questions, as a part of the silence, within the next two bounds."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 2.0, 30.0
+REFUSED_PAUSE = 300.0
+"""After an answer that is no list of requests."""
+PROGRAM_SECONDS = 15.0
+"""For one program that the collector starts."""
+COLLECTOR_SECONDS = 60.0
+OUTPUT_BYTES = 32 << 20
+"""Of the collector, packed."""
+CLOCKS = 60.0
+"""Seconds by which the clocks of the service and of this machine may differ."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the collector found. kind: as the service calls it. rank: one that it is of."""
+
+    kind: str
+    rank: int
+    data: bytes
+
+
+class EvidenceResponder:
+    """Asks for requests about one launch while its command prints nothing, and answers them.
+
+    pid: of the command. last_output: when it has printed last, by the clock.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        shipper: Shipper,
+        pid: int,
+        last_output: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._service, self._shipper, self._pid = service, shipper, pid
+        self._last_output, self._clock = last_output, clock
+        self._answered: set[str] = set()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def step(self) -> float:
+        """Ask once, if the command is silent. Seconds until there may be something to do."""
+        silence, attempt = self._clock() - self._last_output(), self._shipper.attempt
+        if silence < SILENCE_SECONDS:
+            return SILENCE_SECONDS - silence
+        if attempt is None:
+            return SILENCE_SECONDS
+        path = "/jobs/{}/attempts/{}/".format(quote(self._shipper.launch.job, safe=""), attempt)
+        try:
+            answer = self._service.get(path + "evidence-requests")
+            requests = answer.json()
+            if answer.status != 200 or not isinstance(requests, list):
+                return REFUSED_PAUSE
+            for request in requests:
+                self._answer(path + "evidence", str(request["id"]), float(request["since"]))
+        except (Unreachable, UsageError):
+            return LONGEST_PAUSE
+        return min(max(PAUSE_PART * silence, SHORTEST_PAUSE), LONGEST_PAUSE)
+
+    def _run(self) -> None:
+        """For ever."""
+        pause = SILENCE_SECONDS
+        while True:
+            time.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 -- the clients of a job fall silent together
+            try:
+                pause = self.step()
+            except Exception:  # a fault of ours is nothing to the command
+                pause = REFUSED_PAUSE
+
+    def _answer(self, path: str, request: str, since: float) -> None:
+        """Send what is found; the service judges the run with the last of it. Each request is answered once."""
+        if request in self._answered:
+            return
+        latest = None
+        for finding in collect(self._pid, since - CLOCKS):
+            if latest is not None:
+                self._post(path, latest, more=True)
+            latest = finding
+        if latest is not None:
+            self._post(path, latest)
+        self._answered.add(request)
+
+    def _post(self, path: str, finding: Finding, *, more: bool = False) -> None:
+        """What the service refuses is left out."""
+        query: dict[str, object] = {"kind": finding.kind, "rank": finding.rank}
+        if self._shipper.launch.node:
+            query["node"] = self._shipper.launch.node
+        if more:
+            query["more"] = "true"
+        headers = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
+        self._service.request("POST", path, query, gzip.compress(finding.data, 1), headers)
+
+
+def collect(pid: int, since: float) -> Iterator[Finding]:
+    """Look at the ranks of a command; what they do comes last.
+
+    pid: of the command.
+    since: seconds since the epoch; dumps that are older are of an earlier launch.
+    """
+    asked = {
+        "below": pid,
+        "dumps": [],
+        "since": since,
+        "until": 1e12,
+        "stacks": True,
+        "ras": True,
+        "seconds": PROGRAM_SECONDS,
+    }
+    program = [sys.executable, "-I", "-c", _source(), json.dumps(asked)]
+    _, output = evidence_runner.output_of(program, COLLECTOR_SECONDS, OUTPUT_BYTES)
+    for line in output.splitlines():
+        try:
+            finding = _finding(json.loads(line.decode("utf-8")))
+        except (ValueError, KeyError, TypeError, zlib.error):
+            continue  # cut off, or a warning of Python
+        if finding is not None:
+            yield finding
+
+
+def _source() -> str:
+    """Read the program, which may lie within an archive."""
+    loader: Any = evidence_runner.__loader__
+    source: str = loader.get_source(evidence_runner.__name__)
+    return source
+
+
+def _finding(line: Mapping[str, Any]) -> Finding | None:
+    """None for a note."""
+    if "note" in line:
+        return None
+    kind, rank = str(line["kind"]), int(line["rank"])
+    data = zlib.decompress(base64.b64decode(line["data"]))
+    if kind == "activity":  # clients of the same node must not replace each other's
+        rank = min(map(int, json.loads(data.decode("utf-8"))["activity"]))
+    return Finding(kind, rank, data)

@@ -143,10 +143,11 @@ class Channel:
 
 
 class Command:
-    """A running command. was_stopped: somebody asked it to end. Raises OSError when it cannot be started."""
+    """A running command. stopped_by: the first signal that asked it to end, 0 for none. Raises OSError when it cannot
+    be started."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], copy: Copy) -> None:
-        self.was_stopped = False
+        self.stopped_by = 0
         self.channels = channels()
         self._handled = _handled()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it never hears how a child ended
@@ -178,7 +179,8 @@ class Command:
                     if channel.is_terminal:
                         channel.resize()
             else:
-                self.was_stopped |= number in ENDING
+                if number in ENDING and not self.stopped_by:
+                    self.stopped_by = number
                 if not (number in FROM_TERMINAL and info.si_code == KERNEL):
                     os.kill(self.pid, number)
 

@@ -86,8 +86,8 @@ def run(options: RunOptions, words: Sequence[str], environment: Mapping[str, str
     command.drain()
     try:
         if shipper:
-            _deliver_reports(options, listing, was_stopped=command.was_stopped)
-            _finish(options, shipper, backlog, status, was_stopped=command.was_stopped)
+            _deliver_reports(options, listing, was_stopped=bool(command.stopped_by))
+            _finish(options, shipper, backlog, status, command.stopped_by)
         for fault in command.faults:
             say(fault)
     except Exception as error:  # whatever is wrong with us is nothing to the command
@@ -131,14 +131,14 @@ def sources(launch: Launch, given: str, stamp: str) -> dict[str, str]:
     return {stream: (pod + stream + mark)[-SOURCE_LENGTH:] for stream in STREAMS}
 
 
-def _finish(options: RunOptions, shipper: Shipper, backlog: Backlog, status: int, *, was_stopped: bool) -> None:
+def _finish(options: RunOptions, shipper: Shipper, backlog: Backlog, status: int, stopped_by: int) -> None:
     launch, is_failure = shipper.launch, status != 0
     patience, wait = FLUSH_SECONDS, options.wait
-    if was_stopped:
+    if stopped_by:
         patience = wait = STOPPED_SECONDS
     event: dict[str, Any] = {}
     if launch.leads or is_failure:
-        event = _end(status)
+        event = _end(status, stopped_by)
     deadline = time.monotonic() + patience
     shipper.finish(event, patience)
     is_over = _interrupted(deadline, shipper)
@@ -194,10 +194,13 @@ def _say_unsent(shipper: Shipper, lines: int) -> None:
     say("{} lines were not sent: {}".format(lines, shipper.failure or "no time was left"))
 
 
-def _end(status: int) -> dict[str, Any]:
+def _end(status: int, stopped_by: int) -> dict[str, Any]:
+    event: dict[str, Any] = {"kind": "exit"}
+    if stopped_by:
+        event["reason"] = signal.Signals(stopped_by).name
     if os.WIFSIGNALED(status):
-        return {"kind": "exit", "signal": os.WTERMSIG(status)}
-    return {"kind": "exit", "code": os.WEXITSTATUS(status)}
+        return {**event, "signal": os.WTERMSIG(status)}
+    return {**event, "code": os.WEXITSTATUS(status)}
 
 
 def _show(options: RunOptions, shipper: Shipper, seconds: float) -> None:

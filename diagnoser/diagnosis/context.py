@@ -23,6 +23,7 @@ from diagnoser.model import (
     Baseline,
     CleanRun,
     Diagnosis,
+    EarlierHang,
     Event,
     Facts,
     Job,
@@ -31,6 +32,7 @@ from diagnoser.model import (
     node_log_id,
 )
 from diagnoser.model.logs import Append
+from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.ports import Clock
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
@@ -71,7 +73,29 @@ class DiagnosisContext:
         since, until = failed[0] - node_logs.BEFORE, failed[1] + node_logs.AFTER
         reported = await self.store.nodes.events(cluster_of(job), nodes[:_NODES], since)
         node_events = tuple(event for event in reported if event.time <= until)
-        return Facts(job, number, events, logs, failed, known, nodes, runtime, last_line, tuple(earlier), node_events)
+        return Facts(
+            job,
+            number,
+            events,
+            logs,
+            failed,
+            known,
+            nodes,
+            runtime,
+            last_line,
+            tuple(earlier),
+            node_events,
+            await self._hang(attempt),
+        )
+
+    async def _hang(self, attempt: Attempt) -> EarlierHang | None:
+        """The verdict that stands on an attempt that has ended, if it says that the attempt hangs."""
+        if attempt.ended is None or not attempt.diagnosed:
+            return None
+        record = await self.store.diagnoses.of_attempt(attempt.key)
+        if record is None or record.diagnosis.outcome is not Outcome.HUNG:
+            return None
+        return EarlierHang(record.diagnosis, record.created)
 
     async def progress(self, key: AttemptKey) -> Sequence[Progress]:
         """The training progress in an attempt's log, step by step."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from diagnoser.hang.report import HangReport
 
 _T = FailureType
-_UNDECIDED = frozenset({_T.UNKNOWN, _T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR})
+UNDECIDED = frozenset({_T.UNKNOWN, _T.NCCL_TIMEOUT_ERROR, _T.NCCL_REMOTE_ERROR, _T.CONNECTION_ERROR})
 """Types that ranks report because another one did not come: the dumps know more than they."""
 _SURE = 0.6
 """Least score of a suspect for a silence to count as a hang."""
@@ -144,7 +144,7 @@ def apply(diagnosis: Diagnosis, hang: "HangReport", files: Sequence[RuntimeFile]
         diagnosis = _hung_in_silence(diagnosis, hang)
     if not hang.suspects:
         return diagnosis
-    if diagnosis.type not in _UNDECIDED:
+    if diagnosis.type not in UNDECIDED:
         return diagnosis
     if diagnosis.type is _T.UNKNOWN and diagnosis.outcome is not Outcome.HUNG:
         return diagnosis  # it need not stand still

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from diagnoser.diagnosis import hang_evidence, verdict
+from diagnoser.diagnosis import ended_hang, hang_evidence, verdict
 from diagnoser.diagnosis.recovered import RecoveryCheck
 from diagnoser.diagnosis.review_reasons import ReviewedVerdict, review_reasons
 from diagnoser.localize import (
@@ -137,7 +137,8 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     diagnosis = replace(diagnosis, doubts=review_reasons(reviewed))
     if hang:
         diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None)
-    return _with_checkpoint(with_advice(diagnosis, causal, facts, knowledge.policy), facts)
+    diagnosis = _with_checkpoint(with_advice(diagnosis, causal, facts, knowledge.policy), facts)
+    return ended_hang.keep_hang(diagnosis, evidence, facts)
 
 
 def _with_break(

@@ -5,7 +5,8 @@ stack looks the same. It uses a processor or moves bytes meanwhile, by its main 
 nothing in it can change: it is stuck.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -18,6 +19,8 @@ BYTES_MAX = 16 << 20
 RANKS_MAX = 200_000
 STOPPED = "stopped"
 """Place of a rank whose process was sent SIGSTOP."""
+_LEAST = 3
+"""Fewer ranks have no majority."""
 _BUSY_CORES = 0.2
 """Of a core: what interpreters, monitors and heartbeats need is below 0.05."""
 _BUSY_BYTES = 64 << 10
@@ -63,6 +66,11 @@ class RankActivity:
             return True
         return self.bytes >= _BUSY_BYTES
 
+    @property
+    def stands(self) -> str:
+        """Say where its main thread is."""
+        return f"waits in {self.place} of the kernel" if self.place else "runs"
+
     def describe(self) -> str:
         """Say what it uses."""
         if self.cores >= _BUSY_CORES:
@@ -93,6 +101,19 @@ def _activity(rank: int, seen: Mapping[str, Any]) -> RankActivity:
 
 def _word(value: Any) -> str:
     return "".join(char for char in str(value)[:40] if char.isprintable())
+
+
+def outliers(looks: Collection[RankActivity]) -> tuple[list[RankActivity], int]:
+    """Find the few ranks that stand elsewhere than most, which wait at one place of the kernel and do nothing; and the
+    number of those. None where no such majority waits."""
+    places = Counter(look.place for look in looks if look.place and not look.is_at_work)
+    if len(looks) < _LEAST or not places:
+        return [], 0
+    usual, waiting = places.most_common(1)[0]
+    others = [look for look in looks if look.place != usual]
+    if usual == STOPPED or waiting * 2 <= len(looks) or len(others) * 4 > len(looks):
+        return [], 0
+    return others, waiting
 
 
 def kind_of_work(seen: RankActivity, frames: Iterable[str]) -> Work:

@@ -1,11 +1,11 @@
 """All evidence of one hang together: files of any kind in, ranked suspects out."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from diagnoser.hang import activity, debug_tables, flight_recorder, nccl_ras, stacks, wait_graph
-from diagnoser.hang.activity import RankActivity
+from diagnoser.hang.activity import STOPPED, RankActivity
 from diagnoser.hang.flight_recorder import RankDump
 from diagnoser.hang.nccl_ras import RasFinding, RasReport
 from diagnoser.hang.stacks import RankStack
@@ -151,7 +151,9 @@ def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] = _NO_NODES, ran
     graph = wait_graph.build(evidence.dumps, ranks or len(nodes))
     outliers, waiting = stacks.outliers(evidence.stacks)
     suspects: dict[int, HangSuspect] = {suspect.rank: suspect for suspect in graph.suspects}
-    for suspect in (*_by_ras(evidence.ras, suspects), *_by_stacks(outliers, waiting, suspects)):
+    named = frozenset(suspects)
+    by_place = _by_place(evidence, named)
+    for suspect in (*_by_ras(evidence.ras, suspects), *_by_stacks(outliers, waiting, named), *by_place):
         _add(suspects, suspect)
     hosts = {**_hosts(evidence.ras), **nodes}
     judged = _by_activity(suspects.values(), evidence)
@@ -208,7 +210,7 @@ def _ras_suspect(finding: RasFinding, kind: SuspectKind, score: float) -> HangSu
     return HangSuspect(finding.rank, kind, finding.why, score, finding.node)
 
 
-def _by_stacks(outliers: Iterable[RankStack], waiting: int, named: Mapping[int, HangSuspect]) -> list[HangSuspect]:
+def _by_stacks(outliers: Iterable[RankStack], waiting: int, named: Collection[int]) -> list[HangSuspect]:
     """Suspect ranks by their stacks. Where recorders name others, a stack alone accuses nobody.
 
     waiting: number of ranks that wait.
@@ -219,6 +221,23 @@ def _by_stacks(outliers: Iterable[RankStack], waiting: int, named: Mapping[int, 
         if not named or stack.rank in named:
             why = f"stands in {stack.frames[0]} while {waiting} ranks wait"
             suspects.append(HangSuspect(stack.rank, SuspectKind.STACK, why, _OUTLIER))
+    return suspects
+
+
+def _by_place(evidence: RuntimeEvidence, named: Collection[int]) -> list[HangSuspect]:
+    """Suspect ranks by where they stand in the kernel: one that was stopped, and where few ranks left a stack, one that
+    waits elsewhere than most. named: as of ``_by_stacks``."""
+    suspects = []
+    outliers, waiting = activity.outliers(evidence.activity)
+    has_stacks = len(evidence.stacks) * 2 > len(evidence.activity)
+    for look in outliers:
+        if named and look.rank not in named:
+            continue
+        if look.place == STOPPED:
+            suspects.append(HangSuspect(look.rank, SuspectKind.STACK, "its process was stopped by a signal", _STUCK))
+        elif not has_stacks:
+            why = f"{look.stands} while {waiting} ranks wait"
+            suspects.append(HangSuspect(look.rank, SuspectKind.STACK, why, _OUTLIER))
     return suspects
 
 

@@ -16,6 +16,7 @@ from diagnoser.model.diagnosis import (
     AskReason,
     DecisionBasis,
     Diagnosis,
+    EarlierHang,
     EvidenceLine,
     Hypotheses,
     ModelEffect,

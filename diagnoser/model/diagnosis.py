@@ -319,3 +319,11 @@ def changed_by_model(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
 
 def _told(value: object) -> str:
     return "" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierHang:
+    """A verdict that an attempt hangs. made: when, in seconds since the epoch."""
+
+    diagnosis: Diagnosis
+    made: float

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.baseline import Baseline
+from diagnoser.model.diagnosis import EarlierHang
 from diagnoser.model.hangs import RuntimeFile
 from diagnoser.model.lines import Provenance
 from diagnoser.model.plans import NodeEvent
@@ -139,6 +140,7 @@ class Facts:
     known. nodes: those that the scheduler gave the attempt, empty when not known. runtime: dumps of its ranks.
     last_line: when the newest line came in, 0.0 when not known. earlier_checkpoints: checkpoint events of the attempts
     before this one, an entry each, the oldest first. node_events: what agents told of ``nodes`` at about that time.
+    hang: the verdict that stood when the attempt ended, where it was one of a hang.
     """
 
     job: Job = Job(id="")
@@ -152,6 +154,7 @@ class Facts:
     last_line: float = 0.0
     earlier_checkpoints: tuple[tuple[Event, ...], ...] = ()
     node_events: tuple[NodeEvent, ...] = ()
+    hang: EarlierHang | None = None
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

@@ -114,7 +114,7 @@ def _ending_of(event: Event) -> Ending | None:
 
 def of_status(code: int, signal: int = 0) -> Ending:
     """The ending that an exit status tells of. code: also 128 + a signal, or a signal negated. signal: 0 for none."""
-    signal = signal or _signal_of(code)
+    signal = signal or signal_of(code)
     if not code and not signal:
         return Ending(Outcome.COMPLETED, _T.COMPLETED, EXIT_EVENT)
     if code == _TIMEOUT:
@@ -126,7 +126,7 @@ def of_status(code: int, signal: int = 0) -> Ending:
     return Ending(Outcome.FAILED, _T.UNKNOWN, "heuristic:no_evidence")
 
 
-def _signal_of(code: int) -> int:
+def signal_of(code: int) -> int:
     """The signal in an exit code, 0 for none: shells add 128, Python negates."""
     if code < 0:
         return -code

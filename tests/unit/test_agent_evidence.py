@@ -19,10 +19,10 @@ import pytest
 import zstandard
 
 from diagnoser.agent import claims, evidence
-from diagnoser.client import evidence_runner
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.cluster import NotCollected
 from diagnoser.agent.evidence import Collected, DumpPattern, EvidenceCollector, LaunchWindow
+from diagnoser.client import evidence_runner
 from diagnoser.client.evidence_runner import Bounds
 from diagnoser.hang.activity import parse_activity
 from diagnoser.model import EvidenceKind, RuntimeFile

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from diagnoser.client import evidence_runner
-from diagnoser.client.evidence_runner import Process, usages
+from diagnoser.client.evidence_runner import Process, stat_of, usages
 from diagnoser.hang import report
 from diagnoser.hang.activity import Work, kind_of_work, parse_activity
 from diagnoser.model import EvidenceKind, RuntimeFile, SuspectKind
@@ -91,7 +91,7 @@ def rank_process(code: str) -> Iterator[dict[int, Process]]:
         assert process.stdout is not None
         process.stdout.readline()
         try:
-            yield {0: Process(process.pid, 0, started_at(process.pid), {})}
+            yield {0: Process(process.pid, 0, int(stat_of(f"/proc/{process.pid}/stat")[19]), {})}
         finally:
             process.kill()
 

@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--kind", action="append", choices=[str(kind) for kind in HangKind], help="only these")
     parser.add_argument("--ranks", type=int, action="append", choices=runs.SIZES, help="only with so many ranks")
     parser.add_argument("--slurm", action="store_true", help="as jobs of a real Slurm, watched by a real service")
-    parser.add_argument("--client", action="store_true", help="below `client.pyz run`, watched by a service without agent")
+    parser.add_argument("--client", action="store_true", help="below `client.pyz run`, without an agent")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended
     if why := TORCH.missing or (slurm.missing() if chosen.slurm else ""):

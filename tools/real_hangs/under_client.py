@@ -54,6 +54,9 @@ def _run(watching: Service, archive: Path, case: HangCase, folder: Path) -> Hang
         _verdict(watching, case, folder).write(folder)
         return label
     finally:
+        for pid in folder.glob("pid_*"):  # torchrun gives each rank a session of its own
+            with suppress(ProcessLookupError):
+                os.kill(int(pid.read_text()), signal.SIGKILL)
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
 

@@ -25,7 +25,7 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.feedback import find_feedback
 from diagnoser.adapters.sql.jobs import job_names
-from diagnoser.adapters.sql.statements import is_behind, ordered
+from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered
 from diagnoser.adapters.sql.tables import (
     CONFIDENCE,
     FACETS,
@@ -182,6 +182,12 @@ class DiagnosisRepository(Repository):
         async with self._db.reading() as connection:
             rows = (await connection.execute(with_plans)).mappings()
             return next(iter(await _with_feedback(connection, rows)), None)
+
+    async def of_attempt(self, attempt: AttemptKey) -> DiagnosisRecord | None:
+        """The current one."""
+        query = select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
+        current = query.where(of_attempt(diagnoses, attempt), diagnoses.c.current)
+        return next(iter(await self._db.rows(current, codec.record_of)), None)
 
     async def failed_runs(self, since: float, limit: int) -> list[FailedRun]:
         """Launches whose current verdict, made after ``since``, says that they failed or hung; the newest first, at

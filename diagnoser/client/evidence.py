@@ -81,8 +81,11 @@ class EvidenceResponder:
             requests = answer.json()
             if answer.status != 200 or not isinstance(requests, list):
                 return REFUSED_PAUSE
-            for request in requests:
-                self._answer(path + "evidence", str(request["id"]), float(request["since"]))
+            for newest in requests[:1]:
+                if newest["id"] not in self._answered:
+                    self._answer(path + "evidence", float(newest["since"]))
+                    self._answered.add(newest["id"])
+                    return LONGEST_PAUSE  # however often it asks
         except (Unreachable, UsageError):
             return LONGEST_PAUSE
         return min(max(PAUSE_PART * silence, SHORTEST_PAUSE), LONGEST_PAUSE)
@@ -97,10 +100,8 @@ class EvidenceResponder:
             except Exception:  # a fault of ours is nothing to the command
                 pause = REFUSED_PAUSE
 
-    def _answer(self, path: str, request: str, since: float) -> None:
-        """Send what is found; the service judges the run with the last of it. Each request is answered once."""
-        if request in self._answered:
-            return
+    def _answer(self, path: str, since: float) -> None:
+        """Send what is found; the service judges the run with the last of it."""
         latest = None
         for finding in collect(self._pid, since - CLOCKS):
             if latest is not None:
@@ -108,7 +109,6 @@ class EvidenceResponder:
             latest = finding
         if latest is not None:
             self._post(path, latest)
-        self._answered.add(request)
 
     def _post(self, path: str, finding: Finding, *, more: bool = False) -> None:
         """What the service refuses is left out."""
@@ -140,11 +140,9 @@ def collect(pid: int, since: float) -> Iterator[Finding]:
     _, output = evidence_runner.output_of(program, COLLECTOR_SECONDS, OUTPUT_BYTES)
     for line in output.splitlines():
         try:
-            finding = _finding(json.loads(line.decode("utf-8")))
+            yield from _findings(json.loads(line.decode("utf-8")))
         except (ValueError, KeyError, TypeError, zlib.error):
             continue  # cut off, or a warning of Python
-        if finding is not None:
-            yield finding
 
 
 def _source() -> str:
@@ -154,12 +152,14 @@ def _source() -> str:
     return source
 
 
-def _finding(line: Mapping[str, Any]) -> Finding | None:
-    """None for a note."""
+def _findings(line: Mapping[str, Any]) -> Iterator[Finding]:
+    """Read a line of the collector; a note is no finding. Activity is split by rank: each file is of one place, and
+    clients on the same node must not replace each other's."""
     if "note" in line:
-        return None
-    kind, rank = str(line["kind"]), int(line["rank"])
-    data = zlib.decompress(base64.b64decode(line["data"]))
-    if kind == "activity":  # clients of the same node must not replace each other's
-        rank = min(map(int, json.loads(data.decode("utf-8"))["activity"]))
-    return Finding(kind, rank, data)
+        return
+    kind, data = str(line["kind"]), zlib.decompress(base64.b64decode(line["data"]))
+    if kind != "activity":
+        yield Finding(kind, int(line["rank"]), data)
+        return
+    for rank, look in json.loads(data.decode("utf-8"))["activity"].items():
+        yield Finding(kind, int(rank), json.dumps({"activity": {rank: look}}).encode())

@@ -56,7 +56,8 @@ class LogAnalyzer:
         weighed = node_logs.weighed_faults(evidence, facts)
         verdict = node_faults.apply_node_logs(alone, weighed, facts, self.knowledge)
         by_scheduler = node_faults.scheduler_proofs(alone, facts, self.knowledge)
-        return replace(verdict, proofs=(*verdict.proofs, *by_scheduler))
+        notes = tuple(dict.fromkeys(verdict.notes))  # of a hang that was ended some are from before
+        return replace(verdict, notes=notes, proofs=(*verdict.proofs, *by_scheduler))
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:
         """A node's own log from a file. near: a time close to the log's, for formats without a year."""

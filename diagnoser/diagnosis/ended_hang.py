@@ -85,7 +85,7 @@ def _as_before(diagnosis: Diagnosis, before: Diagnosis, note: str) -> Diagnosis:
         evidence=before.evidence,
         nodes=before.nodes,
         mitigation=before.mitigation,
-        notes=tuple(dict.fromkeys((note, *before.notes))),
+        notes=(note, *before.notes),
         hang=before.hang,
         rivals=before.rivals,
         doubts=before.doubts,

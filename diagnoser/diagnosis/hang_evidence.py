@@ -79,10 +79,12 @@ def _last_step(evidence: Evidence, facts: Facts) -> float:
 
 
 def vouched_first(files: Iterable[RuntimeFile]) -> list[RuntimeFile]:
-    """Without those of the job's own credential where an agent took the same of that rank."""
+    """Without those of the job's own credential where an agent took the same of that rank; the agents' come last, and
+    outweigh what a file before them says of their ranks."""
     every = list(files)
     taken = set(map(_kind_and_rank, filter(_is_vouched, every)))
-    return [file for file in every if _is_vouched(file) or _kind_and_rank(file) not in taken]
+    chosen = [file for file in every if _is_vouched(file) or _kind_and_rank(file) not in taken]
+    return sorted(chosen, key=_is_vouched)
 
 
 _kind_and_rank = attrgetter("kind", "rank")
@@ -95,17 +97,18 @@ def _is_vouched(file: RuntimeFile) -> bool:
 
 def analyze(evidence: Evidence, facts: Facts, files: Sequence[RuntimeFile]) -> "HangReport | None":
     """Who waits for whom; None without dumps. Where a rank runs is known by its registration, else by the agent that
-    took its dump there, else by what the log says."""
+    took its dump there, else by what the log says, else by what the job's own credential says of its dumps."""
     if not files:
         return None
     from diagnoser.hang import report  # few logs come with dumps, and their readers take a while to load
 
-    nodes = {**evidence.rank_nodes, **_taken_on(files), **facts.job.rank_nodes}
+    by_job, by_agent = (_taken_on(files, vouched=vouched) for vouched in (False, True))
+    nodes = {**by_job, **evidence.rank_nodes, **by_agent, **facts.job.rank_nodes}
     return report.analyze(report.read_files(files), nodes, len(nodes))
 
 
-def _taken_on(files: Iterable[RuntimeFile]) -> dict[int, str]:
-    nodes = {file.rank: file.node for file in filter(_is_vouched, files) if file.node}
+def _taken_on(files: Iterable[RuntimeFile], *, vouched: bool) -> dict[int, str]:
+    nodes = {file.rank: file.node for file in files if file.node and _is_vouched(file) is vouched}
     nodes.pop(-1, None)
     return nodes
 

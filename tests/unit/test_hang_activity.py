@@ -84,6 +84,54 @@ def test_a_forged_look_is_refused(body: bytes) -> None:
         parse_activity(body)
 
 
+FUTEX, SLEEP, IDLE, BUSY_CORES = "futex_wait_queue", "hrtimer_nanosleep", 0.0, 1.0
+
+
+@pytest.mark.parametrize(
+    ("places", "suspects"),
+    [
+        ([(FUTEX, IDLE)] * 3 + [(SLEEP, IDLE)], {3: SuspectKind.STACK}),
+        ([(FUTEX, IDLE)] * 3 + [("stopped", IDLE)], {3: SuspectKind.STACK}),
+        ([(FUTEX, IDLE)] * 3 + [("", BUSY_CORES)], {3: SuspectKind.AT_WORK}),
+        ([(FUTEX, IDLE)] * 4, {}),
+        ([(FUTEX, IDLE)] + [("stopped", IDLE)] * 3, {}),
+        ([("", BUSY_CORES)] * 3 + [(FUTEX, IDLE)], {}),
+        ([(FUTEX, BUSY_CORES)] * 3 + [(SLEEP, IDLE)], {}),
+        ([(FUTEX, IDLE)] * 2 + [(SLEEP, IDLE)], {}),
+        ([(FUTEX, IDLE)] * 5 + [(SLEEP, IDLE)] * 2, {}),
+    ],
+    ids=[
+        "sleeps",
+        "is stopped",
+        "computes",
+        "all wait",
+        "job suspended",
+        "others compute",
+        "loaders work",
+        "3",
+        "many",
+    ],
+)
+def test_ranks_without_stacks_are_compared_by_where_they_stand(
+    places: list[tuple[str, float]], suspects: dict[int, SuspectKind]
+) -> None:
+    """Where most wait at one place of the kernel and do nothing, the few that stand elsewhere hold them up."""
+    looks = {rank: {"cores": cores, "bytes": 0, "place": place} for rank, (place, cores) in enumerate(places)}
+    body = json.dumps({"activity": looks}).encode()
+    shown = report.analyze(report.read_files([RuntimeFile(EvidenceKind.ACTIVITY, body)])).suspects
+    assert {suspect.rank: suspect.kind for suspect in shown} == suspects
+
+
+def test_where_stacks_are_known_the_kernel_s_word_accuses_nobody_else() -> None:
+    """But of a process that was stopped, of which it makes the stack's word surer."""
+    places = dict.fromkeys(range(8), FUTEX) | {3: "stopped", 5: SLEEP}
+    looks = {rank: {"cores": 0.0, "bytes": 0, "place": place} for rank, place in places.items()}
+    file = RuntimeFile(EvidenceKind.ACTIVITY, json.dumps({"activity": looks}).encode())
+    [suspect] = report.analyze(report.read_files([*stacks("load (data.py:3)"), file]), ranks=8).suspects
+    assert (suspect.rank, suspect.score) == (3, 0.85)
+    assert "its process was stopped by a signal" in suspect.why
+
+
 @contextmanager
 def rank_process(code: str) -> Iterator[dict[int, Process]]:
     """A process of rank 0 that runs this."""

@@ -108,6 +108,7 @@ READING = (
 ACCOUNT = ("POST /logout/everywhere",)
 AUDITING = ("GET /api/v1/audit", "GET /audit")
 SHIPPING = (
+    "GET /api/v1/jobs/{id}/attempts/{attempt}/evidence-requests",
     "POST /api/v1/jobs/{id}/attempts/{attempt}/evidence",
     "POST /api/v1/jobs/{id}/events",
     "POST /api/v1/logs",

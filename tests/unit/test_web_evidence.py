@@ -175,6 +175,28 @@ async def test_a_request_is_handed_to_one_agent_of_its_cluster(web: Web) -> None
     assert (await post(web, "/evidence-requests/claim", {})).json() == []
 
 
+@pytest.mark.parametrize(
+    ("who", "path", "shown"),
+    [
+        ("shipper", PATH, [REQUEST]),
+        ("agent-east", PATH, [REQUEST]),
+        ("agent-west", PATH, []),
+        ("shipper-of-red", PATH, []),
+        ("shipper", PATH.replace("/1/", "/2/"), []),
+    ],
+)
+async def test_a_shipper_sees_what_is_asked_of_its_own_attempt(web: Web, who: str, path: str, shown: list[str]) -> None:
+    """While it is open, whoever answers it besides; one of another cluster, tenant or launch sees nothing."""
+    tenant = Credential("shipper-of-red", Scope.INGEST, "east", "red")
+    await web.store.tokens.add(StoredToken(tenant, hash_of(tenant.name)))
+    for request in (asked(), asked(REQUEST.replace("1", "2"), since=NOW - 1e4, created=NOW - 1e4)):
+        await web.store.evidence.request(request)
+    await post(web, "/evidence-requests/claim", {"cluster": "east"})
+    headers = {"authorization": f"Bearer {who}"}
+    answer = await web.client.get("/api/v1" + path.replace("/evidence", "/evidence-requests"), headers=headers)
+    assert answer.json() == [{"id": request, "since": NOW} for request in shown]
+
+
 async def test_a_claim_waits_for_a_request(web: Web) -> None:
     """A request that is made meanwhile is handed out; without one the answer is empty when the time is over."""
     claiming = asyncio.create_task(post(web, "/evidence-requests/claim", {"wait": 30.0}))

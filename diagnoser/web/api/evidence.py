@@ -154,7 +154,7 @@ async def open_requests(
     id: JobPath, attempt: AttemptPath, core: Core, intake: Intake, caller: Caller
 ) -> list[OpenRequestShape]:
     """What `client.pyz run` is asked for: each client answers for the ranks below it, and an agent beside them."""
-    job = await intake.job_access.check(caller, id)
+    (job,) = (await intake.job_access.names(caller, [id])).values()
     oldest, shown = core.clock() - OPEN_SECONDS, []
     for asked, _ in await core.store.evidence.requests(AttemptKey(job, attempt)):
         if asked.reason is RequestReason.SILENCE and asked.created >= oldest:

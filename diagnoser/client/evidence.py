@@ -7,21 +7,26 @@ that does not answer, costs the command nothing. Clients on other nodes answer f
 from __future__ import annotations
 
 import base64
+import glob
 import gzip
 import json
+import os
 import random
 import sys
 import threading
 import time
 import zlib
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Collection, Iterator, Mapping
 from urllib.parse import quote
 
 from diagnoser.client import evidence_runner
+from diagnoser.client.launch import nodes_of_job
 from diagnoser.client.service import Service, Unreachable, UsageError
 from diagnoser.client.shipper import Shipper
 
+STACKS_VARIABLE = "DIAGNOSER_STACKS"
+"""Tells the ranks in which folder they may write their stacks."""
 SILENCE_SECONDS = 8.0
 """Without output, until the service is asked for the first time: it suspects nothing sooner."""
 PAUSE_PART = 0.125
@@ -34,6 +39,8 @@ PROGRAM_SECONDS = 15.0
 COLLECTOR_SECONDS = 60.0
 OUTPUT_BYTES = 32 << 20
 """Of the collector, packed."""
+DUMPS_SECONDS, DUMPS_MAX, DUMPS_BYTES = 10.0, 256, 64 << 20
+"""For the dumps of a run that has failed."""
 CLOCKS = 60.0
 """Seconds by which the clocks of the service and of this machine may differ."""
 
@@ -50,7 +57,8 @@ class Finding:
 class EvidenceResponder:
     """Asks for requests about one launch while its command prints nothing, and answers them.
 
-    pid: of the command. last_output: when it has printed last, by the clock.
+    pid: of the command. stacks: folder for the stacks that ranks write themselves, "" for none. last_output: when the
+    command has printed last, by the clock.
     """
 
     def __init__(
@@ -58,32 +66,33 @@ class EvidenceResponder:
         service: Service,
         shipper: Shipper,
         pid: int,
+        stacks: str,
         last_output: Callable[[], float],
         clock: Callable[[], float],
     ) -> None:
-        self._service, self._shipper, self._pid = service, shipper, pid
+        self._service, self._shipper, self._pid, self._stacks = service, shipper, pid, stacks
         self._last_output, self._clock = last_output, clock
         self._answered: set[str] = set()
+        self.ranks: set[int] = set()
 
     def start(self) -> None:
         threading.Thread(target=self._run, daemon=True).start()
 
     def step(self) -> float:
         """Ask once, if the command is silent. Seconds until there may be something to do."""
-        silence, attempt = self._clock() - self._last_output(), self._shipper.attempt
+        silence = self._clock() - self._last_output()
         if silence < SILENCE_SECONDS:
             return SILENCE_SECONDS - silence
-        if attempt is None:
+        if self._shipper.attempt is None:
             return SILENCE_SECONDS
-        path = "/jobs/{}/attempts/{}/".format(quote(self._shipper.launch.job, safe=""), attempt)
         try:
-            answer = self._service.get(path + "evidence-requests")
+            answer = self._service.get(_path(self._shipper) + "evidence-requests")
             requests = answer.json()
             if answer.status != 200 or not isinstance(requests, list):
                 return REFUSED_PAUSE
             for newest in requests[:1]:
                 if newest["id"] not in self._answered:
-                    self._answer(path + "evidence", float(newest["since"]))
+                    self._answer(float(newest["since"]))
                     self._answered.add(newest["id"])
                     return LONGEST_PAUSE  # however often it asks
         except (Unreachable, UsageError):
@@ -100,32 +109,58 @@ class EvidenceResponder:
             except Exception:  # a fault of ours is nothing to the command
                 pause = REFUSED_PAUSE
 
-    def _answer(self, path: str, since: float) -> None:
+    def _answer(self, since: float) -> None:
         """Send what is found; the service judges the run with the last of it."""
         latest = None
-        for finding in collect(self._pid, since - CLOCKS):
+        for finding in collect(self._pid, since - CLOCKS, self._stacks):
+            self.ranks.add(finding.rank)
             if latest is not None:
-                self._post(path, latest, more=True)
+                _post(self._service, self._shipper, latest, more=True)
             latest = finding
         if latest is not None:
-            self._post(path, latest)
-
-    def _post(self, path: str, finding: Finding, *, more: bool = False) -> None:
-        """What the service refuses is left out."""
-        query: dict[str, object] = {"kind": finding.kind, "rank": finding.rank}
-        if self._shipper.launch.node:
-            query["node"] = self._shipper.launch.node
-        if more:
-            query["more"] = "true"
-        headers = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
-        self._service.request("POST", path, query, gzip.compress(finding.data, 1), headers)
+            _post(self._service, self._shipper, latest)
 
 
-def collect(pid: int, since: float) -> Iterator[Finding]:
+def send_left_dumps(
+    service: Service, shipper: Shipper, ranks: Collection[int], environment: Mapping[str, str], since: float
+) -> None:
+    """Send the flight recorders that the ranks of a command have left which has failed. Raises Unreachable.
+
+    ranks: those that were seen below the command. Where none was, all count, unless the job has other nodes.
+    environment: of the command, which names the files.
+    since: seconds since the epoch; older files are of an earlier launch.
+    """
+    if shipper.attempt is None or shipper.failure or (not ranks and nodes_of_job(environment) > 1):
+        return
+    deadline = time.monotonic() + DUMPS_SECONDS
+    for rank, data in left_dumps(environment, since):
+        if time.monotonic() > deadline:
+            return
+        if not ranks or rank in ranks:
+            _post(service, shipper, Finding("flight-recorder", rank, data), more=True)
+
+
+def _path(shipper: Shipper) -> str:
+    return "/jobs/{}/attempts/{}/".format(quote(shipper.launch.job, safe=""), shipper.attempt)
+
+
+def _post(service: Service, shipper: Shipper, finding: Finding, *, more: bool = False) -> None:
+    """What the service refuses is left out."""
+    query: dict[str, object] = {"kind": finding.kind, "rank": finding.rank}
+    if shipper.launch.node:
+        query["node"] = shipper.launch.node
+    if more:
+        query["more"] = "true"
+    headers = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
+    service.request("POST", _path(shipper) + "evidence", query, gzip.compress(finding.data, 1), headers)
+
+
+def collect(pid: int, since: float, stacks: str = "") -> Iterator[Finding]:
     """Look at the ranks of a command; what they do comes last.
 
     pid: of the command.
     since: seconds since the epoch; dumps that are older are of an earlier launch.
+    stacks: as of ``EvidenceResponder``.
     """
     asked = {
         "below": pid,
@@ -133,6 +168,7 @@ def collect(pid: int, since: float) -> Iterator[Finding]:
         "since": since,
         "until": 1e12,
         "stacks": True,
+        "answers": stacks,
         "ras": True,
         "seconds": PROGRAM_SECONDS,
     }
@@ -143,6 +179,20 @@ def collect(pid: int, since: float) -> Iterator[Finding]:
             yield from _findings(json.loads(line.decode("utf-8")))
         except (ValueError, KeyError, TypeError, zlib.error):
             continue  # cut off, or a warning of Python
+
+
+def left_dumps(environment: Mapping[str, str], since: float) -> Iterator[tuple[int, bytes]]:
+    """Give rank and content of the flight recorders that were written since, where the environment names them."""
+    bounds = evidence_runner.Bounds(DUMPS_MAX, DUMPS_BYTES)
+    for prefix in {environment.get(name, "") for name in evidence_runner.DUMP_VARIABLES}:
+        folder, name = os.path.split(prefix)
+        if not os.path.isabs(folder):
+            continue
+        pattern = [glob.escape(name) + "*"]
+        for file in evidence_runner.dump_files(folder, pattern, os.getuid(), since, float("inf"), bounds):
+            rank = file.path[len(prefix) :]
+            if file.data and evidence_runner.is_number(rank, 7):
+                yield int(rank), file.data
 
 
 def _source() -> str:

@@ -2,8 +2,9 @@
 
 The agent reads dump files with it. On a node, in a container, or beside a command that ``run`` has started, it is
 started as the text of ``python3 -I -c``, as the user of the job: so it is one file of the standard library, for Python
-3.7 and later, and has no rights that the job does not have. It stops no process and sends no signal. Its argument is an
-object as in ``main``; it prints each finding as one line of JSON, with bounds on number, bytes and time.
+3.7 and later, and has no rights that the job does not have. It stops no process, and signals only ranks that have
+registered for it. Its argument is an object as in ``main``; it prints each finding as one line of JSON, with bounds on
+number, bytes and time.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ DUMP_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Variables that name the file of a rank's flight recorder, which ends in the rank."""
 PROCESSES_MAX = 4096
 """Below one command."""
+STACK_SIGNAL = signal.SIGURG
+"""Asks a rank for its stack: where nothing handles it, the kernel drops it, and no library uses it."""
+ANSWER_SECONDS, ANSWER_LOOKS = 2.0, 20
+"""For a rank to write its stack."""
 STOPPED = "stopped"
 """In place of a function of the kernel: somebody has sent the process SIGSTOP."""
 LOCALHOST = ("localhost", "127.0.0.1", "[::1]", "")
@@ -422,26 +427,64 @@ def activity(before: dict[int, Usage], after: dict[int, Usage], seconds: float) 
     return finding("activity", json.dumps({"activity": shown, "seconds": round(seconds, 1)}).encode())
 
 
-def stacks(by_rank: dict[int, Process], seconds: float) -> Iterator[dict[str, Any]]:
+def stacks(by_rank: dict[int, Process], seconds: float, folder: str = "") -> Iterator[dict[str, Any]]:
+    """folder: as of ``own_stack``, "" where ranks are not asked."""
     program = shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(sys.executable))
     if not by_rank:
         yield {"note": "no Python process of a rank was found"}
         return
     if program is None:
         yield {"note": "py-spy is not installed"}
-        return
 
     def dump(item: tuple[int, Process]) -> dict[str, Any]:
         rank, process = item
-        argv = [str(program), "dump", "--nonblocking", "--pid", str(process.pid)]
-        for _ in range(TRIES):
-            code, data = output_of(argv, seconds / TRIES, STACK_BYTES)
-            if code == 0 and is_there(process):
-                return finding("stacks", data, rank)
-        return {"note": "py-spy of rank %d: %s" % (rank, last_line(data, code))}
+        data, why = py_spy(program, process, seconds) if program else (b"", "")
+        if not data and folder:
+            data = own_stack(process, folder)
+        return finding("stacks", data, rank) if data else {"note": "rank %d has no stack: %s" % (rank, why)}
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield from pool.map(dump, by_rank.items())
+    if program or folder:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            yield from pool.map(dump, by_rank.items())
+
+
+def py_spy(program: str, process: Process, seconds: float) -> tuple[bytes, str]:
+    """(the stack, why there is none)."""
+    argv = [program, "dump", "--nonblocking", "--pid", str(process.pid)]
+    for _ in range(TRIES):
+        code, data = output_of(argv, seconds / TRIES, STACK_BYTES)
+        if code == 0 and is_there(process):
+            return data, ""
+    return b"", "py-spy: " + last_line(data, code)
+
+
+def own_stack(process: Process, folder: str) -> bytes:
+    """The stack that a rank writes when it gets STACK_SIGNAL; b"" where it does not.
+
+    folder: in which a rank that has registered faulthandler for the signal has opened a file, named by its number.
+    """
+    path = os.path.join(folder, str(process.pid))
+    with suppress(OSError, ValueError):
+        size = before = os.stat(path).st_size
+        if not catches(process.pid, STACK_SIGNAL) or not is_there(process):
+            return b""
+        os.kill(process.pid, STACK_SIGNAL)
+        for _ in range(ANSWER_LOOKS):
+            time.sleep(ANSWER_SECONDS / ANSWER_LOOKS)
+            latest, size = size, os.stat(path).st_size
+            if before < latest == size:
+                break
+        with open(path, "rb") as file:
+            file.seek(before)
+            return file.read(STACK_BYTES)
+    return b""
+
+
+def catches(pid: int, number: int) -> bool:
+    """Tell whether a process has a handler for a signal."""
+    with open("/proc/%d/status" % pid, "rb") as file:
+        fields = dict(line.split(b":", 1) for line in file.read().splitlines())
+    return bool(int(fields[b"SigCgt"], 16) >> (number - 1) & 1)
 
 
 def ras(by_rank: dict[int, Process], seconds: float) -> dict[str, Any]:
@@ -503,7 +546,7 @@ def collect(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
         by_rank = ranks(job_processes(asked["job"]))
     before, started = usages(by_rank), time.monotonic()
     if asked["stacks"]:
-        yield from stacks(by_rank, asked["seconds"])
+        yield from stacks(by_rank, asked["seconds"], asked.get("answers", ""))
     if asked["ras"]:
         yield ras(by_rank, asked["seconds"])
     if by_rank:
@@ -513,7 +556,8 @@ def collect(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Argument: ``job`` (number, "" in a container) or ``below`` (process of a command), ``dumps`` (root and parts of
-    each pattern), ``since``, ``until``, ``stacks``, ``ras``, ``seconds`` (of each program)."""
+    each pattern), ``since``, ``until``, ``stacks``, ``answers`` (folder, see ``own_stack``), ``ras``, ``seconds`` (of
+    each program)."""
     for line in collect(json.loads(sys.argv[1])):
         print(json.dumps(line), flush=True)  # noqa: T201
 

@@ -13,16 +13,16 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 from diagnoser.client import report
 from diagnoser.client.backlog import Backlog
 from diagnoser.client.checkpoints.report_spool import LISTING_VARIABLE
 from diagnoser.client.checkpoints.reporter import deliver
-from diagnoser.client.evidence import EvidenceResponder
+from diagnoser.client.evidence import DUMPS_SECONDS, STACKS_VARIABLE, EvidenceResponder, send_left_dumps
 from diagnoser.client.launch import Launch, Options, launch_of
 from diagnoser.client.relay import ENDING, Command, exit_as, write_all
-from diagnoser.client.service import Service, TokenSource, UsageError
+from diagnoser.client.service import Service, TokenSource, Unreachable, UsageError
 from diagnoser.client.shipper import Shipper
 
 FLUSH_SECONDS = 10.0
@@ -68,33 +68,41 @@ def run(options: RunOptions, words: Sequence[str], environment: Mapping[str, str
         if shipper:
             backlog.add(names[stream], data)
 
-    listing = _reports_listing()
+    listing, stacks = _reports_listing(), _stacks_folder()
     try:
-        command = Command(words, {**environment, **_for_the_trainer(options, listing)}, copy)
+        command = Command(words, {**environment, **_for_the_trainer(options, listing, stacks)}, copy)
     except OSError as error:
-        _remove(listing)
-        say("{}: {}".format(words[0], error.strerror))
-        if error.errno == errno.ENOENT:
-            return 127
-        return 126
+        _remove(listing, stacks)
+        return _not_started(words[0], error)
+    began = time.time()
+    ranks: set[int] = set()
     if shipper:
         for work in (shipper.run, backlog.spill_forever):
             threading.Thread(target=work, daemon=True).start()
-        service = Service(options.server.url, options.server.token)
-        EvidenceResponder(service, shipper, command.pid, lambda: backlog.last_added, time.monotonic).start()
+        ranks = _answer_for(options, shipper, backlog, command.pid, stacks)
     status = command.wait()
     command.drain()
     try:
         if shipper:
             _deliver_reports(options, listing, was_stopped=bool(command.stopped_by))
+            if status and not command.stopped_by:
+                _send_dumps(options, shipper, ranks, environment, began)
             _finish(options, shipper, backlog, status, command.stopped_by)
         for fault in command.faults:
             say(fault)
     except Exception as error:  # whatever is wrong with us is nothing to the command
         say("the end could not be reported: {}: {}".format(type(error).__name__, error))
-    _remove(listing)
+    _remove(listing, stacks)
     command.leave()
     return exit_as(status)
+
+
+def _not_started(program: str, error: OSError) -> int:
+    """Say why. Returns the exit code that a shell gives."""
+    say("{}: {}".format(program, error.strerror))
+    if error.errno == errno.ENOENT:
+        return 127
+    return 126
 
 
 def say(text: str) -> None:
@@ -116,6 +124,24 @@ def _shipper(options: RunOptions, launch: Launch, backlog: Backlog) -> Shipper |
     for caution in service.cautions():
         say(caution)
     return Shipper(service, backlog, launch, say, time.monotonic, time.time)
+
+
+def _answer_for(options: RunOptions, shipper: Shipper, backlog: Backlog, pid: int, stacks: str) -> set[int]:
+    """Answer the service when it asks about the ranks of the command; those that are seen are added to the result."""
+    service = Service(options.server.url, options.server.token)
+    responder = EvidenceResponder(service, shipper, pid, stacks, lambda: backlog.last_added, time.monotonic)
+    responder.start()
+    return responder.ranks
+
+
+def _send_dumps(
+    options: RunOptions, shipper: Shipper, ranks: Collection[int], environment: Mapping[str, str], began: float
+) -> None:
+    """Send what the ranks left behind: the verdict on a timeout rests on it."""
+    service = Service(options.server.url, options.server.token, DUMPS_SECONDS)
+    with suppress(Unreachable):
+        send_left_dumps(service, shipper, ranks, environment, began)
+    service.close()
 
 
 def sources(launch: Launch, given: str, stamp: str) -> dict[str, str]:
@@ -163,17 +189,29 @@ def _reports_listing() -> str:
     return path
 
 
-def _for_the_trainer(options: RunOptions, listing: str) -> dict[str, str]:
-    """Say in variables what a saver of checkpoints needs to report them. listing: see ``_reports_listing``."""
-    variables = {LISTING_VARIABLE: listing}
+def _stacks_folder() -> str:
+    """Make the folder in which ranks write their stacks; "" where there is no room for it."""
+    try:
+        return tempfile.mkdtemp(prefix="diagnoser-stacks-")
+    except OSError:
+        return ""
+
+
+def _for_the_trainer(options: RunOptions, listing: str, stacks: str) -> dict[str, str]:
+    """Say in variables what a saver of checkpoints needs to report them, and where stacks may be written.
+
+    listing, stacks: see ``_reports_listing`` and ``_stacks_folder``.
+    """
+    variables = {LISTING_VARIABLE: listing, STACKS_VARIABLE: stacks}
     if options.server.url:
         variables["DIAGNOSER_URL"] = options.server.url
     return variables
 
 
-def _remove(path: str) -> None:
+def _remove(listing: str, stacks: str) -> None:
     with suppress(OSError):
-        os.unlink(path)
+        os.unlink(listing)
+    shutil.rmtree(stacks, ignore_errors=True)
 
 
 def _deliver_reports(options: RunOptions, listing: str, *, was_stopped: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from diagnoser.client import evidence, evidence_runner
 from diagnoser.client.evidence import LONGEST_PAUSE, REFUSED_PAUSE, SHORTEST_PAUSE, EvidenceResponder, Finding
 from diagnoser.client.launch import Launch
 from diagnoser.client.service import Answer, Unreachable
+from diagnoser.hang.stacks import parse_stacks
 from tests.e2e.service import until
 
 ASKED = [{"id": "new", "since": 100.0}, {"id": "old", "since": 50.0}]
@@ -45,10 +46,12 @@ class Asking:
         return Answer(204, b"")
 
 
+def shipper_of(attempt: int | None) -> Any:
+    return SimpleNamespace(attempt=attempt, failure="", launch=Launch("a/job", node="n1"))
+
+
 def responder(service: Asking, silence: float = 16.0, attempt: int | None = 3) -> EvidenceResponder:
-    shipper: Any = SimpleNamespace(attempt=attempt, launch=Launch("a/job", node="n1"))
-    given: Any = service
-    return EvidenceResponder(given, shipper, 7, lambda: 0.0, lambda: silence)
+    return EvidenceResponder(cast(Any, service), shipper_of(attempt), 7, "/stacks", lambda: 0.0, lambda: silence)
 
 
 @pytest.mark.parametrize(("silence", "attempt"), [(7.0, 3), (100.0, None)])
@@ -62,7 +65,7 @@ def test_a_command_that_prints_or_is_not_known_yet_asks_nothing(silence: float, 
 def test_a_request_is_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest, with all that was found; the run is judged with the last of it."""
     found = [Finding("stacks", 0, b"a"), Finding("stacks", 1, b"b"), Finding("activity", 0, b"c")]
-    monkeypatch.setattr(evidence, "collect", lambda pid, since: iter(found if (pid, since) == (7, 40.0) else ()))
+    monkeypatch.setattr(evidence, "collect", lambda *given: iter(found if given == (7, 40.0, "/stacks") else ()))
     service = Asking()
     answering = responder(service)
     assert [answering.step(), answering.step()] == [LONGEST_PAUSE, SHORTEST_PAUSE]
@@ -95,15 +98,16 @@ def test_a_service_that_does_not_answer_is_left_alone(service: Asking, pause: fl
 START = """
 import json, subprocess, sys
 for variables in json.loads(sys.argv[1]):
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=variables)
+    subprocess.Popen([sys.executable, "-c", sys.argv[2]], env=variables)
 sys.stdin.read()
 """
+SLEEP = "import time; time.sleep(600)"
 
 
 @contextmanager
-def tree(*ranks: dict[str, str]) -> Iterator[int]:
-    """The process of a command that starts a process with each of these variables."""
-    command = [sys.executable, "-c", START, json.dumps(ranks)]
+def tree(*ranks: dict[str, str], code: str = SLEEP) -> Iterator[int]:
+    """The process of a command that starts a process with each of these variables, and what each of them runs."""
+    command = [sys.executable, "-c", START, json.dumps(ranks), code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as top:
         try:
             until(lambda: len(evidence_runner.processes_below(top.pid)) > len(ranks), "they run")
@@ -150,3 +154,37 @@ def test_a_stopped_process_is_seen_as_such() -> None:
         (rank,) = evidence_runner.ranks(evidence_runner.processes_below(command)).values()
         os.kill(rank.pid, signal.SIGSTOP)
         until(lambda: evidence_runner.place_of(rank.pid) == evidence_runner.STOPPED, "it is stopped")
+
+
+OPENS = "import os; file = open(os.environ['DIAGNOSER_STACKS'] + '/' + str(os.getpid()), 'w')\n"
+REGISTERS = "import faulthandler, signal; faulthandler.register(signal.SIGURG, file=file)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "answers"), [(OPENS + REGISTERS, True), (OPENS, False)], ids=["registered", "no handler"]
+)
+def test_a_rank_that_has_registered_for_it_writes_its_stack(tmp_path: Path, code: str, answers: bool) -> None:
+    """Others are not signalled, and would not mind; who has opened no file is left alone as well."""
+    with tree({"RANK": "0", "DIAGNOSER_STACKS": str(tmp_path)}, code=code + SLEEP) as command:
+        (rank,) = evidence_runner.ranks(evidence_runner.processes_below(command)).values()
+        assert evidence_runner.own_stack(rank, str(tmp_path / "elsewhere")) == b""
+        until(lambda: evidence_runner.place_of(rank.pid) == "hrtimer_nanosleep", "it sleeps")
+        stack = evidence_runner.own_stack(rank, str(tmp_path))
+        assert evidence_runner.is_there(rank)
+    assert (b"File " in stack) is answers
+    if answers:
+        assert parse_stacks(stack, 0).frames == ("<module> (<string>:3)",)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "sent"), [((), "1", {0, 12}), ((), "2", set()), ((12,), "2", {12})], ids=["alone", "two", "seen"]
+)
+def test_a_failed_command_leaves_dumps(tmp_path: Path, ranks: tuple[int, ...], nodes: str, sent: set[int]) -> None:
+    """Of its own ranks, and of this launch: other nodes may write to the same folder."""
+    for name in ("dump_0", "dump_12", "dump_x", "dump_3"):
+        (tmp_path / name).write_bytes(RECORDER)
+    os.utime(tmp_path / "dump_3", (0, 0))
+    service, shipper = Asking(), shipper_of(3)
+    environment = {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump_"), "SLURM_JOB_NUM_NODES": nodes}
+    evidence.send_left_dumps(cast(Any, service), shipper, ranks, environment, time.time() - 60)
+    assert {query["rank"] for _, query, _ in service.posted} == sent

@@ -52,8 +52,9 @@ STACK_SIGNAL = signal.SIGURG
 """Asks a rank for its stack: where nothing handles it, the kernel drops it, and no library uses it."""
 ANSWER_SECONDS, ANSWER_LOOKS = 2.0, 20
 """For a rank to write its stack."""
-STOPPED = "stopped"
-"""In place of a function of the kernel: somebody has sent the process SIGSTOP."""
+STOPPED, RUNNING = "stopped", "running"
+"""In place of a function of the kernel: somebody has sent the process SIGSTOP; it has a processor, or wants one."""
+STATES = {b"T": STOPPED, b"R": RUNNING}
 LOCALHOST = ("localhost", "127.0.0.1", "[::1]", "")
 
 
@@ -367,11 +368,11 @@ def usage(pid: int, children: dict[int, list[int]]) -> Usage:
 
 
 def place_of(pid: int) -> str:
-    """Where the main thread waits in the kernel: the name of a function, or STOPPED; "" where it runs, or the kernel
-    does not tell."""
+    """Where the main thread waits in the kernel: the name of a function, STOPPED or RUNNING; "" where nobody tells."""
     with suppress(OSError, IndexError):
-        if stat_of("/proc/%d/task/%d/stat" % (pid, pid))[0] == b"T":
-            return STOPPED
+        state = stat_of("/proc/%d/task/%d/stat" % (pid, pid))[0]
+        if state in STATES:
+            return STATES[state]
         with open("/proc/%d/wchan" % pid, "rb") as file:
             place = file.read(100).decode("ascii", "replace")
         return "" if place == "0" else place

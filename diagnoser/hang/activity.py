@@ -17,8 +17,8 @@ from diagnoser.model.errors import BadInput
 
 BYTES_MAX = 16 << 20
 RANKS_MAX = 200_000
-STOPPED = "stopped"
-"""Place of a rank whose process was sent SIGSTOP."""
+STOPPED, RUNNING = "stopped", "running"
+"""Places of a rank whose process was sent SIGSTOP, and of one that has a processor or wants one."""
 _LEAST = 3
 """Fewer ranks have no majority."""
 _BUSY_CORES = 0.2
@@ -51,7 +51,7 @@ _WORDS: tuple[tuple[Work, tuple[str, ...]], ...] = (
 @dataclass(frozen=True, slots=True)
 class RankActivity:
     """What a rank and its children did a second. cores: processors in use. program: that used most of them. place:
-    where its main thread stood in both looks: a function of the kernel, or STOPPED; "" where nobody knows."""
+    where its main thread stood in both looks: a function of the kernel, STOPPED or RUNNING; "" where nobody knows."""
 
     rank: int
     cores: float
@@ -62,19 +62,23 @@ class RankActivity:
     @property
     def is_at_work(self) -> bool:
         """Tell whether anything in it goes on."""
-        if self.cores >= _BUSY_CORES:
+        if self.cores >= _BUSY_CORES or self.place == RUNNING:
             return True
         return self.bytes >= _BUSY_BYTES
 
     @property
     def stands(self) -> str:
         """Say where its main thread is."""
-        return f"waits in {self.place} of the kernel" if self.place else "runs"
+        if self.place in ("", RUNNING):
+            return "runs"
+        return f"waits in {self.place} of the kernel"
 
     def describe(self) -> str:
         """Say what it uses."""
         if self.cores >= _BUSY_CORES:
             return f"{self.cores:.1f} cores in use" + (f", most by {self.program}" if self.program else "")
+        if self.place == RUNNING:
+            return "it wants a processor, and gets little of one"
         return f"{self.bytes / 1e6:.1f} MB/s moved"
 
 

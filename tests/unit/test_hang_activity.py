@@ -93,6 +93,7 @@ FUTEX, SLEEP, IDLE, BUSY_CORES = "futex_wait_queue", "hrtimer_nanosleep", 0.0, 1
         ([(FUTEX, IDLE)] * 3 + [(SLEEP, IDLE)], {3: SuspectKind.STACK}),
         ([(FUTEX, IDLE)] * 3 + [("stopped", IDLE)], {3: SuspectKind.STACK}),
         ([(FUTEX, IDLE)] * 3 + [("", BUSY_CORES)], {3: SuspectKind.AT_WORK}),
+        ([(FUTEX, IDLE)] * 3 + [("running", IDLE)], {3: SuspectKind.AT_WORK}),
         ([(FUTEX, IDLE)] * 4, {}),
         ([(FUTEX, IDLE)] + [("stopped", IDLE)] * 3, {}),
         ([("", BUSY_CORES)] * 3 + [(FUTEX, IDLE)], {}),
@@ -100,17 +101,7 @@ FUTEX, SLEEP, IDLE, BUSY_CORES = "futex_wait_queue", "hrtimer_nanosleep", 0.0, 1
         ([(FUTEX, IDLE)] * 2 + [(SLEEP, IDLE)], {}),
         ([(FUTEX, IDLE)] * 5 + [(SLEEP, IDLE)] * 2, {}),
     ],
-    ids=[
-        "sleeps",
-        "is stopped",
-        "computes",
-        "all wait",
-        "job suspended",
-        "others compute",
-        "loaders work",
-        "3",
-        "many",
-    ],
+    ids=["sleeps", "stopped", "computes", "starves", "wait", "suspended", "others compute", "loaders", "3", "many"],
 )
 def test_ranks_without_stacks_are_compared_by_where_they_stand(
     places: list[tuple[str, float]], suspects: dict[int, SuspectKind]

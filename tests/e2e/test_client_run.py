@@ -11,7 +11,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.e2e.client import TOKENS, Client, events_of, stored_lines
@@ -304,3 +306,42 @@ def test_the_installed_command_is_the_same_client(client: Client, running: Servi
     assert (ended.returncode, ended.stdout) == (6, b"--json|--|-x|")
     told = subprocess.run([diagnoser, "send", "--help"], capture_output=True, timeout=300, check=True)
     assert b"usage: diagnoser send" in told.stdout
+
+
+HANGS = """
+import os, subprocess, sys, time
+for step in range(60):
+    print("iteration %d/900 | lm loss: %.4f" % (step, 9 - step / 200), flush=True)
+    time.sleep(0.05)
+waits, sleeps = "import threading as t; t.Event().wait()", "import time; time.sleep(600)"
+codes = [waits, waits, sleeps, waits]
+ranks = [subprocess.Popen([sys.executable, "-c", code], env={"RANK": str(n)}) for n, code in enumerate(codes)]
+try:
+    ranks[0].wait()
+finally:
+    for rank in ranks:
+        rank.kill()
+"""
+
+
+def test_the_rank_that_holds_up_the_others_is_named_without_an_agent(tmp_path: Path) -> None:
+    """From what the client sees of the processes below it; and the run stays a hang when a person ends it."""
+    settings = {"DIAGNOSER_HANG_CHECK_IDLE_SECONDS": "1", "DIAGNOSER_EXIT_GRACE_SECONDS": "0.5"}
+    with service(tmp_path, **settings) as running:
+        http = running.start()
+        client = Client(tmp_path, running.url, {"PATH": "/usr/bin:/bin"})
+        with client.running("run", "--job", "hangs", "--", sys.executable, "-c", HANGS) as run:
+            until(lambda: verdict(http), "it is called hung")
+            found = verdict(http)
+            run.send_signal(signal.SIGINT)
+            assert run.wait(60)
+            assert run.stderr is not None
+            told = run.stderr.read().decode()
+    assert (found["outcome"], found["root_cause"]["rank"]) == ("hung", 2)
+    assert "waits in hrtimer_nanosleep" in found["root_cause"]["text"]
+    assert re.search(r"Diagnosis: nccl timeout error  \(infrastructure, hung, ", told)
+
+
+def verdict(http: httpx.Client) -> dict[str, Any]:
+    items = http.get("/api/v1/diagnoses", params={"job": "hangs"}).raise_for_status().json()["items"]
+    return items[0] if items else {}

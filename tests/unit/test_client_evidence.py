@@ -104,13 +104,19 @@ sys.stdin.read()
 SLEEP = "import time; time.sleep(600)"
 
 
+def asleep(command: int) -> int:
+    """How many ranks below a command sleep: each has started, and has done what it was to do before."""
+    found = evidence_runner.ranks(evidence_runner.processes_below(command)).values()
+    return [evidence_runner.place_of(rank.pid) for rank in found].count("hrtimer_nanosleep")
+
+
 @contextmanager
 def tree(*ranks: dict[str, str], code: str = SLEEP) -> Iterator[int]:
     """The process of a command that starts a process with each of these variables, and what each of them runs."""
     command = [sys.executable, "-c", START, json.dumps(ranks), code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as top:
         try:
-            until(lambda: len(evidence_runner.processes_below(top.pid)) > len(ranks), "they run")
+            until(lambda: asleep(top.pid) == sum("RANK" in variables for variables in ranks), "they run")
             yield top.pid
         finally:
             os.killpg(top.pid, signal.SIGKILL)
@@ -168,7 +174,6 @@ def test_a_rank_that_has_registered_for_it_writes_its_stack(tmp_path: Path, code
     with tree({"RANK": "0", "DIAGNOSER_STACKS": str(tmp_path)}, code=code + SLEEP) as command:
         (rank,) = evidence_runner.ranks(evidence_runner.processes_below(command)).values()
         assert evidence_runner.own_stack(rank, str(tmp_path / "elsewhere")) == b""
-        until(lambda: evidence_runner.place_of(rank.pid) == "hrtimer_nanosleep", "it sleeps")
         stack = evidence_runner.own_stack(rank, str(tmp_path))
         assert evidence_runner.is_there(rank)
     assert (b"File " in stack) is answers

@@ -128,9 +128,9 @@ class Settings(ChannelSettings):
         10.0, description="Seconds without new lines after a fatal line before the diagnosis."
     )
     hang_check_idle_seconds: Seconds = Field(
-        15.0,
+        11.0,
         description="Seconds without new lines before the silence of a running attempt is compared with its own "
-        "rhythm. A hang is suspected after three usual steps, and never before 15 seconds.",
+        "rhythm. A hang is suspected after three usual steps, and never before 11 seconds.",
     )
     hang_diagnosis_idle_seconds: Seconds = Field(
         300.0,

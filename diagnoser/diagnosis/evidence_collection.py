@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from diagnoser.adapters.sql.evidence import EvidenceRepository
 from diagnoser.diagnosis.context import cluster_of, nodes_of
-from diagnoser.model import Diagnosis, EvidenceRequest, RequestReason
+from diagnoser.model import LOOKS_APART, Diagnosis, EvidenceRequest, RequestReason
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.work import Claim
 from diagnoser.ports import Clock
@@ -13,6 +13,9 @@ from diagnoser.ports import Clock
 _DUMPS_ARE_LEFT = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """Types of failures at which the ranks' watchdogs write their flight recorders."""
 
+_SECOND_LOOK = 30.0
+"""Seconds of silence from which on its ranks are looked at again before it is ended: few pauses last as long, and none
+in which a process does nothing at all."""
 _ASK_AGAIN = 60.0
 """Seconds of silence from which on its ranks are looked at again."""
 
@@ -33,6 +36,11 @@ class EvidenceCollection:
         stored = await self.store.list_runtime_files(attempt.key)
         return any(file.received >= attempt.last_line for file in stored)
 
+    async def look_again(self, claim: Claim) -> None:
+        """A run was seen to hang once: whether it is to be ended without a person is for a second look to say."""
+        now, silent = self.clock(), claim.attempt.last_line + _SECOND_LOOK
+        await self._request(claim, RequestReason.SILENCE, now, max(silent, now + LOOKS_APART))
+
     async def _since(self, claim: Claim) -> float:
         """From when on files count: with the attempt, the identity of a request, which is made once."""
         last_line, now = claim.attempt.last_line, self.clock()
@@ -50,7 +58,7 @@ class EvidenceCollection:
         if diagnosis.type in _DUMPS_ARE_LEFT and diagnosis.hang is None:
             await self._request(claim, RequestReason.TIMEOUT, claim.attempt.opened)
 
-    async def _request(self, claim: Claim, reason: RequestReason, since: float) -> None:
+    async def _request(self, claim: Claim, reason: RequestReason, since: float, not_before: float = 0.0) -> None:
         now, job, attempt = self.clock(), claim.job, claim.attempt
         request = EvidenceRequest(
             self.make_id(now),
@@ -62,4 +70,4 @@ class EvidenceCollection:
             nodes_of(attempt, job),
             dict(job.rank_nodes),
         )
-        await self.store.request(request)
+        await self.store.request(request, not_before)

@@ -4,7 +4,7 @@ A rank that is waited for may be a victim of its own code as well as of its mach
 node is at fault: suspects lead to the node check, or to a person.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -15,9 +15,11 @@ from diagnoser.model import (
     WAITING_RANKS,
     Diagnosis,
     Evidence,
+    EvidenceKind,
     EvidenceLine,
     Facts,
     HangFindings,
+    HangLook,
     HangSuspect,
     Provenance,
     RootCause,
@@ -87,7 +89,7 @@ def vouched_first(files: Iterable[RuntimeFile]) -> list[RuntimeFile]:
     return sorted(chosen, key=_is_vouched)
 
 
-_kind_and_rank = attrgetter("kind", "rank")
+_kind_and_rank, _rank = attrgetter("kind", "rank"), attrgetter("rank")
 
 
 def _is_vouched(file: RuntimeFile) -> bool:
@@ -136,13 +138,20 @@ def _is_sure(hang: "HangReport") -> bool:
     return bool(hang.suspects) and hang.suspects[0].score >= _SURE
 
 
-def apply(diagnosis: Diagnosis, hang: "HangReport", files: Sequence[RuntimeFile], *, running: bool) -> Diagnosis:
+def apply(
+    diagnosis: Diagnosis,
+    hang: "HangReport",
+    files: Sequence[RuntimeFile],
+    *,
+    running: bool,
+    seen: HangLook | None = None,
+) -> Diagnosis:
     """The verdict with the rank that holds up the others, where the log itself shows no deeper cause.
 
     running: the attempt is open, so that ranks may wait because they work. A log that just stops is taken for a hang
-    where the dumps leave no doubt.
+    where the dumps leave no doubt. seen: of the suspects, by agents.
     """
-    diagnosis = replace(diagnosis, hang=findings(hang, len(files)))
+    diagnosis = replace(diagnosis, hang=replace(findings(hang, len(files)), look=seen))
     if not running:
         diagnosis = _hung_in_silence(diagnosis, hang)
     if not hang.suspects:
@@ -174,6 +183,28 @@ def _hung_in_silence(diagnosis: Diagnosis, hang: "HangReport") -> Diagnosis:
     if not is_unknown or not _is_sure(hang):
         return diagnosis
     return replace(diagnosis, outcome=Outcome.HUNG)
+
+
+def look(evidence: Evidence, facts: Facts, hang: "HangReport", files: Sequence[RuntimeFile]) -> HangLook | None:
+    """What agents alone saw of the suspects in a running attempt; None where not each of them was seen stuck, on a node
+    of the attempt, or where they are suspects only with what the job sent."""
+    vouched = list(filter(_is_vouched, files))
+    seen = hang if len(vouched) == len(files) else analyze(evidence, facts, vouched)
+    if seen is None or not seen.suspects:
+        return None
+    stuck = {suspect.rank: suspect for suspect in seen.suspects if suspect.stuck_in and suspect.node in facts.nodes}
+    if not stuck.keys() == set(map(_rank, seen.suspects)) == set(map(_rank, hang.suspects)):
+        return None
+    nodes = set(map(attrgetter("node"), stuck.values()))
+    times = [file.received for file in vouched if _shows(file, stuck.keys(), nodes)]
+    return HangLook(facts.last_line, min(times), tuple((rank, stuck[rank].stuck_in) for rank in sorted(stuck)))
+
+
+def _shows(file: RuntimeFile, ranks: Collection[int], nodes: Collection[str]) -> bool:
+    """Whether it shows what one of these ranks did when it was taken: dumps of a watchdog show an earlier time."""
+    if file.kind is EvidenceKind.ACTIVITY:
+        return file.node in nodes
+    return file.kind is EvidenceKind.STACKS and file.rank in ranks
 
 
 def _provenance(files: Iterable[RuntimeFile]) -> Provenance:

@@ -35,6 +35,7 @@ from diagnoser.model import (
     Facts,
     Rollback,
     RuntimeFile,
+    StuckPlace,
 )
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
@@ -136,7 +137,8 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     reviewed = ReviewedVerdict(diagnosis, causal, evidence, rank_nodes)
     diagnosis = replace(diagnosis, doubts=review_reasons(reviewed))
     if hang:
-        diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None)
+        seen = hang_evidence.look(evidence, facts, hang, dumps) if silence else None
+        diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None, seen=seen)
     diagnosis = _with_checkpoint(with_advice(diagnosis, causal, facts, knowledge.policy), facts)
     return ended_hang.keep_hang(diagnosis, evidence, facts)
 
@@ -330,10 +332,20 @@ def _first_complaints(evidence: Evidence, reports: Sequence[Candidate]) -> dict[
 def with_advice(diagnosis: Diagnosis, causal: CausalResult, facts: Facts, policy: Policy) -> Diagnosis:
     """The diagnosis with what the policy table advises, and what the table looked at."""
     suspects = diagnosis.nodes if diagnosis.category is Category.INFRASTRUCTURE else ()
-    grounds = DecisionBasis(node_named=suspect_nodes.named(suspects))
+    grounds = DecisionBasis(node_named=suspect_nodes.named(suspects), stuck=_stuck_place(diagnosis))
     root = causal.root
     if root and diagnosis.decided_by not in (WAITING_RANKS, MISMATCHED_COLLECTIVES):
         stable, sandbox = root.maturity is Maturity.STABLE, root.maturity is Maturity.SANDBOX
         grounds = replace(grounds, stable=stable, sandbox=sandbox, hint=root.action)
     grounded = replace(diagnosis, grounds=grounds)
     return replace(grounded, recovery=policy.advise(case_of(grounded, facts.job.labels)), policy=policy.hash)
+
+
+def _stuck_place(diagnosis: Diagnosis) -> StuckPlace | None:
+    """What stands still where agents saw the suspects stuck: a node, where several ranks do and all are on it."""
+    if diagnosis.hang is None or diagnosis.hang.look is None:
+        return None
+    nodes = {suspect.node for suspect in diagnosis.hang.suspects}
+    if len(nodes) == 1 < len(diagnosis.hang.suspects):
+        return StuckPlace.NODE
+    return StuckPlace.RANK

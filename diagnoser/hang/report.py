@@ -1,7 +1,7 @@
 """All evidence of one hang together: files of any kind in, ranked suspects out."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.hang import activity, debug_tables, flight_recorder, nccl_ras, stacks, wait_graph
@@ -254,10 +254,10 @@ def _by_activity(suspects: Iterable[HangSuspect], evidence: RuntimeEvidence) -> 
     return judged
 
 
-def _stuck_or_at_work(suspect: HangSuspect, look: RankActivity, frames: Iterable[str]) -> HangSuspect:
+def _stuck_or_at_work(suspect: HangSuspect, look: RankActivity, frames: Sequence[str]) -> HangSuspect:
     if look.is_at_work:
         work = activity.kind_of_work(look, frames)
         why = f"{work} ({look.describe()}): {suspect.why}"
         return replace(suspect, kind=SuspectKind.AT_WORK, why=why)
     why = f"{suspect.why}, and used neither processor nor disk between two looks"
-    return replace(suspect, why=why, score=max(suspect.score, _STUCK))
+    return replace(suspect, why=why, score=max(suspect.score, _STUCK), stuck_in="".join(frames[:1]))

@@ -56,13 +56,16 @@ from diagnoser.model.evidence_requests import EvidenceRequest, RequestReason
 from diagnoser.model.failed_runs import FailedRun
 from diagnoser.model.feedback import ConfirmedFailure, Feedback, FeedbackVerdict, Lesson, Signature, Similar
 from diagnoser.model.hangs import (
+    LOOKS_APART,
     MISMATCHED_COLLECTIVES,
     RUNTIME_SOURCES,
     WAITING_RANKS,
     EvidenceKind,
     HangFindings,
+    HangLook,
     HangSuspect,
     RuntimeFile,
+    StuckPlace,
     SuspectKind,
     cited_place,
 )

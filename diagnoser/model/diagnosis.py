@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.evidence import Compression, LeftOut
-from diagnoser.model.hangs import HangFindings
+from diagnoser.model.hangs import HangFindings, StuckPlace
 from diagnoser.model.lines import Provenance
 from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
@@ -88,12 +88,14 @@ class DecisionBasis:
     """What the policy table looked at beside the verdict.
 
     stable, sandbox: maturity of the deciding rule; both false where no rule decided. hint: the action that it asks for.
+    stuck: what agents saw stuck in a run that hangs.
     """
 
     node_named: bool = False
     stable: bool = False
     hint: Action | None = None
     sandbox: bool = False
+    stuck: StuckPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ RUNTIME_SOURCES = {"flight_recorder": "flight recorder", "nccl_ras": "NCCL RAS",
 """Sources of evidence that has no line number, in words."""
 WAITING_RANKS, MISMATCHED_COLLECTIVES = "heuristic:waiting_ranks", "heuristic:mismatched_collectives"
 """What decides where the dumps of the ranks do."""
+LOOKS_APART = 10.0
+"""Fewest seconds between two looks that prove a hang."""
 _NAMED = 3
 """Most ranks that a headline names."""
 
@@ -57,15 +59,42 @@ class SuspectKind(StrEnum):
     AT_WORK = "at_work"  # others wait for it, and it computes or moves data: not a hang yet
 
 
+class StuckPlace(StrEnum):
+    RANK = "rank"  # in its own code: nothing speaks against its machine
+    NODE = "node"  # several ranks, all of one node
+
+
 @dataclass(frozen=True, slots=True)
 class HangSuspect:
-    """score: 0 to 1; how sure, and how many ranks it explains. node: "" when not known."""
+    """score: 0 to 1; how sure, and how many ranks it explains. node: "" when not known. stuck_in: innermost frame of a
+    process that used neither processor nor disk while it was looked at, "" where nobody looked, or it did.
+    """
 
     rank: int
     kind: SuspectKind
     why: str
     score: float
     node: str = ""
+    stuck_in: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HangLook:
+    """What the agents of its cluster saw of the ranks that hold up a running attempt.
+
+    last_line: when its newest line had come in. taken: when the first dump of these ranks came in. suspects: rank and
+    innermost frame of each.
+    """
+
+    last_line: float
+    taken: float
+    suspects: tuple[tuple[int, str], ...]
+
+    def agrees_with(self, earlier: "HangLook") -> bool:
+        """Tell whether the same processes stood in the same place at an earlier time, and nothing was printed since."""
+        if (self.last_line, self.suspects) != (earlier.last_line, earlier.suspects):
+            return False
+        return self.taken >= earlier.taken + LOOKS_APART
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +102,8 @@ class HangFindings:
     """What a diagnosis says of a hang. suspects: the most likely first. notes: where nobody is suspected, why.
 
     files: number of dumps that were read. not_seen: ranks that left none; of many, the first ones. waiting: number of
-    ranks that wait for the suspects, directly or not.
+    ranks that wait for the suspects, directly or not. look: at the suspects of a running attempt, None where not each
+    of them was seen stuck by an agent.
     """
 
     suspects: tuple[HangSuspect, ...] = ()
@@ -81,6 +111,7 @@ class HangFindings:
     files: int = 0
     not_seen: tuple[int, ...] = ()
     waiting: int = 0
+    look: HangLook | None = None
 
     @property
     def explains_wait(self) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from diagnoser.model.diagnosis import Rollback
+from diagnoser.model.hangs import HangLook
 from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action, FailureType
 
@@ -44,6 +45,8 @@ class PlanReason(StrEnum):
     BREAKER = "breaker_open"
     PERSON_HANDLES_NODE = "person_handles_node"
     FOREIGN_NODE = "foreign_node"  # the scheduler did not give this node to the attempt
+    ONE_LOOK = "one_look"  # it would end a launch that hangs: a second look at its ranks has to agree
+    HANG_AGAIN = "hang_again"  # the job was launched again within the hour
     ALLOCATION_UNKNOWN = "allocation_unknown"  # no agent reported which nodes the scheduler gave the attempt
     UNPROVEN = "unproven"  # only the job's own text, or a check in its own image, speaks against the node
     SUSPECTED_AGAIN = "suspected_again"  # unproven, but another tenant's job suspected the same node
@@ -173,7 +176,7 @@ class Plan:
     tenant: whom the scheduler bills the job to. allocation: the nodes that the scheduler gave the attempt, empty where
     no agent told them. proofs: why each of ``nodes`` may be taken out. unproven_suspects: whom the job's own text
     blames, so that a person has to say what becomes of them where the node check proves nothing. incident: of the
-    failure, "" in plans of earlier versions.
+    failure, "" in plans of earlier versions. look: at the ranks of a running attempt that hangs, by agents.
     """
 
     id: str
@@ -208,6 +211,7 @@ class Plan:
     proofs: tuple[NodeProof, ...] = ()
     unproven_suspects: tuple[str, ...] = ()
     incident: str = ""
+    look: HangLook | None = None
 
     def is_leased(self, now: float) -> bool:
         """Tell whether an executor works on the plan: its lease has not run out."""

@@ -42,7 +42,7 @@ class PlanService:
             if result.plan.state is not PlanState.SENT:
                 self._observe(result, now)
                 continue
-            open_plan = await self._check_completed(result.plan, now)
+            open_plan = await self._check_completed(await self._check_standstill(result.plan, now), now)
             checked = await self.check_rollback(open_plan, now, unused=token)
             if checked.state is PlanState.SENT and checked.lease:
                 return checked
@@ -70,6 +70,16 @@ class PlanService:
         if not completed:
             return plan
         return await self.change(plan.id, now, self.commands.close_attempt(completed, now))
+
+    async def _check_standstill(self, plan: Plan, now: float) -> Plan:
+        """Hold the plan that was just claimed if the run that it would end has printed since it was looked at."""
+        if plan.look is None:
+            return plan
+        for attempt in await self.store.jobs.attempts(plan.job):
+            has_printed = attempt.last_line != plan.look.last_line
+            if attempt.key.number == plan.attempt and attempt.ended is None and has_printed:
+                return await self.change(plan.id, now, self.commands.went_on(now))
+        return plan
 
     async def check_rollback(self, plan: Plan, now: float, unused: str = "") -> Plan:
         """Look again at what was reported of the plan's checkpoint. Returns the plan as it stands then.

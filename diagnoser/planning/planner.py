@@ -41,7 +41,7 @@ from diagnoser.recovery import guardrails, retry_history, trust
 from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.incidents import incident_id
 from diagnoser.recovery.plan_states import RUNNABLE
-from diagnoser.recovery.policy import Policy, in_mode, mode_for, plan_key
+from diagnoser.recovery.policy import Policy, plan_key
 from diagnoser.redaction.redact import masked, without_secrets
 
 ALERT_LIFE = 24 * 3600.0
@@ -98,6 +98,10 @@ class DecisionPlanner:
 
         return transition
 
+    def mode_of(self, row: str) -> Mode:
+        """Say how far plans of a row of the table may go now."""
+        return self.mode or self.policy.mode(row)
+
     def announce(self, plan: Plan, record: DiagnosisRecord | None) -> tuple[OutboxMessage, ...]:
         """Copy a plan that may act now to the webhook; in mode act also one that only a person can carry out."""
         if not self.webhook:
@@ -150,13 +154,16 @@ class DecisionPlanner:
         cluster = cluster_of(job)
         if claim.runs and not ends_running(record.diagnosis):
             return None  # what a job prints or reports ends no launch: the plan is made when its scheduler says so
-        plan = self.policy.plan(self.make_id(now), claim.attempt.key, record.diagnosis, now)
+        is_running = claim.attempt.ended is None
+        plan = self.policy.plan(
+            self.make_id(now), claim.attempt.key, record.diagnosis, now, self.mode, is_running=is_running
+        )
         if plan is None:
             return None
         allocation = claim.attempt.nodes
         nodes = trust.match_scheduler_names(plan.nodes, allocation)
         family = retry_history.family(job)
-        plan = replace(
+        return replace(
             plan,
             key=plan_key(claim.attempt.key, plan.action, nodes, plan.rollback),
             nodes=nodes,
@@ -172,9 +179,6 @@ class DecisionPlanner:
             incident=incident_id(record.diagnosis, cluster, family),
             progress=retry_history.progress(record.diagnosis, claim.attempt),
         )
-        if self.mode is None:
-            return plan
-        return in_mode(plan, mode_for(record.diagnosis, self.mode))
 
     def _link(self, diagnosis: str) -> str:
         return self._address(f"/diagnoses/{diagnosis}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from diagnoser.model import (
     BreakerState,
     ClusterHistory,
+    Mode,
     NodeActor,
     NodeCheck,
     NodeEvent,
@@ -135,17 +136,32 @@ class PlanCommands:
         """An executor takes the plan, unless the second gate before a node goes refuses it: it is held then."""
 
         def transition(plan: Plan, allocation: Collection[str]) -> TransitionResult:
+            acts_alone = plan.look is not None and plan.reason == PlanReason.ACT
+            if acts_alone and self.planner.mode_of(plan.row) is not Mode.ACT:
+                why = "the policy has changed: it does not let a running launch be ended without a person any more"
+                return self._stopped(plan, PlanState.WAITING, PlanReason.NEEDS_APPROVAL, why, now)
             objection = trust.why_not_removable(plan, allocation or plan.allocation)
             if objection is None:
                 return TransitionResult(
                     plan_states.claim(plan, executor=executor, token=token, until=now + self.lease, now=now)
                 )
-            held = plan_states.with_state(
-                plan, PlanState.HELD, objection[0], by=plan_states.DIAGNOSER, why=objection[1], now=now
-            )
-            return TransitionResult(held, messages=self.planner.alert_plan(held, now))
+            return self._stopped(plan, PlanState.HELD, *objection, now)
 
         return transition
+
+    def went_on(self, now: float) -> PlanTransition:
+        """The run that the plan would end has printed since it was looked at: its ranks are looked at anew if it falls
+        silent again."""
+
+        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+            why = "the run has printed since its ranks were looked at; nothing was done"
+            return self._stopped(replace(plan, lease=None), PlanState.HELD, PlanReason.STILL_RUNNING, why, now)
+
+        return transition
+
+    def _stopped(self, plan: Plan, state: PlanState, reason: PlanReason, why: str, now: float) -> TransitionResult:
+        stopped = plan_states.with_state(plan, state, reason, by=plan_states.DIAGNOSER, why=why, now=now)
+        return TransitionResult(stopped, messages=self.planner.alert_plan(stopped, now))
 
     def report(self, report: PlanReport, now: float) -> PlanTransition:
         """Progress renews the lease; people are told how the plan ended."""

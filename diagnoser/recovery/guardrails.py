@@ -10,6 +10,7 @@ from diagnoser.model import (
     AttemptKey,
     BreakerState,
     ClusterHistory,
+    HangLook,
     Mode,
     NodeEventKind,
     Plan,
@@ -31,6 +32,8 @@ from diagnoser.recovery.plan_states import (
 )
 from diagnoser.recovery.policy import Policy, plan_key
 
+_NAMED = 4
+"""Most ranks that a reason names."""
 _R = PlanReason
 _EXPLAINED: dict[str, str] = {
     _R.OBSERVE: "the policy only advises here",
@@ -224,6 +227,33 @@ def _tenant_requeue_cap(plan: Plan, case: _Case) -> Plan | None:
     return _waiting(plan, _R.TENANT_CAP, f"{_launches(count)} {whose} within the hour; the limit is {cap}", case.now)
 
 
+def _hang_again(plan: Plan, case: _Case) -> Plan | None:
+    """A running launch is ended without a person once an hour at most: where it hangs again, a person looks."""
+    if plan.look is None:
+        return None
+    launched = filter(
+        retry_history.has_launched, (*retry_history.launches_of_job(plan, case.history.past), *case.earlier)
+    )
+    if not any(past.created > case.now - retry_history.HOUR for past in launched):
+        return None
+    return _waiting(plan, _R.HANG_AGAIN, "it was launched again within the hour: a person looks first", case.now)
+
+
+def _looked_at_twice(plan: Plan, case: _Case) -> Plan | None:
+    """What ends a running launch without a person: two looks of agents at its ranks, which agree."""
+    if plan.look is None:
+        return None
+    if any(past.look and plan.look.agrees_with(past.look) for past in case.same_attempt):
+        return None
+    why = f"agents saw {_stuck_ranks(plan.look)} stuck once: a second look has to agree"
+    return _waiting(plan, _R.ONE_LOOK, why, case.now)
+
+
+def _stuck_ranks(look: HangLook) -> str:
+    ranks = ", ".join(str(rank) for rank, _ in look.suspects[:_NAMED])
+    return f"rank {ranks}" if len(look.suspects) == 1 else f"ranks {ranks}"
+
+
 _RAILS: tuple[_Rail, ...] = (
     _proven,
     _attempt_closed,
@@ -234,6 +264,8 @@ _RAILS: tuple[_Rail, ...] = (
     _handled_by_person,
     _tenant_requeue_cap,
     _requeue_cap,
+    _hang_again,
+    _looked_at_twice,
 )
 
 
@@ -311,13 +343,14 @@ def _stopped(plan: Plan, state: PlanState, reason: PlanReason, why: str, now: fl
 
 
 def _with_new_key(plan: Plan, same_attempt: Collection[Plan]) -> Plan:
-    """Give the plan another key where an executor refused the same plan because the job still ran: the refused one
-    stays in the history, and the webhook is told anew."""
-    refused = 0
-    for past in same_attempt:
-        if past.key.startswith(plan.key):
-            refused += past.reason == _R.STILL_RUNNING
-    return replace(plan, key=f"{plan.key}-{refused + 1}") if refused else plan
+    """Give the plan another key where the same plan came to nothing: an executor refused it because the job still ran,
+    or it waited for the second look that this one follows. The earlier one stays in the history, and the webhook is
+    told anew."""
+    passed = {_R.STILL_RUNNING}
+    if plan.state is PlanState.SENT:
+        passed.add(_R.ONE_LOOK)
+    earlier = sum(past.key.startswith(plan.key) and past.reason in passed for past in same_attempt)
+    return replace(plan, key=f"{plan.key}-{earlier + 1}") if earlier else plan
 
 
 def _superseded(plan: Plan, now: float) -> Plan:

@@ -13,15 +13,17 @@ from diagnoser.model import (
     Advice,
     AttemptKey,
     Diagnosis,
+    HangLook,
     Mode,
     Plan,
     PlanReason,
     PlanState,
     Rollback,
+    StuckPlace,
     yaml_loader,
 )
 from diagnoser.model.errors import Fault
-from diagnoser.model.taxonomy import Action, Category, FailureType, category_of
+from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.recovery.breaker import BreakerLimits
 from diagnoser.recovery.plan_states import RUNNABLE
@@ -39,6 +41,7 @@ class PolicyCondition(StrictModel):
     confidence_below: Annotated[float, Field(ge=0, le=1)] | None = None
     maturity: Literal["sandbox", "stable"] | None = None
     hinted: tuple[Action, ...] = ()
+    stuck: StuckPlace | None = None
     labels: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
@@ -110,7 +113,7 @@ class PolicyCase:
     """Facts that the table looks at.
 
     stable, sandbox: maturity of the deciding rule; both false without one. hint: the action that it asks for, if any.
-    labels: of the job.
+    stuck: what agents saw stuck in a run that hangs. labels: of the job.
     """
 
     type: FailureType
@@ -120,6 +123,7 @@ class PolicyCase:
     stable: bool
     hint: Action | None = None
     sandbox: bool = False
+    stuck: StuckPlace | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -142,6 +146,7 @@ def case_of(diagnosis: Diagnosis, labels: Mapping[str, str] | None = None) -> Po
         stable=grounds.stable,
         sandbox=grounds.sandbox,
         hint=grounds.hint,
+        stuck=grounds.stuck,
         labels=labels or {},
     )
 
@@ -169,8 +174,20 @@ class Policy:
                 break
         return reasons
 
-    def plan(self, id: str, attempt: AttemptKey, diagnosis: Diagnosis, now: float) -> Plan | None:
-        """Make the plan for a diagnosis, None when nothing is to be done. ``id`` must be new."""
+    def plan(
+        self,
+        id: str,
+        attempt: AttemptKey,
+        diagnosis: Diagnosis,
+        now: float,
+        mode: Mode | None = None,
+        *,
+        is_running: bool = False,
+    ) -> Plan | None:
+        """Make the plan for a diagnosis, None when nothing is to be done. ``id`` must be new.
+
+        mode: overrides the table's. is_running: nobody said that the attempt has ended.
+        """
         action = diagnosis.recovery.action
         if action is Action.NONE:
             return None
@@ -196,8 +213,10 @@ class Policy:
             row=diagnosis.recovery.reason,
             suspects=suspects,
             rollback=rollback,
+            look=_look(diagnosis) if is_running else None,
         )
-        return in_mode(plan, mode_for(diagnosis, self._mode(plan.row)))
+        chosen = mode_for(diagnosis, mode or self.mode(plan.row), is_running=is_running)
+        return in_mode(plan, chosen)
 
     def retries(self, row_id: str) -> int:
         """Count how often a job may be launched again after the same failure without progress."""
@@ -211,12 +230,13 @@ class Policy:
     @property
     def acts(self) -> bool:
         """Whether any row lets a plan act without a person."""
-        return any(self._mode(row.id) is Mode.ACT for row in self.table.rows)
+        return any(self.mode(row.id) is Mode.ACT for row in self.table.rows)
 
     def _row(self, case: PolicyCase) -> PolicyRow:
         return next(row for row in self.table.rows if not _why_not(row.when, case))
 
-    def _mode(self, row_id: str) -> Mode:
+    def mode(self, row_id: str) -> Mode:
+        """Say how far plans of a row may go."""
         return _or_default(self._row_by_id(row_id).mode, self.table.defaults.mode)
 
     def _row_by_id(self, row_id: str) -> PolicyRow:
@@ -238,9 +258,9 @@ _INITIAL = {
 }
 
 
-def mode_for(diagnosis: Diagnosis, mode: Mode) -> Mode:
-    """Choose ``mode``, or a milder one: what follows from a model's word, or only from dumps of ranks, waits for a
-    person."""
+def mode_for(diagnosis: Diagnosis, mode: Mode, *, is_running: bool) -> Mode:
+    """Choose ``mode``, or a milder one: what follows from a model's word, from dumps of ranks, or from the silence of a
+    running attempt waits for a person. Unless agents saw who holds up the others: then a second look decides."""
     if mode is not Mode.ACT:
         return mode
     decider = diagnosis.decided_by
@@ -248,9 +268,19 @@ def mode_for(diagnosis: Diagnosis, mode: Mode) -> Mode:
         decider = diagnosis.precedent.before.decided_by
     if decider.startswith("llm:"):
         return Mode.APPROVE
-    if decider == WAITING_RANKS:
+    is_hang = is_running and diagnosis.outcome is Outcome.HUNG
+    if is_hang and diagnosis.hang and diagnosis.hang.look:
+        return mode
+    if is_hang or decider == WAITING_RANKS:
         return Mode.APPROVE
     return mode
+
+
+def _look(diagnosis: Diagnosis) -> HangLook | None:
+    """What agents saw of a run that hangs, for a later look to agree with."""
+    if diagnosis.hang is None or diagnosis.outcome is not Outcome.HUNG:
+        return None
+    return diagnosis.hang.look
 
 
 def in_mode(plan: Plan, mode: Mode) -> Plan:
@@ -337,6 +367,12 @@ def _other_hint(when: PolicyCondition, case: PolicyCase) -> str:
     return _unless_among(when.hinted, case.hint, f"the rule asks for {case.hint or 'nothing'}")
 
 
+def _other_stuck(when: PolicyCondition, case: PolicyCase) -> str:
+    if when.stuck in (None, case.stuck):
+        return ""
+    return f"agents saw {case.stuck or 'nothing'} stuck"
+
+
 def _other_label(when: PolicyCondition, case: PolicyCase) -> str:
     for label, values in when.labels.items():
         if case.labels.get(label) not in values:
@@ -352,6 +388,7 @@ _CONDITIONS: tuple[Callable[[PolicyCondition, PolicyCase], str], ...] = (
     _too_sure,
     _other_maturity,
     _other_hint,
+    _other_stuck,
     _other_label,
 )
 """Each says why its condition does not hold, "" where it does."""

@@ -19,7 +19,7 @@ from diagnoser.adapters.sql.work import WorkRepository
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.localize.hang_detection import ExpectedSilence
-from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, Plan, TransitionResult
+from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, Plan, PlanReason, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord, Timing
@@ -63,10 +63,13 @@ class Analysis(Protocol):
 
 
 class EvidenceCollector(Protocol):
-    """``diagnosis.evidence_collection.EvidenceCollection``. Both are quick, and idempotent for the same newest line."""
+    """``diagnosis.evidence_collection.EvidenceCollection``. All are quick, and idempotent for the same newest line."""
 
     async def suspected(self, claim: Claim) -> bool:
         """Ask for dumps of a run that may hang. Whether some have come since its newest line."""
+
+    async def look_again(self, claim: Claim) -> None:
+        """Ask for a second look at a run that was seen to hang."""
 
     async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
         """Ask for the dumps that a run left behind, if its failure is of a kind that leaves some."""
@@ -159,7 +162,7 @@ class WorkerConfig:
     poll: float = 1.0
     claims_max: int = 2
     llm_stages_max: int = 4
-    hang_check_idle: float = 15.0
+    hang_check_idle: float = 11.0
     hang_diagnosis_idle: float = 300.0
     hang_check_interval: float = 1.0
 
@@ -309,6 +312,8 @@ class Worker:
         self._start_llm_stage(claim, record, log, facts)
         if self._evidence:
             await self._evidence.failed(claim, diagnosis)
+            if saved.plan and (saved.plan.diagnosis, saved.plan.reason) == (record.id, PlanReason.ONE_LOOK):
+                await self._evidence.look_again(claim)
         await self._shadow.observe(record, log, facts)
         await self._context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED

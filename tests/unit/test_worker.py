@@ -451,6 +451,9 @@ class Evidence:
         self.asked.append(claim.attempt.last_line)
         return self.came
 
+    async def look_again(self, claim: Claim) -> None:
+        raise AssertionError("no plan waits for a second look")
+
     async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
         self.ended.append(claim.attempt.last_line)
 

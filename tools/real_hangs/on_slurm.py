@@ -19,11 +19,11 @@ from tools.real_hangs.runs import SIZES, HangCase, HangLabel, Launcher
 from tools.real_hangs.score import ServiceVerdict
 
 STEP_SECONDS = 0.4, 1.9
-VERDICT_SECONDS, PLAN_SECONDS = 90.0, 15.0
-"""After the last line of the job, and after the verdict."""
+VERDICT_SECONDS, PLAN_SECONDS, AGAIN_SECONDS = 90.0, 15.0, 90.0
+"""After the last line of the job, after the verdict, and after the last line until it runs again."""
 SCRIPT = """#!/bin/bash
-[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || exit 0
 cd {dumps}/$SLURM_JOB_ID
+[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || exec touch again
 srun bash -c 'echo $SLURMD_NODENAME > node_$SLURM_PROCID; exec {command}'
 """
 
@@ -93,6 +93,10 @@ def _verdict(lab: Site, job: str, culprit: int) -> ServiceVerdict:
     diagnosis, seconds = current(), time.time() - last_line
     with suppress(AssertionError):
         until(lambda: [plan for plan in lab.plans(job) if plan["state"] != "pending"], "a plan is made", PLAN_SECONDS)
+    again = _dumps(lab.cluster) / job / "again"
+    if any(plan["reason"] in ("one_look", "may_act") for plan in lab.plans(job)):
+        with suppress(AssertionError):
+            until(again.exists, "the job runs again", last_line + AGAIN_SECONDS - time.time())
     root, plans = diagnosis.get("root_cause") or {}, [f"{plan['action']} {plan['state']}" for plan in lab.plans(job)]
     drained = [node for node in lab.cluster.nodes if lab.cluster.node(node)[0].startswith("drain")]
     return ServiceVerdict(
@@ -101,6 +105,7 @@ def _verdict(lab: Site, job: str, culprit: int) -> ServiceVerdict:
         rank=root.get("rank"),
         node=root.get("node"),
         seconds=round(seconds, 1),
+        again=round(again.stat().st_mtime - last_line, 1) if again.exists() else None,
         plans=plans,
         drained=drained,
     )

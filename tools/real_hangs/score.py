@@ -18,7 +18,8 @@ VERDICT = "verdict.json"
 @dataclass(frozen=True, slots=True)
 class ServiceVerdict:
     """What a service that watched the run made of it. seconds: from the run's last line to the verdict that names the
-    culprit, or to where nobody waited for it longer. plans: action and state of each. drained: nodes."""
+    culprit, or to where nobody waited for it longer; again: to where the job ran again without a person, None where it
+    did not. plans: action and state of each. drained: nodes."""
 
     outcome: str
     type: str
@@ -27,6 +28,7 @@ class ServiceVerdict:
     seconds: float
     plans: list[str]
     drained: list[str]
+    again: float | None = None
 
     def write(self, folder: Path) -> None:
         (folder / VERDICT).write_bytes(orjson.dumps(asdict(self)))
@@ -88,7 +90,8 @@ def table(found: Iterable[HangScore]) -> str:
         by_kind[run.label.kind].append(run)
     watched = any(run.verdict for run in every)
     header = ["kind", "runs", "evidence shows it", "culprit first", "wrong suspects"]
-    header += ["named by the service", "seconds after the last line: median, p95", "nodes taken out"] if watched else []
+    seconds = "seconds after the last line: median, p95"
+    header += ["named by the service", seconds, "running again: runs, the same", "nodes taken out"] if watched else []
     rows = [header, ["---"] * len(header)]
     for kind, own in (*by_kind.items(), ("all", every)):
         shown = [run for run in own if run.label.shown]
@@ -97,15 +100,28 @@ def table(found: Iterable[HangScore]) -> str:
     return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), *map(_sentence, filter(_is_odd, every))])
 
 
-def _of_service(own: Iterable[HangScore]) -> tuple[str, str, str]:
-    """seconds: median, p95 and longest, of the runs that ended in no error of their own."""
-    watched = [run for run in own if run.verdict]
-    silent = sorted(
-        run.verdict.seconds for run in watched if run.verdict and run.is_named and run.verdict.outcome == "hung"
-    )
-    spread = f"{median(silent):.1f}, {quantiles(silent, n=20, method='inclusive')[-1]:.1f}" if len(silent) > 1 else ""
-    drained = sum(len(run.verdict.drained) for run in watched if run.verdict)
-    return f"{sum(run.is_named for run in watched)} of {len(watched)}", spread, str(drained)
+def _of_service(own: Iterable[HangScore]) -> tuple[str, ...]:
+    """Verdicts of runs that ended in no error of their own."""
+    watched, drained = 0, 0
+    silent, again = list[float](), list[float]()
+    for run in own:
+        if run.verdict is None:
+            continue
+        watched += 1
+        drained += len(run.verdict.drained)
+        if run.is_named and run.verdict.outcome == "hung":
+            silent.append(run.verdict.seconds)
+        if run.verdict.again is not None:
+            again.append(run.verdict.again)
+    named = f"{sum(run.is_named for run in own)} of {watched}"
+    return named, _spread(silent), f"{len(again)}; {_spread(again)}", str(drained)
+
+
+def _spread(seconds: list[float]) -> str:
+    """Median and 95th percentile."""
+    if len(seconds) < 2:
+        return ""
+    return f"{median(seconds):.1f}, {quantiles(seconds, n=20, method='inclusive')[-1]:.1f}"
 
 
 def _is_odd(run: HangScore) -> bool:

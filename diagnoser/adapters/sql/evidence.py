@@ -69,8 +69,11 @@ class EvidenceRepository(Repository):
         query = select(*columns).where(of_attempt(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
         return await self._db.rows(query, _stored_file)
 
-    async def request(self, request: EvidenceRequest) -> bool:
-        """False when the same was asked for already: of one silence evidence is collected once."""
+    async def request(self, request: EvidenceRequest, not_before: float = 0.0) -> bool:
+        """False when the same was asked for already: of one silence evidence is collected once.
+
+        not_before: when agents may get it.
+        """
         row = {
             "id": request.id,
             "job": request.attempt.job,
@@ -78,7 +81,7 @@ class EvidenceRepository(Repository):
             "since": request.since,
             "cluster": request.cluster,
             "created": request.created,
-            "lease": 0.0,
+            "lease": not_before,
             "body": _REQUEST.dump(request),
         }
         async with self._db.writing() as connection:

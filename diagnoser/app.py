@@ -92,6 +92,7 @@ from diagnoser.worker.metric_watch import MetricWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.retention import Retention
 from diagnoser.worker.score_alerts import ScoreWatch
+from diagnoser.worker.straggler_looks import StragglerLooks
 from diagnoser.worker.worker import Worker, WorkerConfig
 
 if TYPE_CHECKING:
@@ -377,7 +378,8 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
     config = _outbox_config(settings, poll)
     outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
     replayer = CaseReplayer(deciding.history, registry, clock, CaseReplayConfig(version("diagnoser")))
-    watch = MetricWatch(store, registry.compressor, deciding.planner, clock, wakes.attempts, wakes.outbox)
+    looks = StragglerLooks(store, EvidenceCollection(store.evidence, clock, make_id), clock)
+    watch = MetricWatch(store, registry.compressor, deciding.planner, clock, wakes.attempts, wakes.outbox, looks)
     loops = [
         Compaction(
             store.logs, registry.compressor, clock, metrics, world.archive, folding=service.reading.logs.folding

@@ -238,7 +238,8 @@ async def collect(
     ask: Callable[[int, str], Any],
     refusal: str,
 ) -> AsyncGenerator[Collected]:
-    """Read dump files; of a run that fell silent run programs on its nodes, too, where the operator allows that.
+    """Read dump files; of a run that goes on, or seems to, run programs on its nodes, too, where the operator allows
+    that.
 
     ask: as of ``from_nodes``.
     refusal: why no program may be run beside the launch, "" where it may.
@@ -247,7 +248,7 @@ async def collect(
         yield item
     if not options.programs:
         return
-    if asked.reason is not RequestReason.SILENCE:
+    if asked.reason is RequestReason.TIMEOUT:
         return
     if refusal:
         yield NotCollected(refusal)

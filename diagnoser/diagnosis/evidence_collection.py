@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from diagnoser.adapters.sql.evidence import EvidenceRepository
 from diagnoser.diagnosis.context import cluster_of, nodes_of
-from diagnoser.model import LOOKS_APART, Diagnosis, EvidenceRequest, RequestReason
+from diagnoser.model import LOOKS_APART, Attempt, Diagnosis, EvidenceRequest, Job, RequestReason
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.work import Claim
 from diagnoser.ports import Clock
@@ -32,14 +32,18 @@ class EvidenceCollection:
         """The run is silent for longer than usual: its processes are to be asked, again whenever the silence has
         doubled, since a rank that was at work may be stuck by then. Whether dumps have come since."""
         attempt = claim.attempt
-        await self._request(claim, RequestReason.SILENCE, await self._since(claim))
+        await self._request(claim.job, claim.attempt, RequestReason.SILENCE, await self._since(claim))
         stored = await self.store.list_runtime_files(attempt.key)
         return any(file.received >= attempt.last_line for file in stored)
 
     async def look_again(self, claim: Claim) -> None:
         """A run was seen to hang once: whether it is to be ended without a person is for a second look to say."""
         now, silent = self.clock(), claim.attempt.last_line + _SECOND_LOOK
-        await self._request(claim, RequestReason.SILENCE, now, max(silent, now + LOOKS_APART))
+        await self._request(claim.job, claim.attempt, RequestReason.SILENCE, now, max(silent, now + LOOKS_APART))
+
+    async def slow(self, job: Job, attempt: Attempt, since: float) -> None:
+        """The run crawls: look at what its ranks do. Once for each ``since``."""
+        await self._request(job, attempt, RequestReason.SLOWNESS, since)
 
     async def _since(self, claim: Claim) -> float:
         """From when on files count: with the attempt, the identity of a request, which is made once."""
@@ -56,10 +60,12 @@ class EvidenceCollection:
     async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
         """A run has ended: where its watchdogs left dumps, these are to be fetched, once for each attempt."""
         if diagnosis.type in _DUMPS_ARE_LEFT and diagnosis.hang is None:
-            await self._request(claim, RequestReason.TIMEOUT, claim.attempt.opened)
+            await self._request(claim.job, claim.attempt, RequestReason.TIMEOUT, claim.attempt.opened)
 
-    async def _request(self, claim: Claim, reason: RequestReason, since: float, not_before: float = 0.0) -> None:
-        now, job, attempt = self.clock(), claim.job, claim.attempt
+    async def _request(
+        self, job: Job, attempt: Attempt, reason: RequestReason, since: float, not_before: float = 0.0
+    ) -> None:
+        now = self.clock()
         request = EvidenceRequest(
             self.make_id(now),
             attempt.key,

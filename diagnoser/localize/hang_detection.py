@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
-from statistics import median
+from statistics import median, median_high
 
 from diagnoser.localize.progress import ProgressTimeline
 from diagnoser.model import Baseline, Evidence, Line, Progress, Stage
@@ -174,10 +174,17 @@ def _longest(evidence: Evidence, rhythm: "_Rhythm") -> dict[str, float]:
 
 
 def _of_family(known: Baseline) -> dict[str, float]:
+    """The longest pauses of the clean runs; between two steps what half of the runs came back from, as one odd pause is
+    no habit of the family. A stage takes as long as it ever did: caches are cold in few runs."""
     longest: dict[str, float] = {}
+    between_steps = list[float]()
     for run in known.runs:
         for kind, seconds in run.pauses.items():
             longest[kind] = max(seconds, longest.get(kind, 0.0))
+        if run.pauses:
+            between_steps.append(run.pauses.get(Stage.TRAIN, 0.0))
+    if between_steps:
+        longest[Stage.TRAIN] = median_high(between_steps)
     return longest
 
 
@@ -202,7 +209,8 @@ class _Rhythm:
         self._advances = _advances(steps)
         recent = list(pairwise(self._advances))[-_RECENT:]
         self._stride = _median(_between(a.step, b.step) for a, b in recent) or 1.0
-        self.usual = _median(b.time - a.time for a, b in recent if _between(a.step, b.step) <= 2 * self._stride)
+        intervals = [b.time - a.time for a, b in recent if _between(a.step, b.step) <= 2 * self._stride]
+        self.usual = max(_median(intervals), _median(intervals[-_POINTS:]))  # a run that has slowed down still runs
         self.steady = len(self._advances) >= _POINTS
         self.many = len(numbers_of(steps)) >= _QUICK
         if not self.steady:  # they came together: what they print of themselves

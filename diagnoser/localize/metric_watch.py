@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import median
 
 from diagnoser.localize.metric_breaks import LEAST_RISE, loss_break, passed_spikes
@@ -26,6 +26,12 @@ _NOISY = 0.1
 """Robust deviation of the speed, as a share of it, above which it says nothing."""
 _DEVIATION = 1.4826
 """A median absolute deviation times this estimates a standard deviation."""
+_CRAWLS, _CRAWLING = 3.0, 2.0
+"""Times as long as before that steps take in a run that crawls: all of the newest ones together, and each of them."""
+_CALM, _SLOW, _SLOW_SECONDS = 10, 3, 5.0
+"""Fewest paces before, and fewest slow ones; and how long these last at least."""
+_PACES = 64
+"""Newest points whose paces are compared."""
 _STUCK = 200
 """Points without any progress before a training that has not learned anything counts as stuck."""
 _LEVELS = (9.0, 12.7)
@@ -67,6 +73,14 @@ class WatchedSeries:
     def may_be_slower(self) -> bool:
         usual = max(map(speed, self.points[-_TAIL - _BASE : -_TAIL]), default=0.0)
         return speed(self.points[-1]) < _SLOWER * usual
+
+    @property
+    def may_crawl(self) -> bool:
+        """Whether the newest steps came more slowly than those before: only then all are compared."""
+        if len(self.points) <= _CALM + _SLOW:
+            return False
+        usual = pace(self.points[-_CALM - _SLOW - 1], self.points[-_SLOW - 1])
+        return pace(self.points[-_SLOW - 1], self.points[-1]) >= _CRAWLING * usual > 0.0
 
     @property
     def may_be_stuck(self) -> bool:
@@ -122,6 +136,8 @@ class MetricHistory:
             if series.may_be_broken and (broken := loss_break(series.points, is_running=True)):
                 yield MetricEvent(MetricEventKind.DIVERGED, broken.point, broken.why)
             if series.may_be_stuck and (event := stuck(series.points)):
+                yield event
+            if series.may_crawl and (event := crawling(series.points)):
                 yield event
             if series.may_be_slower and (event := slower(series.points)):
                 yield event
@@ -183,6 +199,35 @@ def _slower(timed: Sequence[Progress], speeds: Sequence[float], index: int, usua
     return MetricEvent(
         MetricEventKind.SLOWER, timed[index], why, sparkline(speeds[start : index + _TAIL], index - start)
     )
+
+
+def crawling(series: Sequence[Progress]) -> MetricEvent | None:
+    """Steps that take several times as long as before, by their arrival, and go on so: one slow step is a pause."""
+    moments = list({point.received: point for point in series[-_PACES:]}.values())
+    paces = [(later, pace(point, later)) for point, later in pairwise(moments)]
+    begin = len(paces) - _SLOW
+    while begin > 0 and moments[-1].received - paces[begin - 1][0].received < _SLOW_SECONDS:
+        begin -= 1
+    before, newest = paces[:begin], paces[begin:]
+    if len(before) < _CALM:
+        return None
+    usual, slow = median(seconds for _, seconds in before), median(seconds for _, seconds in newest)
+    if not min(seconds for _, seconds in newest) >= _CRAWLING * usual > 0.0:
+        return None
+    if slow < _CRAWLS * usual:
+        return None
+    point = newest[0][0]
+    why = f"steps take {slow / usual:.1f} times as long as before since step {point.step}"
+    picture = sparkline([1 / seconds for _, seconds in paces], begin)
+    return MetricEvent(MetricEventKind.CRAWLING, point, why, picture)
+
+
+def pace(a: Progress, b: Progress) -> float:
+    """Seconds of a step between two points, by their arrival; 0.0 where their steps or arrivals do not tell."""
+    steps, seconds = (b.step or 0) - (a.step or 0), b.received - a.received
+    if not a.received or min(steps, seconds) <= 0:
+        return 0.0
+    return seconds / steps
 
 
 def _steady(points: Sequence[Progress]) -> float:

@@ -10,6 +10,8 @@ class MetricEventKind(StrEnum):
     DIVERGED = "diverged"  # the loss or the gradient norm broke, and stays so
     STUCK = "stuck"  # the loss stays at that of a model that guesses
     SLOWER = "slower"  # the throughput fell by a fifth, and stays so
+    CRAWLING = "crawling"  # steps take several times as long as before, and go on so
+    STRAGGLER = "straggler"  # the same, and one rank holds up the others
     SPIKE = "spike"  # the loss left its band and came back
 
 

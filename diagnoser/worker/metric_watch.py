@@ -20,6 +20,7 @@ from diagnoser.model import AttemptKey, Job, MetricEvent, MetricEventKind, Outbo
 from diagnoser.model.errors import DiagnoserError, Unavailable
 from diagnoser.model.logs import StoredPiece
 from diagnoser.ports import Clock, WakeSignal
+from diagnoser.worker.straggler_looks import StragglerLooks
 
 PERIOD = 0.5
 WATCHED, NEW = 1000, 20
@@ -48,7 +49,7 @@ class WatchedRun:
 class MetricWatch:
     """Run it as a task, or ``step`` it in a test.
 
-    attempts_due: notified of a run that diverged; outbox: of messages.
+    attempts_due: notified of a run that diverged; outbox: of messages. stragglers: looks at runs that crawl.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class MetricWatch:
         clock: Clock,
         attempts_due: WakeSignal,
         outbox: WakeSignal,
+        stragglers: StragglerLooks,
     ) -> None:
         self._store = store
         self._compressor = compressor
@@ -66,6 +68,7 @@ class MetricWatch:
         self._clock = clock
         self._attempts_due = attempts_due
         self._outbox = outbox
+        self._stragglers = stragglers
         self._runs: OrderedDict[AttemptKey, WatchedRun] = OrderedDict()
         self._diverged = set[AttemptKey]()
 
@@ -99,6 +102,8 @@ class MetricWatch:
             run.piece = max(map(attrgetter("id"), stored), default=run.piece)
             events = await asyncio.to_thread(self._read, key, run, unread)
             await self._tell(key, run, events)
+        for key, event in await self._stragglers.step():
+            await self._tell_once(key, self._runs.get(key), event)
         while len(self._runs) > 2 * WATCHED:
             self._runs.popitem(last=False)
 
@@ -120,15 +125,22 @@ class MetricWatch:
 
     async def _tell(self, key: AttemptKey, run: WatchedRun, events: Iterable[MetricEvent]) -> None:
         for event in events:
-            if event.kind in run.told:
-                continue
-            run.told.add(event.kind)
-            structlog.get_logger().info("metric_event", job=key.job, attempt=key.number, reason=event.kind.value)
-            if event.kind is MetricEventKind.DIVERGED:
-                self._diverged.add(key)
-                self._attempts_due.notify()
+            if event.kind is MetricEventKind.CRAWLING:
+                self._stragglers.begin(key, event)
             else:
-                await self._alert(key, event)
+                await self._tell_once(key, run, event)
+
+    async def _tell_once(self, key: AttemptKey, run: WatchedRun | None, event: MetricEvent) -> None:
+        """run: None where it is not watched any more."""
+        if run is None or event.kind in run.told:
+            return
+        run.told.add(event.kind)
+        structlog.get_logger().info("metric_event", job=key.job, attempt=key.number, reason=event.kind.value)
+        if event.kind is MetricEventKind.DIVERGED:
+            self._diverged.add(key)
+            self._attempts_due.notify()
+        else:
+            await self._alert(key, event)
 
     async def _alert(self, key: AttemptKey, event: MetricEvent) -> None:
         job = await self._store.jobs.find(key.job)

@@ -9,10 +9,12 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.model import AttemptKey, LineBlock, Stream
 from diagnoser.model.alerts import AlertKind, decode
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.worker.metric_watch import MetricWatch
+from diagnoser.worker.straggler_looks import StragglerLooks
 from tests.databases import sqlite_store
 from tests.rule_files import ANALYZER
 from tests.serving import NOW, plan_commands, store_log
@@ -31,7 +33,8 @@ def watch(store: SqlStore) -> MetricWatch:
     planner = plan_commands(
         alerts=AlertRouting(load_table(Settings()), ("slack",)), base_url="https://d.example"
     ).planner
-    return MetricWatch(store, ANALYZER.compressor, planner, lambda: NOW, LocalWakeSignal(), LocalWakeSignal())
+    looks = StragglerLooks(store, EvidenceCollection(store.evidence, lambda: NOW, "{:026.0f}".format), lambda: NOW)
+    return MetricWatch(store, ANALYZER.compressor, planner, lambda: NOW, LocalWakeSignal(), LocalWakeSignal(), looks)
 
 
 async def printed(store: SqlStore, first: int, losses: Sequence[float], seconds: float = 2.0) -> None:

@@ -28,7 +28,7 @@ _DEVIATION = 1.4826
 """A median absolute deviation times this estimates a standard deviation."""
 _CRAWLS, _CRAWLING = 3.0, 2.0
 """Times as long as before that steps take in a run that crawls: all of the newest ones together, and each of them."""
-_CALM, _SLOW, _SLOW_SECONDS = 10, 3, 5.0
+_CALM, _SLOW, _SLOW_SECONDS = 5, 3, 5.0
 """Fewest paces before, and fewest slow ones; and how long these last at least."""
 _PACES = 64
 """Newest points whose paces are compared."""
@@ -79,7 +79,8 @@ class WatchedSeries:
         """Whether the newest steps came more slowly than those before: only then all are compared."""
         if len(self.points) <= _CALM + _SLOW:
             return False
-        usual = pace(self.points[-_CALM - _SLOW - 1], self.points[-_SLOW - 1])
+        recent = self.points[-_PACES:]
+        usual = pace(recent[0], recent[len(recent) // 2])
         return pace(self.points[-_SLOW - 1], self.points[-1]) >= _CRAWLING * usual > 0.0
 
     @property

@@ -146,6 +146,22 @@ def test_a_pause_that_the_family_came_back_from_is_no_hang() -> None:
     assert found is not None and not found.confirmed
 
 
+@pytest.mark.parametrize(("paused", "patience"), [((0, 0, 80), 11.0), ((0, 80, 80), 120.0), ((80,), 120.0)])
+def test_one_odd_pause_is_no_habit_of_a_family(paused: tuple[float, ...], patience: float) -> None:
+    """Half of its clean runs tell how long it pauses between two steps."""
+    runs = [{"first_step": 5.0, **({"train": pause} if pause else {})} for pause in paused]
+    known = Baseline(tuple(CleanRun(f"j/{n}", 10, {}, run) for n, run in enumerate(runs)))
+    found = expected_silence(evidence(*steps(10, 1.0)), known)
+    assert found is not None
+    assert found.suspected == patience
+
+
+def test_a_run_that_crawls_is_not_called_hung_for_its_new_pace() -> None:
+    """Two slow steps show it; one is a pause like any other."""
+    assert limit(evidence(*steps(30, 1.0), *steps(2, 14.0, start=1043.0, first=30))).suspected == 42.0
+    assert limit(evidence(*steps(30, 1.0), *steps(1, 14.0, start=1043.0, first=30))).usual == 1.0
+
+
 @pytest.mark.parametrize(
     ("stage", "minutes"), [(Stage.INIT, 15), (Stage.DATA, 60), (Stage.LOAD, 30), (Stage.SAVE, 30), (Stage.EVAL, 30)]
 )

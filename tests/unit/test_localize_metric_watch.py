@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import accumulate
 
 import pytest
 
@@ -66,6 +67,36 @@ def test_throughput_that_falls_by_a_fifth_and_stays_is_told() -> None:
     assert metric_watch.slower(timed([*noisy(2.0, 80), *noisy(2.2, 40)])) is None
     grown = [*timed(noisy(2.0, 80)), *timed(noisy(4.0, 120), batch=128.0)[80:]]
     assert metric_watch.slower(grown) is None
+
+
+def arriving(seconds: list[float], stride: int = 1) -> list[Progress]:
+    """Steps that come so many seconds after each other."""
+    times = accumulate(seconds, initial=5000.0)
+    return [Progress(line=n, rank=0, time=0.0, step=stride * n, received=time) for n, time in enumerate(times, 1)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step"),
+    [
+        ([1.0] * 20 + [9.0] * 3, 22),
+        ([1.0] * 20 + [3.5, 3.1, 4.0], 22),
+        ([0.1] * 40 + [0.5] * 12, 42),
+        ([1.0] * 20 + [9.0] * 2, None),
+        ([1.0] * 20 + [60.0, 1.0, 1.0], None),
+        ([1.0] * 20 + [9.0, 9.0, 1.0, 9.0], None),
+        ([1.0] * 20 + [2.5] * 20, None),
+        ([0.1] * 40 + [0.5] * 4, None),
+        ([9.0] * 3 + [1.0] * 20, None),
+        ([1.0] * 20 + [3600.0, 1.0, 1.0, 1.0], None),
+        ([1.0] * 20 + [-3600.0, 9.0, 9.0], None),
+    ],
+    ids=["ninefold", "threefold", "quick", "two", "pause", "uneven", "little", "moment", "faster", "clock", "back"],
+)
+def test_steps_that_take_several_times_as_long_and_go_on_so_crawl(seconds: list[float], step: int | None) -> None:
+    """By their arrival, from the first slow one on; a pause, or a clock that jumps, is none."""
+    events = [event.point.step for _, event in watched(arriving(seconds)) if event.kind is MetricEventKind.CRAWLING]
+    assert events[:1] == ([step] if step else [])
+    assert metric_watch.crawling(arriving([0.0] * 40)) is None
 
 
 def test_a_loss_that_stays_at_chance_is_told() -> None:

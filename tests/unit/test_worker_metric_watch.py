@@ -1,6 +1,9 @@
 """Running attempts are watched: one whose loss diverged is handed over once, and people are told of one that slows."""
 
-from collections.abc import AsyncIterator, Sequence
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
-from diagnoser.model import AttemptKey, LineBlock, Stream
+from diagnoser.model import AttemptKey, EvidenceKind, LineBlock, Provenance, RequestReason, RuntimeFile, Stream
 from diagnoser.model.alerts import AlertKind, decode
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.worker.metric_watch import MetricWatch
@@ -18,6 +21,7 @@ from diagnoser.worker.straggler_looks import StragglerLooks
 from tests.databases import sqlite_store
 from tests.rule_files import ANALYZER
 from tests.serving import NOW, plan_commands, store_log
+from tests.unit.test_hang_activity import MAIN, WAITING
 
 RUN = AttemptKey("pretrain-7", 1)
 
@@ -29,12 +33,13 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
     await opened.close()
 
 
-def watch(store: SqlStore) -> MetricWatch:
+def watch(store: SqlStore, clock: Callable[[], float] = lambda: NOW) -> MetricWatch:
     planner = plan_commands(
         alerts=AlertRouting(load_table(Settings()), ("slack",)), base_url="https://d.example"
     ).planner
-    looks = StragglerLooks(store, EvidenceCollection(store.evidence, lambda: NOW, "{:026.0f}".format), lambda: NOW)
-    return MetricWatch(store, ANALYZER.compressor, planner, lambda: NOW, LocalWakeSignal(), LocalWakeSignal(), looks)
+    ids = count(1)
+    looks = StragglerLooks(store, EvidenceCollection(store.evidence, clock, lambda _: f"{next(ids):026}"), clock)
+    return MetricWatch(store, ANALYZER.compressor, planner, clock, LocalWakeSignal(), LocalWakeSignal(), looks)
 
 
 async def printed(store: SqlStore, first: int, losses: Sequence[float], seconds: float = 2.0) -> None:
@@ -62,6 +67,57 @@ async def test_a_diverged_run_is_handed_over_once(store: SqlStore) -> None:
     other = watch(store)
     await other.step()
     assert other.take_diverged() == [RUN]
+
+
+def taken(rank: int, cores: float = 1.0) -> list[RuntimeFile]:
+    """A look of an agent at eight ranks, of which one computes while seven wait."""
+    texts = dict.fromkeys(range(8), WAITING) | {rank: f"{MAIN}    forward (model.py:7)\n"}
+    files = [RuntimeFile(EvidenceKind.STACKS, text.encode(), number, f"gpu-{number}") for number, text in texts.items()]
+    work = json.dumps({"activity": {str(rank): {"cores": cores, "bytes": 0}}}).encode()
+    files.append(RuntimeFile(EvidenceKind.ACTIVITY, work, node=f"gpu-{rank}"))
+    return [replace(file, received=NOW, provenance=Provenance.RUNTIME) for file in files]
+
+
+@pytest.mark.parametrize(
+    ("computing", "alert"),
+    [
+        ([3, 3], ("straggler", "rank 3 on gpu-3 is a straggler: steps take 9.0 times as long as before since step 21")),
+        ([1, 3, 3], ("straggler", "rank 3 on gpu-3 is a straggler: steps take 9.0 times as long as before")),
+        ([1, 2, 3, 4], ("crawling", "steps take 9.0 times as long as before since step 21")),
+        ([], ("crawling", "steps take 9.0 times as long as before since step 21")),
+    ],
+    ids=["straggler", "at the second look", "nobody", "no agent"],
+)
+async def test_the_rank_that_computes_in_two_looks_is_the_straggler(
+    store: SqlStore, computing: Sequence[int], alert: tuple[str, str]
+) -> None:
+    """People are told once, also where looks disagree or nobody answers; each replica asks for the same looks."""
+    for step in range(1, 24):
+        line = LineBlock(
+            Stream(), f"step {step} loss 2.0\n".encode(), step, received=NOW + step + 8 * max(0, step - 20)
+        )
+        await store_log(store, RUN, line)
+    clock = [NOW]
+    watches = [watch(store, lambda: clock[0]), watch(store, lambda: clock[0])]
+    for rank in computing:
+        for seen in watches:
+            await seen.step()
+        [asked] = await store.evidence.claim_requests("default", NOW, 60.0, 0.0, 10)
+        assert asked.reason is RequestReason.SLOWNESS
+        await store.evidence.add_runtime_files(RUN, taken(rank))
+        await store.evidence.finish_request(asked.id, "default", NOW, "stacks: 8")
+        for seen in watches:
+            await seen.step()
+    if not computing:
+        await watches[0].step()
+        clock[0] += 61.0
+        await watches[0].step()
+    [message] = [entry.message for entry in await store.outbox.messages()]
+    told = decode(message.body)
+    assert (told.type, told.title[: len(RUN.job) + 12 + len(alert[1])]) == (
+        alert[0],
+        f"{RUN.job} attempt 1: {alert[1]}",
+    )
 
 
 async def test_people_are_told_of_a_run_that_slows_once(store: SqlStore) -> None:

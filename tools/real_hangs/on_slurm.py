@@ -59,7 +59,7 @@ def _run(lab: Site, case: HangCase, folder: Path) -> HangLabel:
     finally:
         folder.mkdir(parents=True)
         shutil.copy(cluster.folder / "jobs" / f"{job}.log", folder / "output.log")
-        _end(cluster, job)
+        end_job(cluster, job)
     for path in working.iterdir():
         if path.is_file() and path.name != runs.LABEL:
             shutil.copy2(path, folder)
@@ -111,7 +111,7 @@ def _verdict(lab: Site, job: str, culprit: int) -> ServiceVerdict:
     )
 
 
-def _end(cluster: Cluster, job: str) -> None:
+def end_job(cluster: Cluster, job: str) -> None:
     """Ends the job, and puts its nodes back to work."""
     cluster.run("scancel", "--signal=KILL", "--full", job, check=False)
     cluster.run("scancel", job, check=False)

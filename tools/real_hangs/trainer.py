@@ -114,6 +114,9 @@ def steps(folder: Path, kind: str, rank: int, ranks: int, culprit: int, fault_at
     stuck_at = fault_at if kind == "data_loader" and rank == culprit else -1
     loader = DataLoader(Batches(folder, stuck_at), num_workers=1 if kind == "data_loader" else 0, batch_size=None)
     for step, _ in enumerate(loader):
+        if kind in SLOW and rank == culprit and step >= fault_at:
+            (folder / "held").touch()
+            SLOW[kind](TIMES * step_seconds)
         faulty = rank == culprit and step == fault_at
         if faulty:
             (folder / "held").touch()
@@ -159,11 +162,29 @@ def hold_up(kind: str) -> None:
     elif kind == "ended_early":
         os._exit(0)
     elif kind == "slow":
-        end = time.monotonic() + PATIENCE.seconds
-        while time.monotonic() < end:
-            torch.ones(200, 200).mm(torch.ones(200, 200))
+        compute(PATIENCE.seconds)
     elif kind == "network_cut":
         ip("link", "set", f"dgg{os.getpid()}", "down")
+
+
+def compute(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        torch.ones(200, 200).mm(torch.ones(200, 200))
+
+
+def read(seconds: float) -> None:
+    """As from a disk that is slow."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        Path(torch.__file__).parent.joinpath("lib/libtorch_cpu.so").open("rb").read(1 << 20)
+        time.sleep(0.02)
+
+
+SLOW = {"computes_slowly": compute, "reads_slowly": read, "waits_slowly": time.sleep}
+"""Kinds of stragglers: in each of its steps one rank does this as well."""
+TIMES = 8.0
+"""How many times as long as a usual step it does so."""
 
 
 def dump_when_asked(folder: Path, rank: int) -> None:

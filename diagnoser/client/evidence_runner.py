@@ -380,12 +380,16 @@ def place_of(pid: int) -> str:
 
 
 def spent(path: str) -> tuple[str, float, int]:
-    """(name of the program, seconds of processor time, pages read from the disk) of a process or thread."""
+    """(name of the program, seconds of processor time, pages read from the disk) of a process or thread. The time for
+    which it waited for a processor counts as well: on a busy node one that works gets few."""
     with open(path, "rb") as file:
         head, _, rest = file.read().rpartition(b")")
     fields = rest.split()
     ticks = int(fields[11]) + int(fields[12])
-    return head.partition(b"(")[2].decode("utf-8", "replace"), ticks / os.sysconf("SC_CLK_TCK"), int(fields[9])
+    seconds = ticks / os.sysconf("SC_CLK_TCK")
+    with suppress(OSError, IndexError), open(path[: -len("stat")] + "schedstat", "rb") as file:
+        seconds += int(file.read().split()[1]) / 1e9
+    return head.partition(b"(")[2].decode("utf-8", "replace"), seconds, int(fields[9])
 
 
 def moved_bytes(pid: int) -> int:

@@ -7,7 +7,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -158,3 +158,16 @@ def test_what_processes_do_is_seen_between_two_looks(code: str, at_work: bool) -
             [look] = parse_activity(zlib.decompress(base64.b64decode(found["data"])))
             seen = look.is_at_work
     assert seen is at_work
+
+
+def test_a_rank_that_gets_little_of_a_processor_is_at_work() -> None:
+    """What it waits for one counts as well: sixteen that share one are all at work."""
+    one = f"import os; os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})\n{BUSY}"
+    with ExitStack() as stack:
+        by_rank = {rank: stack.enter_context(rank_process(one))[0] for rank in range(16)}
+        before, started = usages(by_rank), time.monotonic()
+        time.sleep(2.0)
+        found = evidence_runner.activity(before, usages(by_rank), time.monotonic() - started)
+    looks = parse_activity(zlib.decompress(base64.b64decode(found["data"])))
+    assert len(looks) == 16
+    assert all(look.is_at_work for look in looks)

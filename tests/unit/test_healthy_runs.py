@@ -19,7 +19,7 @@ from diagnoser.structure import times
 from tests.corpus import CORPUS, needs_corpus
 from tests.rule_files import ANALYZER
 
-LEAST, JUDGED, MEGABYTE = 15.0, 5, 1 << 20
+LEAST, JUDGED, MEGABYTE = 11.0, 5, 1 << 20
 """Seconds of the shortest silence that is judged; most silences of a log. Larger logs cost too much here."""
 SHIPPING = 0.5
 """Seconds from a line's own time to its arrival."""

@@ -210,7 +210,7 @@ def crawling(series: Sequence[Progress]) -> MetricEvent | None:
     while begin > 0 and moments[-1].received - paces[begin - 1][0].received < _SLOW_SECONDS:
         begin -= 1
     before, newest = paces[:begin], paces[begin:]
-    if len(before) < _CALM:
+    if len(before) < _CALM or not _is_same_work(moments):
         return None
     usual, slow = median(seconds for _, seconds in before), median(seconds for _, seconds in newest)
     if not min(seconds for _, seconds in newest) >= _CRAWLING * usual > 0.0:

@@ -50,40 +50,39 @@ class StragglerLooks:
 
     def begin(self, key: AttemptKey, event: MetricEvent) -> None:
         """Look at a run that crawls, unless that was done a while ago."""
-        if self.clock() >= self.ended.get(key, 0.0) + AGAIN_SECONDS:
+        if key not in self.ended:
             self.runs.setdefault(key, CrawlingRun(event))
 
     async def step(self) -> list[tuple[AttemptKey, MetricEvent]]:
-        """Go on with each run. Gives those that were looked at enough, and what is known of them by now. Raises
-        Unavailable."""
-        known = []
+        """Go on with each run; give the stragglers that were found. Raises Unavailable."""
+        now = self.clock()
+        for key in [key for key, ended in self.ended.items() if now >= ended + AGAIN_SECONDS]:
+            del self.ended[key]
+        stragglers = []
         for key, run in list(self.runs.items()):
-            event = await self._look(key, run)
-            if event:
-                known.append((key, event))
-                self.ended[key] = self.clock()
+            straggler = await self._look(key, run)
+            if straggler:
+                stragglers.append((key, _named(run.event, straggler)))
+            if straggler or len(run.looks) >= LOOKS or self.clock() > (run.asked or now) + ANSWER_SECONDS:
+                self.ended[key] = now
                 del self.runs[key]
-        return known
+        return stragglers
 
-    async def _look(self, key: AttemptKey, run: CrawlingRun) -> MetricEvent | None:
-        """What to tell people; None while looks are under way."""
-        job, attempts = await self.store.jobs.find(key.job), await self.store.jobs.attempts(key.job)
-        attempt = next((attempt for attempt in attempts if attempt.key == key and attempt.ended is None), None)
-        if job is None or attempt is None:
-            return run.event
+    async def _look(self, key: AttemptKey, run: CrawlingRun) -> HangSuspect | None:
+        """The straggler; None while looks are under way, or show none."""
+        job = await self.store.jobs.find(key.job)
         if not run.asked:
             run.asked = self.clock()
-            await self.collection.slow(job, attempt, run.since)
+            for attempt in await self.store.jobs.attempts(key.job):
+                if job and attempt.key == key and attempt.ended is None:
+                    await self.collection.slow(job, attempt, run.since)
             return None
         requests = await self.store.evidence.requests(key)
-        if not any(result for request, result in requests if request.since == run.since):
-            return run.event if self.clock() > run.asked + ANSWER_SECONDS else None
+        if job is None or not any(result for request, result in requests if request.since == run.since):
+            return None
         run.looks.append(await self._suspects(job, key, run.asked))
         run.asked = 0.0
-        straggler = find_straggler(run.looks)
-        if straggler:
-            return _named(run.event, straggler)
-        return run.event if len(run.looks) >= LOOKS else None
+        return find_straggler(run.looks)
 
     async def _suspects(self, job: Job, key: AttemptKey, since: float) -> _Suspects:
         """Ranks that others waited for when they were looked at."""

@@ -32,11 +32,11 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.recovery import guardrails, plan_states
 from diagnoser.recovery.policy import mode_for
+from tests.contract.records import KEY, append, claimed, record
 from tests.databases import sqlite_store
 from tests.serving import plan_commands
 from tests.unit.test_hang_activity import look_of, stacks
 from tests.unit.test_recovery_guardrails import NOW, R, S, done, plan, settle, shipped_policy
-from tests.unit.test_recovery_trust import KEY, append, claimed, record
 
 FRAME = "read (data/shards.py:40)"
 FIRST = HangLook(NOW - 36, NOW - 20, ((3, FRAME),))

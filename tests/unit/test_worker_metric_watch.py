@@ -83,15 +83,15 @@ def taken(rank: int, cores: float = 1.0) -> list[RuntimeFile]:
     [
         ([3, 3], ("straggler", "rank 3 on gpu-3 is a straggler: steps take 9.0 times as long as before since step 21")),
         ([1, 3, 3], ("straggler", "rank 3 on gpu-3 is a straggler: steps take 9.0 times as long as before")),
-        ([1, 2, 3, 4], ("crawling", "steps take 9.0 times as long as before since step 21")),
-        ([], ("crawling", "steps take 9.0 times as long as before since step 21")),
+        ([1, 2, 3, 4], None),
+        ([], None),
     ],
     ids=["straggler", "at the second look", "nobody", "no agent"],
 )
 async def test_the_rank_that_computes_in_two_looks_is_the_straggler(
-    store: SqlStore, computing: Sequence[int], alert: tuple[str, str]
+    store: SqlStore, computing: Sequence[int], alert: tuple[str, str] | None
 ) -> None:
-    """People are told once, also where looks disagree or nobody answers; each replica asks for the same looks."""
+    """People are told once, and not where looks disagree or nobody answers; each replica asks for the same looks."""
     for step in range(1, 24):
         line = LineBlock(
             Stream(), f"step {step} loss 2.0\n".encode(), step, received=NOW + step + 8 * max(0, step - 20)
@@ -112,12 +112,9 @@ async def test_the_rank_that_computes_in_two_looks_is_the_straggler(
         await watches[0].step()
         clock[0] += 61.0
         await watches[0].step()
-    [message] = [entry.message for entry in await store.outbox.messages()]
-    told = decode(message.body)
-    assert (told.type, told.title[: len(RUN.job) + 12 + len(alert[1])]) == (
-        alert[0],
-        f"{RUN.job} attempt 1: {alert[1]}",
-    )
+    alerts = [decode(entry.message.body) for entry in await store.outbox.messages()]
+    assert [told.type for told in alerts] == ([alert[0]] if alert else [])
+    assert all(alert and alert[1] in told.title for told in alerts)
 
 
 async def test_people_are_told_of_a_run_that_slows_once(store: SqlStore) -> None:

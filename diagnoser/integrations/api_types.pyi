@@ -1,6 +1,6 @@
 """What the API answers, drawn from its description: `python -m tests.generated_client` writes it again."""
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 FeedbackVerdict = Literal["confirmed", "corrected"]
 
@@ -247,11 +247,14 @@ class ModelUse(TypedDict):
     tools: NotRequired[list[ToolUse]]
     hypotheses: NotRequired[Hypotheses | None]
 
+StuckPlace = Literal["rank", "node"]
+
 class DecisionBasis(TypedDict):
     node_named: NotRequired[bool]
     stable: NotRequired[bool]
     hint: NotRequired[Action | None]
     sandbox: NotRequired[bool]
+    stuck: NotRequired[StuckPlace | None]
 
 SuspectKind = Literal["behind", "stalled", "absent", "mismatch", "deadlock", "dead", "stack", "at_work"]
 
@@ -261,6 +264,12 @@ class HangSuspect(TypedDict):
     why: str
     score: float
     node: NotRequired[str]
+    stuck_in: NotRequired[str]
+
+class HangLook(TypedDict):
+    last_line: float
+    taken: float
+    suspects: list[list[Any]]
 
 class HangFindings(TypedDict):
     suspects: NotRequired[list[HangSuspect]]
@@ -268,6 +277,7 @@ class HangFindings(TypedDict):
     files: NotRequired[int]
     not_seen: NotRequired[list[int]]
     waiting: NotRequired[int]
+    look: NotRequired[HangLook | None]
 
 class Rival(TypedDict):
     type: FailureType

@@ -236,7 +236,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scenario", action="append", help="only this one (repeatable)")
     parser.add_argument("--count", type=int, default=0, help="draw this many cases of the families for each half")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1): another seed gives other cases")
-    parser.add_argument("--generation", type=int, choices=(1, 2), default=1, help="of the families (default 1)")
+    parser.add_argument(
+        "--generation", type=int, choices=families.GENERATIONS, default=1, help="of the families (default 1)"
+    )
     trainers = ", ".join(trainer.name for trainer in families.TRAINERS)
     parser.add_argument("--families", nargs="+", metavar="NAME", help=f"only these trainers: {trainers}")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")

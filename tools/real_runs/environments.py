@@ -1,6 +1,8 @@
 """The environments of the frameworks: one for each requirements file."""
 
 import os
+import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -40,21 +42,28 @@ def install(environment: str) -> None:
 
 
 _COMPILERS = {
-    ".cc": ("mpicxx", "-O1", "-g", "-w", "-o"),
-    ".cpp": ("g++", "-O1", "-g", "-w", "-o"),
-    ".f90": ("gfortran", "-O1", "-g", "-fbacktrace", "-fcheck=all", "-o"),
-    ".go": ("go", "build", "-o"),
-    ".rs": ("rustc", "--edition=2021", "-O", "-o"),
+    ".adb": "gnatmake -q -g -gnata -o {program} {source}",
+    ".cc": "mpicxx -O1 -g -w -o {program} {source}",
+    ".cpp": "g++ -O1 -g -w -o {program} {source}",
+    ".cs": "mcs -debug -out:{program} {source}",
+    ".cxx": "g++ -std=c++17 -O1 -w -I/usr/include/eigen3 -o {program} {source} -lspdlog -lfmt -pthread",
+    ".f90": "gfortran -O1 -g -fbacktrace -fcheck=all -o {program} {source}",
+    ".go": "go build -o {program} {source}",
+    ".hs": "ghc -v0 -O1 -o {program} {source}",
+    ".ml": "ocamlopt -w -a -g -o {program} unix.cmxa {source}",
+    ".rs": "rustc --edition=2021 -O -o {program} {source}",
 }
-"""Of trainers by the suffix of their source; programs over MPI end in .cc."""
+"""Of trainers by the suffix of their source: .cc for programs over MPI, .cxx for those with Eigen and spdlog."""
 
 
 def built(source: Path) -> Path:
-    """The program of a source file, compiled when the file is newer."""
+    """The program of a source file, compiled when the file is newer, from a copy: compilers leave files beside it."""
     program = FOLDER / "built" / source.stem
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([*_COMPILERS[source.suffix], program, source], check=True, timeout=_INSTALL_SECONDS)
+        folder = program.parent / "sources" / source.stem
+        folder.mkdir(parents=True, exist_ok=True)
+        command = _COMPILERS[source.suffix].format(program=program, source=shutil.copy(source, folder))
+        subprocess.run(shlex.split(command), cwd=folder, check=True, timeout=_INSTALL_SECONDS)
     return program
 
 

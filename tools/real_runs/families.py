@@ -1,7 +1,8 @@
-"""Families of trainers, launchers and loggers, and their two halves.
+"""Families of trainers, launchers and loggers, and the two halves of each generation.
 
-Half of the families of each kind are drawn by a seed and held out: a case that is held out has no trainer, launcher or
-logger that a case to develop on has (but for a bare process, which both know).
+Half of the families of each kind are held out: a case that is held out has no trainer, launcher or logger that a case
+to develop on has (but for a bare process, which both know). A generation is written by somebody who has not read the
+rules, after all families of the one before have been seen.
 """
 
 import random
@@ -9,97 +10,73 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tools.real_runs import newer_families, newer_imitations, newer_launchers, newer_native
-from tools.real_runs.clusters import CLUSTERS
+from tools.real_runs.clusters import CLUSTERS, WORKFLOWS
 from tools.real_runs.frameworks import Framework
 from tools.real_runs.imitations import IMITATIONS
-from tools.real_runs.launchers import LAUNCHERS, Launcher
+from tools.real_runs.kit_families import KIT
+from tools.real_runs.launchers import LAUNCHERS, PLAIN, Launcher
 from tools.real_runs.native import NATIVE
 from tools.real_runs.python_families import PYTHON
-from tools.real_runs.workflows import WORKFLOWS
 
 _Family = TypeVar("_Family")
-TRAINERS: tuple[Framework, ...] = (*PYTHON, *NATIVE, *WORKFLOWS, *IMITATIONS, *CLUSTERS)
-LOGGERS: tuple[str, ...] = (
-    "stdlib_logger:basic",
-    "stdlib_logger:pipes",
-    "stdlib_logger:uvicorn",
-    "stdlib_logger:vertical",
-    "stdlib_logger:threads",
-    "stdlib_logger:host",
-    "stdlib_logger:rank",
-    "structlog_logger:console",
-    "structlog_logger:color",
-    "structlog_logger:json",
-    "structlog_logger:dicts",
-    "structlog_logger:logfmt",
-    "loguru_logger:text",
-    "loguru_logger:diagnose",
-    "loguru_logger:json",
-    "json_logger:library",
-    "json_logger:zap",
-    "json_logger:bunyan",
-    "json_logger:cloud",
-    "json_logger:ecs",
-    "rich_logger:wide",
-    "rich_logger:narrow",
-    "rich_logger:plain",
-    "absl_logger:",
-    "logfmt_logger:",
-)
-"""Loggers of the trainers in Python: module and form. The others write their own lines."""
-LOGGER_FAMILIES = tuple(dict.fromkeys(name.split(":")[0] if not name.startswith("json_") else name for name in LOGGERS))
-"""Forms of one library are one family; forms of JSON have nothing in common."""
-NAMES_RANK = {
-    "structlog_logger",
-    "rich_logger",
-    "logfmt_logger",
-    "stdlib_logger:rank",
-    "stdlib_logger:host",
-    "loguru_logger:json",
-    "json_logger:library",
-    "json_logger:zap",
-    "json_logger:bunyan",
-    "json_logger:cloud",
-    "json_logger:winston",
-    "json_logger:gelf",
-    "json_logger:pino",
-    "json_logger:datadog",
-    "library_logger:coloredlogs",
-    "text_logger:zerolog",
-    "text_logger:tracing",
-    "text_logger:ltsv",
-}
-"""Loggers whose records state the rank where there are several processes."""
-_FIRST_LOGGERS = (
-    "library_logger:logbook",
-    "library_logger:eliot",
-    "library_logger:bar",
-    "text_logger:log4j",
-    "text_logger:tracing",
-    "text_logger:zerolog",
-    "text_logger:util",
-    "text_logger:ltsv",
-    "text_logger:env_logger",
-    "json_logger:winston",
-    "json_logger:gelf",
-)
-_SECOND_LOGGERS = (
-    "library_logger:coloredlogs",
-    "library_logger:otel",
-    "text_logger:serilog",
-    "text_logger:zap",
-    "text_logger:celery",
-    "text_logger:klog",
-    "text_logger:hclog",
-    "text_logger:csv",
-    "json_logger:pino",
-    "json_logger:logstash",
-    "json_logger:datadog",
-)
-"""Of the second generation, whose forms have nothing in common but the code that writes them."""
+TRAINERS: tuple[Framework, ...] = (*PYTHON, *KIT, *NATIVE, *WORKFLOWS, *IMITATIONS, *CLUSTERS)
+GENERATIONS = (1, 2, 3)
 DRAW = 32
-"""The seed of the halves: changed only when a half has been looked into."""
+"""The seed that halves the first generation: changed only when a half has been looked into. The halves of later ones
+stand in the tables: the third's were drawn by it, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logger:
+    """A logger of the trainers in Python (the others write their own lines): a module of ``trainers/loggers``, with a
+    form of it behind a colon. names_rank: its records state the rank where there are several processes."""
+
+    name: str
+    names_rank: bool = False
+    generation: int = 1
+    half: int = 0
+
+    @property
+    def family(self) -> str:
+        """Forms of one library are one family; forms of JSON have nothing in common."""
+        return self.name if self.name.startswith("json_") else self.name.split(":")[0]
+
+
+def _loggers(module: str, forms: str, ranks: str = "", generation: int = 1, half: int = 0) -> list[Logger]:
+    """ranks: the forms that name the rank."""
+    named = ranks.split()
+    return [Logger(f"{module}_logger:{form}", form in named, generation, half) for form in forms.split(" ")]
+
+
+_STRUCTLOG = "console color json dicts logfmt"
+_JSON = "library zap bunyan cloud"
+LOGGERS: tuple[Logger, ...] = (
+    *_loggers("stdlib", "basic pipes uvicorn vertical threads host rank", "host rank"),
+    *_loggers("structlog", _STRUCTLOG, _STRUCTLOG),
+    *_loggers("loguru", "text diagnose json", "json"),
+    *_loggers("json", f"{_JSON} ecs", _JSON),
+    *_loggers("rich", "wide narrow plain", "wide narrow plain"),
+    *_loggers("absl", ""),
+    Logger("logfmt_logger:", names_rank=True),
+    *_loggers("library", "logbook eliot bar", generation=2),
+    *_loggers("text", "log4j tracing zerolog util ltsv env_logger", "tracing zerolog ltsv", generation=2),
+    *_loggers("json", "winston gelf", "winston gelf", generation=2),
+    *_loggers("library", "coloredlogs otel", "coloredlogs", generation=2, half=1),
+    *_loggers("text", "serilog zap celery klog hclog csv", generation=2, half=1),
+    *_loggers("json", "pino logstash datadog", "pino datadog", generation=2, half=1),
+    *_loggers("library", "logzero alive", "logzero", generation=3),
+    *_loggers("text", "dated spdlog boost logrus", "dated spdlog logrus", generation=3),
+    *_loggers("json", "span otlp", "span otlp", generation=3),
+    *_loggers("library", "daiquiri", "daiquiri", generation=3, half=1),
+    *_loggers("text", "logback log4cxx nlog cef", "logback log4cxx nlog cef", generation=3, half=1),
+    *_loggers("json", "slog monolog clef", "slog monolog clef", generation=3, half=1),
+)
+LOGGER_FAMILIES = tuple(dict.fromkeys(logger.family for logger in LOGGERS if logger.generation == 1))
+NAMES_RANK = {logger.name for logger in LOGGERS if logger.names_rank}
+
+
+_WITHOUT_PLAIN = {(2, 1)}
+"""Halves that were drawn without the bare process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,40 +89,32 @@ class Half:
 
 
 def halves(seed: int = DRAW, generation: int = 1) -> tuple[Half, Half]:
-    """Draw the families to develop on and those that are held out; those of the second generation have their places."""
-    if generation == 2:
-        return NEWER
-    plain, *others = LAUNCHERS
-    trainers = _split(seed, TRAINERS, _kind_of_trainer)
-    launchers = _split(seed, others, _kind_of_launcher)
-    families = _split(seed, LOGGER_FAMILIES, lambda family: family.split("_")[0])
-    first, second = (Half(tuple(trainers[half]), (plain, *launchers[half]), _forms(families[half])) for half in (0, 1))
+    """Return the families to develop on and those that are held out."""
+    first, second = (_first_half(seed, half) if generation == 1 else _placed(generation, half) for half in (0, 1))
     return first, second
 
 
-NEWER: tuple[Half, Half] = (
-    Half((*newer_families.FIRST, *newer_native.FIRST, *newer_imitations.FIRST), newer_launchers.FIRST, _FIRST_LOGGERS),
-    Half(
-        (*newer_families.SECOND, *newer_native.SECOND, *newer_imitations.SECOND),
-        newer_launchers.SECOND,
-        _SECOND_LOGGERS,
-    ),
-)
-"""The second generation."""
+def _placed(generation: int, half: int) -> Half:
+    def has_place(family: Framework | Launcher | Logger) -> bool:
+        return (family.generation, family.half) == (generation, half)
+
+    launchers = [launcher for launcher in LAUNCHERS if launcher is not PLAIN and has_place(launcher)]
+    return Half(
+        tuple(filter(has_place, TRAINERS)),
+        tuple(launchers if (generation, half) in _WITHOUT_PLAIN else (PLAIN, *launchers)),
+        tuple(logger.name for logger in LOGGERS if has_place(logger)),
+    )
 
 
-def _forms(families: Sequence[str]) -> tuple[str, ...]:
-    return tuple(logger for logger in LOGGERS if any(logger.startswith(family) for family in families))
-
-
-def _kind_of_trainer(trainer: Framework) -> str:
-    if trainer.imitation:
-        return "imitation"
-    if trainer in WORKFLOWS:
-        return "workflow"
-    if trainer in CLUSTERS:
-        return "cluster"
-    return "python" if trainer.environment else "native"
+def _first_half(seed: int, half: int) -> Half:
+    trainers = [trainer for trainer in TRAINERS if trainer.generation == 1]
+    launchers = [launcher for launcher in LAUNCHERS if launcher.generation == 1 and launcher is not PLAIN]
+    families = _split(seed, LOGGER_FAMILIES, lambda family: family.split("_")[0])[half]
+    return Half(
+        tuple(_split(seed, trainers, lambda trainer: trainer.kind)[half]),
+        (PLAIN, *_split(seed, launchers, _kind_of_launcher)[half]),
+        tuple(logger.name for logger in LOGGERS if logger.generation == 1 and logger.family in families),
+    )
 
 
 def _kind_of_launcher(launcher: Launcher) -> str:

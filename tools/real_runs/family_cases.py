@@ -38,10 +38,13 @@ _ENDS = {
         r"(exited with( code)?|(?i:exit(ed with exit)? code):?|status( of)?|ExitCode|exitcode|rc|Error) *:?[ =]*3\b"
         r"|code list: \[[\d, ]*\b3\b"
     ),
+    "cpu-time": rf"CPU time limit exceeded|SIGXCPU|24/XCPU|{_CODE.format(152, 24)}",
+    "hangup": rf"\bHangup\b|SIGHUP|1/HUP|{_CODE.format(129, 1)}",
+    "illegal": rf"Illegal instruction|SIGILL|4/ILL|{_CODE.format(132, 4)}",
     "terminate": r"\bTerminated\b|SIGTERM|15/TERM",
 }
 """Scenario -> signs of a process that ended by itself, as shells and launchers print them."""
-_WORDLESS = ("killed", "late-killed", "vanished", "exit-3")
+_WORDLESS = ("killed", "late-killed", "vanished", "exit-3", "cpu-time", "hangup", "illegal")
 """Of them, those at which the process itself cannot say a word."""
 _POOL_DEATH = r"BrokenProcessPool|TerminatedWorkerError"
 _PEER = r"ConnectionError: rank \S+ closed|ConnectionResetError|BrokenPipeError"
@@ -107,13 +110,18 @@ def exit_code(ends: Sequence[End]) -> int:
 
 def shown_log(combination: Combination, lines: Sequence[Line], ends: Sequence[End]) -> list[Shown]:
     """The log as its launcher writes it: what a real one printed, or lines and ends in its form, by time."""
+    if combination.launcher.section:
+        return list(_sections(combination, lines))
     if combination.launcher.command:
         return [_printed(combination, line.text) for line in lines]
     events = [*_line_events(combination, lines), *_end_events(combination, lines, ends)]
     printed = [entry for _, _, entries in sorted(events, key=lambda event: event[:2]) for entry in entries]
-    around = (combination.launcher.before, combination.launcher.summary)
-    before, after = ([Shown(text, text, None, True) for text in write(ends, NODES)] for write in around)
-    return [*before, *printed, *after]
+    before, after = combination.launcher.around(ends, NODES)
+    return [*map(_launched, before), *printed, *map(_launched, after)]
+
+
+def _launched(text: str) -> Shown:
+    return Shown(text, text, None, True)
 
 
 _Event = tuple[float, int, list[Shown]]
@@ -129,8 +137,20 @@ def _line_events(combination: Combination, lines: Sequence[Line]) -> Iterator[_E
 def _end_events(combination: Combination, lines: Sequence[Line], ends: Sequence[End]) -> Iterator[_Event]:
     for end in ends:
         last = max((line.at for line in lines if line.process == end.process), default=end.at)
-        texts = combination.launcher.ended(end, NODES[end.process], combination.trainer.ranks)
+        texts = combination.launcher.ended(end, NODES[end.process])
         yield max(last, end.at), len(lines) + end.process, [Shown(text, text, end.process, True) for text in texts]
+
+
+def _sections(combination: Combination, lines: Sequence[Line]) -> Iterator[Shown]:
+    """Lines of a real launcher that names a process once, before a block of its lines."""
+    process = None
+    for line in lines:
+        head = re.search(combination.launcher.section, line.text)
+        if head and head.groupdict().get("rank"):
+            process = int(head["rank"])
+        elif head:
+            process = NODES.index(head["node"])
+        yield Shown(line.text, line.text, process, head is not None)
 
 
 def _printed(combination: Combination, text: str) -> Shown:
@@ -166,6 +186,8 @@ def label_of(combination: Combination, shown: Sequence[Shown], code: int) -> dic
     elif marker and not root:
         tail = _tail([entry.line for entry in shown])
         raise NoRootLine(f"{combination.slug}: no line matches {marker!r}\n{tail}")
+    if truth.healthy and not truth.visible and _tells_success(combination, shown):
+        truth = replace(truth, visible=True)
     first = shown[root[0] - 1] if root else None
     printed = [shown[number - 1] for number in root]
     node = truth.node or _node(combination, truth, first)
@@ -200,6 +222,12 @@ def label_of(combination: Combination, shown: Sequence[Shown], code: int) -> dic
         "silent": not root,
         "type_visible": truth.visible,
     }
+
+
+def _tells_success(combination: Combination, shown: Sequence[Shown]) -> bool:
+    """Whether the launcher states that all ended well, where the trainer says nothing of its end."""
+    success = combination.launcher.success
+    return bool(success) and any(re.search(success, entry.line) for entry in shown)
 
 
 def _marker(combination: Combination) -> str:
@@ -270,7 +298,7 @@ def _rank(combination: Combination, truth: Truth, printed: Sequence[Shown]) -> i
 def _names_rank(combination: Combination, rank: int, entry: Shown) -> bool:
     if entry.launched:
         return bool(re.search(rf"\b(rank|worker|task|local_rank)\W*{rank}\b", entry.line))
-    if combination.launcher.names_rank:
+    if combination.launcher.names_rank or "rank" in re.compile(combination.launcher.section).groupindex:
         return True
     logged = any(combination.logger.startswith(logger) for logger in NAMES_RANK)
     return logged and bool(re.search(rf"(rank|worker)\W{{0,4}}{rank}\b", entry.text))
@@ -282,6 +310,8 @@ def _node(combination: Combination, truth: Truth, first: Shown | None) -> str | 
     if faulty is None or first is None:
         return None
     elsewhere = not combination.launcher.command or combination.launcher.names_node
+    if "node" in re.compile(combination.launcher.section).groupindex:
+        return NODES[faulty]
     node = NODES[faulty if elsewhere else 0]
     return node if node in first.line else None
 

@@ -34,12 +34,20 @@ class Framework:
     faults: tuple[Scenario, ...] = SCENARIOS
     single: bool = False
     """Whether it starts its processes itself, and a launcher starts only one."""
-    imitation: bool = False
-    """Whether the software itself is not run: its messages are printed in its forms."""
+    kind: str = "python"
+    """Also "native" for other languages, "workflow", "cluster", and "imitation": its messages are printed in its forms,
+    and the software itself is not run."""
+    generation: int = 1
+    half: int = 0
+    """Where its generation is not halved by a seed."""
 
     @property
     def slug(self) -> str:
         return self.name.replace(".", "-").replace(" ", "-")
+
+    @property
+    def imitation(self) -> bool:
+        return self.kind == "imitation"
 
     @property
     def fault_rank(self) -> int:

@@ -225,6 +225,7 @@ def _family_commands(
         "python": str(environments.python_of(framework.environment)),
         "bin": str(environments.python_of(framework.environment).parent),
         "tools": str(environments.python_of("classic").parent),
+        "booth": str(environments.python_of("booth").parent),
         "npm": str(environments.FOLDER / "npm/node_modules/.bin"),
         "here": str(TRAINERS),
         "folder": str(folder),
@@ -242,6 +243,7 @@ def _family_commands(
         return [(command, {**given, "NODE_NAME": NODES[rank]}) for rank, given in enumerate(variables)]
     words |= {"ranks": str(framework.ranks), "quoted": shlex.join(command)}
     words["numbers"] = " ".join(str(rank) for rank in range(framework.ranks))
+    words["hosts"] = " ".join(NODES)
     words["nodes"] = ",".join(NODES[: framework.ranks])
     filled = [word.format(**words) for word in launcher.command]
     if filled[-1] == words["numbers"]:

@@ -39,6 +39,11 @@ import yaml
 from support import become_user
 
 sys.stdout.reconfigure(line_buffering=True)
+DIVERGED = {
+    "nan_raises": "objective became {loss} in update {step}",
+    "nan_exits": "loss is {loss} after update {step}; check the data or lower the learning rate. Aborting.",
+    "nan_explodes": "update {step}: loss {loss:.3e} is above the ceiling of 1e+06, run is diverging",
+}
 LABELS = ("news", "forum", "code", "books")
 _RANKS = ("PROCESS_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK")
 _WORLDS = ("NUM_PROCESSES", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE")
@@ -118,15 +123,14 @@ class Run:
         return math.nan if self.fault != "nan-explodes" else loss * 1e3 ** (number - self.strike + 1)
 
     def guard(self, number, loss):
+        words = {**DIVERGED, **self.words}
         if self.fault == "nan-raises" and not math.isfinite(loss):
-            raise ArithmeticError(f"objective became {loss} in update {number}")
+            raise ArithmeticError(words["nan_raises"].format(loss=loss, step=number))
         if self.fault == "nan-exits" and not math.isfinite(loss):
-            self.log.error(
-                "loss is %s after update %d; check the data or lower the learning rate. Aborting.", loss, number
-            )
+            self.log.error(words["nan_exits"].format(loss=loss, step=number))
             sys.exit(2)
         if self.fault == "nan-explodes" and loss > 1e6:
-            self.log.error("update %d: loss %.3e is above the ceiling of 1e+06, run is diverging", number, loss)
+            self.log.error(words["nan_explodes"].format(loss=loss, step=number))
             sys.exit(1)
 
     def save(self, path, data):
@@ -357,7 +361,7 @@ def busy_hub(run):
     urllib.request.urlopen(answering(503) + "/api/models/resolve/main/config.json", timeout=5)
 
 
-def bucket(address):
+def bucket(address, **more):
     import boto3
     from botocore.config import Config
 
@@ -367,7 +371,7 @@ def bucket(address):
         aws_access_key_id="AKIAEXAMPLE",
         aws_secret_access_key="example",
         region_name="us-east-1",
-        config=Config(retries={"max_attempts": 0}, connect_timeout=2, s3={"addressing_style": "path"}),
+        config=Config(retries={"max_attempts": 0}, connect_timeout=2, s3={"addressing_style": "path"}, **more),
     )
 
 

@@ -1,5 +1,6 @@
 """What the trainers on torch share: a small model, gloo between the ranks, and what torch itself refuses."""
 
+import copy
 import io
 import os
 import signal
@@ -201,6 +202,31 @@ def missing_weight(run):
     network(run, 33).load_state_dict(weights)
 
 
+def wrong_shape(run):
+    return torch.ones(4, 6).reshape(5, 5)
+
+
+def index_type(run):
+    return torch.ones(4)[torch.tensor([0.5])]
+
+
+def leaf(run):
+    weight = torch.ones(4, requires_grad=True)
+    weight += 1
+
+
+def far_gather(run):
+    return torch.ones(3, 4).gather(1, torch.tensor([[9]]))
+
+
+def no_cuda(run):
+    return torch.zeros(2).to("cuda:0")
+
+
+def deep_copy(run):
+    return copy.deepcopy(torch.ones(2, requires_grad=True) * 2)
+
+
 kit.MISHAPS |= {
     act.__name__: ("step", act)
     for act in (
@@ -226,5 +252,11 @@ kit.MISHAPS |= {
         bad_header,
         other_length,
         missing_weight,
+        wrong_shape,
+        index_type,
+        leaf,
+        far_gather,
+        no_cuda,
+        deep_copy,
     )
 }

@@ -15,6 +15,8 @@ import time
 import yaml
 
 FORMS = {
+    "@MMDG": "%m%d %H:%M:%S",
+    "@KERN": "%b %d %H:%M:%S",
     "@MMDD": "%m-%d %H:%M:%S",
     "@BRACKET": "%Y-%m-%d %H:%M:%S",
     "@SECONDS": "%H:%M:%S.%f",

@@ -1,5 +1,5 @@
-"""JSON lines: of python-json-logger, and in the field names of zap (Go), bunyan, winston and pino (Node), GELF,
-Logstash, Datadog, ECS and Google Cloud."""
+"""JSON lines: of python-json-logger, and in the field names of zap and slog (Go), bunyan, winston and pino (Node),
+CLEF (.NET), tracing (Rust), Monolog (PHP), GELF, Logstash, Datadog, ECS, OTLP and Google Cloud."""
 
 import json
 import logging
@@ -127,6 +127,62 @@ class Fields(logging.Formatter):
             stack = self.formatException(record.exc_info)
             entry |= {"error.kind": kind.__name__, "error.message": str(error), "error.stack": stack}
         return entry | {"tags": [f"rank:{self.rank}", f"host:{self.host}"]}
+
+    def slog(self, record, at):
+        name = {"WARNING": "WARN", "CRITICAL": "ERROR+4"}.get(record.levelname, record.levelname)
+        entry = {"time": at.isoformat(), "level": name, "msg": record.getMessage()}
+        if self.world > 1:
+            entry["worker"] = {"rank": self.rank, "host": self.host}
+        return entry | ({"err": self.formatException(record.exc_info)} if record.exc_info else {})
+
+    def clef(self, record, at):
+        entry = {"@t": at.isoformat(), "@mt": record.getMessage()}
+        if record.levelname != "INFO":
+            entry["@l"] = {"CRITICAL": "Fatal"}.get(record.levelname, record.levelname.title())
+        if record.exc_info:
+            entry["@x"] = self.formatException(record.exc_info)
+        return entry | {"SourceContext": "Acme.Train", "Rank": self.rank, "MachineName": self.host}
+
+    def span(self, record, at):
+        """tracing-subscriber's JSON."""
+        fields = {"message": record.getMessage()}
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        name = {"WARNING": "WARN", "CRITICAL": "ERROR"}.get(record.levelname, record.levelname)
+        entry = {"timestamp": at.isoformat(), "level": name, "fields": fields, "target": "trainer::fit"}
+        return entry | ({"span": {"name": "worker", "rank": self.rank}} if self.world > 1 else {})
+
+    def monolog(self, record, at):
+        context = {"rank": self.rank} if self.world > 1 else {}
+        if record.exc_info:
+            kind, error, _ = record.exc_info
+            context["exception"] = {
+                "class": kind.__name__,
+                "message": str(error),
+                "trace": self.formatException(record.exc_info),
+            }
+        number = {"INFO": 200, "WARNING": 300, "ERROR": 400, "CRITICAL": 500}[record.levelname]
+        entry = {"message": record.getMessage(), "context": context, "level": number, "level_name": record.levelname}
+        return entry | {"channel": "train", "datetime": at.isoformat(), "extra": {}}
+
+    def otlp(self, record, at):
+        """A request of OTLP a line."""
+        attributes = [{"key": "rank", "value": {"intValue": str(self.rank)}}]
+        if record.exc_info:
+            stack = {"stringValue": self.formatException(record.exc_info)}
+            attributes.append({"key": "exception.stacktrace", "value": stack})
+        name = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
+        body = {"stringValue": record.getMessage()}
+        entry = {
+            "timeUnixNano": str(int(1e9 * record.created)),
+            "severityText": name,
+            "body": body,
+            "attributes": attributes,
+        }
+        host = {"attributes": [{"key": "host.name", "value": {"stringValue": self.host}}]}
+        return {
+            "resourceLogs": [{"resource": host, "scopeLogs": [{"scope": {"name": "train"}, "logRecords": [entry]}]}]
+        }
 
 
 def python_json_logger(rank, world):

@@ -1,5 +1,5 @@
-"""Logging libraries of Python other than the standard one: Logbook, Eliot, coloredlogs, OpenTelemetry; and tqdm's own
-way beside a bar."""
+"""Logging libraries of Python other than the standard one: Logbook, Eliot, coloredlogs, OpenTelemetry, daiquiri,
+logzero; and messages beside a bar."""
 
 import logging
 import os
@@ -78,7 +78,57 @@ def bar(rank, world):
     return Adapter(take)
 
 
-LIBRARIES = {"logbook": logbook, "eliot": eliot, "coloredlogs": coloredlogs, "otel": otel, "bar": bar}
+def daiquiri(rank, world):
+    import daiquiri
+
+    place = f" rank-{rank}" if world > 1 else ""
+    formatter = daiquiri.formatter.ColorExtrasFormatter(
+        fmt=f"%(asctime)s [%(process)d]{place} %(color)s%(levelname)-8.8s %(name)s: %(message)s%(color_stop)s"
+    )
+    return daiquiri.output.Stream(sys.stderr, formatter=formatter).handler
+
+
+def logzero(rank, world):
+    import logzero
+
+    handler = logging.StreamHandler(sys.stderr)
+    place = f" rank:{rank}" if world > 1 else ""
+    handler.setFormatter(
+        logzero.LogFormatter(
+            fmt=f"%(color)s[%(levelname)1.1s %(asctime)s %(module)s:%(lineno)d{place}]%(end_color)s %(message)s"
+        )
+    )
+    return handler
+
+
+def alive(rank, world):
+    """A bar that is redrawn on its line by carriage returns, and messages with a colour between."""
+    state = {"done": 0}
+
+    def take(record):
+        state["done"] += 1
+        filled = state["done"] % 24
+        sys.stderr.write(f"\r\x1b[2K\x1b[32mw{rank}\x1b[0m |{'█' * filled:<24}| {state['done']} it ")
+        trace = "\n" + logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+        shade = {"INFO": 36, "WARNING": 33}.get(record.levelname, 31)
+        sys.stderr.write(
+            f"\r\x1b[2K\x1b[{shade}m{record.levelname.lower()}\x1b[0m w{rank} {record.getMessage()}{trace}\n"
+        )
+        sys.stderr.flush()
+
+    return Adapter(take)
+
+
+LIBRARIES = {
+    "daiquiri": daiquiri,
+    "logzero": logzero,
+    "alive": alive,
+    "logbook": logbook,
+    "eliot": eliot,
+    "coloredlogs": coloredlogs,
+    "otel": otel,
+    "bar": bar,
+}
 
 
 def build(form, rank, world):

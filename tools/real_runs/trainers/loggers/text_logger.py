@@ -1,5 +1,6 @@
 """Lines in the forms of loggers of other languages and of sites: the standard library's records, written anew."""
 
+import json
 import logging
 import os
 import sys
@@ -70,6 +71,48 @@ def csv(at, record, level, rank, world):
     return f"{at.timestamp():.3f},{rank},{level.lower()},{record.name},"
 
 
+def logback(at, record, level, rank, world):
+    return (
+        f"{at:%H:%M:%S.%f}"[:-3]
+        + f" [rank-{rank}-main] {_SHORT.get(level, level).replace('FATAL', 'ERROR'):<5} c.a.train.Trainer - "
+    )
+
+
+def log4cxx(at, record, level, rank, world):
+    return f"[{_comma(at)}] [{record.process}] {_SHORT.get(level, level)} train.worker{rank} ({record.filename}:{record.lineno}) - "
+
+
+def spdlog(at, record, level, rank, world):
+    name = {"INFO": "info", "WARNING": "warning"}.get(level, level.lower())
+    return f"[{at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"] [trainer-{rank}] [{name}] "
+
+
+def boost(at, record, level, rank, world):
+    return f"[{at:%Y-%m-%d %H:%M:%S.%f}] [0x00007f3a{record.process:08x}] [{level.lower():<7}] "
+
+
+def logrus(at, record, level, rank, world):
+    name = {"CRITICAL": "fatal"}.get(level, level.lower())
+    shard = f"rank={rank} host={os.environ.get('NODE_NAME', 'worker-0')} " if world > 1 else ""
+    return f'time="{at:%Y-%m-%dT%H:%M:%SZ}" level={name} {shard}msg='
+
+
+def nlog(at, record, level, rank, world):
+    name = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(level, level)
+    return f"{at:%Y-%m-%d %H:%M:%S.%f}"[:-2] + f"|{name}|{'rank ' + str(rank) + '|' if world > 1 else ''}Acme.Train|"
+
+
+def cef(at, record, level, rank, world):
+    severity = {"INFO": 3, "WARNING": 6, "ERROR": 8, "CRITICAL": 10}[level]
+    host = os.environ.get("NODE_NAME", "worker-0")
+    return f"CEF:0|Acme|Trainer|3.2|{record.lineno}|{record.funcName}|{severity}|dvchost={host} cn1Label=rank cn1={rank} msg="
+
+
+def dated(at, record, level, rank, world):
+    """As a shell script's log function has it."""
+    return f"{at:%a %b %e %H:%M:%S UTC %Y} {level[:4].lower()} r{rank}: "
+
+
 class Form(logging.Formatter):
     def __init__(self, write, rank, world):
         super().__init__()
@@ -78,17 +121,25 @@ class Form(logging.Formatter):
     def format(self, record):
         head = self.write(datetime.fromtimestamp(record.created, UTC), record, record.levelname, self.rank, self.world)
         trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return head + record.getMessage() + trace
+        text = (
+            json.dumps(record.getMessage() + trace, ensure_ascii=False)
+            if self.write is logrus
+            else record.getMessage() + trace
+        )
+        return head + text
 
 
 FORMS = {
     form.__name__: form
     for form in (log4j, zerolog, tracing, env_logger, serilog, zap, util, celery, klog, ltsv, hclog, csv)
+    + (logback, log4cxx, spdlog, boost, logrus, nlog, cef, dated)
 }
 
 
 def build(form, rank, world):
-    handler = logging.StreamHandler(sys.stderr if form in ("klog", "tracing", "env_logger", "util") else sys.stdout)
+    handler = logging.StreamHandler(
+        sys.stderr if form in ("klog", "tracing", "env_logger", "util", "boost", "logrus") else sys.stdout
+    )
     handler.setFormatter(Form(FORMS[form], rank, world))
     log = logging.getLogger("train")
     log.handlers[:] = [handler]

@@ -68,6 +68,10 @@ def _families(arguments: argparse.Namespace) -> int:
         )
         if not arguments.scenario or combination.scenario.name in arguments.scenario
     ]
+    if arguments.list:
+        for combination in drawn:
+            print(combination.held_out, combination.slug, sep="\t")  # noqa: T201
+        return 0
     signal.signal(signal.SIGTERM, runner.note_signal)
     missing = _install(drawn)
     cases = [combination for combination in drawn if combination.trainer.environment not in missing]
@@ -239,6 +243,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--generation", type=int, choices=families.GENERATIONS, default=1, help="of the families (default 1)"
     )
+    parser.add_argument("--list", action="store_true", help="name the cases that --count draws, and make none")
     trainers = ", ".join(trainer.name for trainer in families.TRAINERS)
     parser.add_argument("--families", nargs="+", metavar="NAME", help=f"only these trainers: {trainers}")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: cores)")

@@ -47,7 +47,10 @@ _ENDS = {
 _WORDLESS = ("killed", "late-killed", "vanished", "exit-3", "cpu-time", "hangup", "illegal")
 """Of them, those at which the process itself cannot say a word."""
 _POOL_DEATH = r"BrokenProcessPool|TerminatedWorkerError"
-_PEER = r"ConnectionError: rank \S+ closed|ConnectionResetError|BrokenPipeError"
+_PEER = (
+    r"ConnectionError: rank \S+ closed|ConnectionResetError|BrokenPipeError|"
+    r"gloo/transport/tcp/pair.cc:\d+\] (Connection closed by peer|Read error .*Connection reset by peer)"
+)
 _NO_NUMBER = r"(?i:(loss|mse|objective|cost|RSS/n|energy|grad_norm)\W{0,4}-?(nan|inf(inity)?)\b)"
 """A figure of a run that has diverged: another print of that event."""
 _RAISES = re.compile(r"^\W*(\[\w+\]:? *)?raise \w")

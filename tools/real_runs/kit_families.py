@@ -1,4 +1,4 @@
-"""Trainers in Python on ``trainers/kit.py``: what happens to them (``faults/python_*.yaml``), in which words they speak."""
+"""Trainers in Python on ``trainers/kit.py``: what happens to them (``faults/python_*.yaml``) and in which words."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -52,10 +52,10 @@ _DATA: Mapping[str, Prepare] = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What trainers of one part of a generation share. faults: the file of their faults. survived: their healthy runs
+    """What trainers of one part of a generation share. file: of their faults. survived: their healthy runs
     that meet a mishap: name -> (mishap, why). figure: the loss that is no number, as it is printed."""
 
-    faults: str
+    file: str
     words: Mapping[str, str]
     arguments: Mapping[str, tuple[str, ...]]
     survived: Mapping[str, tuple[str, str]]
@@ -64,7 +64,7 @@ class Site:
 
     def scenarios(self, trainer: str, parts: Sequence[str]) -> tuple[Scenario, ...]:
         """All mishaps of a trainer. parts: of its libraries, such as "torch"."""
-        sections = faults.read(self.faults)
+        sections = faults.read(self.file)
         full = {"type": "disk_full", "marker": r"No space left on device", "why": "the disk of the checkpoints is full"}
         fixed = {"type": "filesystem_error", "marker": r"Read-only file system"}
         fixed["why"] = "the disk of the checkpoints is read-only"

@@ -112,12 +112,12 @@ def _end_fields(end: End, node: str, ends: Sequence[End]) -> dict[str, Any]:
 class Launcher:
     """command: words before the trainer's, where a real program starts the processes ("{ranks}", "{python}" and
     "{here}" are filled in). line, end: of lines and ends of processes that are started one by one. before, after:
-    around the whole log, of the process that failed first, else the last one; told: in them by that name. names_rank, names_node: what a line's head
-    shows. head: what a real program puts before a line (taken off to find the root line); its group, else its last
-    number, is the rank. section: the line of a real program after which all lines are of one process: its group is
-    "node" or "rank". success: its words for an end of all processes with 0. halts: the others are ended after the first
-    failure; cuts: after the first end, also a good one. alone: also for one process; several: also for more. half: where
-    its generation is not halved by a seed.
+    around the whole log, of the process that failed first, else the last one; told: in them by that name. names_rank,
+    names_node: what a line's head shows. head: what a real program puts before a line (taken off to find the root
+    line); its group, else its last number, is the rank. section: the line of a real program after which all lines are
+    of one process: its group is "node" or "rank". success: its words for an end of all processes with 0. halts: the
+    others are ended after the first failure; cuts: after the first end, also a good one. alone: also for one process;
+    several: also for more. half: where its generation is not halved by a seed.
     """
 
     name: str

@@ -220,6 +220,7 @@ PYTHON: tuple[Framework, ...] = (
             end="Training complete, best mean reward {best:.2f}",
         ),
         {
+            "ok-silent": {"visible": False},
             "shape": None,
             "no-key": None,
             "nan": {"marker": r"ValueError: Expected parameter|FloatingPointError", "also": ("value_error",)},

@@ -431,9 +431,14 @@ def shown(lines: Sequence[Line], folder: Path, run_name: str, host: str) -> list
     return [Line(own_host.sub(host, _replace(line.text, paths)), line.at, line.process, line.stream) for line in lines]
 
 
+def _in_json(path: str) -> str:
+    """A path as PHP writes it in JSON."""
+    return path.replace("/", "\\/")
+
+
 def _replace(text: str, paths: Sequence[tuple[str, str]]) -> str:
     for real, placeholder in paths:
-        text = text.replace(real, placeholder)
+        text = text.replace(real, placeholder).replace(_in_json(real), _in_json(placeholder))
     cut = _CUT_PATH.search(text)
     if cut and any(real.startswith(cut[1]) for real, _ in paths):
         text = text[: cut.start(1)] + "/workspace" + text[cut.end(1) :]

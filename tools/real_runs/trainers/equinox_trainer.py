@@ -13,6 +13,19 @@ def objective(model, x, y):
     return optax.softmax_cross_entropy_with_integer_labels(jax.vmap(model)(x), y).mean()
 
 
+def restore(run, model, key):
+    """Reads weights back: cut ones, or those of another model."""
+    fault = run.fault if run.struck else ""
+    if fault not in ("cut_leaves", "other_leaves"):
+        return model
+    other = eqx.nn.MLP(16, 4, 48, 2, key=key)
+    eqx.tree_serialise_leaves("model.eqx", model if fault == "cut_leaves" else other)
+    if fault == "cut_leaves":
+        with open("model.eqx", "r+b") as file:
+            file.truncate(300)
+    return eqx.tree_deserialise_leaves("model.eqx", model)
+
+
 def train(run):
     print(f"JAX process: {run.rank} / {run.world}")
     print(f"JAX devices: {jax.devices()}")
@@ -23,14 +36,7 @@ def train(run):
     model = eqx.nn.MLP(wide, 4, 32, 2, key=key)
     optimizer = optax.adamw(3e-3)
     state = optimizer.init(eqx.filter(model, eqx.is_array))
-    if run.fault == "cut_leaves" and run.struck:
-        eqx.tree_serialise_leaves("model.eqx", model)
-        with open("model.eqx", "r+b") as file:
-            file.truncate(300)
-        model = eqx.tree_deserialise_leaves("model.eqx", model)
-    if run.fault == "other_leaves" and run.struck:
-        eqx.tree_serialise_leaves("model.eqx", eqx.nn.MLP(16, 4, 48, 2, key=key))
-        model = eqx.tree_deserialise_leaves("model.eqx", model)
+    model = restore(run, model, key)
 
     @eqx.filter_jit
     def update(model, state, x, y):

@@ -375,7 +375,7 @@ def bucket(address, **more):
     )
 
 
-def _s3_error(code, message):
+def s3_error(code, message):
     return f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'.encode()
 
 
@@ -384,17 +384,17 @@ def s3_away(run):
 
 
 def s3_slow(run):
-    body = _s3_error("SlowDown", "Please reduce your request rate.")
+    body = s3_error("SlowDown", "Please reduce your request rate.")
     bucket(answering(503, body, "application/xml")).put_object(Bucket="ckpt", Key="run/step_10.bin", Body=b"0" * 64)
 
 
 def s3_no_key(run):
-    body = _s3_error("NoSuchKey", "The specified key does not exist.")
+    body = s3_error("NoSuchKey", "The specified key does not exist.")
     bucket(answering(404, body, "application/xml")).get_object(Bucket="corpora", Key="tokens/part-00017.bin")
 
 
 def s3_denied(run):
-    body = _s3_error("AccessDenied", "Access Denied")
+    body = s3_error("AccessDenied", "Access Denied")
     bucket(answering(403, body, "application/xml")).get_object(Bucket="corpora", Key="tokens/part-00017.bin")
 
 
@@ -632,12 +632,12 @@ def lost_page(run):
 
 
 def s3_no_bucket(run):
-    body = _s3_error("NoSuchBucket", "The specified bucket does not exist")
+    body = s3_error("NoSuchBucket", "The specified bucket does not exist")
     bucket(answering(404, body, "application/xml")).list_objects_v2(Bucket="corpora-eu")
 
 
 def s3_internal(run):
-    body = _s3_error("InternalError", "We encountered an internal error. Please try again.")
+    body = s3_error("InternalError", "We encountered an internal error. Please try again.")
     bucket(answering(500, body, "application/xml")).put_object(Bucket="ckpt", Key="run/step_10.bin", Body=b"0" * 64)
 
 

@@ -149,12 +149,14 @@ def hung_up(run):
 
 
 def no_key_pair(run):
-    body = b'<?xml version="1.0"?><Error><Code>InvalidAccessKeyId</Code><Message>The AWS Access Key Id you provided does not exist in our records.</Message></Error>'
+    text = "The AWS Access Key Id you provided does not exist in our records."
+    body = kit.s3_error("InvalidAccessKeyId", text)
     kit.bucket(kit.answering(403, body, "application/xml")).list_objects_v2(Bucket="corpora-v3")
 
 
 def wrong_signature(run):
-    body = b'<?xml version="1.0"?><Error><Code>SignatureDoesNotMatch</Code><Message>The request signature we calculated does not match the signature you provided.</Message></Error>'
+    text = "The request signature we calculated does not match the signature you provided."
+    body = kit.s3_error("SignatureDoesNotMatch", text)
     kit.bucket(kit.answering(403, body, "application/xml")).get_object(Bucket="corpora-v3", Key="manifest.json")
 
 
@@ -166,7 +168,7 @@ def bucket_waits(run):
 
 
 def bucket_closed(run):
-    body = b'<?xml version="1.0"?><Error><Code>ServiceUnavailable</Code><Message>Service is unable to handle request.</Message></Error>'
+    body = kit.s3_error("ServiceUnavailable", "Service is unable to handle request.")
     kit.bucket(kit.answering(503, body, "application/xml")).put_object(
         Bucket="ckpt-v3", Key="run/latest.bin", Body=b"0"
     )
@@ -187,7 +189,7 @@ def long_name(run):
 
 
 def round_link(run):
-    os.symlink("latest", "latest")
+    Path("latest").symlink_to("latest")
     return open("latest")
 
 
@@ -323,7 +325,7 @@ def no_index(run):
 
 
 def no_loop(run):
-    return [x for x in run.steps]
+    return [x + 1 for x in run.steps]
 
 
 def text_plus(run):
@@ -347,7 +349,7 @@ def enum_key(run):
 
 
 def no_parameter(run):
-    return dict(lr=1).pop("momentum")
+    return {"lr": 1}.pop("momentum")
 
 
 def message_assert(run):
@@ -425,10 +427,10 @@ def noisy(run):
 
 _BY_MOMENT = {
     "start": (
-        circular, no_distribution, no_shared_object, tab_and_space, open_bracket, no_section, no_variable, twice_in_json,
-        uneven_batch, no_database, no_table, pickled_array, cut_array, cut_archive, cut_tar, cut_xml, wide_cell,
-        short_record, other_digest, unauthorized, many_requests, hung_up, no_key_pair, wrong_signature, not_empty, is_there,
-        long_name, round_link, no_binary, bad_child,
+        circular, no_distribution, no_shared_object, tab_and_space, open_bracket, no_section, no_variable,
+        twice_in_json, uneven_batch, no_database, no_table, pickled_array, cut_array, cut_archive, cut_tar, cut_xml,
+        wide_cell, short_record, other_digest, unauthorized, many_requests, hung_up, no_key_pair, wrong_signature,
+        not_empty, is_there, long_name, round_link, no_binary, bad_child,
     ),
     "step": (
         dead_child, slow_child, empty_queue_waits, slow_task, ended_generator, worn_loop, dead_thread, frozen_settings,

@@ -51,8 +51,8 @@ def train(run):
     model = get_peft_model(model, LoraConfig(r=2, target_modules=[target], task_type="CAUSAL_LM", fan_in_fan_out=True))
     model.print_trainable_parameters()
     arguments = TrainingArguments(
-        "out", max_steps=run.steps, logging_steps=5, per_device_train_batch_size=4, report_to=[], save_strategy="no", use_cpu=True,
-        disable_tqdm=run.settings["seed"] % 2 == 0,
+        "out", max_steps=run.steps, logging_steps=5, per_device_train_batch_size=4, report_to=[],
+        save_strategy="no", use_cpu=True, disable_tqdm=run.settings["seed"] % 2 == 0,
     )  # fmt: skip
     broken = run.fault if run.struck else ""
     Trainer(model, arguments, train_dataset=Texts(tokens, broken), callbacks=[Site(run)]).train()

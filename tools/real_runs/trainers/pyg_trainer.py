@@ -48,7 +48,8 @@ def train(run):
         hits = float((out.argmax(1) == graph.y).float().mean())
         if run.rank == 0:
             print(
-                f"Epoch: {number:03d}, Loss: {mean:.4f}, Train: {hits:.4f}, Val: {hits - 0.02:.4f}, Test: {hits - 0.03:.4f}"
+                f"Epoch: {number:03d}, Loss: {mean:.4f}, Train: {hits:.4f}, "
+                f"Val: {hits - 0.02:.4f}, Test: {hits - 0.03:.4f}"
             )
         if number % 25 == 0 and run.rank == 0:
             run.save(f"gcn_{number}.pt", torch_kit.state(model))

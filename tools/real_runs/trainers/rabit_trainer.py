@@ -52,10 +52,8 @@ def train(run):
             settings["max_depth"] = -3
         if run.fault == "few_classes" and run.struck:
             settings["num_class"] = 2
-        try:
+        with contextlib.suppress(kit.StoppedEarly):
             xgb.train(settings, data, run.steps, evals=[(data, "train")], verbose_eval=False, callbacks=[Site(run)])
-        except kit.StoppedEarly:
-            pass
     run.finish()
 
 

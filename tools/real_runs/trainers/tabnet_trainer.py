@@ -1,5 +1,7 @@
 """pytorch-tabnet: its own table of epochs."""
 
+import contextlib
+
 import kit
 import mishaps  # noqa: F401
 import numpy as np
@@ -34,13 +36,11 @@ def train(run):
         features = features[:, 0]
     model = TabNetClassifier(n_d=4, n_a=4, n_steps=2, seed=1, verbose=1)
     valid = labels[:24] + (5 if run.fault == "new_classes" and run.struck else 0)
-    try:
+    with contextlib.suppress(kit.StoppedEarly):
         model.fit(
             features, labels, eval_set=[(features[:24], valid)], eval_name=["valid"], eval_metric=["accuracy"],
             max_epochs=epochs, patience=0, batch_size=32, virtual_batch_size=16, callbacks=[Site(run)],
         )  # fmt: skip
-    except kit.StoppedEarly:
-        pass
     run.finish(epochs=epochs)
 
 

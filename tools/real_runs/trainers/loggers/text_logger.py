@@ -79,7 +79,8 @@ def logback(at, record, level, rank, world):
 
 
 def log4cxx(at, record, level, rank, world):
-    return f"[{_comma(at)}] [{record.process}] {_SHORT.get(level, level)} train.worker{rank} ({record.filename}:{record.lineno}) - "
+    place = f"({record.filename}:{record.lineno})"
+    return f"[{_comma(at)}] [{record.process}] {_SHORT.get(level, level)} train.worker{rank} {place} - "
 
 
 def spdlog(at, record, level, rank, world):
@@ -105,7 +106,8 @@ def nlog(at, record, level, rank, world):
 def cef(at, record, level, rank, world):
     severity = {"INFO": 3, "WARNING": 6, "ERROR": 8, "CRITICAL": 10}[level]
     host = os.environ.get("NODE_NAME", "worker-0")
-    return f"CEF:0|Acme|Trainer|3.2|{record.lineno}|{record.funcName}|{severity}|dvchost={host} cn1Label=rank cn1={rank} msg="
+    head = f"CEF:0|Acme|Trainer|3.2|{record.lineno}|{record.funcName}|{severity}"
+    return f"{head}|dvchost={host} cn1Label=rank cn1={rank} msg="
 
 
 def dated(at, record, level, rank, world):
@@ -129,11 +131,9 @@ class Form(logging.Formatter):
         return head + text
 
 
-FORMS = {
-    form.__name__: form
-    for form in (log4j, zerolog, tracing, env_logger, serilog, zap, util, celery, klog, ltsv, hclog, csv)
-    + (logback, log4cxx, spdlog, boost, logrus, nlog, cef, dated)
-}
+_SECOND = (log4j, zerolog, tracing, env_logger, serilog, zap, util, celery, klog, ltsv, hclog, csv)
+_THIRD = (logback, log4cxx, spdlog, boost, logrus, nlog, cef, dated)
+FORMS = {form.__name__: form for form in (*_SECOND, *_THIRD)}
 
 
 def build(form, rank, world):

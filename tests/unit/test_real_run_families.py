@@ -217,14 +217,19 @@ def test_a_clean_end_is_visible_where_the_trainer_or_its_launcher_states_it(
 
 
 @pytest.mark.parametrize(
-    ("launcher", "head", "rank", "node"),
-    [("tail -f", "==> logs/rank_1.log <==", 1, None), ("ansible", "gpu-027 | FAILED | rc=1 >>", None, NODES[1])],
+    ("launcher", "heads", "rank", "node"),
+    [
+        ("tail -f", ("==> logs/rank_0.log <==", "==> logs/rank_1.log <=="), 1, None),
+        ("ansible", ("gpu-014 | FAILED | rc=1 >>", "gpu-027 | FAILED | rc=1 >>"), None, NODES[1]),
+    ],
 )
-def test_a_section_names_the_process_of_its_lines(launcher: str, head: str, rank: int | None, node: str | None) -> None:
+def test_a_section_names_the_process_of_its_lines(
+    launcher: str, heads: tuple[str, str], rank: int | None, node: str | None
+) -> None:
     """Rank or node stand once, before a block of lines."""
-    lines = [LINES[2], Line(head, 12.5), LINES[1]]
+    lines = [Line(heads[0], 11.5), LINES[2], Line(heads[1], 12.5), LINES[1]]
     made = label(combination(launcher), lines, [End(0, 1, 13.0)])
-    assert (made["root_lines"], made["rank"], made["node"]) == ([3], rank, node)
+    assert (made["root_lines"], made["rank"], made["node"]) == ([4], rank, node)
 
 
 def test_a_fault_that_did_not_happen_gives_no_case() -> None:

@@ -106,7 +106,7 @@ strike("case", Weights) -> case length(Weights) of 3 -> ok end;
 strike("nth", Weights) -> lists:nth(40, Weights);
 strike("text", _) -> list_to_integer(os:getenv("NO_SUCH_STEP", "12x"));
 strike("call", _) -> gen_server:call(parameter_server, {push, 1});
-strike("timeout", _) ->
+strike("no-answer", _) ->
     Pid = spawn(fun() -> timer:sleep(60000) end),
     register(reducer, Pid),
     gen_server:call(reducer, gather, 1500);

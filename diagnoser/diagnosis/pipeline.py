@@ -21,7 +21,7 @@ from diagnoser.localize import (
 )
 from diagnoser.localize.exit_reports import ExitTable
 from diagnoser.localize.hang_detection import ExpectedSilence, Silence, expected_silence
-from diagnoser.localize.metric_breaks import LossBreak
+from diagnoser.localize.metric_series import LossBreak
 from diagnoser.localize.node_names import NodeNames
 from diagnoser.localize.stragglers import stragglers
 from diagnoser.model import (

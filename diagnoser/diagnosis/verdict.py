@@ -9,7 +9,7 @@ from itertools import filterfalse
 from diagnoser.diagnosis import confidence
 from diagnoser.localize import collectives, progress
 from diagnoser.localize.hang_detection import Silence
-from diagnoser.localize.metric_breaks import LossBreak
+from diagnoser.localize.metric_series import LossBreak
 from diagnoser.localize.stragglers import Straggler
 from diagnoser.model import (
     Advice,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from diagnoser.localize.checkpoints import Checkpoint, on_the_way, reported, step_of
-from diagnoser.localize.metric_breaks import LossBreak
+from diagnoser.localize.metric_series import LossBreak
 from diagnoser.model import Event, Evidence, Progress, Rollback
 
 SKIP_LIMIT = 500

@@ -9,7 +9,7 @@ from typing import Any
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress.raw_chunks import read_blocks, unpack
 from diagnoser.compress.segments import NumberedLine, numbered, stream_order
-from diagnoser.diagnosis.original_lines import OriginalLine, shown_line
+from diagnoser.diagnosis.original_lines import WINDOW_BYTES, OriginalLine, shown_line
 from diagnoser.logview.log_index import LogSearch, hits_in
 from diagnoser.model import AttemptKey, LineBlock, Stream
 from diagnoser.model.errors import BadInput, NotFound
@@ -66,7 +66,8 @@ class SearchAnswer:
     """What an answer found, the newest line first.
 
     searched: lines that it looked at. matches: those that match, also where ``lines`` has no room for them.
-    place: where the next answer goes on, "" at the end. bytes: text that it looked at.
+    place: where the next answer goes on, "" at the end. bytes, shown: text that it looked at and
+    holds.
     """
 
     lines: list[MatchingLine] = field(default_factory=list)
@@ -74,6 +75,7 @@ class SearchAnswer:
     matches: int = 0
     place: str = ""
     bytes: int = 0
+    shown: int = 0
 
     def add(self, blocks: Iterable[LineBlock], pattern: Any, wanted: StreamFilter) -> None:
         for block in blocks:
@@ -83,8 +85,9 @@ class SearchAnswer:
             self.bytes += len(block.data)
             for line in _matching(block, pattern):
                 self.matches += 1
-                if self.matches <= ANSWER_LINES:
+                if self.matches <= ANSWER_LINES and self.shown < WINDOW_BYTES:
                     shown = shown_line(line)
+                    self.shown += len(shown.text)
                     self.lines.append(MatchingLine(block.stream, shown, hits_in(pattern, shown.text)))
 
     @property

@@ -67,6 +67,10 @@ async def test_what_is_left_out_is_counted(store: SqlStore, monkeypatch: pytest.
     assert await compaction(store, None).step()
     await send(store, 6, 14, OUT)
     search = LineSearch(store)
+    monkeypatch.setattr(line_search, "WINDOW_BYTES", 20)
+    assert len((await search.answer(KEY, LogSearch("step"))).lines) == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(line_search, "ANSWER_LINES", 3)
     answer = await search.answer(KEY, LogSearch("step"))
     assert (len(answer.lines), answer.matches, answer.searched) == (3, 9, 9)
     assert await search.total(KEY) == 14

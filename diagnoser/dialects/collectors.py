@@ -81,10 +81,31 @@ DIALECTS = (
         blurred=r"@[0-9a-f]{1,24}+ ",
     ),
     Dialect(
+        "time stamp of s6-log",
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{9}  ",
+        (Example("2026-01-02 03:04:05.123456789  [rank3]: boom", "boom", {"rank": "3"}),),
+    ),
+    Dialect(
         "syslog stamp",
         r"[JFMASOND](?:an|eb|ar|pr|ay|un|ul|ug|ep|ct|ov|ec) [ \d]\d \d\d:\d\d:\d\d "
-        rf"(?=[A-Za-z][\w.-]{{0,80}} {_SYSLOG_TAG})",
+        rf"(?=[A-Za-z][\w.-]{{0,80}} (?:{_SYSLOG_TAG}|CEF:))",
         (Example("Jan  2 03:04:05 gpu-7 kernel: NVRM: Xid", "Jan  2 03:04:05 gpu-7 kernel: NVRM: Xid"),),
+    ),
+    Dialect(
+        "Common Event Format",  # up to its message; a label names the number beside it
+        r"(?:[A-Za-z][\w.-]{1,80}+ )?CEF:\d{1,2}\|[^\n=]{1,200}\|[\w-]{1,10}\|"
+        r"(?=(?:(?! msg=)[^\n]){0,400}? ?shost=(?P<host>[A-Za-z][\w.-]{1,80}) )?"
+        r"(?=(?:(?! msg=)[^\n]){0,400}? ?c[ns]\dLabel=rank c[ns]\d=(?P<rank>\d{1,6}) )?"
+        r"(?:(?!msg=)[^\n]){0,400}msg=",
+        (
+            Example(
+                "Jan  2 03:04:05 gpu-7 CEF:0|Corp|agent|1.2|7|job output|3|shost=gpu-7 cs2Label=rank cs2=3 msg=  File",
+                "  File",
+                {"host": "gpu-7", "rank": "3"},
+            ),
+            Example("CEF:0|Corp|agent|1.2|7|job|High|cnt=2 msg=shost=gpu-9 hello", "shost=gpu-9 hello"),
+        ),
+        blurred=r"(?:[A-Za-z][\w. ]{1,80} )?CEF:0\|[^\n=]{1,200}\|[\w ]{1,10}\|(?:(?!msg=)[^\n]){0,400}msg=",
     ),
     Dialect(
         "syslog",

@@ -53,6 +53,11 @@ DIALECTS = (
         (Example("[3]<stderr>:hello", "hello", {"rank": "3"}),),
     ),
     Dialect(
+        "mpiexec -prepend-pattern '[%r@%h] '",
+        rf"\[(?P<rank>\d{{1,5}})@(?P<host>{HOST})\] ?",
+        (Example("[3@gpu-7]   File", "  File", {"rank": "3", "host": "gpu-7"}),),
+    ),
+    Dialect(
         "Open MPI",
         rf"\[(?P<node>{HOST}):(?P<pid>\d{{1,8}})\] ",
         (

@@ -41,6 +41,11 @@ DIALECTS = (
         ),
     ),
     Dialect(
+        "Prefect",  # output of a task at the level that it gives to all of it
+        r"\d\d:\d\d:\d\d\.\d{3} \| INFO {4}\| Task run '(?P<pod>[^'\n]{1,100})' - ",
+        (Example("03:04:05.123 | INFO    | Task run 'fit-1' -   File", "  File", {"pod": "fit-1"}),),
+    ),
+    Dialect(
         "NCCL",
         rf"(?P<node>{HOST}):\d{{1,8}}+:\d{{1,8}}+ \[\d{{1,2}}\] ",
         (Example("node-a7:811:902 [3] NCCL WARN x", "NCCL WARN x", {"node": "node-a7"}),),

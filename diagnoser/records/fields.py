@@ -91,6 +91,7 @@ SHIPPERS = frozenset(
         "pod.uid", "pod.ip", "container_image", "container_hash", "container.image.name", "docker_id", "image_name",
         "container_image_id", "cluster_name", "k8s.container.name", "k8s.pod.uid", "input.type", "agent.type",
         "agent.version", "agent.id", "log.offset", "log.file.path", "_p", "logtag", "time_ns", "docker_image",
+        "source_type",
     }
 )  # fmt: skip
 """What a shipper says about where a line comes from."""

@@ -71,8 +71,12 @@ def read(message: str) -> tuple[Record, ...]:
     """The records that a line's message is: one, or those of a batch. None where it states no fields by name."""
     message = message[:LONGEST]
     fields = _fields(message)
-    records = records_in(fields) or ([fields] if fields else [])
-    return tuple(filter(None, (_opened(record, _NESTED) for record in records)))
+    return tuple(filter(None, (_opened(record, _NESTED) for record in _all_in(fields))))
+
+
+def _all_in(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The records of a batch, else the one of the fields; none without any."""
+    return records_in(fields) or ([fields] if fields else [])
 
 
 def without_fields(message: str) -> str:
@@ -218,11 +222,13 @@ def _shown(rest: Mapping[str, Scalar]) -> str:
 
 
 def _inner(record: Record, depth: int) -> Record:
-    """The record that the message of a shipper's record is, if it is one; what it does not state is the shipper's."""
+    """The record that the message of a shipper's record is, if it is one, also alone in a batch; what it does not state
+    is the shipper's."""
     if not record.texts or depth <= 0:
         return record
     fields = read_fields(record.texts[0]) if record.texts[0][:1] == "{" else {}
-    inner = _opened(fields, depth - 1) if fields else None
+    records = _all_in(fields)
+    inner = _opened(records[0], depth - 1) if len(records) == 1 else None
     if inner is None or not inner.texts:
         return _with_head(record)
     return Record(

@@ -74,7 +74,7 @@ def read(message: str) -> tuple[Record, ...]:
     return tuple(filter(None, (_opened(record, _NESTED) for record in _all_in(fields))))
 
 
-def _all_in(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _all_in(fields: dict[str, Any]) -> list[dict[str, Any]]:
     """The records of a batch, else the one of the fields; none without any."""
     return records_in(fields) or ([fields] if fields else [])
 

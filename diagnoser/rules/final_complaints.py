@@ -20,8 +20,8 @@ _READ = 400
 _NAMED = re.compile(r"(?:/[\w./+-]{1,200}/)?[a-z][\w.+-]{1,40}: (?P<message>\S.*)")
 """A program's name in front of what it says."""
 _REASON = re.compile(
-    r"(?i)\b(?:not?(?= )|must|cannot|can't|could|exceed\w*|undefined|invalid|illegal|bad|wrong|unknown|unexpected|missing"
-    r"|error|fail\w*|refus\w+|denied|unable|fatal)\b"
+    r"(?i)\b(?:not?(?= )|must|cannot|can't|could|exceed\w*|undefined|invalid|illegal|bad|wrong|unknown|unexpected"
+    r"|missing|error|fail\w*|refus\w+|denied|unable|fatal)\b"
 )
 """Words of a reason to give up."""
 _BELOW = re.compile(r"\s|CallStack \(from |$")

@@ -32,7 +32,7 @@ def failure_alert(
     return Alert(
         kind=AlertKind.FAILURE,
         incident=incident,
-        title=_one_line(f"{summary(diagnosis).removesuffix('.')} ({job.id}, attempt {attempt})"),
+        title=_one_line(f"{_sentence(diagnosis)} ({without_secrets(job.id)}, attempt {attempt})"),
         job=job.id,
         attempt=attempt,
         facts=tuple(_facts(diagnosis, nodes)),
@@ -51,6 +51,16 @@ def failure_alert(
         labels=dict(job.labels),
         diagnosis=id,
     )
+
+
+def _sentence(diagnosis: Diagnosis) -> str:
+    """What the page of the diagnosis begins with. Names are masked by themselves: within a sentence a secret may not be
+    recognised."""
+    nodes = tuple(replace(suspect, node=without_secrets(suspect.node)) for suspect in diagnosis.nodes[:1])
+    root = diagnosis.root_cause
+    if root:
+        root = replace(root, node=without_secrets(root.node))
+    return summary(replace(diagnosis, nodes=nodes, root_cause=root)).removesuffix(".")
 
 
 def _nodes(diagnosis: Diagnosis) -> list[str]:
@@ -73,7 +83,7 @@ def _facts(diagnosis: Diagnosis, nodes: Sequence[str]) -> Iterator[tuple[str, st
         yield "Node", ", ".join(_cut(node, NAME_LENGTH) for node in nodes)
     if root and root.gpu:
         yield "GPU", _cut(root.gpu, NAME_LENGTH)
-    yield "Decided by", _cut(" ".join(decider(diagnosis.decided_by)), NAME_LENGTH)
+    yield "Decided by", _cut(" ".join(decider(without_secrets(diagnosis.decided_by))), NAME_LENGTH)
 
 
 def _root_line(root: RootCause | None, redact: Redact) -> tuple[str, str]:

@@ -82,6 +82,7 @@ REASONS = {
     "rule_asks_for_cordon_and_names_the_node": "The rule that decided asks for it, and the log names the node",
     "broken_node_named": "A machine is broken, and it is known which",
     "broken_node_must_be_found": "A machine is broken, and it is not certain which",
+    "rank_is_stuck": "A rank is stuck in its own code, and nothing speaks against its machine",
     "transient_service": "A service did not answer; such failures pass",
     "go_back_to_a_healthy_checkpoint": "The loss diverged, and newer checkpoints carry the damage",
     "only_a_person_can_fix_it": "Only a person can fix it",

@@ -63,6 +63,10 @@ PAGES: Mapping[str, Sequence[str]] = {
     "/jobs/{id}": ("/jobs/llm-70b-pretrain", "/jobs/trains", "/jobs/" + LONG, "/jobs/" + DIVERGED),
     "/jobs/{id}/attempts/{attempt}/changes": ("/jobs/llm-70b-pretrain/attempts/2/changes",),
     "/jobs/{id}/attempts/{attempt}/hang": ("/jobs/llm-70b-pretrain/attempts/1/hang",),
+    "/jobs/{id}/attempts/{attempt}/lines": (
+        "/jobs/llm-70b-pretrain/attempts/2/lines",
+        "/jobs/llm-70b-pretrain/attempts/2/lines?q=step",
+    ),
     "/jobs/{id}/attempts/{attempt}/log": (
         "/jobs/llm-70b-pretrain/attempts/2/log",
         "/jobs/llm-70b-pretrain/attempts/2/log?q=step&level=error",

@@ -284,7 +284,7 @@ WAYS = {
 def test_no_secret_leaves(way: str) -> None:
     """Each exit is driven for real with each secret; none comes out plain, url-encoded or as base64."""
     told = asyncio.run(WAYS[way]())
-    assert told.count("<") >= len(SECRETS) // 2
+    assert told.count("<") + told.count("&lt;") >= len(SECRETS) // 2
     assert [secret.name for secret in SECRETS if any(is_told(part, told) for part in secret.parts)] == []
 
 

@@ -295,7 +295,7 @@ async def test_what_a_tenant_taught_is_told_to_no_other(web: Web, tenants: tuple
     of_nobody = await save(web.store, "of-nobody", SCRIPT, created=NOW + 9)
     await store_log(web.store, of_nobody.attempt, block("zqred", "shared-node"))
     assert {one.confirmed.tenant for one in await learned.similar(of_nobody, 10)} == set(records)
-    rules = {rule.tenant for rule in await web.store.rules.page(LearnedRuleQuery(), "", 10)}
+    rules = {rule.tenant for rule in await web.store.rules.page(LearnedRuleQuery(filters=True), "", 10)}
     assert rules == {stored.word for stored in tenants}
 
 

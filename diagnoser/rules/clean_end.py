@@ -281,6 +281,11 @@ def _weighed(log: _Log, end: CleanEnd) -> CleanEnd:
     return replace(end, why=f"{end.why}; not all processes say how they ended", specificity=Specificity.WORD)
 
 
+def _is_of_most(log: _Log, end: CleanEnd) -> bool:
+    """Whether most ranks of the job state their end, and another one falls silent without."""
+    return log.processes.most_ended(log.evidence.lines[end.line].stream)
+
+
 def _is_beside_complaint(log: _Log, end: CleanEnd) -> bool:
     """Whether words that do not say what is over stand beside a complaint: a launcher says how long it took of a run
     that failed as well."""
@@ -316,6 +321,7 @@ def _is_of_some(log: _Log, end: CleanEnd) -> bool:
 
 _BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (
     _is_of_some,
+    _is_of_most,
     _is_beside_failed_exit,
     _is_beside_complaint,
 )

@@ -74,6 +74,15 @@ class Processes:
         silent = [process for process in trained if process not in self.ends and self.steps.get(process, -1) < reached]
         return len(silent) <= self.unnamed.get(stream, 0)
 
+    def most_ended(self, stream: Stream) -> bool:
+        """Whether most ranks that print into the stream state their end, and another one neither does nor made as many
+        steps. Where only few speak for the job, it is one of each node."""
+        ranks = {process for process in self.of if process and process[0] == stream and isinstance(process[1], int)}
+        ended = ranks & self.ends.keys()
+        reached = max((self.steps.get(process, 0) for process in ended), default=0) - _SHORT
+        silent = [rank for rank in ranks - ended if rank not in self.steps or self.steps[rank] < reached]
+        return len(ended) > len(ranks) / _MOST and len(silent) > self.unnamed.get(stream, 0)
+
     def is_behind(self, index: int, step: int) -> bool:
         """Whether some peer of the process that printed a line did not come as far as the step that it counts."""
         process = self.of[index] if index < len(self.of) else None

@@ -394,3 +394,11 @@ def test_inf_as_the_name_of_a_level_is_no_measure() -> None:
     """Some loggers shorten INFO to INF, and a loop of such lines does not diverge."""
     lines = (f"12:4{n}AM INF trainer.py:58 > batch {n} of 9 took {n}.25 s" for n in range(1, 9))
     assert diagnose(*lines, "12:49AM INF trainer.py:60 > training done").type is T.COMPLETED
+
+
+@pytest.mark.parametrize(("ended", "outcome"), [((0, 1, 2), Outcome.COMPLETED), ((0, 2), Outcome.UNKNOWN)])
+def test_most_ranks_do_not_speak_for_one_that_fell_silent(ended: tuple[int, ...], outcome: Outcome) -> None:
+    """Where most ranks state their end, one that states none and made no steps is not known to have ended well."""
+    begin = [f"[rank{rank}]: 64 rows read" for rank in range(3)]
+    end = [f"[rank{rank}]: search finished, best loss 3.21" for rank in ended]
+    assert diagnose(*begin, *end).outcome is outcome

@@ -58,7 +58,7 @@ def _sentence(diagnosis: Diagnosis) -> str:
     recognised."""
     nodes = tuple(replace(suspect, node=without_secrets(suspect.node)) for suspect in diagnosis.nodes[:1])
     root = diagnosis.root_cause
-    if root:
+    if root and root.node:
         root = replace(root, node=without_secrets(root.node))
     return summary(replace(diagnosis, nodes=nodes, root_cause=root)).removesuffix(".")
 

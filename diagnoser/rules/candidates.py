@@ -7,7 +7,7 @@ from operator import attrgetter
 from diagnoser.model import Evidence, ExitReport
 from diagnoser.rules import candidate_refinements as refinements
 from diagnoser.rules import candidate_sources as sources
-from diagnoser.rules import final_complaints, last_words
+from diagnoser.rules import last_words
 from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_sources import Heuristics, RuleLog
 from diagnoser.rules.clean_end import CleanEnd
@@ -54,7 +54,6 @@ def collect(
     candidates = [refinements.opened(candidate, raised, log) for candidate in candidates]
     candidates += last_words.from_last_words(candidates, best.keys(), log)
     candidates += last_words.from_reported(candidates, log)
-    candidates += final_complaints.from_final_complaints(candidates, log)
     return tuple(sorted(_refined(candidates, _HANDLING, log), key=lambda candidate: candidate.line))
 
 

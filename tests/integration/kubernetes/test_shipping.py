@@ -161,8 +161,10 @@ def test_an_end_is_told_in_the_clusters_words(server: Server, site: tuple[httpx.
         [pod] = (one["metadata"]["name"] for one in server.state.pods(name))
         server.state.logs[pod] += _stamped(["step 1 loss 2.1"])
         server.state.fail(pod, code, why, **status)
-        until(lambda known=jobs[name]: any(event[1] == "exit" for event in _events(client, known)), "its end is told")
-        [event] = [event for event in _attempts(client, jobs[name])[0]["events"] if event["kind"] == "exit"]
+        until(
+            lambda known=jobs[name]: any(event[1] != "started" for event in _events(client, known)), "its end is told"
+        )
+        [event] = [event for event in _attempts(client, jobs[name])[0]["events"] if event["kind"] != "started"]
         assert (event["kind"], event["code"], event["reason"], event["node"], event["rank"]) == (*told, "gpu-01", 0)
     for known in jobs.values():
         until(lambda known=known: _lines(client, known) == [2], "the cluster's own line is there")

@@ -79,10 +79,10 @@ class SearchAnswer:
 
     def add(self, blocks: Iterable[LineBlock], pattern: Any, wanted: StreamFilter) -> None:
         for block in blocks:
+            self.bytes += len(block.data)  # also of what is left out: it was read
             if not wanted.fits(block.stream):
                 continue
             self.searched += block.lines
-            self.bytes += len(block.data)
             for line in _matching(block, pattern):
                 self.matches += 1
                 if self.matches <= ANSWER_LINES and self.shown < WINDOW_BYTES:
@@ -154,7 +154,8 @@ class LineSearch:
         segments are searched twice and none is missed."""
         while segments := await self.store.archive.newest_segments(attempt, skipped, _READ_AT_ONCE):
             read = [archive.get(segment.key, segment.start, segment.size) for segment in segments]
-            for data in await asyncio.gather(*read):
+            for segment, data in zip(segments, await asyncio.gather(*read), strict=True):
+                answer.bytes += segment.size
                 if data is not None:
                     await asyncio.to_thread(_add_segment, data, pattern, wanted, answer)
             skipped += len(segments)

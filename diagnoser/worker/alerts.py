@@ -49,12 +49,7 @@ class AlertSender:
         if quiet_until is not None:
             raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
         thread = await self._store.thread(receiver, alert.incident)
-        if (
-            thread is None
-            and alert.kind is AlertKind.DECISION
-            and alert.diagnosis
-            and now < effect.created + CAUSE_SECONDS
-        ):
+        if thread is None and _follows(alert) and 0 <= now - effect.created < CAUSE_SECONDS:
             raise Deferred("the failure that it follows from goes first", now + RETRY_SECONDS)
         if thread and not channel.threaded:
             await self._check_repeat(alert, thread, now)
@@ -70,7 +65,7 @@ class AlertSender:
     async def _begin_thread(self, channel: AlertChannel, alert: Alert, receiver: str, now: float) -> str:
         """Post the first alert of an incident, once, however many of them go out at the same moment. Raises Deferred
         for all but one."""
-        if not await self._store.claim_head(receiver, alert.incident, now, now - HEAD_SECONDS):
+        if not await self._store.claim_head(receiver, alert.incident, now, HEAD_SECONDS):
             raise Deferred("the first alert of this incident is on its way", now + RETRY_SECONDS)
         try:
             return await channel.post(alert, None, receiver.partition(":")[2])

@@ -78,6 +78,21 @@ async def test_what_is_left_out_is_counted(store: SqlStore, monkeypatch: pytest.
         await search.total(KEY, StreamFilter(rank=99))
 
 
+async def test_what_a_filter_leaves_out_is_work_too(
+    store: SqlStore, archive: FolderArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer ends after so many bytes that it read, though no stream of them is searched or no object is there."""
+    monkeypatch.setattr(line_search, "ANSWER_BYTES", 1)
+    monkeypatch.setattr(line_search, "_READ_AT_ONCE", 1)
+    for first in (1, 11):
+        await send(store, first, first + 9, OUT)
+        assert await compaction(store, archive).step()
+    search = LineSearch(store, archive)
+    assert (await search.answer(KEY, LogSearch("step"), StreamFilter(rank=99))).place == "archive:1"
+    await archive.delete([stored.key for stored in await listed(archive)])
+    assert (await search.answer(KEY, LogSearch("step"))).place == "archive:1"
+
+
 async def test_a_damaged_object_does_not_end_the_search(store: SqlStore, archive: FolderArchive) -> None:
     """Its lines are not found; those of the others are."""
     await send(store, 1, 10, OUT)

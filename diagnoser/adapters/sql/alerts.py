@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from sqlalchemy import and_, delete, select
+from sqlalchemy import and_, delete, not_, select
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository
@@ -22,16 +22,16 @@ class AlertRepository(Repository):
     async def save_thread(self, thread: AlertThread) -> None:
         await self._db.upsert(alert_threads, asdict(thread))
 
-    async def claim_head(self, receiver: str, incident: str, now: float, stale: float) -> bool:
-        """Whether the caller, and nobody else, may post the first alert of an incident. stale: a claim from before that
-        time has failed."""
+    async def claim_head(self, receiver: str, incident: str, now: float, seconds: float) -> bool:
+        """Whether the caller, and nobody else, may post the first alert of an incident. seconds: a claim that is so far
+        from now has failed, or is of a clock that is wrong."""
         row = AlertThread(receiver, incident, handle="", told=now)
         new = self._db.insert(alert_threads).values(asdict(row))
         held = alert_threads.c
         claim = new.on_conflict_do_update(
             index_elements=["receiver", "incident"],
             set_={"told": now},
-            where=and_(held.handle == "", held.told < stale),
+            where=and_(held.handle == "", not_(held.told.between(now - seconds, now + seconds))),
         )
         return bool(await self._db.write(lambda connection: connection.execute(claim).rowcount))
 

@@ -109,17 +109,26 @@ function waitForLog(note) {
 // The stages of a plan move on by themselves, and what the page says of the plan with them.
 async function movePlan() {
   const strip = document.getElementById("strip");
-  if (document.hidden || !strip || !("moving" in strip.dataset)) return;
+  if (document.hidden || !strip || !("moving" in strip.dataset)) return false;
   const plan = strip.closest("section");
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = page.getElementById("strip");
-  if (!answer.ok || !fresh || fresh.textContent === strip.textContent) return;
+  if (!answer.ok || !fresh || fresh.textContent === strip.textContent) return false;
   if (plan.contains(document.activeElement)) strip.replaceWith(fresh); // somebody is about to press something there
   else plan.replaceChildren(...fresh.closest("section").childNodes);
+  return true;
 }
 
-if (document.getElementById("strip")) setInterval(() => movePlan().catch(() => {}), 2000);
+// A plan may wait for hours: where nothing moves, the next look comes later.
+function followPlan(pause) {
+  setTimeout(async () => {
+    const isMoved = await movePlan().catch(() => false);
+    followPlan(isMoved ? 2000 : Math.min(pause * 1.3, 20000));
+  }, pause);
+}
+
+if (document.getElementById("strip")) followPlan(2000);
 
 const reading = document.getElementById("reading");
 if (reading) waitForLog(reading);

@@ -1,12 +1,15 @@
 """`evaluations plan`: what would run where, and when; nothing is run."""
 
 import asyncio
-from dataclasses import asdict, replace
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
+from rich.table import Table
 
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.evaluations import gantt
@@ -16,8 +19,11 @@ from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.evaluations import Node, Placement, Runtime, Schedule, Suite
 from diagnoser.model.record_json import RecordJson
+from diagnoser.wording.phrases import plural
 
 _RUNTIME = RecordJson(Runtime)
+_BAR = 30
+"""Columns of the bar of the longest time in the table of choices."""
 _TEXT_ROWS = 40
 """Of the chart in a terminal; more than these are for --svg."""
 
@@ -29,6 +35,9 @@ def plan(
     runtimes: Annotated[
         Path | None, typer.Option(help="Earlier runtimes, a JSON object a line. Default: those of the database.")
     ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Use all nodes, also where fewer would end within 2 % of the same time.")
+    ] = False,
     as_json: AsJson = False,
     svg: Annotated[Path | None, typer.Option(help="Write the Gantt chart to this file.")] = None,
 ) -> None:
@@ -39,21 +48,58 @@ def plan(
     earlier, source = (_runtimes(runtimes), f"of {runtimes}") if runtimes else _stored_runtimes(suite)
     expected = estimate_runtimes(suite, earlier)
     pool = [Node(f"node-{number}", gpus_per_node) for number in range(nodes)]
-    planned = schedule(suite, expected, pool)
-    summary = _summary(suite, planned, in_line(suite, expected, pool))
+    planned = schedule(suite, expected, pool, fast)
+    choices = _choices(suite, expected, pool)
+    usual = in_line(suite, expected, pool)
+    summary = _summary(suite, planned, usual)
     chart = gantt.bars(planned, expected)
     if svg:
         svg.write_text(gantt.svg(chart, f"Schedule of {suite.name}", summary), "utf-8")
     if as_json:
-        print_json({**_as_json(planned, expected, suite, in_line(suite, expected, pool)), "runtimes": source})
+        print_json(
+            {**_as_json(planned, expected, suite, usual), "choices": list(map(asdict, choices)), "runtimes": source}
+        )
         return
     rows = len({bar.row for bar in chart})
     if rows <= _TEXT_ROWS:
         out.print(gantt.text(chart, min(out.width, 120)), markup=False, highlight=False, soft_wrap=True)
     else:
         out.print(f"The chart has {rows} rows: write it to a file with --svg.")
+    if len(choices) > 1:
+        out.print(_choices_table(choices))
     out.print(summary, markup=False, highlight=False, soft_wrap=True)
     out.print(f"Expected times: {source}.", markup=False, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What the suite takes with all of so many nodes."""
+
+    nodes: int
+    makespan: float
+    gpu_seconds: float
+
+
+def _choices(suite: Suite, expected: RuntimeEstimates, pool: Sequence[Node]) -> list[_Choice]:
+    """Plan for 1, 2, 4 ... nodes, and for all."""
+    counts = [1]
+    while counts[-1] < len(pool):
+        counts.append(min(2 * counts[-1], len(pool)))
+    choices = []
+    for count in counts:
+        planned = schedule(suite, expected, pool[:count], fast=True)
+        choices.append(_Choice(count, planned.makespan, gpu_seconds(planned.placements, suite)))
+    return choices
+
+
+def _choices_table(choices: Sequence[_Choice]) -> Table:
+    """Show how time falls, and cost rises, with the number of nodes."""
+    table = Table("nodes", "ends after", "GPU hours", "", box=None)
+    longest = max(choice.makespan for choice in choices) or 1.0
+    for choice in choices:
+        bar = "▇" * math.ceil(_BAR * choice.makespan / longest)
+        table.add_row(str(choice.nodes), gantt.duration(choice.makespan), f"{choice.gpu_seconds / 3600:.1f}", bar)
+    return table
 
 
 def load_suite(path: Path) -> Suite:
@@ -114,10 +160,13 @@ def _summary(suite: Suite, plan: Schedule, in_line_seconds: float) -> str:
     trials = len(suite.checkpoints) * len(suite.tasks)
     shards = sum(len(placement.batch.shards) for placement in plan.placements)
     hours = gpu_seconds(plan.placements, suite) / 3600
+    nodes = plural(len({placement.node for placement in plan.placements}), "node")
+    slots = len({(placement.node, placement.slot) for placement in plan.placements})
     return (
-        f"{trials} trials in {shards} shards behind {len(plan.placements)} loads: {gantt.duration(plan.makespan)} "
+        f"{trials} trials in {shards} shards behind {len(plan.placements)} loads, on {slots * suite.gpus} GPUs of "
+        f"{nodes}: {gantt.duration(plan.makespan)} "
         f"(no schedule takes less than {gantt.duration(plan.lower_bound)}), {hours:.1f} GPU hours. "
-        f"A job a data set, in line: {gantt.duration(in_line_seconds)}."
+        f"A job a data set, the longest first: {gantt.duration(in_line_seconds)}."
     )
 
 

@@ -27,7 +27,7 @@ from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err
 from diagnoser.evaluations.progress import samples, samples_stored
 from diagnoser.evaluations.weights import CopyLimits, default_folder
-from diagnoser.model.errors import BadInput, Conflict
+from diagnoser.model.errors import BadInput, Conflict, Unavailable
 from diagnoser.model.evaluations import (
     Node,
     RunProgress,
@@ -44,7 +44,7 @@ from diagnoser.ports import NodeExecutor
 if TYPE_CHECKING:
     from diagnoser.adapters.sql.store import SqlStore
     from diagnoser.client.run import ServerOptions
-    from diagnoser.evaluations.coordinator import Coordinator
+    from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
     from diagnoser.evaluations.reporting import LogReporter
 
 Answer = TypeVar("Answer")
@@ -110,6 +110,13 @@ class RunOptions:
     token_file: Annotated[
         str, typer.Option(help="File with the token for the service. Default: the variable DIAGNOSER_TOKEN.")
     ] = ""
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Use all nodes, also where fewer would end within 2 % of the same time.")
+    ] = False
+    patience: Annotated[
+        float,
+        typer.Option(min=1, help="Minutes without an answer of Slurm, Kubernetes or the nodes before this gives up."),
+    ] = 60.0
     once: Annotated[
         bool, typer.Option("--once", help="Of a suite that follows a job: end when nothing is due, instead of waiting.")
     ] = False
@@ -214,9 +221,14 @@ class _Runner:
         async with self.options.executor(trial_run) as executor:
             if is_new:  # the executor has checked that it can be carried out
                 await store.trials.add_run(trial_run)
-            progress = await _carried_out(store, executor, trial_run, self.options.as_json, self.service)
+            progress = await _carried_out(
+                store, executor, trial_run, self._settings(trial_run), self.options.as_json, self.service
+            )
         show(progress, self.options.as_json)
         return _is_scored(progress)
+
+    def _settings(self, trial_run: TrialRun) -> "CoordinatorSettings":
+        return replace(_settings(trial_run), fast=self.options.fast, patience=self.options.patience * 60)
 
 
 def score(
@@ -242,7 +254,7 @@ def score(
         if suite_file is not None:
             await store.trials.set_suite(run, _with_scoring(progress.run.suite, load_suite(suite_file)))
         await store.trials.begin_scoring(run, which, again=True)
-        return await _carried_out(store, _local((), CopyLimits()), progress.run, as_json)
+        return await _carried_out(store, _local((), CopyLimits()), progress.run, _settings(progress.run), as_json)
 
     progress = _with_store(act, "evaluations score")
     show(progress, as_json)
@@ -266,7 +278,7 @@ def cancel(run: Run, context: Context = "", as_json: AsJson = False) -> None:
         ending = (await progress_of(store, run)).run
         async with executor_of(ending) as executor:
             await store.trials.end_run(run, RunState.CANCELLED, time.time())
-            return await _coordinator(store, executor, ending).step(run)
+            return await _coordinator(store, executor, _settings(ending)).step(run)
 
     show(with_store(act, "evaluations cancel"), as_json)
 
@@ -414,16 +426,21 @@ def _slurm(nodes: Sequence[Node], copies: CopyLimits, options: SlurmOptions) -> 
     return SlurmBatches(nodes, copies, time.time, options.gres, options.sbatch or (), options.sbatch_score or ())
 
 
+def _settings(run: TrialRun) -> "CoordinatorSettings":
+    from diagnoser.evaluations.coordinator import CoordinatorSettings
+
+    scorers = max(1, (os.cpu_count() or 1) // 2)
+    return CoordinatorSettings(batch_seconds=_BATCH_SECONDS[run.backend.partition("@")[0]], scorers=scorers)
+
+
 def _coordinator(
     store: "SqlStore",
     executor: NodeExecutor,
-    run: TrialRun,
+    settings: "CoordinatorSettings",
     reporter: "LogReporter | None" = None,
 ) -> "Coordinator":
-    from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
+    from diagnoser.evaluations.coordinator import Coordinator
 
-    scorers = max(1, (os.cpu_count() or 1) // 2)
-    settings = CoordinatorSettings(batch_seconds=_BATCH_SECONDS[run.backend.partition("@")[0]], scorers=scorers)
     return Coordinator(
         store.trials, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter
     )
@@ -433,9 +450,11 @@ async def _carried_out(
     store: "SqlStore",
     executor: NodeExecutor,
     run: TrialRun,
+    settings: "CoordinatorSettings",
     quiet: bool,
     server: "ServerOptions | None" = None,
 ) -> RunProgress:
+    """Carry the run out. Raises Unavailable where nodes or scheduler were silent for too long."""
     from diagnoser.evaluations.reporting import LogReporter
 
     set_up(as_json=False, level="warning")  # to standard error: what a program reads stays alone
@@ -443,13 +462,15 @@ async def _carried_out(
     err.print(f"run {run.id}, {run.folder}", highlight=False, markup=False, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     reporter = LogReporter(server) if server is not None else None
-    with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as bars:
-        progress = await _coordinator(store, executor, run, reporter).carry_out(
-            run.id, lambda: asyncio.sleep(pause), _shown_in(bars, run)
-        )
-    if reporter is not None:
-        await reporter.finish()
-    return progress
+    coordinator = _coordinator(store, executor, settings, reporter)
+    try:
+        with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as bars:
+            return await coordinator.carry_out(run.id, lambda: asyncio.sleep(pause), _shown_in(bars, run))
+    except Unavailable as error:
+        raise Unavailable(f"{error}. Go on with: diagnoser evaluations run --resume {run.id}") from error
+    finally:
+        if reporter is not None:
+            await reporter.finish()
 
 
 def _shown_in(bars: Progress, run: TrialRun) -> Callable[[RunProgress], None]:

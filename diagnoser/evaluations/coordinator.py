@@ -5,6 +5,7 @@ another one, and several at once do the work of one. The order of a step matters
 started; where only the ledger knows it, it is started again, which its id makes safe.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from diagnoser.model.evaluations import (
     BatchRecord,
     BatchState,
     Done,
+    Goal,
     Node,
     Placement,
     RunProgress,
@@ -44,7 +46,7 @@ from diagnoser.model.evaluations import (
 )
 from diagnoser.ports import Clock, Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus
 
-Planner = Callable[[Suite, RuntimeEstimates, Sequence[Node], Done, Sequence[Placement], float], Schedule]
+Planner = Callable[[Suite, RuntimeEstimates, Sequence[Node], Done, Sequence[Placement], float, Goal | None], Schedule]
 """As ``schedule.rescheduled``."""
 
 
@@ -66,7 +68,8 @@ class CoordinatorSettings:
 
     failures_max: of a shard, or of a trial's scoring, before the trial fails. scorers: trials that are scored at once,
     where the suite does not say. late_factor, late_seconds: a batch that takes this many times what was expected, and
-    then this much longer, is given to a slot that is idle, once.
+    then this much longer, is given to a slot that is idle, once. patience: seconds for which nodes or scheduler may not
+    answer before the coordinator gives up. fast: use all nodes, even where fewer end about as early.
     """
 
     batch_seconds: float = 60.0
@@ -74,6 +77,8 @@ class CoordinatorSettings:
     scorers: int = 1
     late_factor: float = 4.0
     late_seconds: float = 60.0
+    patience: float = 3600.0
+    fast: bool = False
 
 
 class Coordinator:
@@ -98,6 +103,8 @@ class Coordinator:
         self._reporter = reporter
         self._plan: list[Placement] = []
         self._planned_for: tuple[tuple[Node, ...], frozenset[str]] = (), frozenset()
+        self._goal: Goal | None = None
+        """Of the first plan."""
         self._prior: RuntimeEstimates | None = None
 
     async def carry_out(
@@ -106,15 +113,23 @@ class Coordinator:
         """Step until the run is over.
 
         pause: between two steps. What does not answer is asked again after the next pause.
+        Raises Unavailable when nothing has answered for as long as the settings allow. The ledger keeps the run, and
+        another coordinator can go on with it.
         """
+        answered = self._clock()
         while True:
             try:
                 progress = await self.step(run)
                 changed(progress)
                 if progress.run.state is not RunState.RUNNING:
                     return progress
+                answered = self._clock()
             except Unavailable as error:
                 log.warning("trials_wait", run=run, error=str(error))
+                silent = self._clock() - answered
+                if silent > self._settings.patience:
+                    why = f"no answer for {silent / 60:.0f} minutes, so the run is left as it is: {error}"
+                    raise Unavailable(why) from error
             await pause()
 
     async def step(self, run: str) -> RunProgress:
@@ -379,7 +394,8 @@ class Coordinator:
             return True
         if running == running_before:
             return False
-        return not all(self._next(node, slot) for node, slot in free)
+        planned = {(placed.node, placed.slot) for placed in self._plan}
+        return not all(self._next(node, slot) for node, slot in free if (node, slot) in planned)
 
     async def _replan(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
         """Plan anew. Where another coordinator was faster, nothing is planned until the next step."""
@@ -388,14 +404,18 @@ class Coordinator:
         running = []
         for placed in _placements(progress, self._clock()):
             running.append(replace(placed, start=placed.start - begun, end=placed.end - begun))
-        schedule = self._planner(
+        # In a thread: thousands of trials take seconds, in which batches end and the progress is shown.
+        schedule = await asyncio.to_thread(
+            self._planner,
             progress.run.suite,
             await self._expected(progress),
             nodes,
             _done(progress),
             running,
             self._clock() - begun,
+            None if self._settings.fast else self._goal or Goal(),
         )
+        self._goal = self._goal or schedule.goal
         cut = _shards(schedule.placements)
         if set(cut) != set(waiting) and not await self._ledger.cut(progress.run.id, progress.run.cuts, waiting, cut):
             return progress

@@ -6,46 +6,45 @@ is scored on a CPU when the last of its shards has ended.
 
 For an end T, a trial has to be inferred by T minus its scoring. Trials are placed in the order of these deadlines, and
 longest first where they are alike. Each goes to the slot that can begin it first, and is cut where its deadline is, the
-rest going to the next slot. T is tried from the lower bound upwards until a schedule keeps it.
+rest going to the next slot. T is tried from the lower bound upwards until a plan keeps it. Of the slots as few are used
+as end about as early as all would.
 """
 
+import bisect
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 
+from diagnoser.evaluations.lower_bound import lower_bound
+from diagnoser.evaluations.remaining_work import Range, Slot, Trial, remaining_slots, remaining_trials
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates
-from diagnoser.model.errors import BadInput
-from diagnoser.model.evaluations import (
-    Batch,
-    Done,
-    Node,
-    Placement,
-    Schedule,
-    Scoring,
-    Suite,
-    Task,
-    TrialKey,
-    TrialShard,
-)
+from diagnoser.model.evaluations import Batch, Done, Goal, Node, Placement, Schedule, Scoring, Suite, TrialShard
 
 _STRETCHES = (*(step / 200 for step in range(25)), 0.16, 0.25, 0.5, 1.0)
 """How much later than the lower bound the end is tried to be."""
-_ALIKE = 0.01
+_LATER = 0.02
+"""Fewer slots may end this share later than the lower bound of all: GPUs cost more than seconds."""
+_ALIKE = 0.005
 """Deadlines that differ by less than this share of the whole count as the same, so that long trials come first."""
 _PIECE_STARTS, _PIECE_SECONDS = 20.0, 600.0
 """A shard lasts at most this many starts or seconds, whichever is more: it is what the death of its node costs."""
+_WORTH_STARTS = 4.0
+"""A trial that is too late is cut into pieces of this many starts at least."""
 _EPSILON = 1e-9
 
 _NOTHING = Done()
 
-Range = tuple[int, int]
 
+def schedule(suite: Suite, estimates: RuntimeEstimates, nodes: Sequence[Node], fast: bool = False) -> Schedule:
+    """Plan the whole run, from second 0.
 
-def schedule(suite: Suite, estimates: RuntimeEstimates, nodes: Sequence[Node], done: Done = _NOTHING) -> Schedule:
-    """The whole run, from second 0. Raises BadInput where no node has as many GPUs as a trial needs."""
-    return rescheduled(suite, estimates, nodes, done, (), 0.0)
+    fast: use all nodes, even where fewer end as early.
+    Raises BadInput where no node has as many GPUs as a trial needs.
+    """
+    goal = None if fast else Goal()
+    return rescheduled(suite, estimates, nodes, _NOTHING, (), 0.0, goal)
 
 
 def rescheduled(
@@ -55,39 +54,39 @@ def rescheduled(
     done: Done,
     running: Sequence[Placement],
     now: float,
+    goal: Goal | None = None,
 ) -> Schedule:
     """Plan what is left at ``now``, in seconds of the run, after a node died, came late or joined.
 
-    nodes: those that live. running: what goes on, on any of them, with the end that is expected by now; its shards stay
-    as they are, and more of its checkpoint needs no load on its node. Everything else that is not done is cut anew.
+    nodes: those that live.
+    running: what goes on, on any of them, with the end that is expected by now; its shards stay as they are, and more
+        of its checkpoint needs no load on its node. Everything else that is not done is cut anew.
+    goal: as few slots are used as keep it, or end about as early as all do. None: use all.
     placements of the result are new ones only; makespan and scorings look at all. Raises BadInput as ``schedule``.
     """
-    slots = _slots(suite, nodes, running, now)
-    trials = list(_trials(suite, estimates, done, running, now))
+    slots = remaining_slots(suite, nodes, running, now)
     last_end = max((placement.end for placement in running), default=now)
-    bound = max([now, last_end, *_bounds(trials, slots, estimates, suite.scorers)])
-    best = min(
-        _plans(trials, slots, estimates, suite.scorers, now, bound, len(suite.checkpoints) > 1),
-        key=lambda plan: plan.makespan,
-    )
-    makespan = max(best.makespan, last_end, now)
-    return Schedule(best.placements, best.scorings, makespan, bound)
+    planner = _Planner(suite, estimates, tuple(remaining_trials(suite, estimates, done, running, now)), now)
+    bound = max(last_end, planner.bound(slots))
+    plan = planner.earliest(slots)
+    if goal is not None:
+        accepted = max(goal.until, plan.makespan, now + (bound - now) * (1 + _LATER))
+        plan = planner.smallest(slots, plan, accepted, goal.slots)
+    return Schedule(plan.lanes.placements(), plan.scorings, max(plan.makespan, last_end), bound)
 
 
 def in_line(suite: Suite, estimates: RuntimeEstimates, nodes: Sequence[Node]) -> float:
-    """Seconds of what is usual without this: a job a trial, in the order of the suite, which loads, infers and scores
-    while it holds its GPUs. Each starts on the slot that is free first.
+    """Seconds of what is usual without this: a job a trial, which loads, infers and scores while it holds its GPUs.
+
+    The longest starts first, on the slot that is free first.
     """
-    slots = [0.0] * len(_slots(suite, nodes, (), 0.0))
-    for _ in suite.checkpoints:
-        for task in suite.tasks:
-            seconds = (
-                estimates.load
-                + estimates.start
-                + task.samples * estimates.samples[task.name]
-                + estimates.scores[task.name]
-            )
-            heapq.heapreplace(slots, slots[0] + seconds)
+    slots = [0.0] * len(remaining_slots(suite, nodes, (), 0.0))
+    jobs = []
+    for task in suite.tasks:
+        inference = task.samples * estimates.samples[task.name]
+        jobs.append(estimates.load + estimates.start + inference + estimates.scores[task.name])
+    for seconds in sorted(jobs * len(suite.checkpoints), reverse=True):
+        heapq.heapreplace(slots, slots[0] + seconds)
     return max(slots)
 
 
@@ -97,176 +96,119 @@ def gpu_seconds(placements: Iterable[Placement], suite: Suite) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
-    """free: when its next batch can start. loaded: checkpoints whose weights are in the memory of its node by then."""
-
-    node: str
-    number: int
-    free: float
-    loaded: frozenset[str]
+class _Plan:
+    lanes: "_Lanes"
+    scorings: tuple[Scoring, ...]
+    makespan: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
-    """waiting: its samples that neither are done nor run. seconds: of one of them. ready: when the others are done."""
+class _Planner:
+    """now: before which nothing starts, in seconds of the run."""
 
-    checkpoint: str
-    task: Task
-    waiting: tuple[Range, ...]
-    seconds: float
-    score: float
-    ready: float
+    suite: Suite
+    estimates: RuntimeEstimates
+    trials: tuple[Trial, ...]
+    now: float
 
-    @property
-    def samples(self) -> int:
-        return sum(map(_length, self.waiting))
+    def bound(self, slots: Sequence[Slot]) -> float:
+        return max(self.now, lower_bound(self.trials, slots, self.estimates, self.suite.scorers))
 
-    @property
-    def work(self) -> float:
-        return self.samples * self.seconds
+    def smallest(self, slots: Sequence[Slot], plan: _Plan, accepted: float, least: int) -> _Plan:
+        """Find the plan with the fewest of the slots that ends by ``accepted``, as ``plan`` with all of them does.
 
+        least: slots that are used in any case.
+        """
+        number = max(self._fewest(slots, accepted), least)
+        while number < len(slots):
+            smaller = self._best(slots[:number], accepted)
+            if smaller.makespan <= accepted + _EPSILON:
+                return smaller
+            number += math.ceil(number / 16)
+        return plan
 
-def _length(samples: Range) -> int:
-    first, last = samples
-    return last - first
+    def _fewest(self, slots: Sequence[Slot], accepted: float) -> int:
+        """Find how many of the slots could end by ``accepted`` by the lower bound, which falls with their number."""
+        too_few, enough = 0, len(slots)
+        while enough - too_few > 1:
+            number = (too_few + enough) // 2
+            if self.bound(slots[:number]) <= accepted:
+                enough = number
+            else:
+                too_few = number
+        return enough
 
+    def earliest(self, slots: Sequence[Slot]) -> _Plan:
+        """Plan with all of these slots, to end as early as it can: bisect to the earliest end that a plan keeps."""
+        bound = self.bound(slots)
+        best, too_early, kept = None, -1, len(_STRETCHES)
+        while kept - too_early > 1:
+            tried = (too_early + kept) // 2
+            end = self.now + (bound - self.now) * (1 + _STRETCHES[tried])
+            plan = self._best(slots, end)
+            if best is None or plan.makespan < best.makespan:
+                best = plan
+            if plan.makespan <= end + _EPSILON:
+                kept = tried
+            else:
+                too_early = tried
+        assert best is not None
+        return best
 
-def _slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Placement], now: float) -> list[_Slot]:
-    free, loaded = dict[tuple[str, int], float](), dict[str, set[str]]()
-    for placement in running:
-        slot = placement.node, placement.slot
-        free[slot] = max(free.get(slot, now), placement.end)
-        loaded.setdefault(placement.node, set()).update(shard.checkpoint for shard in placement.batch.shards)
-    slots = []
-    for node in nodes:
-        in_memory = frozenset(loaded.get(node.name, ()))
-        for number in range(node.gpus // suite.gpus):
-            slots.append(_Slot(node.name, number, free.get((node.name, number), now), in_memory))
-    if not slots:
-        raise BadInput(f"no node has the {suite.gpus} GPUs that a trial needs")
-    return slots
+    def _best(self, slots: Sequence[Slot], end: float) -> _Plan:
+        """Plan to end at ``end``: a checkpoint at a time, so that few are loaded, or else by urgency alone."""
+        plan = self._plan(slots, end, together=True)
+        if plan.makespan <= end or len(self.suite.checkpoints) == 1:
+            return plan
+        return min(plan, self._plan(slots, end, together=False), key=lambda plan: plan.makespan)
 
+    def _plan(self, slots: Sequence[Slot], end: float, together: bool) -> _Plan:
+        lanes = _Lanes(slots, self.estimates)
+        ready = [trial.ready for trial in self.trials]
+        for checkpoint, deadline, numbers in self._groups(end, together):
+            lanes.turn_to(checkpoint)
+            for number in numbers:
+                ready[number] = max(ready[number], lanes.place(self.trials[number], deadline))
+        scorings = _scorings(list(zip(ready, self.trials, strict=True)), self.suite.scorers)
+        last_scored = max((scoring.end for scoring in scorings), default=self.now)
+        return _Plan(lanes, scorings, max(lanes.last_end(self.now), last_scored))
 
-def _trials(
-    suite: Suite, estimates: RuntimeEstimates, done: Done, running: Sequence[Placement], now: float
-) -> Iterator[_Trial]:
-    """List the trials that are not scored yet."""
-    covered: dict[TrialKey, list[TrialShard]] = {}
-    for shard in done.shards:
-        covered.setdefault(shard.trial, []).append(shard)
-    ends: dict[TrialKey, float] = {}
-    for placement in running:
-        for shard in placement.batch.shards:
-            covered.setdefault(shard.trial, []).append(shard)
-            ends[shard.trial] = max(ends.get(shard.trial, now), placement.end)
-    for checkpoint in suite.checkpoints:
-        for task in suite.tasks:
-            key = checkpoint, task.name
-            if key not in done.scored:
-                waiting = tuple(_gaps(covered.get(key, ()), task.samples))
-                seconds, score = estimates.samples[task.name], estimates.scores[task.name]
-                yield _Trial(checkpoint, task, waiting, seconds, score, ends.get(key, now))
+    def _groups(self, end: float, together: bool) -> Iterator[tuple[str, float, Iterable[int]]]:
+        """Yield trials that are alike in checkpoint and deadline, the urgent ones first, in the order to place them.
 
+        What cannot be cut comes first, as the rest fits around it; then the longest.
+        """
+        alike = max((end - self.now) * _ALIKE, _EPSILON)
+        deadlines = []
+        for before in _scored_before_end(self.trials, self.suite.scorers):
+            deadlines.append(end - math.ceil(before / alike) * alike)
 
-def _gaps(shards: Iterable[TrialShard], samples: int) -> Iterator[Range]:
-    """The ranges of 0 to ``samples`` that no shard covers."""
-    at = 0
-    for shard in sorted(shards, key=lambda shard: shard.first):
-        if shard.first > at:
-            yield at, min(shard.first, samples)
-        at = max(at, shard.last)
-    if at < samples:
-        yield at, samples
+        def group(number: int) -> tuple[str, float, str]:
+            checkpoint = self.trials[number].checkpoint
+            return checkpoint if together else "", deadlines[number], checkpoint
 
+        def urgency(number: int) -> tuple[tuple[str, float, str], bool, float]:
+            trial = self.trials[number]
+            return group(number), trial.task.splits, -trial.work
 
-def _bounds(
-    trials: Sequence[_Trial], slots: Sequence[_Slot], estimates: RuntimeEstimates, scorers: int
-) -> Iterator[float]:
-    """Times before which no schedule of this cost model can end; their largest is the lower bound.
-
-    A slot that works for a set of trials computes their samples from its lead on: when it is free, a load later unless
-    its node holds the weights of one of their checkpoints, and the start of one shard later. Why no schedule beats
-
-    1. a trial's own samples: some slot has at least its samples over the number of slots, rounded up (all of them where
-       they cannot be cut); it begins after the shortest lead, and the metric follows.
-    2. all trials whose metric takes at least s: all are inferred by T - s. What the slots can give until then lies
-       between their leads and T - s. It has to hold the seconds of all samples; a start for each trial beyond the
-       number of slots, as n trials are at least n shards and a lead has one start; and a load for each checkpoint that
-       no node holds beyond the number of slots, as a slot with k of them loads at least k - 1 times after its lead.
-    3. the metrics: ``scorers`` CPUs share them, from when the first trial can be inferred.
-
-    None asks in which order the samples run or how they are cut.
-    """
-    earliest = []
-    held = frozenset[str]().union(*(slot.loaded for slot in slots))
-    work, number, checkpoints = 0.0, 0, set[str]()
-    for trial in sorted(trials, key=lambda trial: -trial.score):
-        inferred = trial.ready
-        if trial.waiting:
-            share = math.ceil(trial.samples / len(slots)) if trial.task.splits else trial.samples
-            lead = min(_leads(slots, {trial.checkpoint}, estimates))
-            inferred = max(inferred, lead + share * trial.seconds)
-            work += trial.work
-            number += 1
-            checkpoints.add(trial.checkpoint)
-            missing = len(checkpoints - held)
-            further = max(0, number - len(slots)) * estimates.start
-            further += max(0, missing - len(slots)) * estimates.load
-            yield _filled(_leads(slots, checkpoints, estimates), work + further) + trial.score
-        earliest.append(inferred)
-        yield inferred + trial.score
-    if scorers and earliest:
-        yield min(earliest) + sum(trial.score for trial in trials) / scorers
-
-
-def _leads(slots: Iterable[_Slot], checkpoints: set[str], estimates: RuntimeEstimates) -> list[float]:
-    leads = []
-    for slot in slots:
-        lead = slot.free + estimates.start
-        if not slot.loaded & checkpoints:
-            lead += estimates.load
-        leads.append(lead)
-    return leads
-
-
-def _filled(starts: Iterable[float], work: float) -> float:
-    """Find when slots that start at these times have done the work, if they all end together."""
-    total = level = 0.0
-    for number, start in enumerate(sorted(starts), 1):
-        if number > 1 and start >= level:
-            break
-        total += start
-        level = (work + total) / number
-    return level
+        waiting = [number for number, trial in enumerate(self.trials) if trial.waiting]
+        for (_, deadline, checkpoint), numbers in groupby(sorted(waiting, key=urgency), group):
+            yield checkpoint, deadline, numbers
 
 
 @dataclass(slots=True)
 class _Lane:
-    """A slot while a plan is made. end: of what it has. last: the checkpoint of its last batch, "" before the first."""
+    """A slot while a plan is made.
 
-    slot: _Slot
-    estimates: RuntimeEstimates
+    end: of what it has, in seconds of the run.
+    last: the checkpoint of its last batch, "" before the first.
+    batches: with when each starts.
+    """
+
+    slot: Slot
     end: float
     last: str = ""
     batches: list[tuple[float, list[TrialShard]]] = field(default_factory=list)
-    """With when each starts."""
-
-    def first_sample(self, trial: _Trial) -> float:
-        """Find when the trial's first sample could run here."""
-        at = self.end + self.estimates.start
-        if trial.checkpoint in (self.last, *self.slot.loaded):
-            return at
-        return at + self.estimates.load
-
-    def take(self, trial: _Trial, ranges: Iterable[Range], longest: float) -> None:
-        if self.last != trial.checkpoint:
-            self.batches.append((self.end, []))
-            self.end = self.first_sample(trial) - self.estimates.start
-        self.last = trial.checkpoint
-        for first, last in ranges:
-            for shard in _cut(trial, first, last, longest):
-                self.batches[-1][1].append(shard)
-                self.end += self.estimates.start + shard.samples * trial.seconds
 
     def placements(self) -> Iterator[Placement]:
         ends = [*(start for start, _ in self.batches[1:]), self.end]
@@ -274,65 +216,96 @@ class _Lane:
             yield Placement(Batch(tuple(shards), end - start), self.slot.node, self.slot.number, start, end)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    placements: tuple[Placement, ...]
-    scorings: tuple[Scoring, ...]
-    makespan: float
+class _Lanes:
+    """The slots while a plan is made, in the order in which they could begin with more of one checkpoint."""
+
+    def __init__(self, slots: Sequence[Slot], estimates: RuntimeEstimates) -> None:
+        self._lanes = [_Lane(slot, slot.free) for slot in slots]
+        self._estimates = estimates
+        self._checkpoint = ""
+        self._with_weights: dict[str, set[int]] = {}
+        """Lanes that need no load, by checkpoint."""
+        for number, slot in enumerate(slots):
+            for checkpoint in slot.loaded:
+                self._with_weights.setdefault(checkpoint, set()).add(number)
+        self._queue = sorted(map(self._entry, range(len(slots))))
+
+    def placements(self) -> tuple[Placement, ...]:
+        placements = chain.from_iterable(lane.placements() for lane in self._lanes)
+        return tuple(sorted(placements, key=lambda placement: (placement.start, placement.node, placement.slot)))
+
+    def last_end(self, now: float) -> float:
+        """Find when the last of the placements ends; now where there is none."""
+        return max((lane.end for lane in self._lanes if lane.batches), default=now)
+
+    def turn_to(self, checkpoint: str) -> None:
+        """Order the lanes by when they could begin with this checkpoint: those move that hold it or the one before."""
+        if checkpoint == self._checkpoint:
+            return
+        moved = self._with_weights.get(self._checkpoint, set()) | self._with_weights.setdefault(checkpoint, set())
+        for number in moved:
+            del self._queue[bisect.bisect_left(self._queue, self._entry(number))]
+        self._checkpoint = checkpoint
+        for number in moved:
+            bisect.insort(self._queue, self._entry(number))
+
+    def place(self, trial: Trial, deadline: float) -> float:
+        """Give the trial's samples to lanes so that they end by the deadline, or else as early as they can.
+
+        Returns when the last sample ends.
+        """
+        start = self._estimates.start
+        longest = max(_PIECE_STARTS * start, _PIECE_SECONDS)
+        pace = max(trial.seconds, _EPSILON)
+        if trial.work > longest:
+            pace *= 1 + start / longest  # it is cut into shards, and each of them has to start
+        waiting, left, end = list(trial.waiting), trial.samples, 0.0
+        while left:
+            place, share = 0, left
+            if trial.task.splits:
+                room = math.floor((deadline - self._queue[0][0]) / pace + _EPSILON)
+                if room < 1:  # too late everywhere: all lanes share what is left, in pieces that are worth a start
+                    deadline = self._queue[0][0] + max(left * pace / len(self._lanes), _WORTH_STARTS * start) + pace
+                    continue
+                share = min(left, room)
+            if share == left < trial.samples:
+                # The rest of a trial that is cut goes where it fits best, so that wide gaps stay free for other trials.
+                last_begin = deadline - left * pace, len(self._lanes)
+                place = max(0, bisect.bisect_right(self._queue, last_begin) - 1)
+            _, number = self._queue.pop(place)
+            end = max(end, self._take(number, trial, _taken(waiting, share), longest))
+            bisect.insort(self._queue, self._entry(number))
+            left -= share
+        return end
+
+    def _take(self, number: int, trial: Trial, ranges: Iterable[Range], longest: float) -> float:
+        """Put samples of the trial behind what the lane has. Returns when they end."""
+        lane = self._lanes[number]
+        if lane.last != trial.checkpoint:
+            lane.batches.append((lane.end, []))
+            lane.end = self._begin(number) - self._estimates.start
+            if lane.last not in lane.slot.loaded:
+                self._with_weights.get(lane.last, set()).discard(number)
+            self._with_weights[trial.checkpoint].add(number)
+            lane.last = trial.checkpoint
+        for first, last in ranges:
+            for shard in _cut(trial, first, last, longest):
+                lane.batches[-1][1].append(shard)
+                lane.end += self._estimates.start + shard.samples * trial.seconds
+        return lane.end
+
+    def _entry(self, number: int) -> tuple[float, int]:
+        return self._begin(number), number
+
+    def _begin(self, number: int) -> float:
+        """Find when the first sample of a shard of the checkpoint could run there."""
+        begin = self._lanes[number].end + self._estimates.start
+        if number in self._with_weights.get(self._checkpoint, ()):
+            return begin
+        return begin + self._estimates.load
 
 
-def _plans(
-    trials: Sequence[_Trial],
-    slots: Sequence[_Slot],
-    estimates: RuntimeEstimates,
-    scorers: int,
-    now: float,
-    bound: float,
-    several: bool,
-) -> Iterator[_Plan]:
-    orders = [False]
-    if several:
-        orders.append(True)
-    for stretch in _STRETCHES:
-        end = now + (bound - now) * (1 + stretch)
-        for together in orders:
-            yield (plan := _plan(trials, slots, estimates, scorers, end, together))
-            if plan.makespan <= end + _EPSILON:
-                return
-
-
-def _plan(
-    trials: Sequence[_Trial],
-    slots: Sequence[_Slot],
-    estimates: RuntimeEstimates,
-    scorers: int,
-    end: float,
-    together: bool,
-) -> _Plan:
-    """A schedule that tries to end at ``end``. together: one checkpoint after the other, so that fewer are loaded."""
-    lanes = [_Lane(slot, estimates, slot.free) for slot in slots]
-    begin = min(slot.free for slot in slots)
-    alike = max((end - begin) * _ALIKE, _EPSILON)
-    deadlines = [end - math.ceil(before / alike) * alike for before in _scored_before_end(trials, scorers)]
-
-    def urgency(number: int) -> tuple[str, float, str, float]:
-        trial = trials[number]
-        first = trial.checkpoint if together else ""
-        return first, deadlines[number], trial.checkpoint, -trial.work
-
-    order = sorted((number for number, trial in enumerate(trials) if trial.waiting), key=urgency)
-    ready = [trial.ready for trial in trials]
-    for number in order:
-        ready[number] = max(ready[number], _place(trials[number], lanes, estimates, deadlines[number]))
-    placements = list(chain.from_iterable(map(_Lane.placements, lanes)))
-    placements.sort(key=lambda placement: (placement.start, placement.node, placement.slot))
-    scorings = _scorings(list(zip(ready, trials, strict=True)), scorers)
-    ends = [placement.end for placement in placements]
-    ends += [scoring.end for scoring in scorings]
-    return _Plan(tuple(placements), scorings, max(ends, default=begin))
-
-
-def _scored_before_end(trials: Sequence[_Trial], scorers: int) -> list[float]:
+def _scored_before_end(trials: Sequence[Trial], scorers: int) -> list[float]:
     """Find how long before the end the scoring of each trial has to start, if the short ones come last."""
     if not scorers:
         return [trial.score for trial in trials]
@@ -341,59 +314,6 @@ def _scored_before_end(trials: Sequence[_Trial], scorers: int) -> list[float]:
         before[number] = free[0] + trials[number].score
         heapq.heapreplace(free, before[number])
     return before
-
-
-def _place(trial: _Trial, lanes: Sequence[_Lane], estimates: RuntimeEstimates, deadline: float) -> float:
-    """Give the trial's samples to lanes, so that they end by the deadline, or else as early as they can.
-
-    Returns when the last of them ends.
-    """
-    begins = [lane.first_sample(trial) for lane in lanes]
-    longest = max(_PIECE_STARTS * estimates.start, _PIECE_SECONDS)
-    pace = trial.seconds
-    if trial.work > longest:
-        pace *= 1 + estimates.start / longest  # it is cut into shards, and each of them has to start
-    waiting, end, left = list(trial.waiting), 0.0, trial.samples
-    rooms: list[int] = []
-    if trial.task.splits:
-        rooms = _rooms(begins, deadline, pace)
-        if sum(rooms) < left:
-            rooms = _rooms(begins, max(deadline, _filled(begins, left * pace)) + pace, pace)
-    for lane, share in _shares(rooms, left):
-        lanes[lane].take(trial, _taken(waiting, share), longest)
-        left, end = left - share, max(end, lanes[lane].end)
-    if left:  # it cannot be cut, or rounding has taken a sample's room
-        first = min(lanes, key=lambda lane: lane.first_sample(trial))
-        first.take(trial, _taken(waiting, left), longest)
-        end = max(end, first.end)
-    return end
-
-
-def _shares(rooms_of_lanes: Sequence[int], samples: int) -> Iterator[tuple[int, int]]:
-    """(lane, samples that it takes), as long as there is room.
-
-    Where one lane has room for all, the widest takes them. Else the widest are filled one by one, and the last share
-    goes to the narrowest lane that has room for it, so that wide ones stay free for other trials.
-    """
-    rooms = []
-    for lane, room in enumerate(rooms_of_lanes):
-        if room:
-            rooms.append((room, -lane))
-    rooms.sort(reverse=True)
-    is_cut = max(rooms_of_lanes, default=0) < samples
-    while samples and rooms:
-        place = 0
-        if is_cut:
-            place = max(0, sum(room >= samples for room, _ in rooms) - 1)
-        room, lane = rooms.pop(place)
-        share = min(room, samples)
-        samples -= share
-        yield -lane, share
-
-
-def _rooms(begins: Sequence[float], deadline: float, pace: float) -> list[int]:
-    """Samples that end by the deadline, of each lane."""
-    return [max(0, math.floor((deadline - begin) / pace + _EPSILON)) for begin in begins]
 
 
 def _taken(waiting: list[Range], count: int) -> Iterator[Range]:
@@ -407,7 +327,7 @@ def _taken(waiting: list[Range], count: int) -> Iterator[Range]:
         yield first, cut
 
 
-def _cut(trial: _Trial, first: int, last: int, longest: float) -> Iterator[TrialShard]:
+def _cut(trial: Trial, first: int, last: int, longest: float) -> Iterator[TrialShard]:
     """Pieces of about the same length, of at most ``longest`` seconds where the trial can be cut."""
     samples, parts = last - first, 1
     if trial.task.splits:
@@ -417,7 +337,7 @@ def _cut(trial: _Trial, first: int, last: int, longest: float) -> Iterator[Trial
         yield TrialShard(trial.checkpoint, trial.task.name, at, to)
 
 
-def _scorings(ready: Sequence[tuple[float, _Trial]], scorers: int) -> tuple[Scoring, ...]:
+def _scorings(ready: Sequence[tuple[float, Trial]], scorers: int) -> tuple[Scoring, ...]:
     """Schedule the scoring of each trial from when it is ready; the longest first where scorers are fewer."""
     coming = sorted(ready, key=lambda pair: (pair[0], -pair[1].score))
     free = [0.0] * (scorers or max(1, len(coming)))

@@ -147,6 +147,18 @@ class Scoring:
 
 
 @dataclass(frozen=True, slots=True)
+class Goal:
+    """What a run was first planned for, so that later plans take no more GPUs than they need to keep it.
+
+    until: when it would end, in seconds of the run.
+    slots: on how many slots; more are used only if that end is missed.
+    """
+
+    until: float = 0.0
+    slots: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """placements: in order of their start. lower_bound: no schedule can end earlier, whatever the order."""
 
@@ -154,6 +166,10 @@ class Schedule:
     scorings: tuple[Scoring, ...]
     makespan: float
     lower_bound: float
+
+    @property
+    def goal(self) -> Goal:
+        return Goal(self.makespan, len({(placement.node, placement.slot) for placement in self.placements}))
 
 
 class ShardState(StrEnum):

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from diagnoser.evaluations.coordinator import Coordinator
+import pytest
+
+from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
+from diagnoser.model.errors import Unavailable
 from diagnoser.model.evaluations import (
     BatchKind,
     BatchRecord,
@@ -11,12 +14,16 @@ from diagnoser.model.evaluations import (
     RunProgress,
     ShardRecord,
     ShardState,
+    Suite,
+    TrialRun,
     TrialShard,
 )
 from diagnoser.ports import Order, OrderState, OrderStatus
 
 BATCH = BatchRecord("b", "r", BatchKind.INFER, "east", 0, started=1000.0, seconds=10.0)
 STATUS = OrderStatus(OrderState.RUNNING)
+
+RUN = TrialRun("r1", Suite("s", (), ()), "slurm", "", "", 0.0)
 
 
 class Cancelled(list[Order]):
@@ -50,3 +57,26 @@ async def test_a_batch_in_its_time_goes_on() -> None:
     executor = Cancelled()
     assert await state_after(0, 99.0, executor) is BatchState.RUNNING
     assert not executor
+
+
+async def test_a_scheduler_that_is_gone_for_good_ends_the_coordinator() -> None:
+    """After the minutes of its patience, and not for as long as it answers now and then."""
+    now = [0.0]
+    nothing: Any = None
+    settings = CoordinatorSettings(patience=450.0)
+    coordinator = Coordinator(nothing, nothing, lambda: now[0], lambda: "n", settings=settings)
+    steps: list[str] = []
+
+    async def step(run: str) -> RunProgress:
+        steps.append(run)
+        if len(steps) == 3:
+            return RunProgress(RUN, (), (), ())
+        raise Unavailable("squeue: Unable to contact slurm controller")
+
+    async def pause() -> None:
+        now[0] += 100.0
+
+    coordinator.step = step  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="no answer for 8 minutes, so the run is left as it is: squeue"):
+        await coordinator.carry_out("r1", pause, lambda progress: None)
+    assert len(steps) == 8

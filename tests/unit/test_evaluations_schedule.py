@@ -303,7 +303,7 @@ def test_samples_that_are_stored_are_scored_without_a_gpu() -> None:
     """All shards done: the metric alone is left."""
     suite = suite_of([100])
     done = Done((TrialShard("step-0", "task-0", 0, 100),))
-    made = schedule(suite, prior_of(suite, score=30.0), nodes_of(1), done)
+    made = rescheduled(suite, prior_of(suite, score=30.0), nodes_of(1), done, (), 0.0)
     assert (made.placements, made.makespan, made.lower_bound) == ((), 30.0, 30.0)
 
 
@@ -325,3 +325,37 @@ def test_in_line_holds_the_gpus_while_it_scores() -> None:
     """Two jobs after each other on one GPU: load, start, infer and score, twice."""
     suite = suite_of([100, 200])
     assert in_line(suite, prior_of(suite, score=10.0), nodes_of(1, 1)) == 2 * (60 + 5 + 10) + 300
+
+
+def test_as_few_gpus_are_used_as_end_about_as_early() -> None:
+    """Where one metric of an hour is the bound, 256 GPUs end no earlier than a few, and would each load the weights."""
+    suite = suite_of([600] * 64)
+    estimates = prior_of(suite)
+    estimates = replace(estimates, scores=dict(estimates.scores) | {"task-9": 3600.0})
+    all_slots = schedule(suite, estimates, nodes_of(32), fast=True)
+    made = schedule(suite, estimates, nodes_of(32))
+    check(made, suite, estimates, nodes_of(32))
+    assert made.makespan <= max(all_slots.makespan, 1.02 * made.lower_bound)
+    assert gpu_seconds(made.placements, suite) < 0.85 * gpu_seconds(all_slots.placements, suite)
+    assert len({(placement.node, placement.slot) for placement in made.placements}) < 20
+
+
+def test_what_is_left_uses_no_more_gpus_than_the_first_plan_needed() -> None:
+    """With the end of the first plan to keep, a new plan in the middle of the run leaves idle nodes alone."""
+    suite = suite_of([600] * 64)
+    estimates = prior_of(suite)
+    estimates = replace(estimates, scores=dict(estimates.scores) | {"task-9": 3600.0})
+    first = schedule(suite, estimates, nodes_of(32))
+    done = Done((TrialShard("step-0", "task-9", 0, 600),), frozenset({("step-0", "task-9")}))
+    hurried = rescheduled(suite, estimates, nodes_of(32), done, (), 700.0)
+    made = rescheduled(suite, estimates, nodes_of(32), done, (), 700.0, first.goal)
+    assert made.makespan <= first.makespan
+    assert gpu_seconds(made.placements, suite) < 0.75 * gpu_seconds(hurried.placements, suite)
+
+
+def test_ten_thousand_trials_are_hardly_cut() -> None:
+    """On 1,024 GPUs: a cut pays a start, so there is at most one for each GPU."""
+    suite = suite_of([50 + number for number in range(100)], checkpoints=100)
+    made = schedule(suite, prior_of(suite), nodes_of(128))
+    check(made, suite, prior_of(suite), nodes_of(128))
+    assert sum(len(placed.batch.shards) for placed in made.placements) <= 10_000 + 1024

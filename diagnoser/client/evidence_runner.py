@@ -16,7 +16,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -54,6 +56,10 @@ ANSWER_SECONDS, ANSWER_LOOKS = 2.0, 20
 """For a rank to write its stack."""
 STOPPED, RUNNING = "stopped", "running"
 """In place of a function of the kernel: somebody has sent the process SIGSTOP; it has a processor, or wants one."""
+SOCK_DIAG, DIAG_BY_FAMILY, DUMP_REQUEST = 4, 20, 0x301
+TCP_INFO, ESTABLISHED = 2, 1
+RECEIVED_AT = 128
+"""Of Linux's ``sock_diag`` and ``inet_diag``; the place of a count in ``struct tcp_info``."""
 STATES = {b"T": STOPPED, b"R": RUNNING}
 LOCALHOST = ("localhost", "127.0.0.1", "[::1]", "")
 
@@ -343,18 +349,26 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 class Usage(NamedTuple):
     """What a process and its children have used. cpu: seconds. moved: bytes read, written and paged in. by_name:
-    seconds of each program. place: as of ``place_of``."""
+    seconds of each program. threads: seconds of the rank's other threads. received: bytes of each connection by its
+    number. place: as of ``place_of``."""
 
     cpu: float
     moved: int
     by_name: dict[str, float]
-    place: str = ""
+    threads: float
+    received: dict[str, int]
+    place: str
 
 
-def usage(pid: int, children: dict[int, list[int]]) -> Usage:
-    """Of the main thread of a rank, as its others may spin while it waits, and of all threads of its children, such as
-    compilers and loaders of data."""
-    cpu, moved, by_name = 0.0, 0, {}  # type: float, int, dict[str, float]
+def usage(pid: int, children: dict[int, list[int]], connections: dict[str, int]) -> Usage:
+    """Of the main thread of a rank, and of all threads of its children, such as compilers and loaders of data. Its
+    other threads may spin while it waits: they stand apart.
+
+    connections: bytes that each of this machine has received.
+    """
+    cpu, moved, threads, by_name, received = 0.0, 0, 0.0, {}, {}  # type: float, int, float, dict[str, float], dict[str, int]
+    with suppress(OSError, ValueError, IndexError):
+        threads = spent("/proc/%d/stat" % pid)[1] - spent("/proc/%d/task/%d/stat" % (pid, pid))[1]
     todo = [("/proc/%d/task/%d/stat" % (pid, pid), pid)]
     while todo:
         path, member = todo.pop()
@@ -364,7 +378,55 @@ def usage(pid: int, children: dict[int, list[int]]) -> Usage:
             cpu += seconds
             moved += faults * PAGE_BYTES + moved_bytes(member)
             by_name[name] = by_name.get(name, 0.0) + seconds
-    return Usage(cpu, moved, by_name, place_of(pid))
+            received.update((number, connections[number]) for number in sockets_of(member) if number in connections)
+    return Usage(cpu, moved, by_name, threads, received, place_of(pid))
+
+
+def sockets_of(pid: int) -> Iterator[str]:
+    folder = "/proc/%d/fd" % pid
+    for name in os.listdir(folder):
+        with suppress(OSError):
+            target = os.readlink(os.path.join(folder, name))
+            if target.startswith("socket:["):
+                yield target[len("socket:[") : -1]
+
+
+def received_bytes() -> dict[str, int]:
+    """Bytes that each TCP connection of this network has received, by the number of its socket, as ``ss -i`` has them:
+    what comes by ``recv`` counts as input of no process. Empty where the kernel does not tell."""
+    received = {}
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, AttributeError, struct.error), netlink() as kernel:
+            kernel.settimeout(1.0)
+            question = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, 1 << (TCP_INFO - 1), 0, 1 << ESTABLISHED)
+            kernel.send(struct.pack("=IHHII", 16 + len(question), DIAG_BY_FAMILY, DUMP_REQUEST, 1, 0) + question)
+            for message in iter(lambda: kernel.recv(1 << 20), b""):
+                part = dict(connections_in(message))
+                received.update(part)
+                if not part:
+                    break
+    return received
+
+
+def netlink() -> socket.socket:
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG)
+
+
+def connections_in(message: bytes) -> Iterator[tuple[str, int]]:
+    """(number of the socket, bytes received) of each connection in an answer of the kernel; none in its last one."""
+    start = 0
+    while start + 16 <= len(message):
+        length, kind = struct.unpack_from("=IH", message, start)
+        if kind != DIAG_BY_FAMILY:
+            return
+        (number,) = struct.unpack_from("=I", message, start + 16 + 68)
+        place = start + 16 + 72
+        while place + 4 <= start + length:
+            size, attribute = struct.unpack_from("=HH", message, place)
+            if attribute == TCP_INFO and size >= 4 + RECEIVED_AT + 8:
+                yield str(number), struct.unpack_from("=Q", message, place + 4 + RECEIVED_AT)[0]
+            place += max(4, size + 3 & ~3)
+        start += max(16, length + 3 & ~3)
 
 
 def place_of(pid: int) -> str:
@@ -411,21 +473,24 @@ def children_of(ranks_pids: set[int]) -> dict[int, list[int]]:
 
 def usages(by_rank: dict[int, Process]) -> dict[int, Usage]:
     """Of the ranks that still run."""
-    children = children_of({process.pid for process in by_rank.values()})
-    return {rank: usage(process.pid, children) for rank, process in by_rank.items() if is_there(process)}
+    children, connections = children_of({process.pid for process in by_rank.values()}), received_bytes()
+    return {rank: usage(process.pid, children, connections) for rank, process in by_rank.items() if is_there(process)}
 
 
 def activity(before: dict[int, Usage], after: dict[int, Usage], seconds: float) -> dict[str, Any]:
-    """What each rank did between two looks, a second: cores, bytes, and the program that used most of the cores.
+    """What each rank did between two looks, a second: cores, those of its other threads, bytes, and the program that
+    used most of the cores. Of connections the busiest counts: a rank that answers many others gets little of each.
     place: where it stood in both."""
     shown = {}
     for rank, now in after.items():
         was = before.get(rank, now)
         used = {name: spent - was.by_name.get(name, 0.0) for name, spent in now.by_name.items()}
         busiest = max(used, key=lambda name: used[name], default="")
+        received = [count - was.received.get(number, 0) for number, count in now.received.items()]
         shown[str(rank)] = {
             "cores": round(max(0.0, now.cpu - was.cpu) / seconds, 3),
-            "bytes": int(max(0, now.moved - was.moved) / seconds),
+            "threads": round(max(0.0, now.threads - was.threads) / seconds, 3),
+            "bytes": int(max(0, now.moved - was.moved, *received) / seconds),
             "program": busiest,
             "place": now.place if now.place == was.place else "",
         }

@@ -36,6 +36,7 @@ from diagnoser.model import (
     Rollback,
     RuntimeFile,
     StuckPlace,
+    SuspectKind,
 )
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
@@ -342,10 +343,13 @@ def with_advice(diagnosis: Diagnosis, causal: CausalResult, facts: Facts, policy
 
 
 def _stuck_place(diagnosis: Diagnosis) -> StuckPlace | None:
-    """What stands still where agents saw the suspects stuck: a node, where several ranks do and all are on it."""
+    """What stands still where agents saw the suspects stuck: a node, where several ranks do and all are on it, or one
+    waits with the others and does not answer."""
     if diagnosis.hang is None or diagnosis.hang.look is None:
         return None
-    nodes = {suspect.node for suspect in diagnosis.hang.suspects}
-    if len(nodes) == 1 < len(diagnosis.hang.suspects):
+    suspects = diagnosis.hang.suspects
+    if len({suspect.node for suspect in suspects}) == 1 < len(suspects):
+        return StuckPlace.NODE
+    if any(suspect.kind is SuspectKind.ABSENT for suspect in suspects):
         return StuckPlace.NODE
     return StuckPlace.RANK

@@ -6,9 +6,10 @@ nothing in it can change: it is stuck.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import median
 from typing import Any
 
 import orjson
@@ -51,13 +52,15 @@ _WORDS: tuple[tuple[Work, tuple[str, ...]], ...] = (
 @dataclass(frozen=True, slots=True)
 class RankActivity:
     """What a rank and its children did a second. cores: processors in use. program: that used most of them. place:
-    where its main thread stood in both looks: a function of the kernel, STOPPED or RUNNING; "" where nobody knows."""
+    where its main thread stood in both looks: a function of the kernel, STOPPED or RUNNING; "" where nobody knows.
+    threads: processors that its other threads use."""
 
     rank: int
     cores: float
     bytes: float
     program: str = ""
     place: str = ""
+    threads: float = 0.0
 
     @property
     def is_at_work(self) -> bool:
@@ -100,11 +103,22 @@ def parse_activity(data: bytes) -> list[RankActivity]:
 
 def _activity(rank: int, seen: Mapping[str, Any]) -> RankActivity:
     program, place = (_word(seen.get(name, "")) for name in ("program", "place"))
-    return RankActivity(rank, float(seen["cores"]), float(seen["bytes"]), program, place)
+    return RankActivity(
+        rank, float(seen["cores"]), float(seen["bytes"]), program, place, float(seen.get("threads", 0.0))
+    )
 
 
 def _word(value: Any) -> str:
     return "".join(char for char in str(value)[:40] if char.isprintable())
+
+
+def with_threads(looks: Sequence[RankActivity]) -> tuple[RankActivity, ...]:
+    """Count the threads of each rank as far as they use more than those of most ranks: threads of communication spin
+    in all of them alike while others, which tokenize or decode, have work of their own."""
+    if len(looks) < _LEAST:
+        return tuple(looks)
+    usual = median(look.threads for look in looks)
+    return tuple(replace(look, cores=look.cores + max(0.0, look.threads - usual)) for look in looks)
 
 
 def outliers(looks: Collection[RankActivity]) -> tuple[list[RankActivity], int]:

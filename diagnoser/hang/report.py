@@ -16,6 +16,8 @@ from diagnoser.model.errors import BadInput
 _UNREACHABLE, _BEHIND, _OUTLIER, _STUCK = 0.7, 0.55, 0.6, 0.7
 _IN_OWN_CODE = frozenset({SuspectKind.BEHIND, SuspectKind.STACK})
 """Kinds of ranks that have not come to a collective: they may be on their way."""
+_MAY_BE_STUCK = _IN_OWN_CODE | {SuspectKind.ABSENT}
+"""Kinds of ranks that may have done nothing between two looks."""
 _AGREE = 0.5
 """Part of the remaining doubt that a second kind of evidence takes away."""
 _PICKLE = b"\x80"
@@ -123,7 +125,7 @@ def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
                     dumps += _dumps(data, rank, reader)
         except BadInput as error:
             rejected.append((name, str(error)))
-    return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), tuple(looks), tuple(rejected))
+    return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), activity.with_threads(looks), tuple(rejected))
 
 
 def _stacks(data: bytes, rank: int) -> list[RankStack]:
@@ -179,14 +181,17 @@ def _with_node(suspect: HangSuspect, hosts: Mapping[int, str]) -> HangSuspect:
 
 
 def _add(suspects: dict[int, HangSuspect], suspect: HangSuspect) -> None:
-    """Two kinds of evidence against one rank make it surer."""
+    """Two kinds of evidence against one rank make it surer. One that left no dump is in its own code where its stack,
+    or a signal that stopped it, says so."""
     known = suspects.get(suspect.rank)
     if known is None:
         suspects[suspect.rank] = suspect
         return
     score = 1 - (1 - max(known.score, suspect.score)) * _AGREE
     node = known.node or suspect.node
-    suspects[suspect.rank] = replace(known, why=f"{known.why}; {suspect.why}", score=round(score, 2), node=node)
+    kind = suspect.kind if known.kind is SuspectKind.ABSENT else known.kind
+    why = f"{known.why}; {suspect.why}"
+    suspects[suspect.rank] = replace(known, kind=kind, why=why, score=round(score, 2), node=node)
 
 
 def _by_ras(reports: Iterable[RasReport], known: Mapping[int, HangSuspect]) -> list[HangSuspect]:
@@ -248,7 +253,7 @@ def _by_activity(suspects: Iterable[HangSuspect], evidence: RuntimeEvidence) -> 
     judged = []
     for suspect in suspects:
         look = looks.get(suspect.rank)
-        if look is not None and suspect.kind in _IN_OWN_CODE:
+        if look is not None and suspect.kind in _MAY_BE_STUCK:
             suspect = _stuck_or_at_work(suspect, look, frames.get(suspect.rank, ()))
         judged.append(suspect)
     return judged
@@ -256,6 +261,8 @@ def _by_activity(suspects: Iterable[HangSuspect], evidence: RuntimeEvidence) -> 
 
 def _stuck_or_at_work(suspect: HangSuspect, look: RankActivity, frames: Sequence[str]) -> HangSuspect:
     if look.is_at_work:
+        if suspect.kind not in _IN_OWN_CODE:
+            return suspect  # in a collective some libraries spin
         work = activity.kind_of_work(look, frames)
         why = f"{work} ({look.describe()}): {suspect.why}"
         return replace(suspect, kind=SuspectKind.AT_WORK, why=why)

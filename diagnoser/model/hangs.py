@@ -61,7 +61,7 @@ class SuspectKind(StrEnum):
 
 class StuckPlace(StrEnum):
     RANK = "rank"  # in its own code: nothing speaks against its machine
-    NODE = "node"  # several ranks, all of one node
+    NODE = "node"  # several ranks, all of one node, or one that waits as the others do and left no dump
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ pytestmark = [
     ("kind", "culprit", "found"),
     [
         (HangKind.ASLEEP, 2, "behind"),
-        (HangKind.STOPPED, 1, "absent"),
+        (HangKind.STOPPED, 1, "stack"),
         (HangKind.OTHER_ORDER, 3, "deadlock"),
         (HangKind.MISSED_BARRIER, 0, "mismatch"),
     ],

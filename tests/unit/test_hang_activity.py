@@ -123,6 +123,25 @@ def test_where_stacks_are_known_the_kernel_s_word_accuses_nobody_else() -> None:
     assert "its process was stopped by a signal" in suspect.why
 
 
+@pytest.mark.parametrize(
+    ("threads", "kinds"),
+    [
+        ({3: 1.9}, [SuspectKind.AT_WORK]),
+        (dict.fromkeys(range(8), 1.0), [SuspectKind.STACK]),
+        (dict.fromkeys(range(8), 1.0) | {3: 0.0}, [SuspectKind.STACK]),
+    ],
+    ids=["tokenizes", "all spin", "the others spin"],
+)
+def test_threads_are_at_work_where_those_of_the_other_ranks_are_not(
+    threads: dict[int, float], kinds: list[SuspectKind]
+) -> None:
+    """A main thread that waits for a pool is at work; threads of communication spin in every rank."""
+    looks = {rank: {"cores": 0.01, "bytes": 300, "threads": threads.get(rank, 0.0)} for rank in range(8)}
+    file = RuntimeFile(EvidenceKind.ACTIVITY, json.dumps({"activity": looks}).encode())
+    shown = report.analyze(report.read_files([*stacks("wait (threading.py:327)"), file]), ranks=8).suspects
+    assert [suspect.kind for suspect in shown] == kinds
+
+
 @contextmanager
 def rank_process(code: str) -> Iterator[dict[int, Process]]:
     """A process of rank 0 that runs this."""
@@ -142,10 +161,21 @@ THREAD = f"import threading\ndef spin():\n  {BUSY}\nthreading.Thread(target=spin
 COPIES = "while True: open('/dev/null', 'wb').write(b'x' * 1000000); import time; time.sleep(0.05)"
 
 
+RECEIVES = """
+import socket, threading, time
+listener = socket.create_server(("127.0.0.1", 0))
+def send():
+  while True: connection.sendall(bytes(30000)); time.sleep(0.1)
+reader, (connection, _) = socket.create_connection(listener.getsockname()), listener.accept()
+threading.Thread(target=send, daemon=True).start()
+while True: reader.recv(65536)
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "at_work"),
-    [(BUSY, True), (CHILD, True), (COPIES, True), (SLEEPS, False), (THREAD, False)],
-    ids=["computes", "child computes", "moves bytes", "sleeps", "only another thread spins"],
+    [(BUSY, True), (CHILD, True), (COPIES, True), (RECEIVES, True), (SLEEPS, False), (THREAD, False)],
+    ids=["computes", "child computes", "moves bytes", "receives bytes", "sleeps", "only another thread spins"],
 )
 def test_what_processes_do_is_seen_between_two_looks(code: str, at_work: bool) -> None:
     """By the main thread and by children; threads that spin while the main one sleeps count for nothing."""

@@ -1,7 +1,7 @@
 """The metrics of a run that goes on: what is remembered of them, and what they show that somebody should know now."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from statistics import median
@@ -22,6 +22,10 @@ _SLOWER, _BACK = 0.82, 0.92
 """Share of the usual speed below which the median of a slow stretch lies, a fifth and its noise; and every point."""
 _NEAR = 3
 """Points just before a fall of which one was at the usual speed."""
+_RISES = 0.03
+"""Share by which the second half of a slow stretch is quicker than the first where it comes back."""
+_UNSURE = 3.0
+"""Times the median difference of neighbours, over the root of their number: what two medians differ by chance."""
 _NOISY = 0.1
 """Robust deviation of the speed, as a share of it, above which it says nothing."""
 _DEVIATION = 1.4826
@@ -29,7 +33,7 @@ _DEVIATION = 1.4826
 _CRAWLS, _CRAWLING = 3.0, 2.0
 """Times as long as before that steps take in a run that crawls: all of the newest ones together, and each of them."""
 _CALM, _SLOW, _SLOW_SECONDS = 5, 3, 5.0
-"""Fewest paces before, and fewest slow ones; and how long these last at least."""
+"""Fewest paces before a crawl, and fewest slow ones; and how long what is slow lasts at least."""
 _PACES = 64
 """Newest points whose paces are compared."""
 _STUCK = 200
@@ -178,7 +182,7 @@ def stuck(series: Sequence[Progress]) -> MetricEvent | None:
 
 def slower(series: Sequence[Progress]) -> MetricEvent | None:
     """A speed that fell by a fifth, from one level to another, and stays there."""
-    timed = [point for point in series if speed(point)]
+    timed = _one_a_step(point for point in series if speed(point))
     speeds = [speed(point) for point in timed]
     highest_behind = list(accumulate(reversed(speeds), max))[::-1]
     for index in range(_BASE, len(speeds) - _TAIL + 1):
@@ -187,9 +191,40 @@ def slower(series: Sequence[Progress]) -> MetricEvent | None:
         usual = _steady(timed[index - _BASE : index])
         if highest_behind[index] >= _BACK * usual or median(speeds[index:]) >= _SLOWER * usual:
             continue
-        if _steady(timed[-_TAIL:]) and _is_same_work(timed[index - _BASE :]):
+        if _stays(timed[index:]) and _is_same_work(timed[index - _BASE :]):
             return _slower(timed, speeds, index, usual)
     return None
+
+
+def _one_a_step(points: Iterable[Progress]) -> list[Progress]:
+    """The last point of each step: a bar is drawn again while another one, of an evaluation, goes on below it."""
+    steps = list[Progress]()
+    for point in points:
+        if steps and point.step is not None and point.step == steps[-1].step:
+            steps.pop()
+        steps.append(point)
+    return steps
+
+
+def _stays(slow: Sequence[Progress]) -> bool:
+    """Whether a slow stretch is one level: not a moment of a quick run, nor the average of a bar that comes back after
+    a pause."""
+    if not _steady(slow[-_TAIL:]) or _seconds(slow) < _SLOW_SECONDS:
+        return False
+    speeds = list(map(speed, slow))
+    half = len(speeds) // 2
+    before, newest = median(speeds[:half]), median(speeds[half:])
+    noise = median(abs(b - a) for a, b in pairwise(speeds))
+    return newest - before <= max(_RISES * before, _UNSURE * noise / math.sqrt(half))
+
+
+def _seconds(points: Sequence[Progress]) -> float:
+    """How long the steps between points took; infinite where no time is printed."""
+    seconds = [point.step_seconds for point in points if point.step_seconds]
+    first, last = points[0].step, points[-1].step
+    if not seconds or first is None or last is None:
+        return math.inf
+    return median(seconds) * max(last - first, len(points) - 1)
 
 
 def _slower(timed: Sequence[Progress], speeds: Sequence[float], index: int, usual: float) -> MetricEvent:
@@ -205,22 +240,25 @@ def _slower(timed: Sequence[Progress], speeds: Sequence[float], index: int, usua
 def crawling(series: Sequence[Progress]) -> MetricEvent | None:
     """Steps that take several times as long as before, by their arrival, and go on so: one slow step is a pause."""
     moments = list({point.received: point for point in series[-_PACES:]}.values())
-    paces = [(later, pace(point, later)) for point, later in pairwise(moments)]
-    begin = len(paces) - _SLOW
-    while begin > 0 and moments[-1].received - paces[begin - 1][0].received < _SLOW_SECONDS:
-        begin -= 1
-    before, newest = paces[:begin], paces[begin:]
-    if len(before) < _CALM or not _is_same_work(moments):
+    paces = [pace(before, point) for before, point in pairwise(moments)]
+    begin = _begin_of_newest(moments)
+    if begin < _CALM or not _is_same_work(moments):
         return None
-    usual, slow = median(seconds for _, seconds in before), median(seconds for _, seconds in newest)
-    if not min(seconds for _, seconds in newest) >= _CRAWLING * usual > 0.0:
+    usual, newest = median(paces[:begin]), paces[begin:]
+    if not usual or min(newest) < _CRAWLING * usual or median(newest) < _CRAWLS * usual:
         return None
-    if slow < _CRAWLS * usual:
-        return None
-    point = newest[0][0]
-    why = f"steps take {slow / usual:.1f} times as long as before since step {point.step}"
-    picture = sparkline([1 / seconds for _, seconds in paces], begin)
+    point, times = moments[begin + 1], median(newest) / usual
+    why = f"steps take {times:.1f} times as long as before since step {point.step}"
+    picture = sparkline([1 / seconds for seconds in paces], begin)
     return MetricEvent(MetricEventKind.CRAWLING, point, why, picture)
+
+
+def _begin_of_newest(moments: Sequence[Progress]) -> int:
+    """The point behind which the newest steps come: at least so many, in at least so many seconds."""
+    begin = len(moments) - 1 - _SLOW
+    while begin > 0 and moments[-1].received - moments[begin].received < _SLOW_SECONDS:
+        begin -= 1
+    return begin
 
 
 def pace(a: Progress, b: Progress) -> float:

@@ -11,6 +11,7 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from tests import reaper
 from tests.environments import TORCH
 from tests.integration.slurm import cluster as slurm
 from tools.real_hangs import on_slurm, runs, under_client
@@ -57,4 +58,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    reaper.watch()
     main()

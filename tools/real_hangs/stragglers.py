@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests import reaper
 from tests.environments import TORCH
 from tests.integration.slurm import cluster as slurm
 from tests.integration.slurm.cluster import until
@@ -86,4 +87,5 @@ def run(lab: Site, hook: Receiver, kind: str, ranks: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
+    reaper.watch()
     main()

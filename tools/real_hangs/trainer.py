@@ -1,10 +1,12 @@
-"""A job of gloo ranks, of which one holds up the others; each leaves what its runtime knows. Needs only torch.
+"""A job of gloo ranks, of which one holds up the others; each leaves what its runtime knows. Needs only torch
+and what comes with it.
 
 ``python trainer.py FOLDER KIND RANKS CULPRIT SEED STEP_SECONDS`` forks all ranks; under ``srun`` it is one of them.
-KIND: see ``tools.real_hangs.runs``. What passes between a rank and who runs it lies in FOLDER:
+KIND: see ``tools.real_hangs.runs``, and ``pauses``. What passes between a rank and who runs it lies in FOLDER:
 
 - ``pid_RANK``: it has joined the job.
 - ``held``: the culprit is about to do what holds up the others.
+- ``back``: it has paused, and goes on.
 - ``ask_RANK``, a pipe: once somebody opens it, the rank writes ``_dump_RANK`` (flight recorder) and ``stack_RANK.txt``
   (faulthandler). One that fails writes them by itself. One that is stopped, gone or out of the network leaves nothing.
 - ``interface``: that of the cable to a culprit which has a network of its own.
@@ -28,6 +30,7 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 import torch
 import torch.distributed as dist
+from pauses import PAUSES, pause
 from torch._C import _distributed_c10d
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -37,6 +40,8 @@ NEW_NETWORK = 0x40000000
 PATIENCE = datetime.timedelta(seconds=600)
 STEPS_BEFORE = 10, 20
 """Fewest and most steps that are made before the culprit holds up the others."""
+PAUSE_SECONDS = 50.0
+"""Of one that comes back."""
 
 
 def main(folder: Path, kind: str, ranks: int, culprit: int, seed: int, step_seconds: float) -> None:
@@ -120,7 +125,7 @@ def steps(folder: Path, kind: str, rank: int, ranks: int, culprit: int, fault_at
         faulty = rank == culprit and step == fault_at
         if faulty:
             (folder / "held").touch()
-            hold_up(kind)
+            hold_up(folder, kind)
         time.sleep(step_seconds)
         if faulty and kind == "other_order":
             dist.all_reduce(weights, group=everyone)
@@ -154,7 +159,7 @@ class Batches(IterableDataset):
             yield number
 
 
-def hold_up(kind: str) -> None:
+def hold_up(folder: Path, kind: str) -> None:
     if kind == "asleep":
         time.sleep(3600)
     elif kind == "stopped":
@@ -165,6 +170,9 @@ def hold_up(kind: str) -> None:
         compute(PATIENCE.seconds)
     elif kind == "network_cut":
         ip("link", "set", f"dgg{os.getpid()}", "down")
+    elif kind in PAUSES:
+        pause(kind, PAUSE_SECONDS)
+        (folder / "back").touch()
 
 
 def compute(seconds: float) -> None:

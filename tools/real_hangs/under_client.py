@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -29,54 +29,70 @@ RANK = "SLURM_PROCID=$RANK exec "
 
 @contextmanager
 def launcher() -> Iterator[Launcher]:
-    with tempfile.TemporaryDirectory() as scratch, service(Path(scratch)) as watching:
-        watching.start()
-        archive = Path(scratch) / "client.pyz"
-        archive.write_bytes(built(watching.url).data)
-        yield partial(_run, watching, archive)
+    with tempfile.TemporaryDirectory() as scratch, watching(Path(scratch)) as (watcher, archive):
+        yield partial(_run, watcher, archive)
 
 
-def _run(watching: Service, archive: Path, case: HangCase, folder: Path) -> HangLabel:
-    step_seconds = Random(case.seed).uniform(*STEP_SECONDS)
-    runs.prepare(case, folder)
-    program = " ".join(runs.command(case, folder, step_seconds))
-    torchrun = [str(TORCH.folder / "bin/torchrun"), "--standalone", f"--nproc-per-node={case.ranks}", "--no-python"]
-    client = [sys.executable, "-I", str(archive), "run", "--job", case.name, "--node", NODE, "--wait", "0", "--"]
-    variables = os.environ | {
-        "PATH": f"{TORCH.folder}/bin:{os.environ['PATH']}",
-        "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/_dump_",
-    }
+@contextmanager
+def watching(scratch: Path) -> Iterator[tuple[Service, Path]]:
+    """A service, and the client that it serves."""
+    with service(scratch) as watcher:
+        watcher.start()
+        archive = scratch / "client.pyz"
+        archive.write_bytes(built(watcher.url).data)
+        yield watcher, archive
+
+
+@contextmanager
+def job(archive: Path, folder: Path, trainer: list[str], ranks: int, variables: Mapping[str, str]) -> Iterator[None]:
+    """Ranks of the trainer below torchrun and the client, until the end of the context. folder: theirs, and the job's
+    name."""
+    torchrun = [str(TORCH.folder / "bin/torchrun"), "--standalone", f"--nproc-per-node={ranks}", "--no-python"]
+    client = [sys.executable, "-I", str(archive), "run", "--job", folder.name, "--node", NODE, "--wait", "0", "--"]
+    environment = {**os.environ, "PATH": f"{TORCH.folder}/bin:{os.environ['PATH']}", **variables}
     with (folder / "output.log").open("wb") as output:
-        command = [*client, *torchrun, "bash", "-c", RANK + program]
-        job = subprocess.Popen(command, env=variables, stdout=output, stderr=output, start_new_session=True)
+        command = [*client, *torchrun, "bash", "-c", RANK + " ".join(trainer)]
+        process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdout=output, stderr=output, start_new_session=True
+        )
     try:
-        label = runs.collect(case, folder, step_seconds, lambda rank: NODE)
-        _verdict(watching, case, folder).write(folder)
-        return label
+        yield
     finally:
         for pid in folder.glob("pid_*"):  # torchrun gives each rank a session of its own
             with suppress(ProcessLookupError):
                 os.kill(int(pid.read_text()), signal.SIGKILL)
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
-def _verdict(watching: Service, case: HangCase, folder: Path) -> ServiceVerdict:
+def _run(watcher: Service, archive: Path, case: HangCase, folder: Path) -> HangLabel:
+    step_seconds = Random(case.seed).uniform(*STEP_SECONDS)
+    runs.prepare(case, folder)
+    trainer = runs.command(case, folder, step_seconds)
+    dumps = {"TORCH_FR_DUMP_TEMP_FILE": f"{folder}/_dump_"}
+    with job(archive, folder, trainer, case.ranks, dumps):
+        label = runs.collect(case, folder, step_seconds, lambda rank: NODE)
+        _verdict(watcher, case, folder).write(folder)
+        return label
+
+
+def current(watcher: Service, name: str) -> dict[str, Any]:
+    """The newest diagnosis of a job, empty where there is none."""
+    assert watcher.client is not None
+    answer = watcher.client.get("/api/v1/diagnoses", params={"job": name}).json()
+    return dict(next(iter(answer["items"]), {}))
+
+
+def _verdict(watcher: Service, case: HangCase, folder: Path) -> ServiceVerdict:
     """The first that names the culprit, else the last there is."""
-    last_line, http = (folder / "output.log").stat().st_mtime, watching.client
-    assert http is not None
-
-    def current() -> dict[str, Any]:
-        answer = http.get("/api/v1/diagnoses", params={"job": case.name}).json()
-        return dict(next(iter(answer["items"]), {}))
-
+    last_line = (folder / "output.log").stat().st_mtime
     with suppress(AssertionError):
         until(
-            lambda: (current().get("root_cause") or {}).get("rank") == case.culprit,
+            lambda: (current(watcher, case.name).get("root_cause") or {}).get("rank") == case.culprit,
             "the culprit is named",
             last_line + VERDICT_SECONDS - time.time(),
         )
-    diagnosis, seconds = current(), time.time() - last_line
+    diagnosis, seconds = current(watcher, case.name), time.time() - last_line
     root, advice = diagnosis.get("root_cause") or {}, diagnosis.get("recovery") or {}
     return ServiceVerdict(
         outcome=diagnosis.get("outcome", ""),

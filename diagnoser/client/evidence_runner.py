@@ -366,9 +366,7 @@ def usage(pid: int, children: dict[int, list[int]], connections: dict[str, int])
 
     connections: bytes that each of this machine has received.
     """
-    cpu, moved, threads, by_name, received = 0.0, 0, 0.0, {}, {}  # type: float, int, float, dict[str, float], dict[str, int]
-    with suppress(OSError, ValueError, IndexError):
-        threads = spent("/proc/%d/stat" % pid)[1] - spent("/proc/%d/task/%d/stat" % (pid, pid))[1]
+    cpu, moved, by_name, received = 0.0, 0, {}, {}  # type: float, int, dict[str, float], dict[str, int]
     todo = [("/proc/%d/task/%d/stat" % (pid, pid), pid)]
     while todo:
         path, member = todo.pop()
@@ -379,12 +377,29 @@ def usage(pid: int, children: dict[int, list[int]], connections: dict[str, int])
             moved += faults * PAGE_BYTES + moved_bytes(member)
             by_name[name] = by_name.get(name, 0.0) + seconds
             received.update((number, connections[number]) for number in sockets_of(member) if number in connections)
-    return Usage(cpu, moved, by_name, threads, received, place_of(pid))
+    return Usage(cpu, moved, by_name, seconds_of_threads(pid), received, place_of(pid))
+
+
+def seconds_of_threads(pid: int) -> float:
+    """Of all threads but the main one."""
+    seconds = 0.0
+    for name in filter(str(pid).__ne__, names_in("/proc/%d/task" % pid)):
+        with suppress(OSError, ValueError, IndexError):
+            seconds += spent("/proc/%d/task/%s/stat" % (pid, name))[1]
+    return seconds
+
+
+def names_in(folder: str) -> list[str]:
+    """Empty for a folder that cannot be read."""
+    with suppress(OSError):
+        return os.listdir(folder)
+    return []
 
 
 def sockets_of(pid: int) -> Iterator[str]:
+    """Yield the number of each socket that a process has open."""
     folder = "/proc/%d/fd" % pid
-    for name in os.listdir(folder):
+    for name in names_in(folder):
         with suppress(OSError):
             target = os.readlink(os.path.join(folder, name))
             if target.startswith("socket:["):

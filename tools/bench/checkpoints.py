@@ -1,5 +1,8 @@
 """What manifests cost beside torch's own saver: `python -m tools.bench.checkpoints [MEGABYTES [ROUNDS]]`.
 
+`python -m tools.bench.checkpoints blocking FOLDER...` compares how long a save keeps the loop waiting, by torch's own
+`save` and by `async_save`, for 0.5 and 2 GB, and for 8 where memory and disk have room, in each folder (a disk, a tmpfs).
+
 One process trains and saves with ``torch.distributed.checkpoint.async_save`` (in a thread), plain and below the
 ``Checkpointer``, in turns. Reported are ratios within one run, by the clock and by the kernel's count of CPU time,
 which other programs of a busy machine disturb less. Also the speed of checksums on this machine.
@@ -20,6 +23,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,8 @@ from diagnoser.client.checkpoints.checksums import PIECE_BYTES, piece_sum
 from tests.environments import TORCH
 
 MEGABYTES, ROUNDS = 384, 9
+SIZES, BLOCKING_ROUNDS = (0.5, 2.0, 8.0), 3
+"""Gigabytes."""
 STEPS, WIDTH = 20, 1024
 CALLS = 100
 READ_MEGABYTES = 128
@@ -45,6 +51,11 @@ def main() -> None:
         root = Path(__file__).resolve().parents[2]
         command = [str(TORCH.python), "-m", "tools.bench.checkpoints", *sys.argv[1:]]
         sys.exit(subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": str(root)}).returncode)
+    if sys.argv[1:2] == ["blocking"]:
+        warnings.simplefilter("ignore")
+        for size, name in product(SIZES, sys.argv[2:]):
+            say({"folder": name, **blocking(name, size)})
+        return
     megabytes, rounds = [*map(int, sys.argv[1:]), *(MEGABYTES, ROUNDS)[len(sys.argv) - 1 :]]
     warnings.simplefilter("ignore")
     say(checksums())
@@ -100,6 +111,34 @@ def savers(folder: Path, megabytes: int, rounds: int) -> dict[str, object]:
             column: round(share - 1, 4) for column, share in zip(columns, least, strict=True)
         }
     return report
+
+
+def blocking(name: str, gigabytes: float) -> dict[str, object]:
+    """Medians of a save's blocking time. name: of a folder. Three copies of the state are in memory, and one or two
+    checkpoints in the folder."""
+    import torch
+    from torch.distributed import checkpoint as dcp
+
+    needed = (3 + 2) * gigabytes * 1e9
+    if needed > min(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), shutil.disk_usage(name).free):
+        return {"gigabytes": gigabytes, "left out": "no room"}
+    state = {"model": {f"w{number}": torch.randn(1024, 1024) for number in range(int(gigabytes * 238))}}
+    sync, background = list[float](), list[float]()
+    with tempfile.TemporaryDirectory(dir=name) as folder:
+        for number in range(BLOCKING_ROUNDS + 1):
+            place = Path(folder) / str(number)
+            seconds = _seconds(partial(dcp.save, dict(state), checkpoint_id=place / "sync"))
+            with Checkpointer(place / "async") as checkpointer:
+                checkpointer.async_save(1, state, loss=1.0).result()  # its buffers are there from now on
+                pending = checkpointer.async_save(2, state, loss=1.0)
+                pending.result()
+            shutil.rmtree(place)
+            if number:  # the first warms up
+                sync.append(seconds)
+                background.append(pending.blocked_ms / 1000)
+    ratios = [one / other for one, other in zip(sync, background, strict=True)]
+    medians = {"sync_s": sync, "async_s": background, "ratio": ratios}
+    return {"gigabytes": gigabytes, **{key: round(statistics.median(row), 3) for key, row in medians.items()}}
 
 
 def own(folder: Path) -> dict[str, object]:

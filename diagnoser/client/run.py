@@ -70,7 +70,7 @@ def run(options: RunOptions, words: Sequence[str], environment: Mapping[str, str
 
     listing, stacks = _reports_listing(), _stacks_folder()
     try:
-        command = Command(words, {**environment, **_for_the_trainer(options, listing, stacks)}, copy)
+        command = Command(words, {**environment, **_for_the_trainer(options, launch, listing, stacks)}, copy)
     except OSError as error:
         _remove(listing, stacks)
         return _not_started(words[0], error)
@@ -197,12 +197,15 @@ def _stacks_folder() -> str:
         return ""
 
 
-def _for_the_trainer(options: RunOptions, listing: str, stacks: str) -> dict[str, str]:
+def _for_the_trainer(options: RunOptions, launch: Launch, listing: str, stacks: str) -> dict[str, str]:
     """Say in variables what a saver of checkpoints needs to report them, and where stacks may be written.
 
+    launch: what the saver reports them for, whatever names it here.
     listing, stacks: see ``_reports_listing`` and ``_stacks_folder``.
     """
-    variables = {LISTING_VARIABLE: listing, STACKS_VARIABLE: stacks}
+    variables = {LISTING_VARIABLE: listing, STACKS_VARIABLE: stacks, "DIAGNOSER_JOB": launch.job}
+    if launch.attempt is not None:
+        variables["DIAGNOSER_ATTEMPT"] = str(launch.attempt)
     if options.server.url:
         variables["DIAGNOSER_URL"] = options.server.url
     return variables

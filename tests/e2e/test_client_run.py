@@ -69,6 +69,24 @@ def test_the_next_run_of_a_job_is_its_next_attempt(client: Client, running: Serv
     stored(running, "again", 2)
 
 
+SAVES = """
+import sys
+sys.path.insert(0, "client.pyz")
+from diagnoser.client.checkpoints import Checkpointer
+with Checkpointer("checkpoints") as checkpointer:
+    checkpointer.save(7, lambda path: open(path + "/model", "wb").write(b"weights")).result()
+"""
+
+
+def test_a_trainer_reports_its_checkpoints_for_the_job_of_the_command_line(client: Client, running: Service) -> None:
+    """Nothing in its environment names the job, and the service has heard of them when the command ends."""
+    ended = client.ended("run", "--job", "saves", "--", sys.executable, "-c", SAVES)
+    assert ended.returncode == 0, ended.stderr
+    assert running.client is not None
+    phases = [(event["step"], event["phase"]) for event in events_of(running.client, "saves") if event["phase"]]
+    assert phases[-1] == (7, "verified")
+
+
 def test_the_diagnosis_can_be_had_as_json(client: Client) -> None:
     """One line for programs."""
     ended = client.ended("run", "--json", "--", "sh", "-c", FAIL)

@@ -1,4 +1,4 @@
-"""Real pauses: ``python -m tools.real_hangs.paused DIR [SEEDS]`` makes runs in which one rank of four works alone.
+"""Real pauses: ``python -m tools.real_hangs.paused DIR [SEEDS [KIND...]]``: one rank of four works alone for a while.
 
 Twelve kinds of work, of fifty seconds each, below `client.pyz run`; says of each run whether it was ever called hung.
 """
@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,10 +57,10 @@ def slow_server() -> Iterator[str]:
         server.shutdown()
 
 
-def main(folder: Path, seeds: int) -> None:
+def main(folder: Path, seeds: int, kinds: Sequence[str]) -> None:
     if TORCH.missing:
         sys.exit(TORCH.missing)
-    runs = [(kind, seed) for seed in range(seeds) for kind in KINDS]
+    runs = [(kind, seed) for seed in range(seeds) for kind in kinds]
     with (
         slow_server() as address,
         tempfile.TemporaryDirectory() as scratch,
@@ -106,4 +106,4 @@ def watch(service: Service, archive: Path, folder: Path, kind: str, seed: int, a
 
 if __name__ == "__main__":
     reaper.watch()
-    main(Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 4)
+    main(Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 4, sys.argv[3:] or KINDS)

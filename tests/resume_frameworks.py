@@ -203,7 +203,9 @@ def lightning(folder: Path, last: int, step: int | None) -> None:
         enable_model_summary=False,
         use_distributed_sampler=False,
     )
-    loader = StatefulDataLoader(Rows(), BATCH, sampler=distributed_sampler(), num_workers=WORKERS)
+    sampler = distributed_sampler()
+    sampler.set_epoch((step or 0) // (len(sampler) // BATCH))
+    loader = StatefulDataLoader(Rows(), BATCH, sampler=sampler, num_workers=WORKERS)
     trainer.fit(module, loader, ckpt_path=None if step is None else folder / f"{step}.ckpt", weights_only=False)
 
 

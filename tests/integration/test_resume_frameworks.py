@@ -43,3 +43,11 @@ def test_the_batches_of_a_plan_are_left_out_and_no_others(name: str, ranks: int,
     for rank, steps in enumerate(before):
         expected = [(step, rows) for step, rows in steps if step > 6 and step not in range(8, 12)]
         assert trained(tmp_path, rank) == expected
+
+
+def test_lightning_goes_on_within_a_later_epoch(tmp_path: Path) -> None:
+    """In its order, where the sampler is told the epoch; step 13 is the third of the second one."""
+    launch("lightning", 1, tmp_path, LAST)
+    before = trained(tmp_path, 0)
+    launch("lightning", 1, tmp_path, LAST, 13)
+    assert trained(tmp_path, 0) == before[13:]

@@ -17,6 +17,7 @@ from diagnoser.hang import report
 from diagnoser.hang.activity import Work, kind_of_work, parse_activity
 from diagnoser.model import EvidenceKind, RuntimeFile, SuspectKind
 from diagnoser.model.errors import BadInput
+from tests.hang_dumps import dump, entry, written
 
 MAIN = 'Thread 1 (active): "MainThread"\n'
 WAITING = MAIN + "    all_reduce (torch/distributed/distributed_c10d.py:2501)\n    train (train.py:9)\n"
@@ -111,6 +112,33 @@ def test_ranks_without_stacks_are_compared_by_where_they_stand(
     body = json.dumps({"activity": looks}).encode()
     shown = report.analyze(report.read_files([RuntimeFile(EvidenceKind.ACTIVITY, body)])).suspects
     assert {suspect.rank: suspect.kind for suspect in shown} == suspects
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "kind", "stuck_in"),
+    [
+        (WAITING, FUTEX, SuspectKind.ABSENT, "all_reduce (torch/distributed/distributed_c10d.py:2501)"),
+        (WAITING, "running", SuspectKind.ABSENT, ""),
+        (f"{MAIN}    load (data.py:3)\n", SLEEP, SuspectKind.STACK, "load (data.py:3)"),
+        (f"{MAIN}    load (data.py:3)\n", "stopped", SuspectKind.STACK, "load (data.py:3)"),
+    ],
+    ids=["cut off", "spins in a collective", "sleeps", "stopped"],
+)
+def test_a_rank_that_left_no_dump_is_stuck_where_it_was_seen(
+    text: str, place: str, kind: SuspectKind, stuck_in: str
+) -> None:
+    """In its own code, or in the collective in which the others stand, too: then its node does not answer them."""
+    others = [rank for rank in range(8) if rank != 3]
+    dumps = [written(dump({"0": range(8)}, [entry("0", 6, order=1)])) for _ in others]
+    files = [RuntimeFile(EvidenceKind.FLIGHT_RECORDER, data, rank) for rank, data in zip(others, dumps, strict=True)]
+    files += [RuntimeFile(EvidenceKind.STACKS, WAITING.encode(), rank) for rank in others]
+    files.append(RuntimeFile(EvidenceKind.STACKS, text.encode(), 3))
+    looks = {rank: {"cores": 0.0, "bytes": 0, "place": FUTEX} for rank in others} | {
+        3: {"cores": 0.0, "bytes": 0, "place": place}
+    }
+    files.append(RuntimeFile(EvidenceKind.ACTIVITY, json.dumps({"activity": looks}).encode()))
+    [suspect] = report.analyze(report.read_files(files), ranks=8).suspects
+    assert (suspect.rank, suspect.kind, suspect.stuck_in) == (3, kind, stuck_in)
 
 
 def test_where_stacks_are_known_the_kernel_s_word_accuses_nobody_else() -> None:

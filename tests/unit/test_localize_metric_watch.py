@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -67,6 +68,17 @@ def test_throughput_that_falls_by_a_fifth_and_stays_is_told() -> None:
     assert metric_watch.slower(timed([*noisy(2.0, 80), *noisy(2.2, 40)])) is None
     grown = [*timed(noisy(2.0, 80)), *timed(noisy(4.0, 120), batch=128.0)[80:]]
     assert metric_watch.slower(grown) is None
+
+
+def test_what_only_looks_slower_is_not_told() -> None:
+    """A bar that is drawn again for one step, its average that comes back after a pause, and two seconds of a run of
+    quick steps."""
+    drawn = [replace(point, step=min(point.step or 0, 81)) for point in timed([*noisy(2.0, 80), *noisy(2.8, 40)])]
+    assert metric_watch.slower(drawn) is None
+    averaged = [4.0 - 0.04 * point for point in range(30)]
+    assert metric_watch.slower(timed([*noisy(2.0, 80), *averaged])) is None
+    assert metric_watch.slower(timed([*noisy(0.05, 80), *noisy(0.07, 40)])) is None
+    assert metric_watch.slower(timed([*noisy(0.05, 80), *noisy(0.07, 120)])) is not None
 
 
 def arriving(seconds: list[float], stride: int = 1) -> list[Progress]:

@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.diagnosis import hang_evidence
+from diagnoser.diagnosis import hang_evidence, pipeline
 from diagnoser.model import (
+    WAITING_RANKS,
     ClusterHistory,
     Diagnosis,
     EvidenceKind,
@@ -19,12 +20,15 @@ from diagnoser.model import (
     Facts,
     HangFindings,
     HangLook,
+    HangSuspect,
     Job,
     Mode,
     Plan,
     Provenance,
     RuntimeFile,
     Stream,
+    StuckPlace,
+    SuspectKind,
 )
 from diagnoser.model.evidence import Evidence
 from diagnoser.model.taxonomy import Action, FailureType, Outcome, category_of
@@ -32,6 +36,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.recovery import guardrails, plan_states
 from diagnoser.recovery.policy import mode_for
+from diagnoser.rules.causality import CausalResult
 from tests.contract.records import KEY, append, claimed, record
 from tests.databases import sqlite_store
 from tests.serving import plan_commands
@@ -132,6 +137,27 @@ def test_what_ends_a_running_launch(diagnosis: Diagnosis, is_running: bool, mode
 
 NODES = tuple(f"gpu-{rank}" for rank in range(8))
 FACTS = Facts(Job("j"), nodes=NODES, last_line=NOW - 36)
+
+
+@pytest.mark.parametrize(
+    ("suspects", "place"),
+    [
+        ([(3, SuspectKind.STACK, "gpu-3")], StuckPlace.RANK),
+        ([(3, SuspectKind.STACK, "gpu-3"), (4, SuspectKind.STACK, "gpu-3")], StuckPlace.NODE),
+        ([(3, SuspectKind.ABSENT, "gpu-3")], StuckPlace.NODE),
+    ],
+    ids=["in its own code", "both on one node", "cut off"],
+)
+def test_a_node_is_checked_first_where_it_may_be_at_fault(
+    suspects: list[tuple[int, SuspectKind, str]], place: StuckPlace
+) -> None:
+    """Else the job is launched again on the same ones."""
+    found = tuple(HangSuspect(rank, kind, "", 0.8, node) for rank, kind, node in suspects)
+    hung = replace(HUNG, hang=HangFindings(found, look=FIRST), decided_by=WAITING_RANKS)
+    advised = pipeline.with_advice(hung, CausalResult(None), FACTS, shipped_policy())
+    assert advised.grounds.stuck is place
+    expected = Action.RESUBMIT if place is StuckPlace.RANK else Action.CHECK_AND_RESUBMIT
+    assert advised.recovery is not None and advised.recovery.action is expected
 
 
 def seen(*more: RuntimeFile, cores: float = 0.01, node: str = "gpu-3") -> HangLook | None:

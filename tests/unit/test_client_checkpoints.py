@@ -636,6 +636,19 @@ def test_the_parent_sends_what_its_trainer_could_not(tmp_path: Path, receiver: R
     assert not Path(spool.path).exists()
 
 
+def test_the_parent_sends_what_a_short_launch_took_over(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trainer that fails within seconds, on a busy machine, has not sent what the launch before it left."""
+    ReportSpool(str(tmp_path), "a").append(PendingReport("job-1", 1, 100.0, {"step": 1, "path": "/c/1"}))
+    listing = tmp_path / "listing"
+    monkeypatch.setenv("DIAGNOSER_REPORTS", str(listing))
+    away = Reporter(Service("http://127.0.0.1:9", TokenSource()), "job-1", 2)
+    away.spool_to(ReportSpool(str(tmp_path), "b"), takes_over=True)
+    assert deliver(str(listing), Service(receiver.url, TokenSource()), 60) == 0
+    assert [body["path"] for body in bodies(receiver)] == ["/c/1"]
+
+
 def test_a_newer_checkpoint_of_which_the_service_never_heard_goes_before_the_plan_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,11 @@ class ReportSpool:
         """Return the file that this process writes."""
         return self._files[0]
 
+    @property
+    def paths(self) -> list[str]:
+        """Return all files of which reports are to be sent."""
+        return list(self._files)
+
     def append(self, report: PendingReport) -> None:
         """Write a report down before it is sent. Raises OSError."""
         os.makedirs(self._folder, exist_ok=True)

@@ -90,15 +90,14 @@ class Reporter:
         if self._spool is not None:
             return
         self._spool = spool
+        left = spool.take_over() if takes_over else []
         listing = os.environ.get(LISTING_VARIABLE)
         if listing:
             with suppress(OSError), open(listing, "a", encoding="utf-8") as file:
-                file.write(spool.path + "\n")
-        if takes_over:
-            left = spool.take_over()
+                file.writelines(path + "\n" for path in spool.paths)
+        if left:
             with self._changed:
-                if left:
-                    self._add(left)
+                self._add(left)
 
     def report(self, event: Mapping[str, Any]) -> None:
         """Report a checkpoint; touches no network, and the disk only for what is more than staged.

@@ -29,7 +29,8 @@ class Incident:
     """Failures that one cause explains. node: which they are of, "" where what they printed groups them.
 
     category, type, line, diagnosis: of the newest one. failures: attempts; jobs: how many jobs these are of.
-    assignee: the login of who works on it, "" while nobody does. history: the oldest change first.
+    assignee: the login of who works on it, "" while nobody does. escalated, muted_until: times, 0.0 for never; muted,
+    nobody is alerted, and it is not among what needs attention. history: the oldest change first.
     """
 
     id: str
@@ -45,6 +46,8 @@ class Incident:
     jobs: int = 0
     state: IncidentState = IncidentState.OPEN
     assignee: str = ""
+    escalated: float = 0.0
+    muted_until: float = 0.0
     history: tuple[IncidentChange, ...] = ()
 
 

@@ -111,11 +111,13 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class IncidentFilter:
-    """Which incidents; "" for all. states: none for all."""
+    """Which incidents; "" for all. states: none for all. is_muted: at the time ``now``; None for either."""
 
     states: frozenset[IncidentState] = frozenset()
     node: str = ""
     assignee: str = ""
+    is_muted: bool | None = None
+    now: float = 0.0
 
 
 UNRESOLVED = IncidentFilter(frozenset({IncidentState.OPEN, IncidentState.ACKNOWLEDGED}))

@@ -21,6 +21,7 @@ class Sort:
 
 NEWEST = Sort("time", is_descending=True)
 LAST_SEEN = Sort("last_seen", is_descending=True)
+BY_COST = Sort("cost", is_descending=True)
 OUT_FIRST = Sort("state")
 BY_CLUSTER = Sort("cluster")
 

@@ -60,18 +60,15 @@ def recovery_figures(runs: Sequence[FailedRun], now: float) -> RecoveryFigures:
     judged = succeeded = 0
     for run in runs:
         if run.gpus:
-            lost.append(_lost(run, now))
+            lost.append(lost_hours(run, now))
         if run.relaunched is not None:
             down.append(_down(run))
         if run.next_succeeded is not None:
             judged += 1
             succeeded += bool(run.next_succeeded)
-    lost_hours = None
-    if lost:
-        lost_hours = sum(lost)
     return RecoveryFigures(
         failures=len(runs),
-        lost_hours=lost_hours,
+        lost_hours=sum(lost) if lost else None,
         without_gpus=len(runs) - len(lost),
         saved_hours=_saved(runs),
         to_diagnosis=_mean(run.diagnosed - run.failed for run in runs),
@@ -82,13 +79,12 @@ def recovery_figures(runs: Sequence[FailedRun], now: float) -> RecoveryFigures:
     )
 
 
-def _lost(run: FailedRun, now: float) -> float:
-    """GPU hours."""
-    assert run.gpus is not None, "the caller has checked"
+def lost_hours(run: FailedRun, now: float) -> float:
+    """Count GPU hours from the failure to the next launch, or to now; none of a job that does not say its GPUs."""
     seconds = max(0.0, now - run.failed)
     if run.relaunched is not None:
         seconds = _down(run)
-    return run.gpus * min(seconds, GIVEN_UP) / HOUR
+    return (run.gpus or 0) * min(seconds, GIVEN_UP) / HOUR
 
 
 def _saved(runs: Sequence[FailedRun]) -> float | None:

@@ -9,6 +9,8 @@ from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
 
 SERVICE = "diagnoser"
+HOUR, DAY = 3_600.0, 86_400.0
+LONGEST_MUTE = 30 * DAY
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}\b|\d+(?:[.:,]\d+)*")
 """Numbers, sizes, times, addresses and ids: what differs between two failures of one cause."""
 _CHARS = 500
@@ -62,48 +64,85 @@ def new_incident(id: str, created: float, diagnosis: Diagnosis, cluster: str, fa
 def joined(incident: Incident, failure: Incident, *, is_new: bool) -> Incident:
     """The incident with one more failure. is_new: of an attempt that did not belong to it; one that comes after the
     incident was resolved opens it again."""
+    before = incident.type
     if failure.last_seen >= incident.last_seen:
         newest = {name: getattr(failure, name) for name in ("category", "type", "line", "diagnosis", "last_seen")}
         incident = replace(incident, **newest)
     incident = replace(incident, first_seen=min(incident.first_seen, failure.first_seen))
     if not is_new:
         return incident
+    if incident.muted_until > failure.last_seen and failure.type is not before:
+        why = f"no longer muted: a new kind of failure joined, {failure.type.value.replace('_', ' ')}"
+        incident = _changed(replace(incident, muted_until=0.0), failure.last_seen, SERVICE, why)
     if incident.state is not IncidentState.RESOLVED:
         return incident
     if failure.last_seen <= incident.history[-1].time:
         return incident
-    return _changed(incident, failure.last_seen, IncidentState.OPEN, SERVICE, incident.assignee, "it came back")
+    return _changed(replace(incident, state=IncidentState.OPEN), failure.last_seen, SERVICE, "it came back")
 
 
 def acknowledged(incident: Incident, by: str, comment: str, now: float) -> Incident:
     """Somebody has seen it, and works on it unless another person does already."""
     if incident.state is IncidentState.ACKNOWLEDGED:
         return incident
-    return _changed(incident, now, IncidentState.ACKNOWLEDGED, by, incident.assignee or by, comment)
+    seen = replace(incident, state=IncidentState.ACKNOWLEDGED, assignee=incident.assignee or by)
+    return _changed(seen, now, by, comment)
 
 
 def resolved(incident: Incident, by: str, comment: str, now: float) -> Incident:
     """Whoever resolves it need not say why; the next failure opens it again."""
     if incident.state is IncidentState.RESOLVED:
         return incident
-    return _changed(incident, now, IncidentState.RESOLVED, by, incident.assignee, comment)
+    ended = replace(incident, state=IncidentState.RESOLVED, escalated=0.0, muted_until=0.0)
+    return _changed(ended, now, by, comment)
 
 
 def reopened(incident: Incident, by: str, comment: str, now: float) -> Incident:
     if incident.state is not IncidentState.RESOLVED:
         return incident
-    return _changed(incident, now, IncidentState.OPEN, by, incident.assignee, comment)
+    return _changed(replace(incident, state=IncidentState.OPEN), now, by, comment)
 
 
 def assigned(incident: Incident, by: str, comment: str, now: float, *, assignee: str) -> Incident:
     """assignee: a login; "" takes it from whoever has it. Raises BadInput for a resolved incident."""
-    if incident.state is IncidentState.RESOLVED:
-        raise BadInput("the incident is resolved: reopen it before somebody works on it")
+    _check_unresolved(incident)
     if incident.assignee == assignee:
         return incident
-    return _changed(incident, now, incident.state, by, assignee, comment)
+    return _changed(replace(incident, assignee=assignee), now, by, comment)
 
 
-def _changed(incident: Incident, now: float, state: IncidentState, by: str, assignee: str, comment: str) -> Incident:
-    change = IncidentChange(now, state, by, assignee, comment)
-    return replace(incident, state=state, assignee=assignee, history=(*incident.history, change)[-_KEPT:])
+def escalated(incident: Incident, by: str, comment: str, now: float) -> Incident:
+    """It comes before all others until it is resolved, and is not muted. Raises BadInput for a resolved one."""
+    _check_unresolved(incident)
+    if incident.escalated:
+        return incident
+    raised = replace(incident, escalated=now, muted_until=0.0)
+    return _changed(raised, now, by, _with_comment("escalated", comment))
+
+
+def muted(incident: Incident, by: str, comment: str, now: float, *, seconds: float) -> Incident:
+    """It needs no attention for so long; 0.0 ends that. Raises BadInput for a resolved incident and for too long."""
+    _check_unresolved(incident)
+    if not 0 <= seconds <= LONGEST_MUTE:
+        raise BadInput(f"an incident is muted for {LONGEST_MUTE / DAY:.0f} days at most")
+    if not seconds and incident.muted_until <= now:
+        return incident
+    what = f"muted for {seconds / HOUR:.0f} h" if seconds else "no longer muted"
+    quiet = replace(incident, muted_until=now + seconds if seconds else 0.0)
+    return _changed(quiet, now, by, _with_comment(what, comment))
+
+
+def _check_unresolved(incident: Incident) -> None:
+    """Raises BadInput."""
+    if incident.state is IncidentState.RESOLVED:
+        raise BadInput("the incident is resolved: reopen it first")
+
+
+def _with_comment(what: str, comment: str) -> str:
+    return f"{what}: {comment}" if comment else what
+
+
+def _changed(incident: Incident, now: float, by: str, comment: str) -> Incident:
+    """With an entry of its history for what it is now."""
+    change = IncidentChange(now, incident.state, by, incident.assignee, comment)
+    return replace(incident, history=(*incident.history, change)[-_KEPT:])

@@ -114,7 +114,7 @@ async def test_people_acknowledge_assign_resolve_and_reopen(store: SqlStore) -> 
     again = await store.incidents.change(mine, lambda stored: acknowledged(stored, "bob", "", 501.0))
     assert again == seen
     given = await store.incidents.change(mine, lambda stored: assigned(stored, "ida", "", 502.0, assignee="bob"))
-    assert await store.incidents.count_unresolved() == {IncidentState.ACKNOWLEDGED: 1, IncidentState.OPEN: 0}
+    assert await store.incidents.count_unresolved(500.0) == {IncidentState.ACKNOWLEDGED: 1, IncidentState.OPEN: 0}
     done = await store.incidents.change(mine, lambda stored: resolved(stored, "bob", "smaller batch", 503.0))
     assert (given.assignee, done.state, done.assignee) == ("bob", IncidentState.RESOLVED, "bob")
     assert await store.incidents.page(UNRESOLVED, "", 10) == []

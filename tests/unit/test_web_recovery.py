@@ -227,8 +227,10 @@ async def test_the_queue_says_what_a_plan_touches(web: Web) -> None:
     page = (await web.client.get("/recovery")).text
     queue = page[page.index('class="queue"') : page.index("<h2>Plans</h2>")]
     for shown in (
-        'Takes <a class="target" href="/nodes/hgx-04?cluster=default">hgx-04</a> out of service',
-        '<a href="/jobs/neighbour">neighbour</a> is running on these nodes now',
+        '<a class="target" href="/nodes/hgx-04?cluster=default">hgx-04</a>',
+        "Takes hgx-04 out of service",
+        "1 other job runs there",
+        '<a href="/jobs/neighbour">neighbour</a>',
         '<span class="badge plain">node log</span>',
         "the job is not relaunched, and hgx-04 stays in service",
         "ECC error",

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from diagnoser.adapters.sql.statements import fields_of
+from diagnoser.adapters.sql.statements import fields_of, pick
 from diagnoser.adapters.sql.words import words_of
 from diagnoser.model import (
     Attempt,
@@ -234,13 +234,14 @@ def confirmed_failure_of(row: RowMapping) -> ConfirmedFailure:
 
 def incident_row(incident: Incident) -> dict[str, Any]:
     """All but the counts, which the database keeps."""
-    row = fields_of(incident, ("id", "node", "assignee", "last_seen"))
-    body = _INCIDENT.dump(replace(incident, failures=0, jobs=0))
+    row = fields_of(incident, ("id", "node", "assignee", "last_seen", "escalated"))
+    body = _INCIDENT.dump(replace(incident, failures=0, jobs=0, muted_until=0.0))
     return row | {"state": incident.state.value, "body": body}
 
 
 def incident_of(row: RowMapping) -> Incident:
-    return replace(_INCIDENT.load(row["body"]), failures=row["failures"], jobs=row["jobs"])
+    counted = pick(row, ("failures", "jobs", "escalated"))
+    return replace(_INCIDENT.load(row["body"]), muted_until=row["muted_until"] or 0.0, **counted)
 
 
 def _vectors(data: bytes) -> dict[str, bytes]:

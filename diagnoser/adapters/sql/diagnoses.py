@@ -1,7 +1,7 @@
 """What the pages and the API read. Each query costs what it shows, whatever is stored beside it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,7 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    not_,
     select,
     union_all,
 )
@@ -24,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.feedback import find_feedback
+from diagnoser.adapters.sql.incidents import is_muted
 from diagnoser.adapters.sql.jobs import job_names
 from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered
 from diagnoser.adapters.sql.tables import (
@@ -35,6 +37,7 @@ from diagnoser.adapters.sql.tables import (
     diagnoses,
     diagnosis_nodes,
     diagnosis_words,
+    incident_attempts,
     incidents,
     jobs,
     plans,
@@ -206,10 +209,27 @@ class DiagnosisRepository(Repository):
             )
             for outcome in FAILURES
         ]
+        return await self._db.rows(self._runs(union_all(*newest), limit), _failed_run)
+
+    async def runs_of_incidents(self, ids: Collection[str], since: float, limit: int) -> dict[str, list[FailedRun]]:
+        """Incident -> its failures with a verdict after ``since``; the newest ``limit`` of all of them."""
+        row = incident_attempts.c
+        mine = select(row.diagnosis).where(row.incident.in_(ids), row.diagnosis >= first_id(since))
+        newest = mine.order_by(row.diagnosis.desc()).limit(limit)
+        incident = select(row.incident).where(row.job == attempts.c.job, row.attempt == attempts.c.number)
+        query = self._runs(newest, limit).add_columns(incident.scalar_subquery().label("incident"))
+        found: dict[str, list[FailedRun]] = defaultdict(list)
+        async with self._db.reading() as connection:
+            for found_row in (await connection.execute(query)).mappings():
+                found[found_row["incident"]].append(_failed_run(found_row))
+        return found
+
+    def _runs(self, newest: Any, limit: int) -> Select[Any]:
+        """Columns of failed runs. newest: ids of their diagnoses."""
         row, later, verdict = attempts.c, attempts.alias("later"), diagnoses.alias("later_verdict")
         follows = select(func.min(later.c.number)).where(later.c.job == row.job, later.c.number > row.number)
         next_run, number = attempts.alias("next_run"), follows.correlate(attempts).scalar_subquery()
-        query = (
+        return (
             select(
                 *row["job", "number", "fatal", "ended", "last_line"],
                 diagnoses.c.outcome,
@@ -228,16 +248,15 @@ class DiagnosisRepository(Repository):
                 verdict,
                 and_(verdict.c.job == row.job, verdict.c.attempt == next_run.c.number, verdict.c.current),
             )
-            .where(diagnoses.c.id.in_(union_all(*newest)))
+            .where(diagnoses.c.id.in_(newest))
             .order_by(diagnoses.c.id.desc())
             .limit(limit)
         )
-        return await self._db.rows(query, _failed_run)
 
     async def attention(self, now: float) -> Attention:
         """What waits for a person, by three short ranges of indexes."""
         waiting = and_(plans.c.state == PlanState.WAITING.value, plans.c.expires > now)
-        is_open = and_(IS_UNRESOLVED, incidents.c.state == IncidentState.OPEN.value)
+        is_open = and_(IS_UNRESOLVED, incidents.c.state == IncidentState.OPEN.value, not_(is_muted(now)))
         count = func.count
         query = select(
             select(count()).select_from(plans).where(waiting).scalar_subquery(),

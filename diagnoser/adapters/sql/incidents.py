@@ -1,5 +1,6 @@
 """Incidents: each failure joins one in the transaction that stores its diagnosis."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +13,28 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    not_,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.database import Repository, insert, insert_new
 from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered, pick
-from diagnoser.adapters.sql.tables import IS_UNRESOLVED, diagnoses, incident_attempts, incidents, plans
+from diagnoser.adapters.sql.tables import (
+    IS_ESCALATED,
+    IS_OPERATORS,
+    IS_UNRESOLVED,
+    alert_silences,
+    diagnoses,
+    incident_attempts,
+    incidents,
+    jobs,
+    plans,
+)
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.incidents import IncidentTransition
@@ -29,6 +42,15 @@ from diagnoser.model.queries import UNRESOLVED, IncidentFilter
 from diagnoser.model.sorting import LAST_SEEN, Sort
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.incidents import joined, new_incident
+
+_MUTED = select(alert_silences.c.until).where(alert_silences.c.incident == incidents.c.id).scalar_subquery()
+SHOWN = (*incidents.c, _MUTED.label("muted_until"))
+
+
+def is_muted(now: float) -> ColumnElement[bool]:
+    """Whether nobody wants to hear of the incident yet."""
+    row = alert_silences.c
+    return exists().where(row.incident == incidents.c.id, row.until > now)
 
 
 class IncidentRepository(Repository):
@@ -39,21 +61,37 @@ class IncidentRepository(Repository):
         Raises BadInput for any other text."""
         row = incidents.c
         order = row[sort.by], row.id
-        query = select(incidents).order_by(*ordered(order, sort))
+        query = select(*SHOWN).order_by(*ordered(order, sort))
         query = query.limit(limit)
-        if where.states == UNRESOLVED.states:
-            query = query.where(IS_UNRESOLVED)
-        elif where.states:
-            query = query.where(row.state.in_(sorted(where.states)))
-        for name in ("node", "assignee"):
-            if getattr(where, name):
-                query = query.where(row[name] == getattr(where, name))
+        query = query.where(*_conditions(where))
         if after:
             query = query.where(is_behind(order, _place(after, sort), sort))
         return await self._shown(query)
 
+    async def costly(self, where: IncidentFilter, limit: int) -> list[Incident]:
+        """Unresolved ones among which are those that cost most, in no order: the escalated ones, the newest that are no
+        script errors, those with most failures, and the newest. limit: of each."""
+        row = incidents.c
+        picks = []
+        for condition, order in (
+            (IS_ESCALATED, row.escalated),
+            (IS_OPERATORS, row.last_seen),
+            (IS_UNRESOLVED, row.failures),
+            (IS_UNRESOLVED, row.last_seen),
+        ):
+            pick_ids = select(row.id).where(condition, *_conditions(where)).order_by(order.desc()).limit(limit)
+            picks.append(select(pick_ids.subquery()))
+        return await self._shown(select(*SHOWN).where(row.id.in_(union_all(*picks))))
+
+    async def owners(self, ids: Collection[str]) -> dict[str, str]:
+        """Incident -> the tenant of a job that failed in it, "" where none is known."""
+        row = incident_attempts.c
+        query = select(row.incident, jobs.c.tenant).join(jobs, jobs.c.id == row.job).where(row.incident.in_(ids))
+        async with self._db.reading() as connection:
+            return {row.incident: row.tenant or "" for row in await connection.execute(query)}
+
     async def find(self, id: str) -> Incident | None:
-        return next(iter(await self._shown(select(incidents).where(incidents.c.id == id))), None)
+        return next(iter(await self._shown(select(*SHOWN).where(incidents.c.id == id))), None)
 
     async def of_diagnosis(self, diagnosis: str) -> Incident | None:
         """The incident of the attempt that this diagnosis is of."""
@@ -61,7 +99,7 @@ class IncidentRepository(Repository):
             incident_attempts.c.job == diagnoses.c.job, incident_attempts.c.attempt == diagnoses.c.attempt
         )
         mine = select(incident_attempts.c.incident).join(diagnoses, of_attempt).where(diagnoses.c.id == diagnosis)
-        of_mine = select(incidents).where(incidents.c.id == mine.scalar_subquery())
+        of_mine = select(*SHOWN).where(incidents.c.id == mine.scalar_subquery())
         return next(iter(await self._shown(of_mine)), None)
 
     async def failures(self, id: str, after: str, limit: int) -> list[DiagnosisRecord]:
@@ -77,11 +115,12 @@ class IncidentRepository(Repository):
         """Incidents of nodes that failed more than once, with a failure after ``since``; most failures first."""
         row = incidents.c
         again = and_(row.node != "", row.last_seen > since, row.failures > 1)
-        return await self._shown(select(incidents).where(again).order_by(row.failures.desc(), row.id).limit(limit))
+        return await self._shown(select(*SHOWN).where(again).order_by(row.failures.desc(), row.id).limit(limit))
 
-    async def count_unresolved(self) -> dict[IncidentState, int]:
-        """How many are open and how many acknowledged."""
-        query = select(incidents.c.state, func.count()).where(IS_UNRESOLVED).group_by(incidents.c.state)
+    async def count_unresolved(self, now: float) -> dict[IncidentState, int]:
+        """How many are open and how many acknowledged, without those that are muted."""
+        awake = and_(IS_UNRESOLVED, not_(is_muted(now)))
+        query = select(incidents.c.state, func.count()).where(awake).group_by(incidents.c.state)
         counts = dict.fromkeys(sorted(UNRESOLVED.states), 0)
         async with self._db.reading() as connection:
             return counts | {IncidentState(state): count for state, count in (await connection.execute(query)).all()}
@@ -94,6 +133,7 @@ class IncidentRepository(Repository):
                 raise NotFound(f"there is no incident {id!r}")
             changed = transition(incident)
             await connection.execute(update(incidents).where(incidents.c.id == id).values(codec.incident_row(changed)))
+            await _mute(connection, incident, changed)
             await note_change(connection, "incident", id, incident, changed)
         return changed
 
@@ -133,10 +173,27 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
             await connection.execute(incident_attempts.insert(), key | row)
         else:
             await connection.execute(update(incident_attempts).where(is_mine).values(row))
-        values = codec.incident_row(joined(by_id[failure.id], failure, is_new=is_new))
+        changed = joined(by_id[failure.id], failure, is_new=is_new)
+        values = codec.incident_row(changed)
         await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
+        await _mute(connection, by_id[failure.id], changed)
         if is_new:
             await _count_one_more(connection, failure.id, record.attempt)
+
+
+def _conditions(where: IncidentFilter) -> list[ColumnElement[bool]]:
+    row, conditions = incidents.c, list[ColumnElement[bool]]()
+    if where.states == UNRESOLVED.states:
+        conditions.append(IS_UNRESOLVED)  # type: ignore[arg-type]
+    elif where.states:
+        conditions.append(row.state.in_(sorted(where.states)))
+    for name in ("node", "assignee"):
+        if getattr(where, name):
+            conditions.append(row[name] == getattr(where, name))
+    if where.is_muted is not None:
+        muted = is_muted(where.now)
+        conditions.append(muted if where.is_muted else not_(muted))
+    return conditions
 
 
 def _own_part(row: RowMapping, newest: RowMapping) -> Incident:
@@ -151,16 +208,26 @@ def _own_part(row: RowMapping, newest: RowMapping) -> Incident:
 
 
 async def _find(connection: AsyncConnection, which: ColumnElement[bool], *, lock: bool = False) -> Incident | None:
-    query = select(incidents).where(which)
+    query = select(*SHOWN).where(which)
     row = (await connection.execute(query.with_for_update() if lock else query)).mappings().first()
     return codec.incident_of(row) if row else None
 
 
 async def _locked(connection: AsyncConnection, ids: set[str | None]) -> dict[str, Incident]:
     """In the order of their ids: two attempts may move between the same two incidents."""
-    query = select(incidents).where(incidents.c.id.in_(sorted(filter(None, ids)))).order_by(incidents.c.id)
+    query = select(*SHOWN).where(incidents.c.id.in_(sorted(filter(None, ids)))).order_by(incidents.c.id)
     rows = (await connection.execute(query.with_for_update())).mappings()
     return {row["id"]: codec.incident_of(row) for row in rows}
+
+
+async def _mute(connection: AsyncConnection, before: Incident, after: Incident) -> None:
+    """Muted is what alerts call silenced: one row says so to both."""
+    if after.muted_until == before.muted_until:
+        return
+    row = {"incident": after.id, "until": after.muted_until, "by": after.history[-1].by}
+    upsert = insert(connection, alert_silences).values(row)
+    changes = pick(row, ("until", "by"))
+    await connection.execute(upsert.on_conflict_do_update(index_elements=["incident"], set_=changes))
 
 
 async def _count_one_more(connection: AsyncConnection, id: str, attempt: AttemptKey) -> None:

@@ -6,6 +6,7 @@ from sqlalchemy import Column, ColumnElement, and_, func, select, text
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Repository
+from diagnoser.adapters.sql.incidents import SHOWN
 from diagnoser.adapters.sql.tables import (
     IS_UNENDED,
     attempts,
@@ -68,7 +69,7 @@ class SearchRepository(Repository):
         if not asked:
             return []
         order = incidents.c.last_seen.desc(), incidents.c.id.desc()
-        newest = select(incidents).order_by(*order).limit(_LOOKED_AT).cte("newest")
+        newest = select(*SHOWN).order_by(*order).limit(_LOOKED_AT).cte("newest")
         query = select(newest).where(_has_all(newest.c.body, asked)).order_by(newest.c.last_seen.desc())
         found = await self._db.rows(query.limit(_SPARE * limit), codec.incident_of)
         return [incident for incident in found if _holds_all(_words_of(incident), asked)][:limit]

@@ -489,12 +489,20 @@ incidents = Table(
     Column("body", Text, nullable=False),  # repeats what the columns say, but for failures and jobs
     Column("first_seen", Double, _Computed(_OfBody("first_seen", is_number=True, has_log_text=True))),
     Column("category", Text, _Computed(_OfBody("category", has_log_text=True))),
+    Column("escalated", Double, nullable=False, default=0.0, server_default="0"),
     Index("incident_groups_seen", "last_seen", "id"),
     Index("incident_groups_node", "node", "last_seen", "id"),
 )
 
 IS_UNRESOLVED = text("state != 'resolved'")
+IS_OPERATORS = text("state != 'resolved' AND category != 'script'")
+IS_ESCALATED = text("escalated > 0")
 Index("incident_groups_unresolved", incidents.c.last_seen, incidents.c.id, **_where(IS_UNRESOLVED))
+Index("incident_groups_operators", incidents.c.last_seen, incidents.c.id, **_where(IS_OPERATORS))
+Index("incident_groups_repeats", incidents.c.failures, incidents.c.id, **_where(IS_UNRESOLVED))
+Index("incident_groups_escalated", incidents.c.escalated, **_where(IS_ESCALATED))
+"""What the incidents that cost most are sought among: those of machines and frameworks, those that come again and
+again, and those that somebody escalated."""
 
 incident_attempts = Table(
     "incident_attempts",

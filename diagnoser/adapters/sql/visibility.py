@@ -51,7 +51,7 @@ _FIRST = ("unplaced_streams", "jobs", "diagnoses")
 
 _INCIDENTS = """
 SELECT incident.id, incident.state, incident.node, '' AS assignee, own.last_seen, own.first_seen, own.failures,
-    own.jobs, newest.category, newest.id AS body
+    own.jobs, newest.category, 0.0 AS escalated, newest.id AS body
 FROM {main}incident_groups AS incident
 JOIN (
     SELECT incident_attempts.incident, count(*) AS failures, count(DISTINCT incident_attempts.job) AS jobs,

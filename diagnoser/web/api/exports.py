@@ -133,7 +133,7 @@ async def incidents(format: ExportFormat, query: Annotated[IncidentExport, Query
 
     async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
         narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
-        found, after = await list_incidents(core.store, narrowed)
+        found, after = await list_incidents(core, narrowed)
         return [IncidentShape.from_incident(incident, core.config.base_url) for incident in found], after
 
     return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit, core.redact)

@@ -15,6 +15,7 @@ from diagnoser.model.errors import NotFound
 from diagnoser.model.queries import UNRESOLVED, IncidentFilter, position_of
 from diagnoser.model.sorting import INCIDENT_SORTS, LAST_SEEN, Sort
 from diagnoser.recovery import incidents as rules
+from diagnoser.recovery.incidents import LONGEST_MUTE
 from diagnoser.web.api.params import Name, Node, first_page, sort_field
 from diagnoser.web.api.plans import Comment
 from diagnoser.web.api.schemas import IncidentPage, IncidentShape
@@ -28,7 +29,8 @@ PAGE, PAGE_LIMIT = 50, 200
 
 router = Router(prefix=API, tags=["incidents"])
 
-IncidentId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,64}$", description="Id of the incident")]
+INCIDENT_ID = r"^[0-9a-f]{1,64}$"
+IncidentId = Annotated[str, Path(pattern=INCIDENT_ID, description="Id of the incident")]
 Login = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Act = Callable[[Incident, str, str, float], Incident]
 """Incident, login, comment, now -> what becomes of it."""
@@ -40,6 +42,7 @@ class IncidentQuery(StrictSchema):
     state: IncidentState | None = Field(None, description="By default all that are not resolved")
     node: Node | None = None
     assignee: Name = ""
+    muted: bool | None = Field(None, description="Only those that are muted now, or only those that are not")
     sort: str = sort_field(INCIDENT_SORTS, LAST_SEEN)
     cursor: str = Field("", max_length=150, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
@@ -48,9 +51,9 @@ class IncidentQuery(StrictSchema):
     def order(self) -> Sort:
         return Sort.parse(self.sort)
 
-    def where(self) -> IncidentFilter:
+    def where(self, now: float) -> IncidentFilter:
         states = frozenset({self.state}) if self.state else UNRESOLVED.states
-        return IncidentFilter(states, self.node or "", self.assignee)
+        return IncidentFilter(states, self.node or "", self.assignee, self.muted, now)
 
 
 class ActBody(StrictSchema):
@@ -65,10 +68,14 @@ class AssignBody(ActBody):
     )
 
 
+class MuteBody(ActBody):
+    seconds: float = Field(ge=0, le=LONGEST_MUTE, description="For how long from now on; 0 ends it")
+
+
 @router.get("/incidents", dependencies=READ, responses=LIST_ERRORS, summary="List incidents")
 async def index(query: Annotated[IncidentQuery, Query()], core: Core) -> IncidentPage:
     """Failures of the same fingerprint, or of the same node, grouped across jobs."""
-    shown, after = await list_incidents(core.store, query)
+    shown, after = await list_incidents(core, query)
     return IncidentPage(
         items=[IncidentShape.from_incident(incident, core.config.base_url) for incident in shown], next=after
     )
@@ -98,6 +105,18 @@ async def assign(id: IncidentId, body: AssignBody, core: Core, caller: Caller) -
     return _shape(await change(core, caller, id, partial(rules.assigned, assignee=assignee), body.comment), core)
 
 
+@router.post("/incidents/{id}/escalate", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Escalate an incident")
+async def escalate(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
+    """It stands before all others until it is resolved."""
+    return _shape(await change(core, caller, id, rules.escalated, body.comment), core)
+
+
+@router.post("/incidents/{id}/mute", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Mute an incident")
+async def mute(id: IncidentId, body: MuteBody, core: Core, caller: Caller) -> IncidentShape:
+    """Nobody is alerted, and it leaves the list, until the time is over or a new kind of failure joins it."""
+    return _shape(await change(core, caller, id, partial(rules.muted, seconds=body.seconds), body.comment), core)
+
+
 @router.post("/incidents/{id}/resolve", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Resolve an incident")
 async def resolve(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
     """It leaves the list. The next failure of the same kind opens it again."""
@@ -109,9 +128,10 @@ async def reopen(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> I
     return _shape(await change(core, caller, id, rules.reopened, body.comment), core)
 
 
-async def list_incidents(store: SqlStore, query: IncidentQuery) -> tuple[Sequence[Incident], str | None]:
+async def list_incidents(core: Core, query: IncidentQuery) -> tuple[Sequence[Incident], str | None]:
     """One page and the cursor of the next one, None on the last page."""
-    incidents = await store.incidents.page(query.where(), query.cursor, query.limit + 1, query.order)
+    where = query.where(core.clock())
+    incidents = await core.store.incidents.page(where, query.cursor, query.limit + 1, query.order)
     return first_page(incidents, query.limit, partial(position_of, sort=query.order))
 
 

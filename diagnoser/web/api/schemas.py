@@ -277,6 +277,8 @@ class IncidentShape(Answer):
     jobs: int
     state: IncidentState
     assignee: str
+    escalated: MomentIfSet
+    muted_until: MomentIfSet
     history: list[IncidentChangeShape]
     url: str
 

@@ -1,43 +1,91 @@
 """The first page, and the page of one incident: what is wrong now, who works on it, and the buttons to say so."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from diagnoser.model import BreakerState, IncidentState, PlanState
+from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput
 from diagnoser.model.queries import DiagnosisFilter, PlanFilter
-from diagnoser.model.sorting import LAST_SEEN
+from diagnoser.model.sorting import BY_COST, INCIDENT_SORTS, LAST_SEEN
 from diagnoser.model.taxonomy import Category
 from diagnoser.model.views import ListName
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery import incidents as rules
+from diagnoser.recovery.plan_states import ACTING
+from diagnoser.recovery.priority import RankedIncident, by_cost, is_one_off
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
+from diagnoser.web.api.params import sort_field
 from diagnoser.web.http.authentication import Caller, may_read
-from diagnoser.web.http.dependencies import Core, Health, Live, Logs
+from diagnoser.web.http.dependencies import Core, Health, Live, Logs, Plans
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.column_order import ColumnOrder
-from diagnoser.web.pages.forms import Pressed, see_other
+from diagnoser.web.pages.forms import Form, Pressed, see_other
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.page_routes import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.pages.page_routes import Drawn, page_query
+from diagnoser.web.pages.plan_strip import plan_strip
+from diagnoser.web.pages.recovery import (
+    QUEUE,
+    Ids,
+    node_groups,
+    nodes_out,
+    outcomes_of,
+    undoable,
+    waiting_entries,
+)
 from diagnoser.web.pages.time_axis import TimeAxis
 from diagnoser.web.pages.views import list_url, views_of
 
+CANDIDATES, RUNS = 100, 1_000
+"""Incidents of each kind, and their failures of the last day, among which those that cost most are sought."""
 COUNTED = 100
 """Waiting plans that are counted; more are shown as so many or more."""
 DAY = 86_400.0
+STRIPS = 10
+"""Plans of one incident whose stages are shown."""
+LOGIN_LENGTH = 200
 FAILURES = 50
 """Failures of one incident on its page."""
-ACTS: dict[str, Act] = {"acknowledge": rules.acknowledged, "resolve": rules.resolved, "reopen": rules.reopened}
+ACTS: dict[str, Act] = {
+    "acknowledge": rules.acknowledged,
+    "escalate": rules.escalated,
+    "resolve": rules.resolved,
+    "reopen": rules.reopened,
+}
+MUTES = {"1 h": 3_600.0, "4 h": 14_400.0, "1 day": DAY, "7 days": 7 * DAY}
+"""For how long an incident can be muted by a button."""
 
 router = Router(include_in_schema=False)
+
+
+class NowQuery(IncidentQuery):
+    """The list on the first page. Muted ones have a tab of their own."""
+
+    muted: bool | None = False
+    sort: str = sort_field((*INCIDENT_SORTS, BY_COST.by), BY_COST)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentList:
+    """rows: in their order. one_offs: script errors that happened once, which fold into one line, of ``users`` users.
+    after: the cursor of the next page, None on the last one. is_by_cost: whether the rows say why they stand there.
+    """
+
+    rows: Sequence[RankedIncident]
+    one_offs: Sequence[RankedIncident] = ()
+    users: int = 0
+    after: str | None = None
+    is_by_cost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,37 +119,61 @@ async def now_page(request: Request, core: Core, live: Live, health: Health, pag
     lead to where it is."""
     if request.query_params.keys() & set(DIAGNOSIS_FILTERS) - IncidentQuery.model_fields.keys():
         return RedirectResponse(f"/diagnoses?{request.query_params}", status_code=308)
-    query = page_query(IncidentQuery, request)
-    (incidents, after), now = await list_incidents(core.store, query), await _situation(core, health)
+    query = page_query(NowQuery, request)
+    listed, now = await _incident_list(core, query), await _situation(core, health)
     chosen = query.model_dump(mode="json", exclude={"cursor", "limit", "sort"}, exclude_defaults=True)
-    order = ColumnOrder("/", chosen, query.order, LAST_SEEN)
+    order = ColumnOrder("/", chosen, query.order, BY_COST)
     return pages.draw(
         "now.html",
-        incidents=incidents,
+        listed=listed,
         situation=now,
         trend=await live.trends.current(),
         blind_spots=await request.app.state.vitals.blind_spots() if caller.viewer.sees_all else (),
         query=query,
         is_first=not query.cursor,
         order=order,
-        next_url=order.page(after),
+        next_url=order.page(listed.after),
         base_url=core.config.base_url or str(request.base_url).rstrip("/"),
-        saved=await views_of(core, ListName.INCIDENTS, order.chosen, query),
+        saved=await views_of(core, ListName.INCIDENTS, order.chosen, IncidentQuery(**_as_list(query))),
     )
 
 
 @router.get("/incidents/{id}", dependencies=[Depends(may_read)])
-async def incident_page(id: IncidentId, core: Core, logs: Logs, pages: Drawn, after: str = "") -> Response:
-    incident = await find(core.store, id)
+async def incident_page(
+    id: IncidentId,
+    core: Core,
+    logs: Logs,
+    plans: Plans,
+    pages: Drawn,
+    caller: Caller,
+    after: str = "",
+    done: Ids = [],  # noqa: B006 - the framework copies it
+    late: Ids = [],  # noqa: B006
+) -> Response:
+    """done, late: plans that the last press was about, as on the recovery page."""
+    incident, now = await find(core.store, id), core.clock()
     records = await core.store.incidents.failures(id, after, FAILURES + 1)
     shown = records[:FAILURES]
     newest, axis, is_reading = None, None, False
     if shown and not after:
         newest = shown[0]
         axis, is_reading = await _axis(core, logs, newest)
+    runs = await core.store.diagnoses.runs_of_incidents([id], now - DAY, RUNS)
+    (rank,) = by_cost([incident], runs, now)
+    of_failures = list({record.plan.id: record.plan for record in shown if record.plan}.values())
+    waiting = [plan for plan in of_failures if plan.state is PlanState.WAITING]
+    others = [plan for plan in of_failures if plan.state in ACTING]
+    queue = await waiting_entries(core, waiting[:QUEUE], now)
     return pages.draw(
         "incident.html",
         incident=incident,
+        rank=rank,
+        people=await _people(core, caller),
+        mutes=list(MUTES),
+        outcomes=await outcomes_of(core, done, late, now),
+        undoable=undoable(plans, of_failures, now),
+        groups=node_groups(queue, nodes_out(await core.store.nodes.marks(incident.cluster)) if queue else ()),
+        strips=[(plan, await plan_strip(core, logs, plan)) for plan in others[:STRIPS]],
         records=shown,
         newest=newest,
         axis=axis,
@@ -115,9 +187,7 @@ async def incident_page(id: IncidentId, core: Core, logs: Logs, pages: Drawn, af
 @router.post("/incidents/decide")
 async def decide_on_several(form: Pressed, core: Core) -> Response:
     """Acknowledge or resolve those that are selected, then show the list as it was."""
-    act = ACTS.get(form.text("decision"))
-    if act is None:
-        raise BadInput("the decision must be acknowledge, resolve or reopen")
+    act = _act(form)
     for chosen in dict.fromkeys(form.texts("incident")):
         await change(core, form.caller, chosen, act, form.text("comment"))
     return see_other(list_url(ListName.INCIDENTS, form))
@@ -125,18 +195,74 @@ async def decide_on_several(form: Pressed, core: Core) -> Response:
 
 @router.post("/incidents/{id}/decide")
 async def decide(id: IncidentId, form: Pressed, core: Core) -> Response:
-    """Acknowledge, resolve, reopen or assign, then back to the page it was pressed on."""
+    """One press, then back to the page it was made on."""
+    await change(core, form.caller, id, _act(form), form.text("comment"))
+    return see_other("/" if form.text("page") == "now" else f"/incidents/{id}")
+
+
+def _act(form: Form) -> Act:
+    """Raises BadInput."""
     decision = form.text("decision")
     if decision == "assign":
-        act: Act = partial(rules.assigned, assignee=form.caller.name)
-    elif decision == "unassign":
-        act = partial(rules.assigned, assignee="")
-    elif decision in ACTS:
-        act = ACTS[decision]
-    else:
-        raise BadInput("the decision must be acknowledge, resolve, reopen, assign or unassign")
-    await change(core, form.caller, id, act, form.text("comment"))
-    return see_other("/" if form.text("page") == "now" else f"/incidents/{id}")
+        return partial(rules.assigned, assignee=form.text("assignee")[:LOGIN_LENGTH] or form.caller.name)
+    if decision == "unassign":
+        return partial(rules.assigned, assignee="")
+    if decision == "mute":
+        if form.text("for") not in MUTES:
+            raise BadInput(f"mute for one of: {', '.join(MUTES)}")
+        return partial(rules.muted, seconds=MUTES[form.text("for")])
+    if decision == "unmute":
+        return partial(rules.muted, seconds=0.0)
+    if decision not in ACTS:
+        raise BadInput(f"the decision must be assign, unassign, mute, unmute, {', '.join(ACTS)}")
+    return ACTS[decision]
+
+
+async def _incident_list(core: Core, query: NowQuery) -> IncidentList:
+    """By cost unless something else is asked for; resolved ones, which cost nothing any more, by time."""
+    if query.order.by != BY_COST.by or query.state is IncidentState.RESOLVED:
+        sort = str(LAST_SEEN) if query.order.by == BY_COST.by else query.sort
+        found, after = await list_incidents(core, query.model_copy(update={"sort": sort}))
+        return IncidentList([RankedIncident(incident, ()) for incident in found], after=after)
+    store, now = core.store, core.clock()
+    costly = await store.incidents.costly(query.where(now), CANDIDATES)
+    runs = await store.diagnoses.runs_of_incidents([incident.id for incident in costly], now - DAY, RUNS)
+    ranked = by_cost(costly, runs, now)
+    one_offs = [row for row in ranked if is_one_off(row.incident)]
+    if len(one_offs) > 1:
+        ranked = [row for row in ranked if not is_one_off(row.incident)]
+    begin = _place(query.cursor)
+    end = begin + query.limit
+    after = str(end) if end < len(ranked) else None
+    if begin or len(one_offs) < 2:
+        return IncidentList(ranked[begin:end], after=after, is_by_cost=True)
+    owners = await store.incidents.owners([row.incident.id for row in one_offs])
+    return IncidentList(ranked[:end], one_offs, len(set(owners.values()) - {""}), after, is_by_cost=True)
+
+
+def _as_list(query: NowQuery) -> dict[str, Any]:
+    """The same incidents, as the API and downloads ask for them: by time where the page has them by cost."""
+    fields = query.model_dump(exclude={"cursor", "limit"})
+    if query.order.by == BY_COST.by:
+        del fields["sort"]
+    return fields
+
+
+def _place(cursor: str) -> int:
+    """How many rows come before the page. Raises BadInput."""
+    if not cursor:
+        return 0
+    if not cursor.isdecimal() or len(cursor) > 6:
+        raise BadInput(f"cursor: {cursor!r} is not the `next` of a page of incidents by cost")
+    return int(cursor)
+
+
+async def _people(core: Core, caller: Credential) -> list[str]:
+    """Whom an incident may be given, for those who see everybody."""
+    if not caller.viewer.sees_all:
+        return []
+    users = await core.store.users.list_all()
+    return [user.name for user in users if user.disabled is None and user.role.scope.covers(Scope.OPERATE)]
 
 
 async def _axis(core: Core, logs: Logs, record: DiagnosisRecord) -> tuple[TimeAxis | None, bool]:
@@ -152,7 +278,7 @@ async def _situation(core: Core, health: Health) -> Situation:
     last_day = DiagnosisFilter(since=now - DAY)
     silent_since = now - core.config.silent_seconds
     counts, running, silent = await asyncio.gather(
-        store.incidents.count_unresolved(),
+        store.incidents.count_unresolved(now),
         store.attempts.count_running(silent_since),
         store.attempts.count_silent(now - DAY, silent_since),
     )

@@ -1,8 +1,9 @@
 """The recovery page: the queue of plans that wait for a decision, the breaker, what was decided, dead letters."""
 
 import asyncio
+import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -19,6 +20,8 @@ from diagnoser.planning.plan_service import PlanService
 from diagnoser.recovery import plan_states
 from diagnoser.recovery.blast_radius import BlastRadius, blast_radius, touched
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.web.api.incidents import INCIDENT_ID
+from diagnoser.web.api.node_order import OUT
 from diagnoser.web.api.nodes import ClusterPath, reset_breaker, trip_breaker
 from diagnoser.web.api.outbox import MessageKey, retry_message
 from diagnoser.web.api.plans import PlanId, approve_plan, refuse_plan, take_plan_back
@@ -26,7 +29,7 @@ from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.routing import Router
 from diagnoser.web.http.services import CoreServices
-from diagnoser.web.pages.forms import Pressed, see_other
+from diagnoser.web.pages.forms import Form, Pressed, see_other
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.plan_strip import why_unchanged
 
@@ -57,6 +60,17 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Entries of the queue that are about the same nodes; an entry about none stands by itself. out: which of all nodes
+    that they touch are out of service already."""
+
+    cluster: str
+    nodes: tuple[str, ...]
+    entries: tuple[Waiting, ...]
+    out: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What the last press came to for one plan. objection: why it changed nothing."""
 
@@ -78,17 +92,18 @@ async def recovery_page(
     store, now = core.store, core.clock()
     waiting = await store.plans.page(PlanFilter(PlanState.WAITING.value), after, QUEUE + 1)
     breakers, marks = await store.nodes.breakers(), await store.nodes.marks("")
-    shown, announced = await store.plans.page(PlanFilter(), "", SHOWN), plans.commands.is_announced
+    shown = await store.plans.page(PlanFilter(), "", SHOWN)
+    queue = await waiting_entries(core, waiting[:QUEUE], now)
     return pages.draw(
         "recovery.html",
-        waiting=await _queue(core, waiting[:QUEUE], now),
+        groups=node_groups(queue, nodes_out(marks)),
         next_url="/recovery?" + urlencode({"after": waiting[QUEUE - 1].id}) if len(waiting) > QUEUE else "",
         is_first=not after,
-        outcomes=[*await _outcomes(core, done, now), *await _outcomes(core, late, now, is_late=True)],
+        outcomes=await outcomes_of(core, done, late, now),
         breakers=sorted(breakers, key=lambda state: (not state.tripped, state.scope)),
         scopes=_scopes(breakers, marks),
         plans=shown,
-        undoable={plan.id for plan in shown if not plan_states.why_not_revocable(plan, now) and not announced(plan)},
+        undoable=undoable(plans, shown, now),
         dead=await store.outbox.page("dead", "", SHOWN),
     )
 
@@ -97,15 +112,16 @@ async def recovery_page(
 async def decide_several(form: Pressed, core: Core, plans: Plans) -> Response:
     """Approve or refuse all that are ticked, each by itself: one that changed meanwhile is told, the others go on."""
     act, ids = _decision(form.text("decision")), list(dict.fromkeys(form.texts("plan")))
+    page = _page(form)
     if not ids:
-        return see_other("/recovery")
+        return see_other(page)
     done, late = list[str](), list[str]()
     for plan in ids[:SHOWN]:
         if await _is_done(act, core, plans, form.caller, plan, form.text("comment")):
             done.append(plan)
         else:
             late.append(plan)
-    return see_other("/recovery?" + urlencode({"done": done, "late": late}, doseq=True))
+    return see_other(f"{page}?{urlencode({'done': done, 'late': late}, doseq=True)}#plans")
 
 
 @router.post("/plans/{id}/decide")
@@ -142,6 +158,12 @@ async def retry(key: MessageKey, form: Pressed, core: Core, plans: Plans) -> Res
     return see_other("/recovery")
 
 
+def _page(form: Form) -> str:
+    """The page that a button for several plans is pressed on: of an incident, or the queue."""
+    incident = form.text("incident")
+    return f"/incidents/{incident}" if re.fullmatch(INCIDENT_ID, incident) else "/recovery"
+
+
 def _decision(name: str) -> Decide:
     if name not in DECISIONS:
         raise BadInput("the decision must be approve, refuse or take_back")
@@ -156,7 +178,31 @@ async def _is_done(act: Decide, core: Core, plans: Plans, caller: Credential, id
     return True
 
 
-async def _queue(core: Core, plans: Sequence[Plan], now: float) -> list[Waiting]:
+def node_groups(entries: Iterable[Waiting], out: Collection[tuple[str, str]]) -> list[NodeGroup]:
+    """In the order of their first entries. out: (cluster, node) of nodes that are out of service."""
+    groups: dict[tuple[str, ...], list[Waiting]] = defaultdict(list)
+    for entry in entries:
+        nodes = _about(entry.plan)
+        groups[(entry.plan.cluster, *nodes) if nodes else (entry.plan.id,)].append(entry)
+    found = []
+    for members in groups.values():
+        plan = members[0].plan
+        gone = frozenset(node for entry in members for node in touched(entry.plan) if (plan.cluster, node) in out)
+        found.append(NodeGroup(plan.cluster, _about(plan), tuple(members), gone))
+    return found
+
+
+def _about(plan: Plan) -> tuple[str, ...]:
+    """Nodes that go, else those that are suspected."""
+    return tuple(sorted(plan.nodes or plan.suspects))
+
+
+def nodes_out(marks: Iterable[NodeEvent]) -> frozenset[tuple[str, str]]:
+    """marks: the last event of each node."""
+    return frozenset((mark.cluster, mark.node) for mark in marks if mark.kind in OUT)
+
+
+async def waiting_entries(core: Core, plans: Sequence[Plan], now: float) -> list[Waiting]:
     """The one first whose time is over first."""
     by_cluster: dict[str, set[str]] = defaultdict(set)
     for plan in plans:
@@ -179,13 +225,22 @@ def _why(plan: Plan) -> str:
     return REASONS.get(plan.reason, "")
 
 
-async def _outcomes(core: Core, ids: Iterable[str], now: float, *, is_late: bool = False) -> list[Outcome]:
+async def outcomes_of(core: Core, done: Iterable[str], late: Iterable[str], now: float) -> list[Outcome]:
+    """done, late: ids of plans that a press changed, and came too late for."""
     outcomes = []
-    for wanted in ids:
-        plan = await core.store.plans.find(wanted)
-        if plan is not None:
-            outcomes.append(Outcome(plan, why_unchanged(plan, now) if is_late else ""))
+    for wanted in done:
+        if plan := await core.store.plans.find(wanted):
+            outcomes.append(Outcome(plan))
+    for wanted in late:
+        if plan := await core.store.plans.find(wanted):
+            outcomes.append(Outcome(plan, why_unchanged(plan, now)))
     return outcomes
+
+
+def undoable(service: PlanService, plans: Iterable[Plan], now: float) -> set[str]:
+    """Ids of those whose decision can be taken back."""
+    announced = service.commands.is_announced
+    return {plan.id for plan in plans if not plan_states.why_not_revocable(plan, now) and not announced(plan)}
 
 
 def _scopes(breakers: Iterable[BreakerState], marks: Iterable[NodeEvent]) -> list[str]:

@@ -82,7 +82,7 @@ for (const choice of document.querySelectorAll("form.filters select")) {
   choice.onchange = () => choice.form.requestSubmit();
 }
 for (const all of document.querySelectorAll("input[data-all]")) {
-  const ticks = () => all.form.querySelectorAll(`input[name="${all.dataset.all}"]`);
+  const ticks = () => [...all.form.elements].filter((tick) => tick.name === all.dataset.all);
   all.parentElement.hidden = ticks().length < 2;
   all.onchange = () => ticks().forEach((tick) => (tick.checked = all.checked));
 }
@@ -106,29 +106,31 @@ function waitForLog(note) {
   setTimeout(again, 2000);
 }
 
-// The stages of a plan move on by themselves, and what the page says of the plan with them.
-async function movePlan() {
-  const strip = document.getElementById("strip");
-  if (document.hidden || !strip || !("moving" in strip.dataset)) return false;
-  const plan = strip.closest("section");
+// The stages of plans move on by themselves, and what the page says of the plans with them.
+async function movePlans() {
+  const moving = document.querySelector("ol.strip[data-moving]");
+  if (document.hidden || !moving) return false;
+  const plans = moving.closest("section");
   const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const fresh = page.getElementById("strip");
-  if (!answer.ok || !fresh || fresh.textContent === strip.textContent) return false;
-  if (plan.contains(document.activeElement)) strip.replaceWith(fresh); // somebody is about to press something there
-  else plan.replaceChildren(...fresh.closest("section").childNodes);
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(plans.id);
+  const text = (where) => [...where.querySelectorAll("ol.strip")].map((strip) => strip.textContent).join();
+  if (!answer.ok || !fresh || text(fresh) === text(plans)) return false;
+  if (!plans.contains(document.activeElement)) plans.replaceChildren(...fresh.childNodes);
+  else if (plans.querySelectorAll("ol.strip").length === 1) {
+    moving.replaceWith(fresh.querySelector("ol.strip")); // somebody is about to press something there
+  }
   return true;
 }
 
 // A plan may wait for hours: where nothing moves, the next look comes later.
 function followPlan(pause) {
   setTimeout(async () => {
-    const isMoved = await movePlan().catch(() => false);
+    const isMoved = await movePlans().catch(() => false);
     followPlan(isMoved ? 2000 : Math.min(pause * 1.3, 20000));
   }, pause);
 }
 
-if (document.getElementById("strip")) followPlan(2000);
+if (document.querySelector("ol.strip")) followPlan(2000);
 
 const reading = document.getElementById("reading");
 if (reading) waitForLog(reading);

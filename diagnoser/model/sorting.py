@@ -22,10 +22,11 @@ class Sort:
 NEWEST = Sort("time", is_descending=True)
 LAST_SEEN = Sort("last_seen", is_descending=True)
 BY_COST = Sort("cost", is_descending=True)
-OUT_FIRST = Sort("state")
+WORST_FIRST = Sort("state")
 BY_CLUSTER = Sort("cluster")
 
 DIAGNOSIS_SORTS = ("time", "category", "type", "job", "decided_by", "confidence")
 INCIDENT_SORTS = ("last_seen", "first_seen", "failures", "category")
 ATTEMPT_SORTS = ("time", "job")
 NODE_SORTS = ("cluster", "node", "state", "time")
+FLEET_SORTS = (*NODE_SORTS, "failures", "jobs", "checked")

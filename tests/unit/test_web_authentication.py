@@ -143,6 +143,8 @@ DECIDING = (
     "POST /api/v1/effects/{key}/retry",
     "POST /api/v1/incidents/{id}/acknowledge",
     "POST /api/v1/incidents/{id}/assign",
+    "POST /api/v1/incidents/{id}/escalate",
+    "POST /api/v1/incidents/{id}/mute",
     "POST /api/v1/incidents/{id}/reopen",
     "POST /api/v1/incidents/{id}/resolve",
     "POST /api/v1/plans/{id}/approve",

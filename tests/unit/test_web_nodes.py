@@ -30,7 +30,7 @@ async def test_nodes_that_are_out_of_service_come_first(tmp_path: Path) -> None:
         await happens(web, "gpu-2", NodeEventKind.RESUMED, NOW - 60)
         await happens(web, "gpu-1", NodeEventKind.CORDONED, NOW - 3_600, "bad <b>fan</b>")
         page = (await web.client.get("/nodes")).text
-    assert "1 node is out of service" in page
+    assert ">1 out of service</a>" in page
     assert page.index(">gpu-1</a>") < page.index(">gpu-2</a>")
     for shown in ("taken out of service", "bad &lt;b&gt;fan&lt;/b&gt;", "a person", "1\u00a0h ago", "up again"):
         assert shown in page
@@ -71,7 +71,7 @@ async def test_a_node_that_nobody_knows_is_told_as_such(tmp_path: Path) -> None:
     """Before anything happened the list says what it will show."""
     async with serving(tmp_path) as web:
         assert (await web.client.get("/nodes/nowhere")).status_code == 404
-        assert "Nothing happened to a node yet" in (await web.client.get("/nodes")).text
+        assert "No node is known yet" in (await web.client.get("/nodes")).text
 
 
 async def press(web: Web, path: str, **fields: str) -> int:

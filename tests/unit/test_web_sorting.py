@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.model import NodeActor, NodeEvent, NodeEventKind
-from diagnoser.model.errors import BadInput
-from diagnoser.model.sorting import NODE_SORTS, Sort
-from diagnoser.web.api.node_order import place_of, sorted_marks
-from diagnoser.web.pages import nodes
+from diagnoser.model import NodeEventKind
+from diagnoser.web.pages import fleet
 from tests.serving import NOW, Web, fill, serving
 from tests.unit.test_web_nodes import happens
 
@@ -18,7 +15,7 @@ FIRST = {
     "/diagnoses": ("time", "type", "category", "job", "confidence", "decided_by"),
     "/": ("last_seen", "category", "failures", "first_seen"),
     "/jobs": ("time", "job"),
-    "/nodes": ("node", "state", "time"),
+    "/nodes": ("node", "cluster", "state", "time", "failures", "jobs", "checked"),
 }
 
 
@@ -104,15 +101,15 @@ async def test_the_tabs_of_a_list_keep_the_order(tmp_path: Path, path: str, othe
     tabs = page[page.index('<nav class="tabs"') : page.index("</nav>", page.index('<nav class="tabs"'))]
     links = [unescape(url) for url in re.findall(r'href="([^"]*)"', tabs)]
     assert len(links) == others
+    asked = set(path.partition("?")[2].split("&"))
     for link in links:
-        assert set(path.partition("?")[2].split("&")) == {
-            part for part in link.partition("?")[2].split("&") if "state=" not in part
-        }
+        parts = link.partition("?")[2].split("&")
+        assert asked == {part for part in parts if not part.startswith(("state=", "muted="))}
 
 
 async def test_the_list_of_nodes_is_shown_a_page_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order that is asked for, each node once."""
-    monkeypatch.setattr(nodes, "SHOWN", 2)
+    monkeypatch.setattr(fleet, "SHOWN", 2)
     async with serving(tmp_path) as web:
         for number in range(5):
             await happens(web, f"n{number}", NodeEventKind.DOWN, NOW - number)
@@ -124,17 +121,3 @@ async def test_the_list_of_nodes_is_shown_a_page_at_a_time(tmp_path: Path, monke
             url = unescape(following.group(1)) if following else ""
         assert (await web.client.get("/nodes?cursor=[[[[")).status_code == 400
     assert seen == ["n4", "n3", "n2", "n1", "n0"]
-
-
-def test_nodes_go_on_behind_a_node_that_changed_meanwhile() -> None:
-    """A cursor holds the values that ordered the node; what is no cursor is refused."""
-    kinds = list(NodeEventKind)
-    marks = [NodeEvent(f"c{n % 2}", f"n{n}", kinds[n % 4], NodeActor.PERSON, NOW + n % 3) for n in range(8)]
-    for sort in (Sort(by, down) for by in NODE_SORTS for down in (False, True)):
-        ordered = sorted_marks(marks, sort)
-        for at, mark in enumerate(ordered):
-            others = [other for other in marks if other != mark]
-            assert sorted_marks(others, sort, place_of(mark)) == ordered[at + 1 :], sort
-    for wrong in ("x", "[]", '["down",1]', '["up",1,"c","n"]', "[" * 900, '["down","x","c","n"]'):
-        with pytest.raises(BadInput):
-            sorted_marks(marks, Sort("node"), wrong)

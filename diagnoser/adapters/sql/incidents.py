@@ -111,10 +111,10 @@ class IncidentRepository(Repository):
         query = query.where(diagnoses.c.id.in_(newest)).order_by(diagnoses.c.id.desc())
         return await self._db.rows(query, codec.record_of)
 
-    async def worst_nodes(self, since: float, limit: int) -> list[Incident]:
-        """Incidents of nodes that failed more than once, with a failure after ``since``; most failures first."""
+    async def worst_nodes(self, since: float, limit: int, least: int = 2) -> list[Incident]:
+        """Incidents of nodes with at least so many failures, one after ``since``; most failures first."""
         row = incidents.c
-        again = and_(row.node != "", row.last_seen > since, row.failures > 1)
+        again = and_(row.node != "", row.last_seen > since, row.failures >= least)
         return await self._shown(select(*SHOWN).where(again).order_by(row.failures.desc(), row.id).limit(limit))
 
     async def count_unresolved(self, now: float) -> dict[IncidentState, int]:

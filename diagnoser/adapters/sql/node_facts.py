@@ -1,11 +1,12 @@
 """What people and monitors say of nodes, what agents are asked to do with them, and what runs there."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, true, tuple_, union, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -19,6 +20,7 @@ from diagnoser.adapters.sql.tables import (
     allocations,
     attempts,
     diagnoses,
+    diagnosis_nodes,
     jobs,
     node_alerts,
     node_notes,
@@ -112,6 +114,30 @@ class NodeFactRepository(Repository):
                 query = select(row.node).where(row.cluster == cluster, alike).order_by(row.node).limit(10)
                 found += (await connection.execute(query)).scalars()
         return found
+
+    async def named(self, limit: int) -> list[tuple[str, str]]:
+        """(cluster, node) of those that agents told of, or that the newest ``limit`` diagnoses name."""
+        newest = select(diagnoses.c.id, diagnoses.c.cluster).where(diagnoses.c.current)
+        recent = newest.order_by(diagnoses.c.id.desc()).limit(limit).cte("recent")
+        cluster = func.coalesce(func.nullif(recent.c.cluster, ""), DEFAULT_CLUSTER)
+        suspected = select(cluster, diagnosis_nodes.c.node)
+        suspected = suspected.join(diagnosis_nodes, diagnosis_nodes.c.diagnosis == recent.c.id)
+        query = union(select(nodes.c.cluster, nodes.c.node), suspected)
+        async with self._db.reading() as connection:
+            return [(row[0], row[1]) for row in await connection.execute(query)]
+
+    async def in_use(self, since: float) -> dict[tuple[str, str], int]:
+        """(cluster, node) -> how many launches run there, of the newest ones that were heard of after ``since``."""
+        row = attempts.c
+        heard = and_(IS_UNENDED, or_(row.last_line > since, row.opened > since))
+        of_attempt = and_(allocations.c.job == row.job, allocations.c.attempt == row.number)
+        query = select(jobs.c.cluster, allocations.c.nodes).select_from(attempts).join(allocations, of_attempt)
+        query = query.join(jobs, jobs.c.id == row.job).where(heard).order_by(row.last_line.desc())
+        counts: Counter[tuple[str, str]] = Counter()
+        async with self._db.reading() as connection:
+            for cluster, names in await connection.execute(query.limit(RUNS_LOOKED_AT)):
+                counts.update((cluster or DEFAULT_CLUSTER, node) for node in names.split())
+        return counts
 
     async def alerts(self, cluster: str, node: str, limit: int) -> list[NodeAlert]:
         """The newest first."""

@@ -17,6 +17,7 @@ from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, Plan, Plan
 from diagnoser.model.errors import NotFound
 from diagnoser.model.plans import ClaimTransition, PlanTransition
 from diagnoser.model.queries import PlanFilter
+from diagnoser.model.taxonomy import Action
 from diagnoser.recovery.plan_states import ACTING, RUNNABLE, claimable
 
 DAY = 86_400.0
@@ -38,6 +39,13 @@ class PlanRepository(Repository):
         if after:
             query = query.where(plans.c.id < after)
         return await self._db.values(query, codec.plan_of)
+
+    async def checked(self, limit: int) -> list[Plan]:
+        """Those with a check of nodes among the newest, the newest first."""
+        row = plans.c
+        newest = select(row.body, row.id, row.action).order_by(row.id.desc()).limit(10 * limit).cte("newest")
+        query = select(newest.c.body).where(newest.c.action == Action.CHECK_AND_RESUBMIT.value)
+        return await self._db.values(query.order_by(newest.c.id.desc()).limit(limit), codec.plan_of)
 
     async def find(self, id: str) -> Plan | None:
         async with self._db.reading() as connection:

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from diagnoser.model.sorting import Sort
 
-_LARGEST_FIRST = frozenset({"time", "last_seen", "first_seen", "failures", "confidence"})
+_LARGEST_FIRST = frozenset({"time", "last_seen", "first_seen", "failures", "confidence", "jobs", "checked"})
 """What people first want to see the largest of."""
 
 

@@ -1,13 +1,12 @@
-"""The pages of nodes: which are out of service and why, and what is known of one of them."""
+"""The page of one node: what is known of it, and the buttons to note something and to give it back."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from fastapi import Depends, Request
+from fastapi import Depends
 from fastapi.responses import Response
-from pydantic import Field
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
@@ -22,24 +21,20 @@ from diagnoser.model import (
 )
 from diagnoser.model.errors import NotFound
 from diagnoser.model.queries import DiagnosisFilter, IncidentFilter
-from diagnoser.model.sorting import NODE_SORTS, OUT_FIRST, Sort
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_notes import write_note
-from diagnoser.web.api.node_order import OUT, place_of, sorted_marks
+from diagnoser.web.api.node_order import OUT
 from diagnoser.web.api.nodes import HISTORY, NodePath
-from diagnoser.web.api.params import Name, sort_field
+from diagnoser.web.api.params import Name
 from diagnoser.web.api.uncordon import OPEN_SECONDS, not_ours, request_uncordon
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.routing import Router, StrictSchema
-from diagnoser.web.pages.column_order import ColumnOrder
+from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Pressed, see_other
-from diagnoser.web.pages.page_routes import Drawn, page_query
+from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.pair_matrix import PairMatrix, pair_matrix
 
-SHOWN = 200
-"""Nodes of one page."""
 FAILURES = 20
 """Failures on one node that its page shows; the list of diagnoses has the others."""
 RUNS = 20
@@ -48,13 +43,6 @@ HEARD_SECONDS = 86_400.0
 """A launch that was not heard of for longer does not count as running."""
 
 router = Router(include_in_schema=False)
-
-
-class NodesQuery(StrictSchema):
-    """Where in the list, and in which order."""
-
-    sort: str = sort_field(NODE_SORTS, OUT_FIRST)
-    cursor: str = Field("", max_length=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +78,6 @@ class NodeView:
     @property
     def is_known(self) -> bool:
         return bool(self.events or self.incidents or self.notes or self.alerts or self.running or self.ran)
-
-
-@router.get("/nodes", dependencies=[Depends(may_read)])
-async def nodes_page(request: Request, core: Core, pages: Drawn) -> Response:
-    """Those that are out of service first, unless sorted otherwise."""
-    query = page_query(NodesQuery, request)
-    order = ColumnOrder("/nodes", {}, Sort.parse(query.sort), OUT_FIRST)
-    marks = await core.store.nodes.marks("")
-    rest = sorted_marks(marks, order.sort, query.cursor)
-    shown = rest[:SHOWN]
-    return pages.draw(
-        "nodes.html",
-        marks=shown,
-        out=sum(mark.kind in OUT for mark in marks),
-        kinds_out=OUT,
-        order=order,
-        is_first=not query.cursor,
-        next_url=order.page(place_of(shown[-1]) if len(rest) > SHOWN else None),
-    )
 
 
 @router.get("/nodes/{node}", dependencies=[Depends(may_read)])

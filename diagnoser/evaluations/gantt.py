@@ -16,7 +16,10 @@ from diagnoser.model.evaluations import Placement, Schedule
 _LOAD, _INFERENCE, _SCORING, _LOST = "#b08800", "#1f6fbf", "#2b8a3e", "#d9480f"
 """Colours that can be read on a light and on a dark page. Text has the colour of the page's."""
 _WIDTH, _LEFT, _ROW, _TOP, _BOTTOM = 960, 150, 18, 24, 26
-_TICKS = 6
+_TICKS = 7
+"""Most ticks of the axis."""
+_STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400)
+"""Seconds between two ticks."""
 _LETTER = 6.2
 """Pixels of a character, so that a label stays within its bar."""
 
@@ -204,8 +207,9 @@ def _row(row: str, number: int) -> str:
 
 def _axis(end: float, scale: float, bottom: int) -> str:
     ticks = ""
-    for tick in range(_TICKS):
-        at = end * tick / _TICKS
+    step = next((step for step in _STEPS if end / step <= _TICKS), end)
+    for tick in range(int(end / step * 0.92) + 1):  # none beside the end's own
+        at = step * tick
         x = f"{_LEFT + at * scale:.1f}"
         ticks += f'<path d="M{x} {_TOP}V{bottom}" stroke="currentColor" stroke-opacity=".25"/>'
         ticks += f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{duration(at)}</text>'

@@ -100,6 +100,19 @@ class LogTimeline:
         return tuple(sorted(timed, key=lambda point: point.time))
 
     @cached_property
+    def unnamed(self) -> int:
+        """Count lines that name their rank behind something else, such as a time: they are counted by their shape, and
+        nobody knows which of them are whose."""
+        count = 0
+        for template in self._digest.templates:
+            stream = template.first[0]
+            if template.ranks or stream.rank >= 0:
+                continue
+            if any(self._digest.speaker(text.encode(), "", stream)[0] >= 0 for text in template.samples):
+                count += template.count
+        return count
+
+    @cached_property
     def ranks(self) -> tuple[RankSpan, ...]:
         """List the ranks that lines or templates tell of, in order."""
         columns = self._columns

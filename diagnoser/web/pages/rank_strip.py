@@ -44,7 +44,7 @@ class RankRow:
     @property
     def title(self) -> str:
         if self.last is None:
-            return f"{self.name}: no line"
+            return f"{self.name}: no line is held"
         counts = []
         if self.errors:
             counts.append(plural(self.errors, "error"))
@@ -95,7 +95,7 @@ def rank_strip(log: LogTimeline, scale: TimeScale, rank_nodes: Mapping[int, str]
         heard=_heard(rows, scale),
         warned=_path(heat == WARNINGS),
         failed=_path(heat == ERRORS),
-        silent="".join(_cell(0, place, BINS) for place, row in enumerate(rows) if row.last is None),
+        silent="" if log.unnamed else "".join(_silent(rows)),
         height=min(len(rows) * _ROW_HEIGHT, _HEIGHT),
         ranks=len(ranks),
         notes=tuple(_notes(log, ranks, scale)),
@@ -136,6 +136,12 @@ def _heard(rows: Sequence[RankRow], scale: TimeScale) -> str:
     return "".join(path)
 
 
+def _silent(rows: Sequence[RankRow]) -> Iterator[str]:
+    for place, row in enumerate(rows):
+        if row.last is None:
+            yield _cell(0, place, BINS)
+
+
 def _path(cells: NDArray[np.bool_]) -> str:
     """Neighbours of a row as one."""
     padded = np.pad(cells, ((0, 0), (1, 1))).astype(np.int8)
@@ -151,7 +157,9 @@ def _cell(x: int, y: int, width: int) -> str:
 def _notes(log: LogTimeline, ranks: Sequence[int], scale: TimeScale) -> Iterator[str]:
     """Ranks that never printed, and those that stopped before most others."""
     missing = sorted({*ranks} - {span.rank for span in log.ranks})
-    if missing:
+    if missing and log.unnamed:
+        yield f"{log.unnamed:,} lines that name their rank were only counted: who printed when is not known of all."
+    elif missing:
         yield f"No line came from {ranks_name(missing)}."
     lasts = sorted(span.last for span in log.ranks)
     if len(lasts) < 2:
@@ -160,6 +168,6 @@ def _notes(log: LogTimeline, ranks: Sequence[int], scale: TimeScale) -> Iterator
     early = [span for span in log.ranks if scale.x(usual) - scale.x(span.last) > _EARLY]
     if 0 < len(early) < len(lasts) / 2:
         before = usual - max(span.last for span in early)
-        how_long = f"{lasting(before)} or more " if log.is_timed else ""
+        how_long = f"{lasting(before)} or more " if log.is_timed and before >= 1 else ""
         who = ranks_name([span.rank for span in early]).capitalize()
         yield f"{who} fell silent {how_long}before most others."

@@ -6,7 +6,7 @@ as the GPUs that a job claims for itself, decides alone.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.model import FailedRun, Incident, IncidentState
 from diagnoser.model.taxonomy import Category
@@ -20,7 +20,7 @@ IN_HAND = -2.0
 HALF_LIFE = 6 * HOUR
 """Time without another failure after which an incident counts half."""
 FADED = -12.0
-MOST_GPUS = 65_536
+MOST_GPUS = 16_384
 """Of one job: what a job says of itself is not believed beyond this."""
 
 
@@ -55,7 +55,10 @@ class _Case:
 
 def by_cost(incidents: Iterable[Incident], runs: Mapping[str, Sequence[FailedRun]], now: float) -> list[RankedIncident]:
     """The one first that costs most. runs: incident -> its failures of the last day."""
-    ranked = [_ranked(_Case(incident, runs.get(incident.id, ()), now)) for incident in incidents]
+    ranked = []
+    for incident in incidents:
+        believed = [_believed(run) for run in runs.get(incident.id, ())]
+        ranked.append(_ranked(_Case(incident, believed, now)))
     return sorted(ranked, key=lambda one: (-one.points, -one.incident.last_seen, one.incident.id))
 
 
@@ -70,6 +73,10 @@ def is_one_off(incident: Incident) -> bool:
     return incident.failures == 1
 
 
+def _believed(run: FailedRun) -> FailedRun:
+    return run if run.gpus is None else replace(run, gpus=min(run.gpus, MOST_GPUS))
+
+
 def _ranked(case: _Case) -> RankedIncident:
     terms = list(filter(None, (term(case) for term in _TERMS)))
     return RankedIncident(case.incident, tuple(sorted(terms, key=lambda term: -abs(term.points))))
@@ -82,18 +89,20 @@ def _escalated(case: _Case) -> Term | None:
 
 
 def _gpus_held(case: _Case) -> Term | None:
-    """Jobs that failed and are not running again: their GPUs wait with them."""
+    """Jobs that failed and are not running again. After a script error others have their GPUs."""
+    if case.incident.category is Category.SCRIPT:
+        return None
     down = []
     for run in case.runs:
         if run.relaunched is None and case.now - run.failed < GIVEN_UP:
-            down.append(min(run.gpus or 0, MOST_GPUS))
+            down.append(run.gpus or 0)
     if not any(down):
         return None
     return _doublings(sum(down), f"{sum(down):,} GPUs of {_counted(len(down), 'job')} do not run again yet")
 
 
 def _hours_lost(case: _Case) -> Term | None:
-    hours = sum(min(lost_hours(run, case.now), MOST_GPUS * GIVEN_UP / HOUR) for run in case.runs)
+    hours = sum(lost_hours(run, case.now) for run in case.runs)
     if hours < 1:
         return None
     return _doublings(hours, f"{hours:,.0f} GPU hours lost in the last day")

@@ -13,7 +13,7 @@ from diagnoser.model.ids import id_of
 from diagnoser.model.queries import UNRESOLVED, IncidentFilter, position_of
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.incidents import acknowledged, assigned, new_incident, reopened, resolved
+from diagnoser.recovery.incidents import DAY, acknowledged, assigned, escalated, muted, new_incident, reopened, resolved
 from tests.contract.records import append, claimed, diagnosis, record
 
 EVERY = IncidentFilter()
@@ -143,6 +143,42 @@ async def test_a_resolved_incident_opens_when_it_comes_back(store: SqlStore) -> 
     incident = await the_incident(store)
     assert (incident.state, incident.history[-1].by) == (IncidentState.OPEN, "diagnoser")
     assert incident.history[-1].comment == "it came back"
+
+
+async def test_a_muted_incident_comes_back_with_a_new_kind_of_failure(store: SqlStore) -> None:
+    """Not with the same kind again; and at the end of its time it is in the list as before."""
+    await fail(store, "01", "a", diagnosis("NVRM: Xid 79"), created=200.0)
+    mine = (await the_incident(store)).id
+    await store.incidents.change(mine, partial(muted, by="ida", comment="", now=300.0, seconds=DAY))
+    awake = IncidentFilter(UNRESOLVED.states, is_muted=False, now=500.0)
+    await fail(store, "02", "b", diagnosis("NVRM: Xid 79"), created=400.0)
+    assert await store.incidents.page(awake, "", 10) == await store.incidents.costly(awake, 10) == []
+    assert len(await store.incidents.page(replace(awake, now=300.0 + DAY), "", 10)) == 1
+    await fail(store, "03", "c", replace(diagnosis("NVRM: Xid 94"), type=FailureType.ECC_ERROR), created=450.0)
+    (back,) = await store.incidents.costly(awake, 10)
+    assert (back.muted_until, back.history[-1].by) == (0.0, "diagnoser")
+    assert "a new kind of failure joined" in back.history[-1].comment
+
+
+async def test_the_costly_ones_are_found_among_newer_script_errors(store: SqlStore) -> None:
+    """One of a machine, one that somebody escalated, and one that comes again and again."""
+    await fail(store, "01", "a", diagnosis(), created=200.0)
+    old = replace(OOM, root_cause=RootCause(7, "RuntimeError: raised"))
+    await fail(store, "02", "b", old, created=201.0)
+    raised = await store.incidents.of_diagnosis("02")
+    assert raised is not None
+    await store.incidents.change(raised.id, lambda stored: escalated(stored, "ida", "", 300.0))
+    for number in range(2):
+        again = replace(OOM, root_cause=RootCause(7, "RuntimeError: again"))
+        await fail(store, f"1{number}", f"again-{number}", again, created=210.0 + number)
+    for number in range(3):
+        newer = replace(OOM, root_cause=RootCause(7, f"KeyError: {'x' * number}"))
+        await fail(store, f"2{number}", f"newer-{number}", newer, created=220.0 + number)
+    found = await store.incidents.costly(UNRESOLVED, 1)
+    assert {incident.diagnosis for incident in found} == {"01", "02", "11", "22"}
+    assert next(incident for incident in found if incident.diagnosis == "02").escalated == 300.0
+    runs = await store.diagnoses.runs_of_incidents([raised.id], 0.0, 10)
+    assert [run.attempt.job for run in runs.pop(raised.id)] == ["b"] and not runs
 
 
 async def test_pages_of_incidents_neither_repeat_nor_skip(store: SqlStore) -> None:

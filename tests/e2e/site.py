@@ -44,7 +44,7 @@ KEY = AttemptKey("llm-70b-pretrain", 2)
 LONG = "a-job-with-quite-a-long-name-as-schedulers-make-them-" + "0123456789" * 6
 DIVERGED = "llm-13b-diverged"
 PAGES: Mapping[str, Sequence[str]] = {
-    "/": ("/", "/?state=acknowledged", "/?state=resolved", "/?sort=-failures"),
+    "/": ("/", "/?muted=true", "/?state=acknowledged", "/?state=resolved", "/?sort=-failures"),
     "/accuracy": ("/accuracy",),
     "/audit": ("/audit", "/audit?within=7d"),
     "/diagnoses": ("/diagnoses", "/diagnoses?q=error&node=hgx-04", "/diagnoses?q=zzyzx", "/diagnoses?sort=-type"),
@@ -73,7 +73,7 @@ PAGES: Mapping[str, Sequence[str]] = {
     ),
     "/jobs/{id}/attempts/{number}/search": ("/jobs/llm-70b-pretrain/attempts/2/search?q=seam",),
     "/login": ("/login",),
-    "/nodes": ("/nodes", "/nodes?sort=node"),
+    "/nodes": ("/nodes", "/nodes?sort=node", "/nodes?out=true&cluster=default&q=hgx"),
     "/nodes/{node}": ("/nodes/hgx-04",),
     "/recovery": ("/recovery",),
     "/rules": ("/rules",),

@@ -63,11 +63,11 @@ async def test_two_plans_are_approved_and_one_is_undone(tmp_path: Path, *, scrip
         found = await watched(page, address)
         await page.goto(address + "/recovery")
         await expect(page.locator("nav [aria-current=page] .attention")).to_have_text("3", use_inner_text=True)
-        await expect(page.get_by_text("neighbour", exact=True).first).to_be_visible()
+        await expect(page.get_by_text("other job runs there").first).to_be_visible()
         assert await page.get_by_label("All on this page").is_visible() == script
         await page.get_by_role("checkbox", name="Cordon, resubmit").check()
         await page.get_by_role("checkbox", name="Resubmit", exact=True).check()
-        await page.get_by_label("Comment", exact=True).fill("checked with Ida")
+        await page.get_by_label("Comment for those selected").fill("checked with Ida")
         await page.get_by_role("button", name="Approve selected").click()
         await expect(page.locator(".notice > div")).to_have_count(2)
         assert [await state(web, job) for job in ("llm-7b", "llm-70b", "sft")] == ["sent", "waiting", "sent"]
@@ -92,7 +92,7 @@ async def test_a_plan_moves_on_under_the_readers_eyes(tmp_path: Path) -> None:
         page = await chromium.new_page()
         found = await watched(page, address)
         await page.goto(f"{address}/diagnoses/{plan.diagnosis}")
-        strip = page.locator("#strip")
+        strip = page.locator("ol.strip")
         await expect(strip.locator("[aria-current=step]")).to_contain_text("Waits for approval")
         await page.get_by_label("What helped").fill("not lost")
         await page.get_by_role("button", name="Approve:").click()
@@ -105,6 +105,45 @@ async def test_a_plan_moves_on_under_the_readers_eyes(tmp_path: Path) -> None:
         await web.store.jobs.add_event(AttemptKey("llm-7b", 2), Event(EventKind.STARTED, NOW + 30))
         await expect(strip.get_by_role("link", name="Attempt 2")).to_be_visible()
         await picture(page, "strip")
+    assert found == []
+
+
+async def test_approve_is_one_tab_away(tmp_path: Path) -> None:
+    """On the queue, which stands together by node: one Tab and Enter, and all plans of the first node are approved."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        for job in ("a", "b"):
+            await planned(web, job, Mode.APPROVE)
+        page = await chromium.new_page()
+        found = await watched(page, address)
+        await page.goto(address + "/recovery")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("button", name="Approve all 2")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".notice .good")).to_have_count(2)
+        assert [await state(web, job) for job in ("a", "b")] == ["sent", "sent"]
+    assert found == []
+
+
+async def test_an_incident_is_muted_and_its_plans_approved(tmp_path: Path) -> None:
+    """On one page; the strips of its plans move there, and the list shows it under Muted."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        for job in ("a", "b"):
+            await planned(web, job, Mode.APPROVE)
+        page = await chromium.new_page()
+        found = await watched(page, address)
+        await page.goto(address + "/")
+        await page.get_by_role("link", name="hgx-04: ECC error").click()
+        await page.get_by_role("button", name="Approve all 2").click()
+        await expect(page.locator("ol.strip .current").first).to_contain_text("Waits for an agent")
+        await claim(web)
+        await expect(page.get_by_text("Claimed slurm-1")).to_be_visible()
+        await page.get_by_label("Mute for").select_option("4 h")
+        await page.get_by_role("button", name="Mute").click()
+        await expect(page.get_by_text("muted, ends in")).to_be_visible()
+        await page.goto(address + "/")
+        await expect(page.get_by_role("link", name="hgx-04: ECC error")).to_have_count(0)
+        await page.get_by_role("link", name="Muted").click()
+        await expect(page.get_by_role("link", name="hgx-04: ECC error")).to_be_visible()
     assert found == []
 
 

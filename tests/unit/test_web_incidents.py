@@ -2,17 +2,31 @@
 
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.tables import breakers, plans
-from diagnoser.model import AttemptKey, BreakerState, Job, LineBlock, Mode, Plan, PlanState, RootCause, Stream
+from diagnoser.model import (
+    AttemptKey,
+    BreakerState,
+    Job,
+    LineBlock,
+    Mode,
+    NodeEventKind,
+    Plan,
+    PlanState,
+    RootCause,
+    Stream,
+)
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.model.queries import IncidentFilter
 from diagnoser.model.taxonomy import FailureType
 from tests.serving import DONE, ECC, HOSTILE, NOW, OOM, UNSURE, Web, fill, save, serving, store_log, verdict
+from tests.unit.test_web_nodes import happens
+from tests.unit.test_web_plans import planned
 
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
 PEOPLE = (
@@ -249,3 +263,70 @@ async def test_an_incident_shows_when_its_latest_failure_happened(tmp_path: Path
     assert page.index("Latest failure") < page.index("All failures")
     axis = page[page.index('id="axis"') : page.index("All failures")]
     assert 'href="/jobs/b"' in axis and 'class="rootline"' in axis and 'aria-label="Loss from 2 to 1' in axis
+
+
+async def press(web: Web, id: str, **fields: str) -> int:
+    answer = await web.client.post(f"/incidents/{id}/decide", content=urlencode(fields).encode(), headers=FORM)
+    return answer.status_code
+
+
+async def test_what_costs_most_comes_first_and_script_errors_fold(tmp_path: Path) -> None:
+    """The page says why; two script errors of two users are one line; by time everything stands as it came."""
+    async with serving(tmp_path) as web:
+        await save(web.store, "a", ECC, created=NOW - 900)
+        await save(web.store, "b", ECC, created=NOW - 800)
+        for number, user in enumerate(("ann", "bob")):
+            await web.store.jobs.register(Job(f"s{number}", tenant=user, created=NOW - 9_000))
+            root = RootCause(9, f"KeyError: 'field {'x' * number}'")
+            await save(web.store, f"s{number}", verdict(FailureType.KEY_ERROR, root_cause=root), created=NOW - number)
+        page = (await web.client.get("/")).text
+        by_time = (await web.client.get("/?sort=-last_seen")).text
+    assert page.index("hgx-04: ECC error") < page.index("2 script errors of 2 users, each of which happened once")
+    assert "it happened 2 times" in page and "the next job on hgx-04 may fail as well" in page
+    assert by_time.index("Key error") < by_time.index("hgx-04: ECC error")
+    assert "script errors of" not in by_time
+
+
+async def test_an_incident_is_given_away_escalated_and_muted(tmp_path: Path) -> None:
+    """Each is in its history and in the audit log; muted it stands under its own tab only, and in no badge."""
+    async with serving(tmp_path) as web:
+        await save(web.store, "a", ECC)
+        mine = await the_id(web)
+        assert await press(web, mine, decision="assign", assignee="bob", comment="your rack") == 303
+        assert await press(web, mine, decision="escalate", comment="all of rack 7") == 303
+        raised = (await web.client.get("/")).text
+        assert await press(web, mine, decision="mute", **{"for": "forever"}) == 400
+        assert await press(web, mine, decision="mute", comment="spare ordered", **{"for": "1 day"}) == 303
+        listed = {path: f'id="i-{mine}"' in (await web.client.get(path)).text for path in ("/", "/?muted=true")}
+        page = (await web.client.get(f"/incidents/{mine}")).text
+        audited = (await web.client.get("/api/v1/audit?object_kind=incident")).json()["items"]
+        assert (await web.store.diagnoses.attention(NOW + 1)).incidents == 0
+        assert (await web.store.diagnoses.attention(NOW + 90_000)).incidents == 1
+        silence = await web.store.alerts.silence(mine)
+        assert await press(web, mine, decision="unmute") == 303
+        assert f'id="i-{mine}"' in (await web.client.get("/")).text
+    assert "escalated</span>" in raised and "bob" in raised and "it was escalated" in raised
+    assert listed == {"/": False, "/?muted=true": True}
+    for told in ("assigned to bob: your rack", "escalated: all of rack 7", "muted for 24 h: spare ordered"):
+        assert told in page
+    assert len(audited) == 3
+    assert silence is not None and (silence.until, silence.by) == (NOW + 86_400, "anonymous")
+
+
+async def test_an_incident_approves_all_plans_of_its_node_at_once(tmp_path: Path) -> None:
+    """And then shows what becomes of each; a plan says that a node is out instead of taking it out again."""
+    async with serving(tmp_path) as web:
+        for job in ("a", "b"):
+            await planned(web, job, Mode.APPROVE)
+        mine = await the_id(web)
+        page = (await web.client.get(f"/incidents/{mine}")).text
+        body = urlencode({"decision": "approve", "incident": mine, "plan": ["plan-a", "plan-b"]}, doseq=True)
+        pressed = await web.client.post("/recovery/decide", content=body, headers=FORM)
+        after = (await web.client.get(pressed.headers["location"])).text
+        await planned(web, "c", Mode.APPROVE)
+        await happens(web, "hgx-04", NodeEventKind.CORDONED, NOW, "bad fan")
+        queue = (await web.client.get("/recovery")).text
+    assert "Approve all 2" in page and page.count('name="plan"') == 2 and "Takes hgx-04 out of service" in page
+    assert pressed.headers["location"].startswith(f"/incidents/{mine}?done=")
+    assert after.count('<ol class="strip"') == 2 and after.count("<b>approved</b>") == 2
+    assert "out already" in queue and "Takes hgx-04 out" not in queue

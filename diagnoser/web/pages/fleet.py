@@ -18,7 +18,7 @@ from diagnoser.web.http.routing import Router, StrictSchema
 from diagnoser.web.pages.column_order import ColumnOrder
 from diagnoser.web.pages.page_routes import Drawn, page_query
 
-SHOWN = 200
+SHOWN = 100
 """Nodes of one page."""
 MOST = 2_000
 """Incidents of nodes, and diagnoses that name nodes, that are looked at: the newest."""

@@ -187,7 +187,9 @@ def node_groups(entries: Iterable[Waiting], out: Collection[tuple[str, str]]) ->
     found = []
     for members in groups.values():
         plan = members[0].plan
-        gone = frozenset(node for entry in members for node in touched(entry.plan) if (plan.cluster, node) in out)
+        gone = frozenset(
+            node for entry in members for node in (*touched(entry.plan), *_about(plan)) if (plan.cluster, node) in out
+        )
         found.append(NodeGroup(plan.cluster, _about(plan), tuple(members), gone))
     return found
 

@@ -99,6 +99,7 @@ def run_status(delta: Delta) -> RunStatus:
         step=newest.step,
         total=_total(newest, delta),
         loss=newest.loss,
+        grad_norm=newest.grad_norm,
         step_seconds=_pace(steps) if newest.step_seconds is None else newest.step_seconds,
         tokens_per_second=newest.tokens_per_second,
         at=newest.received or newest.time,
@@ -134,7 +135,7 @@ def _completed(status: RunStatus, earlier: RunStatus) -> RunStatus:
             return status
         if status.step < earlier.step:
             return status
-        names -= {"step", "loss", "at"}
+        names -= {"step", "loss", "grad_norm", "at"}
     for name in names:
         if getattr(status, name) in ("", None, 0.0):
             status = replace(status, **{name: getattr(earlier, name)})

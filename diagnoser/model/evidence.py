@@ -252,6 +252,7 @@ class RunStatus:
     step: int | None = None
     total: int | None = None
     loss: float | None = None
+    grad_norm: float | None = None
     step_seconds: float | None = None
     tokens_per_second: float | None = None
     at: float = 0.0

@@ -22,6 +22,7 @@ EXITS = (  # and those of the channels for alerts, which have them with them
     Exit("traces", ("adapters.otlp",), "adapters.otlp"),
     Exit("own log", ("observability.logging",), "observability.logging"),
     Exit("downloaded lists", ("web.api.exports",), "web.api.exports"),
+    Exit("post-mortems", ("web.pages.post_mortem",), "wording.post_mortem"),
     Exit("error answers", ("web.http.problems",), "web.http.problems"),
 )
 

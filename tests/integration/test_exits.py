@@ -29,7 +29,19 @@ from diagnoser.channels.slack.buttons import SlackAccess
 from diagnoser.channels.slack.message import SILENCE
 from diagnoser.channels.slack.sending import SlackWebhook
 from diagnoser.integrations.assistant_text import fenced
-from diagnoser.model import AttemptKey, Diagnosis, Job, MessageKind, OutboxMessage, PlanChange, PlanState, RootCause
+from diagnoser.model import (
+    Attempt,
+    AttemptKey,
+    Diagnosis,
+    Event,
+    EventKind,
+    Job,
+    MessageKind,
+    OutboxMessage,
+    PlanChange,
+    PlanState,
+    RootCause,
+)
 from diagnoser.model.alerts import Alert, decode
 from diagnoser.model.errors import BadInput, ModelFailed
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
@@ -46,6 +58,7 @@ from diagnoser.redaction.redact import Redactor, redact
 from diagnoser.web.api import exports
 from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http import problems
+from diagnoser.wording.post_mortem import FailureStory, failure_post_mortem
 from tests.contract.records import plan
 from tests.receiver import Receiver, running
 from tests.secret_formats import is_told, secrets
@@ -242,6 +255,16 @@ async def _iterated(parts: Any) -> AsyncIterator[str]:
         yield part
 
 
+async def post_mortems() -> str:
+    stories = []
+    for secret in SECRETS:
+        change = PlanChange(NOW, PlanState.REFUSED, secret.text, secret.text)
+        made = replace(record(secret.text), plan=replace(plan(), history=(change,)))
+        attempt = Attempt(AttemptKey(secret.text), 1.0, events=(Event(EventKind.EXIT, 2.0, reason=secret.text),))
+        stories.append(FailureStory(made, Job(secret.text), attempt, None))
+    return "\n".join(failure_post_mortem(story, 2.0, "", redact) for story in stories)
+
+
 async def errors() -> str:
     app = FastAPI()
     app.state.services = SimpleNamespace(core=SimpleNamespace(redact=redact))
@@ -276,6 +299,7 @@ WAYS = {
     "traces": traces,
     "own log": own_log,
     "downloaded lists": downloads,
+    "post-mortems": post_mortems,
     "error answers": errors,
 }
 

@@ -1,12 +1,13 @@
 """Small SVG charts: the series that a training run printed, and accuracy over time. No script, no log text."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from diagnoser.localize.checkpoints import reported
-from diagnoser.model import Event, MetricEvent, Progress, Stage
+from diagnoser.model import Event, MetricEvent, Progress, Stage, Stream
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 110, 64, 18, 20
 _INK, _LINE, _BAD = "#807b74", "#2f7fd0", "#d9480f"
@@ -33,14 +34,17 @@ class Curve:
 
 
 def curves(progress: Iterable[Progress]) -> list[Curve]:
-    """The series with at least two points."""
+    """The series with at least two points: of the rank and the name that most of them have, for others print the same
+    curve beside it."""
     train = [point for point in progress if point.stage is Stage.TRAIN]
     series = []
     for name, measure in _SERIES:
         by_step, by_line = list[tuple[int, float]](), list[tuple[int, float]]()
+        speakers = Counter(_speaker(point) for point in train if measure(point) is not None)
+        longest = max(speakers, key=speakers.__getitem__, default=None)
         for point in train:
             value = measure(point)
-            if value is None:
+            if value is None or _speaker(point) != longest:
                 continue
             by_line.append((point.line, value))
             if point.step is not None:
@@ -51,6 +55,10 @@ def curves(progress: Iterable[Progress]) -> list[Curve]:
         if len(points) > 1:
             series.append(Curve(name, over, tuple(sorted(points, key=lambda pair: pair[0]))))
     return series
+
+
+def _speaker(point: Progress) -> tuple[Stream, int, str]:
+    return point.stream, point.rank, point.metric
 
 
 def blocked_curve(events: Iterable[Event]) -> Curve | None:

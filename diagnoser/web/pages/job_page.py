@@ -22,6 +22,7 @@ from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.run_view import run_view
 from diagnoser.web.pages.time_axis import TimeAxis, checkpoint_axis
 
 RUNS = 8
@@ -81,16 +82,19 @@ def _checkpoints(attempt: Attempt, now: float) -> Checkpoints | None:
 
 
 @router.get("/jobs/{id}")
-async def job_page(id: JobPath, core: Core, pages: Drawn) -> Response:
+async def job_page(id: JobPath, core: Core, logs: Logs, pages: Drawn) -> Response:
     """With the runs of its family, of whatever job, beside each other."""
     store = core.store
     job = await _find(store, id)
     attempts = await store.jobs.attempts(id)
     records = await store.diagnoses.page(DiagnosisFilter(family=family(job)), "", RUNS + 1)
     runs = [await _run(store, record.attempt, record) for record in records]
+    newest = attempts[-1] if attempts and attempts[-1].last_line else None
     return pages.draw(
         "job.html",
         job=job,
+        newest=await run_view(core, logs, job, newest) if newest else None,
+        silent_since=core.clock() - core.config.silent_seconds,
         attempts=attempts[::-1],
         records=await latest(store, id),
         family=family(job),

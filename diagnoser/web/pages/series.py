@@ -3,15 +3,22 @@
 import asyncio
 
 from fastapi import Depends, Response
+from fastapi.responses import JSONResponse
 
 from diagnoser.localize.metric_watch import seen_in
-from diagnoser.model import AttemptKey
+from diagnoser.model import Attempt, AttemptKey, Progress
 from diagnoser.model.errors import NotFound
+from diagnoser.model.queries import DiagnosisFilter
+from diagnoser.recovery.retry_history import family
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages import charts
+from diagnoser.web.pages.run_view import as_json, index_of, points_of, run_charts, run_marks
+
+EARLIER = 3
+"""Runs of the family whose curves stand beside those of a run."""
 
 router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
@@ -20,11 +27,47 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 async def series(id: JobPath, number: int, core: Core, logs: Logs) -> Response:
     """An SVG image; empty if the log prints no series and no checkpoint was reported."""
     key = AttemptKey(id, number)
-    attempt = next((attempt for attempt in await core.store.jobs.attempts(id) if attempt.key == key), None)
-    if attempt is None:
-        raise NotFound(f"no attempt {number} of {id!r}")
+    attempt = await _find(core, key)
     points = sorted(await logs.context.progress(key), key=lambda point: point.line)
     drawn, events = charts.curves(points), await asyncio.to_thread(seen_in, points, is_running=attempt.ended is None)
     blocked = charts.blocked_curve(attempt.events)
     drawn += [blocked] if blocked else []
     return Response(charts.svg(drawn, events), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/jobs/{id}/attempts/{number}/series.json")
+async def series_data(id: JobPath, number: int, core: Core, logs: Logs) -> Response:
+    """The curves of an attempt and of the family's last runs, and marks by step: for charts that can be hovered. Runs
+    whose logs are large may be missing until they have been read."""
+    key = AttemptKey(id, number)
+    attempt = await _find(core, key)
+    index = await index_of(logs, key)
+    points = await asyncio.to_thread(points_of, index) if index else []
+    runs = [("this run", "", points), *await _earlier(core, logs, key)]
+    marks = await asyncio.to_thread(run_marks, attempt, points)
+    charted = await asyncio.to_thread(run_charts, runs)
+    return JSONResponse(as_json(charted, marks), headers={"Cache-Control": "no-store"})
+
+
+async def _find(core: Core, key: AttemptKey) -> Attempt:
+    """Raises NotFound."""
+    for attempt in await core.store.jobs.attempts(key.job):
+        if attempt.key == key:
+            return attempt
+    raise NotFound(f"no attempt {key.number} of {key.job!r}")
+
+
+async def _earlier(core: Core, logs: Logs, key: AttemptKey) -> list[tuple[str, str, list[Progress]]]:
+    """The last diagnosed runs of the family beside this one: name, address and points of each."""
+    job = await core.store.jobs.find(key.job)
+    if job is None:
+        return []
+    records = await core.store.diagnoses.page(DiagnosisFilter(family=family(job)), "", EARLIER + 1)
+    runs = []
+    for record in records:
+        index = await index_of(logs, record.attempt) if record.attempt != key else None
+        if index and len(runs) < EARLIER:
+            points = await asyncio.to_thread(points_of, index)
+            name = f"{record.attempt.job}, attempt {record.attempt.number}"
+            runs.append((name, f"/diagnoses/{record.id}", points))
+    return runs

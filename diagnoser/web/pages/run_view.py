@@ -1,0 +1,178 @@
+"""What the page of a job shows of its newest launch: where it stands, who prints, and its curves beside those of the
+family's last runs."""
+
+import asyncio
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from diagnoser.localize.checkpoints import reported
+from diagnoser.localize.metric_watch import seen_in
+from diagnoser.logview.log_index import LogIndex
+from diagnoser.logview.log_timeline import LogTimeline, RankSpan
+from diagnoser.model import Attempt, AttemptKey, Job, Progress, RunStatus, Stage
+from diagnoser.model.errors import NotFound
+from diagnoser.web.http.dependencies import Core, Logs
+from diagnoser.web.pages import charts
+from diagnoser.web.pages.log_viewer import log_path
+from diagnoser.web.pages.time_axis import AxisFacts, TimeAxis, time_axis
+from diagnoser.wording.phrases import plural, ranks_name
+from diagnoser.wording.words import checkpoint_state, number
+
+ACTIVE_SECONDS = 60.0
+"""Before the newest line of the log: who printed since then is active."""
+NAMED = 8
+"""Ranks that a sentence names."""
+TABLE_STEPS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """status: None once the launch has ended. steps: the newest ones, the newest first. activity: which ranks print, in
+    words. is_reading: the log is large, and is being read."""
+
+    attempt: Attempt
+    status: RunStatus | None
+    steps: tuple[Progress, ...]
+    activity: str
+    axis: TimeAxis | None
+    is_reading: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunCurve:
+    """A curve of one launch. y: None where the value was no number."""
+
+    run: str
+    url: str
+    x: list[int]
+    y: list[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunChart:
+    """runs: that of the page first, where it prints the series."""
+
+    name: str
+    over: str
+    runs: list[RunCurve]
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """Something that happened at a step. kind: checkpoint, alert or relaunch."""
+
+    step: int
+    kind: str
+    text: str
+
+
+async def run_view(core: Core, logs: Logs, job: Job, attempt: Attempt) -> RunView:
+    """Raises Unavailable."""
+    status = None
+    if attempt.ended is None:
+        status = (await logs.run_statuses.of({attempt.key: attempt.revision}))[attempt.key]
+    index = await index_of(logs, attempt.key)
+    is_reading = index is None and bool(attempt.last_line)
+    if index is None or not len(index):
+        return RunView(attempt, status, (), "", None, is_reading)
+    facts = AxisFacts(index.timeline, attempt, log_path(attempt.key), rank_nodes=job.rank_nodes, has_failed=False)
+    axis = await asyncio.to_thread(time_axis, facts) if status else None
+    activity = rank_activity(index.timeline.ranks, index.timeline) if status else ""
+    steps = newest_steps(points_of(index))
+    if status and status.step is None and steps:
+        status = _of_step(status, steps[0])
+    return RunView(attempt, status, steps, activity, axis, is_reading)
+
+
+def _of_step(status: RunStatus, point: Progress) -> RunStatus:
+    """The newest step of the whole log, where the newest lines of all ranks hold none."""
+    return replace(
+        status,
+        stage=point.stage,
+        step=point.step,
+        loss=point.loss,
+        grad_norm=point.grad_norm,
+        step_seconds=point.step_seconds,
+        tokens_per_second=point.tokens_per_second,
+    )
+
+
+async def index_of(logs: Logs, key: AttemptKey) -> LogIndex | None:
+    """None where the log is not stored any more, or is still being read."""
+    try:
+        log = await logs.indexes.load_or_begin(key)
+    except NotFound:
+        return None
+    return log.index if log else None
+
+
+def points_of(index: LogIndex) -> list[Progress]:
+    """The training steps of a log, in its order."""
+    return [timed.point for timed in index.timeline.progress if timed.point.stage is Stage.TRAIN]
+
+
+def newest_steps(points: Sequence[Progress]) -> tuple[Progress, ...]:
+    """Of the rank that printed last, the newest first."""
+    told = [point for point in points if point.step is not None]
+    own = [point for point in told if point.rank == told[-1].rank and point.stream == told[-1].stream]
+    return tuple(own[: -TABLE_STEPS - 1 : -1])
+
+
+def rank_activity(ranks: Sequence[RankSpan], log: LogTimeline) -> str:
+    """Which ranks printed within the last minute of the log; "" where it has no ranks or no times."""
+    if not ranks or not log.is_timed:
+        return ""
+    active = [span.rank for span in ranks if span.last >= log.end - ACTIVE_SECONDS]
+    quiet = [span.rank for span in ranks if span.last < log.end - ACTIVE_SECONDS]
+    if not quiet:
+        return f"All {plural(len(ranks), 'rank')} printed within the last minute of the log"
+    few, is_active = (active, True) if len(active) <= len(quiet) else (quiet, False)
+    names = ranks_name(few).capitalize() if len(few) <= NAMED else plural(len(few), "rank")
+    if is_active:
+        return f"{names} printed within the last minute of the log; {number(len(quiet))} others did not"
+    return f"{names} did not print within the last minute of the log; {number(len(active))} others did"
+
+
+def run_charts(runs: Iterable[tuple[str, str, Sequence[Progress]]]) -> list[RunChart]:
+    """Curves of one measure, of all runs that print it. runs: name, address and points of each, that of the page
+    first."""
+    by_name: dict[tuple[str, str], RunChart] = {}
+    for name, url, points in runs:
+        for curve in charts.curves(points):
+            chart = by_name.setdefault((curve.name, curve.over), RunChart(curve.name, curve.over, []))
+            chart.runs.append(_drawn(name, url, curve))
+    return [chart for chart in by_name.values() if chart.runs]
+
+
+def _drawn(name: str, url: str, curve: charts.Curve) -> RunCurve:
+    """A step that was repeated stands where it came last."""
+    values = dict(curve.points)
+    return RunCurve(name, url, list(values), [value if math.isfinite(value) else None for value in values.values()])
+
+
+def run_marks(attempt: Attempt, points: Sequence[Progress]) -> list[RunMark]:
+    """Checkpoints, what the metrics show, and where the launch took up the training again, by step."""
+    marks = [*_checkpoints(attempt), *_alerts(attempt, points)]
+    first = next((point.step for point in points if point.step is not None), None)
+    if first is not None and attempt.key.number > 1:
+        marks.append(RunMark(first, "relaunch", f"attempt {attempt.key.number} goes on here"))
+    return sorted(marks, key=lambda mark: mark.step)
+
+
+def _checkpoints(attempt: Attempt) -> Iterator[RunMark]:
+    for saved in reported(attempt.events):
+        if saved.step is not None:
+            yield RunMark(saved.step, "checkpoint", checkpoint_state(saved))
+
+
+def _alerts(attempt: Attempt, points: Sequence[Progress]) -> Iterator[RunMark]:
+    if not points:
+        return
+    for event in seen_in(points, is_running=attempt.ended is None):
+        if event.point.step is not None:
+            yield RunMark(event.point.step, "alert", event.why)
+
+
+def as_json(charted: Sequence[RunChart], marks: Sequence[RunMark]) -> dict[str, object]:
+    return {"charts": list(map(asdict, charted)), "marks": list(map(asdict, marks))}

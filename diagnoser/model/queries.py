@@ -70,9 +70,19 @@ FAILURES = (Outcome.FAILED, Outcome.HUNG)
 
 
 @dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Attempts of which jobs; "" for all. user: whom the scheduler knows the job to belong to."""
+
+    user: str = ""
+    cluster: str = ""
+    framework: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptSummary:
     """One launch of a job as lists show it. outcome, category, type: of its current verdict, whose id is ``diagnosis``
-    ("" while there is none). revision: grows with its log. position: where it stands in the list, as a cursor.
+    ("" while there is none). revision: grows with its log. position: where it stands in the list, as a cursor. user:
+    whom the scheduler knows the job to belong to. user, cluster, framework: "" where nobody said.
     """
 
     key: AttemptKey
@@ -85,6 +95,9 @@ class AttemptSummary:
     category: Category | None = None
     type: FailureType | None = None
     position: str = ""
+    user: str = ""
+    cluster: str = ""
+    framework: str = ""
 
     @property
     def heard(self) -> float:

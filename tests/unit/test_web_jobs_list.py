@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
 from diagnoser import compress
-from diagnoser.model import AttemptKey, Event, EventKind, LineBlock
+from diagnoser.model import AttemptKey, Event, EventKind, Job, LineBlock
 from tests.contract.records import OUT, append
 from tests.serving import DONE, ECC, HOSTILE, NOW, Web, save, serving
 
@@ -137,3 +138,35 @@ async def test_before_the_first_job_the_page_says_how_to_begin(tmp_path: Path) -
     async with serving(tmp_path) as web:
         assert "No job yet" in (await web.client.get("/jobs")).text
         assert "Show all jobs" in (await web.client.get("/jobs?state=silent")).text
+
+
+@pytest.mark.parametrize(
+    ("query", "jobs"),
+    [
+        ("user=maria", ["trains", "broken"]),
+        ("user=maria&state=failed", ["broken"]),
+        ("user=maria&cluster=west", []),
+        ("cluster=east", ["trains", "broken"]),
+        ("cluster=east&state=failed", ["broken"]),
+        ("cluster=east&state=failed&sort=job", ["broken"]),
+        ("framework=nemo", ["quiet"]),
+        ("framework=megatron&sort=job", ["broken", "trains"]),
+    ],
+)
+async def test_a_filter_finds_jobs_by_what_the_scheduler_knows(tmp_path: Path, query: str, jobs: list[str]) -> None:
+    """User, cluster and framework, with a state and in an order; the page offers to save it as a view."""
+    async with serving(tmp_path) as web:
+        for name in ("trains", "broken"):
+            await web.store.jobs.register(Job(name, cluster="east", framework="megatron", tenant="maria"))
+        await web.store.jobs.register(Job("quiet", cluster="west", framework="nemo", tenant="kai"))
+        await fill(web)
+        listed, cursor = list[str](), ""
+        while cursor is not None:
+            params = dict(parse_qsl(query)) | {"limit": "1", "cursor": cursor}
+            found = (await web.client.get("/api/v1/jobs", params=params)).json()
+            listed += [item["job"] for item in found["items"]]
+            cursor = found["next"]
+        page = (await web.client.get(f"/jobs?{query}")).text
+    assert listed == jobs
+    assert [job for job in jobs if f'id="a-{job}-1"' in page] == jobs
+    assert "Save this view" in page

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, and_, func, not_, select, union_all
+from sqlalchemy import ColumnElement, RowMapping, Select, and_, exists, func, not_, select, union_all
 
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.statements import is_behind, ordered
-from diagnoser.adapters.sql.tables import HAS_ENDED, IS_JOB, IS_UNENDED, attempts, diagnoses
+from diagnoser.adapters.sql.tables import FRAMEWORK, HAS_ENDED, IS_JOB, IS_UNENDED, attempts, diagnoses, jobs
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
-from diagnoser.model.queries import FAILURES, AttemptState, AttemptSummary
+from diagnoser.model.queries import FAILURES, AttemptState, AttemptSummary, JobFilter
 from diagnoser.model.sorting import NEWEST, Sort
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 
@@ -19,6 +19,10 @@ _TIMES = {AttemptState.RUNNING: "opened", AttemptState.SILENT: "last_line", Atte
 """The column that orders a state. The last line does not order the running ones: while they are paged through, each
 would come to the top again."""
 _ATTEMPT = ("job", "number", "opened", "last_line", "ended", "revision")
+_LOOKED_AT = 5_000
+"""Newest attempts of a state among which those of a cluster or a framework are looked for: neither has an index."""
+_ANY = JobFilter()
+_OF_JOB = (jobs.c.tenant.label("user"), jobs.c.cluster, FRAMEWORK.label("framework"))
 _VERDICT = (diagnoses.c.id.label("diagnosis"), *diagnoses.c["outcome", "category", "type"])
 
 
@@ -26,25 +30,33 @@ class AttemptRepository(Repository):
     """Attempts as lists show them."""
 
     async def page(
-        self, state: AttemptState | None, silent_since: float, after: str, limit: int, sort: Sort = NEWEST
+        self,
+        state: AttemptState | None,
+        silent_since: float,
+        after: str,
+        limit: int,
+        sort: Sort = NEWEST,
+        where: JobFilter = _ANY,
     ) -> list[AttemptSummary]:
         """Of one state, or of all: by time the running ones first, then the silent and the ended ones.
 
         sort: by one of ``ATTEMPT_SORTS``. By time, running ones are ordered by their begin, silent ones by their last
         line, ended ones by their end, failed ones by their verdict. after: ``position`` of the last one already seen,
-        "" for the first page. Raises BadInput for a position that no attempt has.
+        "" for the first page. where: those of a user are all found, others among the newest. Raises BadInput for a
+        position that no attempt has.
         """
         if sort.by == "job":
-            return await self._by_job(state, silent_since, after, limit, sort)
+            return await self._by_job(state, silent_since, after, limit, sort, where)
         states, place = _start(state, after)
         summaries: list[AttemptSummary] = []
         async with self._db.reading() as connection:
             for current in states:
                 rest = limit - len(summaries)
                 if current is AttemptState.FAILED:
-                    query = _failed(place, rest, sort)
+                    query = _failed(place, rest, sort, where)
                 else:
-                    query = _listed(_in(current, silent_since), _TIMES[current], _place(current, place), rest, sort)
+                    found = _in(current, silent_since)
+                    query = _listed(found, _TIMES[current], _place(current, place), rest, sort, where)
                 rows = (await connection.execute(query)).mappings()
                 summaries += [_summary(current, row) for row in rows]
                 place = ""
@@ -53,13 +65,13 @@ class AttemptRepository(Repository):
         return summaries
 
     async def _by_job(
-        self, state: AttemptState | None, silent_since: float, after: str, limit: int, sort: Sort
+        self, state: AttemptState | None, silent_since: float, after: str, limit: int, sort: Sort, where: JobFilter
     ) -> list[AttemptSummary]:
         place = _place_of_job(after)
         if state is AttemptState.FAILED:
-            query = _failed_by_job(place, limit, sort)
+            query = _failed_by_job(place, limit, sort, where)
         else:
-            query = _listed(_in(state, silent_since), "", place, limit, sort)
+            query = _listed(_in(state, silent_since), "", place, limit, sort, where)
         async with self._db.reading() as connection:
             rows = (await connection.execute(query)).mappings()
             return [_summary(None, row) for row in rows]
@@ -126,41 +138,66 @@ def _in(state: AttemptState | None, silent_since: float) -> Any:
     return select(running.cte("running").prefix_with("MATERIALIZED"))
 
 
-def _listed(rows: Any, time: str, after: tuple[Any, ...] | None, limit: int, sort: Sort) -> Select[Any]:
+def _listed(
+    rows: Any, time: str, after: tuple[Any, ...] | None, limit: int, sort: Sort, where: JobFilter
+) -> Select[Any]:
     """The attempts of one page, and then the verdict of each: as one join, it may be planned to begin with those.
     time: the column that orders them before their key, "" for the key alone."""
     names = [time, "job", "number"] if time else ["job", "number"]
     order = [rows.selected_columns[name] for name in names]
     if after:
         rows = rows.where(is_behind(order, after, sort))
-    page = rows.order_by(*ordered(order, sort)).limit(limit).subquery("page")
+    found = _of_jobs(rows, where, ordered(order, sort))
+    page = found.order_by(*ordered([found.selected_columns[name] for name in names], sort)).limit(limit)
+    page = page.subquery("page")
     of_attempt = and_(diagnoses.c.job == page.c.job, diagnoses.c.attempt == page.c.number, diagnoses.c.current)
-    with_verdict = select(*page.c, *_VERDICT).select_from(page.outerjoin(diagnoses, of_attempt))
+    with_verdict = (
+        select(*page.c, *_VERDICT, *_OF_JOB)
+        .select_from(page.outerjoin(diagnoses, of_attempt))
+        .outerjoin(jobs, jobs.c.id == page.c.job)
+    )
     return with_verdict.order_by(*ordered([page.c[name] for name in names], sort))
 
 
-def _failed(after: str, limit: int, sort: Sort) -> Select[Any]:
+def _of_jobs(rows: Select[Any], where: JobFilter, order: list[ColumnElement[Any]]) -> Select[Any]:
+    """Those rows whose job is one of these. order: of the rows."""
+    wanted = {jobs.c.tenant: where.user, jobs.c.cluster: where.cluster, FRAMEWORK: where.framework}
+    conditions = [column == value for column, value in wanted.items() if value]
+    if not conditions:
+        return rows
+    chosen = select(jobs.c.id).where(*conditions)
+    if where.user:  # an index finds them
+        return rows.where(rows.selected_columns["job"].in_(chosen))
+    newest = rows.order_by(*order).limit(_LOOKED_AT).subquery("newest")
+    return select(newest).where(exists(chosen.where(jobs.c.id == newest.c.job)))
+
+
+def _failed(after: str, limit: int, sort: Sort, where: JobFilter) -> Select[Any]:
     """Of each outcome the newest by its index, then the newest of these. after: the id of a diagnosis."""
     ids, order = [], ordered([diagnoses.c.id], sort)
     for outcome in FAILURES:
-        first = select(diagnoses.c.id).where(diagnoses.c.outcome == outcome.value, diagnoses.c.current)
+        first = select(*diagnoses.c["id", "job"]).where(diagnoses.c.outcome == outcome.value, diagnoses.c.current)
         if after:
             first = first.where(is_behind([diagnoses.c.id], (after,), sort))
-        ids.append(select(first.order_by(*order).limit(limit).subquery()))
+        found = _of_jobs(first, where, order)
+        found = found.order_by(*ordered([found.selected_columns["id"]], sort)).limit(limit)
+        ids.append(select(found.subquery().c.id))
     return _of_verdicts().where(diagnoses.c.id.in_(union_all(*ids))).order_by(*order).limit(limit)
 
 
-def _failed_by_job(after: tuple[str, int] | None, limit: int, sort: Sort) -> Select[Any]:
+def _failed_by_job(after: tuple[str, int] | None, limit: int, sort: Sort, where: JobFilter) -> Select[Any]:
     order = [diagnoses.c.job, diagnoses.c.attempt]
     query = _of_verdicts().where(diagnoses.c.current, diagnoses.c.outcome.in_(FAILURES))
     if after:
         query = query.where(is_behind(order, after, sort))
-    return query.order_by(*ordered(order, sort)).limit(limit)
+    found = _of_jobs(query, where, ordered(order, sort))
+    return found.order_by(*ordered([found.selected_columns[name] for name in ("job", "number")], sort)).limit(limit)
 
 
 def _of_verdicts() -> Select[Any]:
     of_attempt = and_(attempts.c.job == diagnoses.c.job, attempts.c.number == diagnoses.c.attempt)
-    return select(*attempts.c[_ATTEMPT], *_VERDICT).join(diagnoses, of_attempt)
+    verdicts = select(*attempts.c[_ATTEMPT], *_VERDICT, *_OF_JOB).join(diagnoses, of_attempt)
+    return verdicts.outerjoin(jobs, jobs.c.id == attempts.c.job)
 
 
 def _summary(state: AttemptState | None, row: RowMapping) -> AttemptSummary:
@@ -181,5 +218,8 @@ def _summary(state: AttemptState | None, row: RowMapping) -> AttemptSummary:
         outcome=outcome,
         category=category,
         type=failure,
+        user=row["user"] or "",
+        cluster=row["cluster"] or "",
+        framework=row["framework"] or "",
         position=f"{state or 'job'}:{row['diagnosis'] if state is AttemptState.FAILED else place}",
     )

@@ -114,6 +114,9 @@ jobs = Table(
 )
 """Whatever belongs to a job belongs to its cluster and its tenant: see ``visibility``."""
 
+FRAMEWORK = Grouping(_OfBody("framework", jobs.c.body))
+"""Of a job."""
+
 _BY_BEGINNING = "CREATE INDEX jobs_by_beginning ON jobs (id text_pattern_ops)"
 """Finds jobs by how their ids begin, whatever the language of the database; SQLite's own index does."""
 event.listen(

@@ -23,7 +23,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound, OwnerMoved
-from diagnoser.model.queries import AttemptState, AttemptSummary, DiagnosisFilter
+from diagnoser.model.queries import AttemptState, AttemptSummary, DiagnosisFilter, JobFilter
 from diagnoser.model.sorting import ATTEMPT_SORTS, NEWEST, Sort
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.tracing import TraceStep
@@ -133,6 +133,9 @@ class RunQuery(StrictSchema):
     state: AttemptState | None = Field(
         None, description="All by default: by time the running ones first, then the silent and the ended ones"
     )
+    user: Short = Field("", description="Whom the scheduler knows the job to belong to")
+    cluster: Short = Field("", description="Looked for among the 5,000 newest attempts of each state")
+    framework: Short = Field("", description="Looked for among the 5,000 newest attempts of each state")
     sort: str = sort_field(ATTEMPT_SORTS, NEWEST)
     cursor: str = Field("", max_length=300, description="`next` of the page before")
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
@@ -242,7 +245,8 @@ class Runs:
 async def list_runs(core: Core, logs: Logs, query: RunQuery) -> Runs:
     silent_since = core.clock() - core.config.silent_seconds
     summaries = core.store.attempts.page
-    listed = await summaries(query.state, silent_since, query.cursor, query.limit + 1, query.order)
+    where = JobFilter(query.user, query.cluster, query.framework)
+    listed = await summaries(query.state, silent_since, query.cursor, query.limit + 1, query.order, where)
     shown, after = first_page(listed, query.limit, attrgetter("position"))
     going = {attempt.key: attempt.revision for attempt in shown if attempt.ended is None}
     statuses = await logs.run_statuses.of(going)

@@ -14,6 +14,8 @@ from diagnoser.web.pages.column_order import ColumnOrder
 from diagnoser.web.pages.page_routes import Drawn, page_query
 from diagnoser.web.pages.views import views_of
 
+FILTERS = ("user", "cluster", "framework")
+
 router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 
 
@@ -21,12 +23,15 @@ router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
 async def jobs_page(request: Request, core: Core, logs: Logs, pages: Drawn) -> Response:
     query = page_query(RunQuery, request)
     runs = await list_runs(core, logs, query)
-    order = ColumnOrder("/jobs", {"state": query.state.value} if query.state else {}, query.order, NEWEST)
+    typed = {name: getattr(query, name) for name in FILTERS}
+    filters = {name: value for name, value in {"state": query.state or "", **typed}.items() if value}
+    order = ColumnOrder("/jobs", filters, query.order, NEWEST)
     return pages.draw(
         "jobs.html",
         runs=runs,
         states=list(AttemptState),
         chosen=query.state,
+        typed=typed,
         running=await core.store.attempts.count_running(runs.silent_since),
         is_first=not query.cursor,
         order=order,

@@ -44,7 +44,8 @@
   function options(chart, isByStep) {
     const values = chart.runs[0].y.filter((value) => value !== null);
     const isWide = Math.min(...values) > 0 && Math.max(...values) / Math.min(...values) > 50;
-    const axis = { stroke: color("--faint"), grid: { stroke: color("--edge"), width: 1 }, ticks: { stroke: color("--edge") } };
+    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const axis = { font: `${0.75 * rem}px system-ui, sans-serif`, stroke: color("--faint"), grid: { stroke: color("--edge"), width: 1 }, ticks: { stroke: color("--edge") } };
     const line = (run, place) => ({
       label: run.run,
       stroke: color(run.url ? COLORS[1 + (place % 3)] : COLORS[0]),

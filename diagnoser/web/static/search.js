@@ -53,7 +53,7 @@
     if (!dialog.open) dialog.showModal();
     field.select();
     field.focus();
-    tell("Enter opens, the arrow keys move, Esc closes.");
+    tell("Enter opens, the arrow keys move, Esc closes; ? on a page shows all keys.");
   }
 
   function tell(text) {

@@ -31,6 +31,7 @@ from diagnoser.config.loader import load_analyzer, site_node_queries
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.retention import ages
 from diagnoser.config.settings import Settings
+from diagnoser.config.shown_settings import shown_settings
 from diagnoser.config.tracing import open_traces
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -555,6 +556,7 @@ def _web_config(settings: Settings) -> WebConfig:
         allowed_hosts=allowed_hosts(settings),
         silent_seconds=settings.hang_diagnosis_idle_seconds,
         channel_routes=alerting.routes(settings),
+        settings=shown_settings(settings),
     )
 
 

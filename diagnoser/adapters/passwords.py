@@ -1,11 +1,19 @@
-"""Hashes of passwords: Argon2id, with the parameters that argon2-cffi recommends (RFC 9106)."""
+"""Hashes of passwords: Argon2id, with the parameters that argon2-cffi recommends (RFC 9106); and secrets of tokens."""
 
 import asyncio
+import secrets
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from diagnoser.model.access import TOKEN_PREFIX
+
 if TYPE_CHECKING:
     import argon2
+
+
+def new_secret() -> str:
+    """A secret for a token, which nobody can guess."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 class Argon2Passwords:
@@ -24,8 +32,6 @@ class Argon2Passwords:
     @cached_property
     def _nobody(self) -> str:
         """What the password of nobody is compared with: of a random text, and made with the same parameters."""
-        import secrets
-
         return self._hasher.hash(secrets.token_urlsafe(32))
 
     async def hash(self, password: str) -> str:

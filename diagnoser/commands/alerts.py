@@ -11,25 +11,14 @@ from diagnoser.config import alerting
 from diagnoser.config.redaction import load_outbound_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.model import Job
-from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.alerts import Alert
 from diagnoser.model.errors import DeliveryError, NotFound
 from diagnoser.model.outbox import OutboxRecord
 from diagnoser.notifications import text
-from diagnoser.notifications.alert import seal
+from diagnoser.notifications.alert import TEST_ALERT, seal
 from diagnoser.planning.planner import alert_key, verdict_alert, verdict_key
 
 alerts_cli = typer.Typer(no_args_is_help=True, help="Show who is notified of what, and try the receivers.")
-
-SAMPLE = Alert(
-    AlertKind.FAILURE,
-    "test",
-    "A test of diagnoser's alerts: nothing has failed",
-    "test",
-    1,
-    facts=(("Cause", "test"), ("Rank", "3"), ("Node", "gpu-017")),
-    place="Line 1 of stdout",
-    line="This is how the line that shows a failure looks.",
-)
 
 
 @alerts_cli.command()
@@ -105,7 +94,7 @@ async def _try(settings: Settings, names: list[str]) -> bool:
             if name not in channels:
                 raise NotFound(f"no receiver {name!r} is configured: there are {', '.join(channels) or 'none'}")
             try:
-                await channels[name].post(SAMPLE, None, place)
+                await channels[name].post(TEST_ALERT, None, place)
                 out.print(f"{receiver}: sent", markup=False, highlight=False)
             except DeliveryError as error:
                 reached = False

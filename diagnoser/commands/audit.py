@@ -8,8 +8,8 @@ import typer
 
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, iso, print_json, print_rows, printable
-from diagnoser.commands.tokens import seconds
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
+from diagnoser.model.credentials import seconds
 from diagnoser.model.queries import AuditFilter
 
 PAGE = 500

@@ -12,8 +12,8 @@ import typer
 from rich.progress import Progress
 
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
-from diagnoser.commands.tokens import seconds
 from diagnoser.config.settings import Settings
+from diagnoser.model.credentials import seconds
 from diagnoser.model.errors import BadInput
 
 db_cli = typer.Typer(no_args_is_help=True, help="Look after the database of DIAGNOSER_DATABASE_URL.")

@@ -1,21 +1,17 @@
 """`token`: make, list, rotate and revoke the tokens that the service accepts, in its database."""
 
-import re
-import secrets
 import time
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from diagnoser.adapters.passwords import new_secret
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_json, print_rows
-from diagnoser.model.access import TOKEN_PREFIX, Credential, Scope, StoredToken, hash_of
-from diagnoser.model.errors import BadInput, NotFound
-from diagnoser.model.people import RESERVED_NAMES
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
-UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
+from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
+from diagnoser.model.credentials import new_credential, seconds
+from diagnoser.model.errors import NotFound
 
 token_cli = typer.Typer(no_args_is_help=True, help="Manage the tokens that the service accepts.")
 
@@ -35,14 +31,7 @@ def create(
     expires: Annotated[str, typer.Option(help="How long it is valid, such as 90d or 12h. Default: for ever.")] = "",
 ) -> None:
     """Make a token and print its secret, which is stored nowhere: only its hash is."""
-    require_name(name, "token")
-    if tenant and scope not in (Scope.INGEST, Scope.READ, Scope.OPERATE):
-        raise BadInput("--tenant goes with --scope ingest, read or operate: what agents do concerns the nodes of all")
-    now, secret = time.time(), new_secret()
-    until = None
-    if expires:
-        until = now + seconds(expires)
-    credential = Credential(name, scope, cluster, tenant, expires=until, created=now)
+    secret, credential = new_secret(), new_credential(name, scope, cluster, tenant, expires, time.time())
 
     async def add(store: SqlStore) -> bool:
         is_first = not await store.tokens.list_all()
@@ -99,23 +88,6 @@ def revoke(name: _Name) -> None:
     now = time.time()
     with_store(lambda store: store.tokens.revoke(name, now), "token revoke")
     out.print(f"{name} is revoked", highlight=False, markup=False)
-
-
-def new_secret() -> str:
-    return TOKEN_PREFIX + secrets.token_urlsafe(32)
-
-
-def seconds(span: str) -> float:
-    """Read a span such as 30m, 12h or 90d. Raises BadInput."""
-    if not re.fullmatch(r"[0-9]{1,6}[mhd]", span):
-        raise BadInput(f"{span[:20]!r} is no span of time: write 30m, 12h or 90d")
-    return int(span[:-1]) * UNITS[span[-1]]
-
-
-def require_name(name: str, whose: str) -> None:
-    """Raises BadInput where a token or a user cannot have the name: what acts as the service itself has some."""
-    if not NAME.fullmatch(name) or name in RESERVED_NAMES:
-        raise BadInput(f"{name[:60]!r} cannot be the name of a {whose}: letters, digits and . _ @ -, at most 100")
 
 
 def _print_secret(secret: str) -> None:

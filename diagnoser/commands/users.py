@@ -8,7 +8,7 @@ import typer
 
 from diagnoser.commands.open_store import read_password, with_store
 from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_json, print_rows
-from diagnoser.commands.tokens import require_name
+from diagnoser.model.credentials import require_name
 from diagnoser.model.errors import BadInput
 from diagnoser.model.people import Role, User, UserChange, password_fault, prepared_password
 

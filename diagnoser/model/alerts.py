@@ -29,7 +29,8 @@ class Severity(StrEnum):
 class Alert:
     """incident: the same for all alerts of one. facts: (name, value), the most telling first. place: where ``line``,
     the root line, stands. why: of a plan's state, or what is to be reviewed. action, reason: what is advised.
-    labels: of the job. plan: id of one that waits for approval, else "".
+    labels: of the job. owner: whom the scheduler knows the job to belong to, "" where it did not say. plan: id of one
+    that waits for approval, else "".
 
     Text of logs and models in it is masked and bounded; each channel escapes it in its own way.
     """
@@ -56,6 +57,7 @@ class Alert:
     severity: Severity = Severity.WARNING
     diagnosis: str = ""
     plan: str = ""
+    owner: str = ""
 
 
 _ALERT = RecordJson(Alert)

@@ -11,6 +11,16 @@ from diagnoser.redaction.redact import masked, masked_entry, without_secrets
 from diagnoser.wording.summaries import summary
 from diagnoser.wording.words import ACTIONS, answer, decider, lower_first, reason
 
+TEST_ALERT = Alert(
+    AlertKind.FAILURE,
+    "test",
+    "A test of diagnoser's alerts: nothing has failed",
+    "test",
+    1,
+    facts=(("Cause", "test"), ("Rank", "3"), ("Node", "gpu-017")),
+    place="Line 1 of stdout",
+    line="This is how the line that shows a failure looks.",
+)
 LINE_LENGTH = 1_500
 TEXT_LENGTH = 600
 NAME_LENGTH = 100
@@ -50,6 +60,7 @@ def failure_alert(
         type=diagnosis.type.value,
         labels=dict(job.labels),
         diagnosis=id,
+        owner=job.tenant,
     )
 
 
@@ -83,7 +94,8 @@ def _facts(diagnosis: Diagnosis, nodes: Sequence[str]) -> Iterator[tuple[str, st
         yield "Node", ", ".join(_cut(node, NAME_LENGTH) for node in nodes)
     if root and root.gpu:
         yield "GPU", _cut(root.gpu, NAME_LENGTH)
-    yield "Decided by", _cut(" ".join(decider(without_secrets(diagnosis.decided_by))), NAME_LENGTH)
+    who, which = decider(without_secrets(diagnosis.decided_by))
+    yield "Decided by", _cut(f"{who} {reason(which)}".strip(), NAME_LENGTH)
 
 
 def _root_line(root: RootCause | None, redact: Redact) -> tuple[str, str]:
@@ -110,7 +122,7 @@ def seal(alert: Alert) -> Alert:
 _PLAN_STATES = {
     PlanState.WAITING: "waits for your approval",
     PlanState.HELD: "is held",
-    PlanState.REACHED: "was carried out",
+    PlanState.REACHED: "was carried out, and it runs again",
     PlanState.NOT_REACHED: "failed",
     PlanState.EXPIRED: "expired unanswered",
 }
@@ -118,7 +130,7 @@ _PLAN_STATES = {
 
 def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
     """What the state of a recovery plan tells. redact: hides secrets in what an executor reported."""
-    why = plan.history[-1].why if plan.history else reason(plan.reason)
+    why = reason(redact(plan.history[-1].why if plan.history else plan.reason))  # masked before its words are spelled
     what = lower_first(ACTIONS[plan.action])
     nodes = [_cut(node, NAME_LENGTH) for node in plan.nodes[:10]]
     facts = [("Action", ACTIONS[plan.action])]
@@ -131,13 +143,14 @@ def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
         job=plan.job,
         attempt=plan.attempt,
         facts=tuple(facts),
-        why=_cut(redact(why), TEXT_LENGTH),
+        why=_cut(why, TEXT_LENGTH),
         link=link,
         cluster=plan.cluster,
         node=nodes[0] if nodes else "",
         labels={"partition": plan.partition} if plan.partition else {},
         diagnosis=plan.diagnosis,
         plan=plan.id if plan.state is PlanState.WAITING else "",
+        owner=plan.tenant,
     )
 
 
@@ -177,6 +190,7 @@ def metric_alert(job: Job, attempt: int, event: MetricEvent, *, link: str = "") 
         cluster=job.cluster,
         type=event.kind.value,
         labels=dict(job.labels),
+        owner=job.tenant,
     )
 
 

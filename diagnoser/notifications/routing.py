@@ -1,5 +1,6 @@
 """Who is told what, and when: the table of `alerts.yaml`. The first row that applies decides; ``explain`` says why."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
@@ -16,8 +17,14 @@ from diagnoser.model.yaml_loader import StrictModel
 
 EVERYONE = "all"
 """Stands for every receiver that is configured."""
+OWNER = "{user}"
+"""Stands for the receivers of whoever the scheduler knows the job to belong to."""
+ANY_USER = "*"
+_USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names of users that may stand in the name of a receiver."""
 _Clock = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 _Receiver = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+(:[^\s]{1,80})?$")]
+_ReceiverOrOwner = Annotated[str, StringConstraints(pattern=r"^(\{user\}|[a-z0-9_-]+(:[^\s]{1,80})?)$")]
 
 
 class AlertCondition(StrictModel):
@@ -31,11 +38,12 @@ class AlertCondition(StrictModel):
 
 
 class AlertRow(StrictModel):
-    """to: names of receivers, none to stay silent."""
+    """to: names of receivers, none to stay silent; ``{user}`` for those of the job's owner. A row that names nobody
+    but an owner whom nobody knows does not apply."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
     when: AlertCondition = AlertCondition()
-    to: tuple[_Receiver, ...]
+    to: tuple[_ReceiverOrOwner, ...]
     severity: Severity = Severity.WARNING
 
 
@@ -60,9 +68,11 @@ class QuietHours(StrictModel):
 
 class AlertTable(StrictModel):
     """repeat_minutes: how long further failures of an incident that was told stay silent, where there are no threads
-    that they could join."""
+    that they could join. owners: user -> receivers; those of ``*`` are of everybody else, with the name where they say
+    ``{user}``."""
 
     version: Literal[1]
+    owners: dict[str, tuple[_Receiver, ...]] = Field(default_factory=dict)
     repeat_minutes: Annotated[float, Field(ge=0)] = 240
     quiet_hours: tuple[QuietHours, ...] = ()
     rows: Annotated[tuple[AlertRow, ...], Field(min_length=1)]
@@ -86,22 +96,42 @@ class AlertRouting:
 
     def route(self, alert: Alert) -> Route:
         """The receivers that are configured, each once."""
-        row = next((row for row in self.table.rows if not _why_not(row.when, alert)), None)
+        row = next((row for row in self.table.rows if not self._why_not(row, alert)), None)
         if row is None:
             return Route("")
         names: dict[str, None] = {}
         for entry in row.to:
-            if entry == EVERYONE:
-                names |= dict.fromkeys(self.receivers)
-            elif _receiver(entry) in self.receivers:
-                names[entry] = None
+            names |= dict.fromkeys(self._receivers_of(entry, alert))
         return Route(row.id, tuple(names), row.severity)
+
+    def _receivers_of(self, entry: str, alert: Alert) -> tuple[str, ...]:
+        """Those of an entry of a row that are configured."""
+        if entry == EVERYONE:
+            return self.receivers
+        named = self._of_owner(alert.owner) if entry == OWNER else (entry,)
+        return tuple(name for name in named if _receiver(name) in self.receivers)
+
+    def _of_owner(self, user: str) -> tuple[str, ...]:
+        """A name that no receiver can have stands for nobody: who names a user may not choose where alerts go."""
+        if user != ANY_USER and user in self.table.owners:
+            return self.table.owners[user]
+        if not _USER.fullmatch(user):
+            return ()
+        return tuple(name.replace(OWNER, user) for name in self.table.owners.get(ANY_USER, ()))
+
+    def _why_not(self, row: AlertRow, alert: Alert) -> str:
+        """Why the row does not apply, "" when it does."""
+        if why := _why_not(row.when, alert):
+            return why
+        if row.to != (OWNER,) or self._receivers_of(OWNER, alert):
+            return ""
+        return f"no receiver is known for the user {alert.owner}" if alert.owner else "the job's user is not known"
 
     def explain(self, alert: Alert) -> list[tuple[str, str]]:
         """Each row up to the one that applies, with why it does not hold ("" for the one that does)."""
         reasons = []
         for row in self.table.rows:
-            why = _why_not(row.when, alert)
+            why = self._why_not(row, alert)
             reasons.append((row.id, why))
             if not why:
                 break
@@ -129,10 +159,12 @@ def load(path: str, text: str) -> AlertTable:
 
 def unknown_receivers(table: AlertTable, receivers: Sequence[str]) -> list[str]:
     """Names that the table uses and nobody configured."""
-    known = {EVERYONE, *receivers}
+    known = {EVERYONE, OWNER, *receivers}
     named: set[str] = set()
     for row in table.rows:
         named.update(row.to)
+    for names in table.owners.values():
+        named.update(names)
     for hours in table.quiet_hours:
         named.update(hours.to)
     return sorted(name for name in named if _receiver(name) not in known)

@@ -22,13 +22,14 @@ from diagnoser.model import (
     PlanState,
     TransitionResult,
 )
-from diagnoser.model.alerts import Alert, encode
+from diagnoser.model.alerts import Alert, Severity, encode
 from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
 from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.plans import PlanTransition
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.notifications.alert import (
+    TEST_ALERT,
     blind_spot_alert,
     failure_alert,
     metric_alert,
@@ -139,6 +140,12 @@ class DecisionPlanner:
         which = "\n".join((score.run, score.checkpoint, drop.task, drop.metric))
         key = hashlib.sha256(which.encode("utf-8", "replace")).hexdigest()[:32]
         return self._messages(score_drop_alert(drop, link=link), f"score-{key}", now)
+
+    def test_alert(self, receiver: str, now: float) -> OutboxMessage:
+        """Make a test for one receiver, of an incident of its own, so that no other alert holds it back."""
+        name = f"test-{self.make_id(now)}"
+        body = encode(replace(TEST_ALERT, incident=name, severity=Severity.INFO))
+        return OutboxMessage(alert_key(name, receiver), MessageKind.ALERT, receiver, body, now, now + ALERT_LIFE)
 
     def _messages(self, alert: Alert, key: str, now: float) -> tuple[OutboxMessage, ...]:
         """Make a message for each receiver. key: the same for what need not be told twice."""

@@ -54,6 +54,7 @@ from diagnoser.web.http.services import WebServices
 from diagnoser.web.http.spoken_job_ids import SpokenJobIds
 from diagnoser.web.pages import (
     accuracy,
+    administration,
     audit,
     diagnosis_page,
     evaluations,
@@ -134,6 +135,7 @@ _PAGES = (
     search,
     views,
     audit,
+    administration,
     login,
 )
 

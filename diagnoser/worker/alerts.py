@@ -13,10 +13,13 @@ from diagnoser.model.alerts import Alert, AlertKind, AlertThread, decode
 from diagnoser.model.errors import Deferred, DeliveryError, Withheld
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import AlertChannel, Clock, Sender
+from diagnoser.wording.phrases import plural
 
 CAUSE_SECONDS = 10.0
 """How long a decision waits for the failure that it follows from: a thread begins with the cause."""
 RETRY_SECONDS = 1.0
+AGAIN_SECONDS = 20.0
+"""Between two looks at whether a job runs again that a plan launched."""
 HEAD_SECONDS = 60.0
 """After which a thread that somebody began and never posted may be begun by another."""
 
@@ -48,6 +51,8 @@ class AlertSender:
         quiet_until = self._routing.quiet_until(receiver, alert.severity, now)
         if quiet_until is not None:
             raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
+        if alert.kind is AlertKind.RECOVERED:
+            await self._check_running(channel, alert, now)
         thread = await self._store.thread(receiver, alert.incident)
         if thread is None and _follows(alert) and 0 <= now - effect.created < CAUSE_SECONDS:
             raise Deferred("the failure that it follows from goes first", now + RETRY_SECONDS)
@@ -72,6 +77,14 @@ class AlertSender:
         except DeliveryError:
             await self._store.release_head(receiver, alert.incident)
             raise
+
+    async def _check_running(self, channel: AlertChannel, alert: Alert, now: float) -> None:
+        """A job is recovered when it prints again; an incident, where a channel ends it, when all of its jobs do."""
+        down = await self._store.jobs_down(alert.incident)
+        if alert.job in down:
+            raise Deferred("the job that was launched again has not printed yet", now + AGAIN_SECONDS)
+        if down and channel.resolves:
+            raise Deferred(f"{plural(len(down), 'job')} of the incident not running again", now + AGAIN_SECONDS)
 
     async def _check_silence(self, alert: Alert, now: float) -> None:
         silence = await self._store.silence(alert.incident)

@@ -46,6 +46,7 @@ DIVERGED = "llm-13b-diverged"
 PAGES: Mapping[str, Sequence[str]] = {
     "/": ("/", "/?muted=true", "/?state=acknowledged", "/?state=resolved", "/?sort=-failures"),
     "/accuracy": ("/accuracy",),
+    "/alert-routing": ("/alert-routing", "/alert-routing?diagnosis={ecc}"),
     "/audit": ("/audit", "/audit?within=7d"),
     "/diagnoses": ("/diagnoses", "/diagnoses?q=error&node=hgx-04", "/diagnoses?q=zzyzx", "/diagnoses?sort=-type"),
     "/diagnoses/{id}": (
@@ -75,10 +76,13 @@ PAGES: Mapping[str, Sequence[str]] = {
     "/login": ("/login",),
     "/nodes": ("/nodes", "/nodes?sort=node", "/nodes?out=true&cluster=default&q=hgx"),
     "/nodes/{node}": ("/nodes/hgx-04",),
+    "/people": ("/people",),
     "/recovery": ("/recovery",),
     "/rules": ("/rules",),
     "/rules/workbench": ("/rules/workbench", "/rules/workbench?patterns=seam"),
     "/search": ("/search", "/search?q=hgx"),
+    "/settings": ("/settings",),
+    "/tokens": ("/tokens",),
     "/unplaced": ("/unplaced",),
 }
 """Route -> addresses that show it; names in braces are those that ``fill_site`` returns."""

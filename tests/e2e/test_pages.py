@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -40,9 +41,10 @@ UNPLACED = UnplacedStream(
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[tuple[Web, str]]:
-    """The pages on a port of their own, and their address. Every attempt hangs like one of 512 ranks."""
-    async with serving(folder, context=StoredLogs(hang=large(512, 300))) as web:
+async def served(folder: Path, **parts: object) -> AsyncIterator[tuple[Web, str]]:
+    """The pages on a port of their own, and their address. Every attempt hangs like one of 512 ranks. parts: as of
+    ``serving``."""
+    async with serving(folder, context=StoredLogs(hang=large(512, 300)), **parts) as web:
         listening = socket.create_server(("127.0.0.1", 0))  # takes connections before the server is up
         server = uvicorn.Server(uvicorn.Config(create(web.services), log_level="warning", ws="none"))
         running = asyncio.create_task(server.serve(sockets=[listening]))
@@ -160,6 +162,48 @@ async def test_a_running_job_is_two_clicks_away(tmp_path: Path) -> None:
         await page.get_by_role("link", name="trains").click()
         assert await page.locator("h1").text_content() == "trains"
         assert await page.locator("nav [aria-current=page]").text_content() == "Jobs"
+
+
+async def test_a_running_job_moves_by_itself(tmp_path: Path) -> None:
+    """Its step and its loss follow the log while the page is open, and its curve can be hovered."""
+    async with served(tmp_path, clock=time.time) as (web, address), browser() as chromium:
+        await prints(web, "trains", _steps(0, 40), time.time())
+        page = await chromium.new_page()
+        found = await watched(page, address)
+        await page.goto(address + "/jobs/trains")
+        await expect(page.locator("#run .figures")).to_contain_text("39")
+        plot = page.locator("#curves .u-over").first
+        await plot.hover()
+        await expect(page.locator("#curves .u-legend").first).to_contain_text("this run")
+        await prints(web, "trains", _steps(40, 80), time.time())
+        await expect(page.locator("#run .figures")).to_contain_text("79")
+        await expect(page.locator("#steps")).to_contain_text("78")
+        assert found == []
+
+
+def _steps(first: int, last: int) -> str:
+    return "".join(f"step {n}/900 loss: {4 - n / 100:.2f} step_time: 0.25\n" for n in range(first, last))
+
+
+async def test_keys_lead_everywhere(tmp_path: Path) -> None:
+    """j and k go through the rows, Enter opens one, g and a letter lead to a page, and ? shows all of it."""
+    async with served(tmp_path) as (web, address), browser() as chromium:
+        await prints(web, "second", "step 1\n")
+        await prints(web, "first", "step 1\n")
+        page = await chromium.new_page()
+        await page.goto(address + "/jobs?sort=job")
+        focused = "document.activeElement.textContent"
+        for key, job in (("j", "first"), ("j", "second"), ("j", "second"), ("k", "first")):
+            await page.keyboard.press(key)
+            assert await page.evaluate(focused) == job
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/jobs/first")
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("g")
+        await page.keyboard.press("d")
+        await page.wait_for_url("**/diagnoses")
 
 
 async def test_the_keyboard_reaches_the_content_first(tmp_path: Path) -> None:

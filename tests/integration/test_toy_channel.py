@@ -25,6 +25,7 @@ TOLD = asyncio.Queue[str]()
 
 class Toy(AlertChannel):
     threaded = False
+    resolves = False
 
     def __init__(self, word: str) -> None:
         self.word = word

@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.cli import cli
-from diagnoser.commands.tokens import seconds
 from diagnoser.model.access import StoredToken, hash_of
+from diagnoser.model.credentials import seconds
 from diagnoser.model.errors import BadInput, Conflict, NotFound
 
 SECRET = re.compile(r"dgn_[A-Za-z0-9_-]{43}")

@@ -100,3 +100,49 @@ def test_buttons_need_a_secret_and_people() -> None:
     assert operators(SlackSettings(slack_operators="U1, U2")) == frozenset()
     signed = SlackSettings(slack_operators="U1, U2", slack_signing_secret=SecretStr("s"))
     assert operators(signed) == {"U1", "U2"}
+
+
+OWNERS = """
+owners:
+  maria: [slack:U024BE7LH, mail:maria@example.org]
+  "*": ["mail:{user}@example.org"]
+"""
+TO_OWNER = table(
+    """
+- {id: script_errors, when: {categories: [script]}, to: ["{user}"]}
+- {id: rest, to: [slack]}
+""",
+    OWNERS,
+)
+
+
+@pytest.mark.parametrize(
+    ("user", "receivers", "row"),
+    [
+        ("maria", ("slack:U024BE7LH", "mail:maria@example.org"), "script_errors"),
+        ("kai", ("mail:kai@example.org",), "script_errors"),
+        ("", ("slack",), "rest"),
+        ("kai@elsewhere.org, all", ("slack",), "rest"),
+        ("*", ("slack",), "rest"),
+    ],
+)
+def test_the_owner_of_a_job_is_told_instead_of_operators(user: str, receivers: tuple[str, ...], row: str) -> None:
+    """By the table's mapping; where nobody is known, or the name is none that a receiver can have, the next row says
+    who is told."""
+    routes = AlertRouting(routing.load("alerts.yaml", TO_OWNER), ("slack", "mail"))
+    decided = routes.route(replace(FAILURE, category="script", owner=user))
+    assert (decided.receivers, decided.row) == (receivers, row)
+
+
+def test_a_label_of_the_job_names_no_owner() -> None:
+    """Whoever submits a job writes its labels: only the scheduler says whose it is."""
+    routes = AlertRouting(routing.load("alerts.yaml", TO_OWNER), ("slack", "mail"))
+    assert routes.route(replace(FAILURE, category="script", labels={"user": "maria"})).row == "rest"
+
+
+def test_receivers_of_owners_have_to_be_configured() -> None:
+    """A name that nobody configured is found at the start, not at the first script error."""
+    assert routing.unknown_receivers(routing.load("alerts.yaml", TO_OWNER), ["slack"]) == [
+        "mail:maria@example.org",
+        "mail:{user}@example.org",
+    ]

@@ -21,6 +21,7 @@ MAY: dict[Scope | None, frozenset[Scope]] = {
     Scope.AGENT: frozenset({Scope.AGENT, Scope.ADMIN}),
     Scope.ALERTS: frozenset({Scope.ALERTS, Scope.ADMIN}),
     Scope.OPERATE: frozenset({Scope.OPERATE, Scope.ADMIN}),
+    Scope.ADMIN: frozenset({Scope.ADMIN}),
 }
 """What a route needs -> the scopes that may use it. None: it asks nobody."""
 SIGNING_IN = ("POST /login", "POST /logout")
@@ -109,7 +110,8 @@ READING = (
     "POST /logs",
 )
 ACCOUNT = ("POST /logout/everywhere",)
-AUDITING = ("GET /api/v1/audit", "GET /audit")
+AUDITING = ("GET /api/v1/audit", "GET /alert-routing", "GET /audit")
+ADMINISTERING = ("GET /people", "GET /settings", "GET /tokens")
 SHIPPING = (
     "GET /api/v1/jobs/{id}/attempts/{attempt}/evidence-requests",
     "POST /api/v1/jobs/{id}/attempts/{attempt}/evidence",
@@ -161,7 +163,9 @@ DECIDING = (
     "POST /api/v1/rules/{id}/retire",
     "POST /api/v1/views",
 )
+ADMIN_PRESSING = ("POST /people", "POST /tokens", "POST /tokens/revoke")
 PRESSING = (
+    "POST /alert-routing/test",
     "POST /diagnoses/confirm",
     "POST /diagnoses/{id}/feedback",
     "POST /diagnoses/{id}/feedback/take-back",
@@ -185,6 +189,7 @@ NEEDS: dict[str, Scope | None] = {
     **dict.fromkeys(CARRYING_OUT, Scope.AGENT),
     **dict.fromkeys(MONITORING, Scope.ALERTS),
     **dict.fromkeys((*DECIDING, *PRESSING, *AUDITING), Scope.OPERATE),
+    **dict.fromkeys((*ADMINISTERING, *ADMIN_PRESSING), Scope.ADMIN),
 }
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
 
@@ -211,7 +216,7 @@ async def status(web: Web, route: str, authorization: str | None) -> int:
     for name in ("{id}", "{attempt}", "{request_id}", "{number}", "{node}", "{cluster}", "{key}", "{scope}", "{index}"):
         path = path.replace(name, "1")
     headers = {"authorization": authorization} if authorization is not None else {}
-    if route in (*PRESSING, *ACCOUNT, *SIGNING_IN):
+    if route in (*PRESSING, *ADMIN_PRESSING, *ACCOUNT, *SIGNING_IN):
         answer = await web.client.request(method, path, content=b"", headers=headers | FORM)
     else:
         answer = await web.client.request(method, path, json={} if method in ("POST", "PUT") else None, headers=headers)

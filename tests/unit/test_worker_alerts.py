@@ -10,16 +10,17 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.model import MessageKind, OutboxMessage
+from diagnoser.model import AttemptKey, LineBlock, MessageKind, OutboxMessage, Stream
 from diagnoser.model.alerts import Alert, AlertKind, AlertSilence, AlertThread, Severity, encode
 from diagnoser.model.errors import DeliveryError
 from diagnoser.notifications import routing
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import AlertChannel
-from diagnoser.worker.alerts import CAUSE_SECONDS, HEAD_SECONDS, AlertSender
+from diagnoser.worker.alerts import AGAIN_SECONDS, CAUSE_SECONDS, HEAD_SECONDS, AlertSender
 from diagnoser.worker.outbox import Outbox
 from tests.databases import sqlite_store
+from tests.serving import ECC, save, serving, store_log
 
 NOW = 1_767_225_600.0  # 2026-01-01 00:00 UTC
 FAILURE = Alert(AlertKind.FAILURE, "incident-1", "llm-7b attempt 1 failed: gpu_lost", "llm-7b", 1)
@@ -34,8 +35,8 @@ rows: [{id: rest, to: [all]}]
 class Heard(AlertChannel):
     """Keeps what it was told."""
 
-    def __init__(self, *, threaded: bool) -> None:
-        self.threaded = threaded
+    def __init__(self, *, threaded: bool, resolves: bool = False) -> None:
+        self.threaded, self.resolves = threaded, resolves
         self.alerts: list[tuple[Alert, AlertThread | None, str]] = []
         self.error: DeliveryError | None = None
 
@@ -163,3 +164,31 @@ async def test_quiet_hours_put_alerts_off(desk: Desk) -> None:
 async def test_a_receiver_that_is_gone_is_named(desk: Desk) -> None:
     """A message for a receiver that was taken out of the settings says so."""
     assert await desk.tell("a", receiver="mail") == ("withheld", "no receiver 'mail' is configured any more")
+
+
+async def test_an_incident_is_recovered_when_its_jobs_print_again(tmp_path: Path) -> None:
+    """A plan that was carried out has launched a job; it runs when it prints. Where a recovery ends the whole incident,
+    it waits for all of its jobs."""
+    async with serving(tmp_path) as web:
+        store = web.store
+        for job in ("llm-7b", "llm-13b"):
+            record = await save(store, job, ECC, created=NOW - (30 if job == "llm-7b" else 60))
+        incident = await store.incidents.of_diagnosis(record.id)
+        assert incident
+        desk = Desk(store)
+        desk.pager.resolves = True
+        recovered = replace(FAILURE, kind=AlertKind.RECOVERED, incident=incident.id)
+        waits = "the job that was launched again has not printed yet"
+        assert await desk.tell("a", recovered, "chat") == ("pending", waits)
+        await store_log(store, AttemptKey("llm-7b", 2), LineBlock(Stream("stdout"), b"step 1\n"))
+        desk.now += AGAIN_SECONDS
+        await desk.outbox.step()
+        assert [alert.kind for alert, _, _ in desk.chat.alerts] == [AlertKind.RECOVERED]
+        assert await desk.tell("b", recovered) == (
+            "pending",
+            "1 job of the incident not running again",
+        )
+        await store_log(store, AttemptKey("llm-13b", 2), LineBlock(Stream("stdout"), b"step 1\n"))
+        desk.now += AGAIN_SECONDS
+        await desk.outbox.step()
+        assert [alert.kind for alert, _, _ in desk.pager.alerts] == [AlertKind.RECOVERED]

@@ -2,11 +2,11 @@
 
 from dataclasses import asdict
 
-from sqlalchemy import and_, delete, not_, select
+from sqlalchemy import and_, delete, exists, not_, select
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository
-from diagnoser.adapters.sql.tables import alert_silences, alert_threads
+from diagnoser.adapters.sql.tables import alert_silences, alert_threads, attempts, incident_attempts
 from diagnoser.model.alerts import AlertSilence, AlertThread
 
 
@@ -21,6 +21,13 @@ class AlertRepository(Repository):
 
     async def save_thread(self, thread: AlertThread) -> None:
         await self._db.upsert(alert_threads, asdict(thread))
+
+    async def jobs_down(self, incident: str) -> frozenset[str]:
+        """Jobs of an incident that were not launched again since they failed, or have not printed since."""
+        failed, later = incident_attempts.c, attempts.c
+        again = exists().where(later.job == failed.job, later.number > failed.attempt, later.last_line > 0)
+        query = select(failed.job).where(failed.incident == incident, not_(again)).distinct()
+        return frozenset(await self._db.rows(query, lambda row: str(row["job"])))
 
     async def claim_head(self, receiver: str, incident: str, now: float, seconds: float) -> bool:
         """Whether the caller, and nobody else, may post the first alert of an incident. seconds: a claim that is so far

@@ -70,6 +70,7 @@ class Alertmanager:
     so that it may be one. Repeating, silencing and grouping are its own: nothing is held back from it."""
 
     threaded = True
+    resolves = True
 
     def __init__(self, url: str, client: "httpx.AsyncClient", clock: Clock, *, timeout: float = TIMEOUT) -> None:
         from diagnoser.adapters.http import poster  # loads for a while

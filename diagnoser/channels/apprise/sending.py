@@ -1,6 +1,8 @@
 """Sends alerts through Apprise."""
 
 import asyncio
+from typing import Any
+from urllib.parse import quote
 
 from diagnoser.model.alerts import Alert, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError
@@ -14,6 +16,7 @@ class AppriseReceiver:
     package is missing."""
 
     threaded = False
+    resolves = False
 
     def __init__(self, name: str, url: str) -> None:
         try:
@@ -28,14 +31,22 @@ class AppriseReceiver:
             Severity.WARNING: apprise.NotifyType.WARNING,
             Severity.CRITICAL: apprise.NotifyType.FAILURE,
         }
-        self._receiver = apprise.Apprise()
-        if not self._receiver.add(url):
+        self._url = url
+        self._apprise = apprise.Apprise
+        if not self._receiver(""):
             raise BadInput(f"DIAGNOSER_APPRISE_URLS: the URL of {name!r} is none that Apprise knows")
+
+    def _receiver(self, place: str) -> Any:
+        """place: whom it goes to instead of whom the URL names, such as an address of mail."""
+        to = f"{'&' if '?' in self._url else '?'}to={quote(place, safe='')}" if place else ""
+        receiver = self._apprise()
+        receiver.add(self._url + to)
+        return receiver
 
     async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:
         """Apprise says only whether it worked: another try may help."""
         sent = await asyncio.to_thread(
-            self._receiver.notify,
+            self._receiver(place).notify,
             title=alert.title,
             body=text.body(alert)[:BODY_LENGTH],
             notify_type=self._types[alert.severity],

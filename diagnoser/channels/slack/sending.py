@@ -34,6 +34,7 @@ class SlackWebhook:
     """An AlertChannel: an incoming webhook, which knows no threads."""
 
     threaded = False
+    resolves = False
 
     def __init__(
         self,
@@ -75,6 +76,7 @@ class SlackBot:
     """
 
     threaded = True
+    resolves = False
 
     def __init__(self, token: str, channel: str, *, buttons: bool, api: str = API) -> None:
         if not channel:

@@ -19,6 +19,7 @@ from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model.access import Viewer
 from diagnoser.model.queries import Attention
+from diagnoser.model.shown_settings import ShownSetting
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace
 from diagnoser.planning.plan_service import PlanService
@@ -61,6 +62,7 @@ class WebConfig:
     allowed_hosts: names by which requests may call this service, in their Host header.
     channel_routes: at which presses of buttons in alerts arrive.
     silent_seconds: time without lines after which a run is shown as silent.
+    settings: those in force, and the files of the tables, as people may see them.
     """
 
     base_url: str = ""
@@ -68,6 +70,7 @@ class WebConfig:
     allowed_hosts: frozenset[str] = frozenset({"*"})
     channel_routes: Sequence[BaseRoute] = ()
     silent_seconds: float = 300.0
+    settings: Sequence[ShownSetting] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,12 +45,14 @@ class Pages:
     def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
         caller = self._caller
         decides = caller is not None and caller.scope.covers(Scope.OPERATE)
+        administers = caller is not None and caller.scope.covers(Scope.ADMIN) and caller.viewer.sees_all
         frame = {"unplaced": self._unplaced, "attention": self._attention}
         text = self._templates.get_template(template).render(
             now=self._clock(),
             caller=caller,
             is_person=isinstance(caller, Person),
             decides=decides,
+            administers=administers,
             **frame,
             **values,
         )

@@ -11,7 +11,7 @@
     u: ["/rules", "Rules"],
     a: ["/accuracy", "Accuracy"],
     e: ["/evaluations", "Evaluations"],
-    s: ["/settings", "Settings"],
+    s: ["/alert-routing", "Setup"],
   };
   const GO_MS = 1500;
   const KEYS = [

@@ -144,7 +144,10 @@ const CLOCKS = {
   time: new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }),
   day: new Intl.DateTimeFormat([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
 };
-for (const node of document.querySelectorAll("[data-clock]")) {
-  const seconds = node.dataset.time ? Number(node.dataset.time) : Date.parse(node.getAttribute("datetime")) / 1000;
-  node.textContent = CLOCKS[node.dataset.clock].format(new Date(1000 * seconds));
+function tellLocalTimes(where) {
+  for (const node of where.querySelectorAll("[data-clock]")) {
+    const seconds = node.dataset.time ? Number(node.dataset.time) : Date.parse(node.getAttribute("datetime")) / 1000;
+    node.textContent = CLOCKS[node.dataset.clock].format(new Date(1000 * seconds));
+  }
 }
+tellLocalTimes(document);

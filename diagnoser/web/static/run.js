@@ -125,6 +125,13 @@
 
   const isInUse = (part) => part.contains(document.activeElement) || part.querySelector("details[open]");
 
+  // "3 s ago" is no news.
+  function words(part) {
+    const copy = part.cloneNode(true);
+    for (const time of copy.querySelectorAll("time")) time.remove();
+    return copy.textContent;
+  }
+
   async function loadFigures() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (!answer.ok) return false;
@@ -134,7 +141,8 @@
     for (const part of document.querySelectorAll("[data-moves]")) {
       const fresh = page.getElementById(part.id);
       if (!fresh || isInUse(part)) continue;
-      isMoved = isMoved || fresh.textContent !== part.textContent;
+      tellLocalTimes(fresh);
+      isMoved = isMoved || words(fresh) !== words(part);
       part.replaceWith(fresh);
     }
     return isMoved;

@@ -1,0 +1,43 @@
+"""The settings in force, with every secret masked, and the files that the service reads its tables from."""
+
+from collections.abc import Iterator
+
+from pydantic import SecretStr
+
+from diagnoser.config.folders import rules_folder, site_or_shipped
+from diagnoser.config.settings import PREFIX, Settings
+from diagnoser.model.shown_settings import Origin, ShownSetting
+from diagnoser.redaction.redact import without_secrets
+
+TABLES = ("alerts.yaml", "policy.yaml", "node_proofs.yaml", "node_queries.yaml")
+HIDDEN = "is set, never shown"
+
+
+def shown_settings(settings: Settings) -> tuple[ShownSetting, ...]:
+    """By name, the files first."""
+    return (*_files(settings), *sorted(_settings(settings), key=lambda shown: shown.name))
+
+
+def _settings(settings: Settings) -> Iterator[ShownSetting]:
+    for name, field in Settings.model_fields.items():
+        value = getattr(settings, name)
+        is_given = name in settings.model_fields_set and value != field.default
+        origin = Origin.GIVEN if is_given else Origin.DEFAULT
+        yield ShownSetting(PREFIX + name.upper(), _shown(value), origin, field.description or "")
+
+
+def _files(settings: Settings) -> Iterator[ShownSetting]:
+    folder = rules_folder(settings)
+    for name in TABLES:
+        path = site_or_shipped(folder, name)
+        if path.exists():
+            is_site = settings.rules_dir is not None and path.parent == folder
+            yield ShownSetting(name, str(path), Origin.SITE_FILE if is_site else Origin.SHIPPED_FILE)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return HIDDEN if value.get_secret_value() else ""
+    if value is None:
+        return ""
+    return without_secrets(str(value))

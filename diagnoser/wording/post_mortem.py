@@ -121,7 +121,7 @@ def _masked(story: FailureStory, redact: Redact) -> FailureStory:
     """The story with the names in it masked by themselves: within a sentence a secret may not be recognised."""
     record, attempt, root = story.record, story.attempt, story.record.diagnosis.root_cause
     if root:
-        root = replace(root, node=redact(root.node), text=redact(root.text), source=redact(root.source))
+        root = replace(root, node=redact(root.node or ""), text=redact(root.text), source=redact(root.source))
     nodes = tuple(replace(suspect, node=redact(suspect.node)) for suspect in record.diagnosis.nodes)
     decided_by = redact(record.diagnosis.decided_by)
     diagnosis = replace(record.diagnosis, root_cause=root, nodes=nodes, decided_by=decided_by)

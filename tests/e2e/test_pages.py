@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from playwright.async_api import ConsoleMessage, Page, Route, expect
 
-from diagnoser.model import UnplacedReason, UnplacedStream
+from diagnoser.model import AttemptKey, LineBlock, Stream, UnplacedReason, UnplacedStream
 from diagnoser.model.queries import IncidentFilter
 from diagnoser.web.api import sse
 from diagnoser.web.live import diagnosis_feed
@@ -19,7 +19,7 @@ from diagnoser.web.server import create
 from tests.e2e.browser import CHROMIUM as CHROMIUM
 from tests.e2e.browser import SHARES_BROWSER
 from tests.e2e.browser import browser as browser
-from tests.serving import ECC, HOSTILE, NOW, Looks, StoredLogs, Web, fill, save, serving
+from tests.serving import ECC, HOSTILE, NOW, Looks, StoredLogs, Web, fill, save, serving, store_log
 from tests.unit.test_web_hangs import large
 from tests.unit.test_web_jobs_list import prints
 
@@ -167,7 +167,7 @@ async def test_a_running_job_is_two_clicks_away(tmp_path: Path) -> None:
 async def test_a_running_job_moves_by_itself(tmp_path: Path) -> None:
     """Its step and its loss follow the log while the page is open, and its curve can be hovered."""
     async with served(tmp_path, clock=time.time) as (web, address), browser() as chromium:
-        await prints(web, "trains", _steps(0, 40), time.time())
+        await store_log(web.store, AttemptKey("trains"), _steps(0, 40))
         page = await chromium.new_page()
         found = await watched(page, address)
         await page.goto(address + "/jobs/trains")
@@ -175,14 +175,15 @@ async def test_a_running_job_moves_by_itself(tmp_path: Path) -> None:
         plot = page.locator("#curves .u-over").first
         await plot.hover()
         await expect(page.locator("#curves .u-legend").first).to_contain_text("this run")
-        await prints(web, "trains", _steps(40, 80), time.time())
+        await store_log(web.store, AttemptKey("trains"), _steps(40, 80))
         await expect(page.locator("#run .figures")).to_contain_text("79")
         await expect(page.locator("#steps")).to_contain_text("78")
         assert found == []
 
 
-def _steps(first: int, last: int) -> str:
-    return "".join(f"step {n}/900 loss: {4 - n / 100:.2f} step_time: 0.25\n" for n in range(first, last))
+def _steps(first: int, last: int) -> LineBlock:
+    lines = (f"step {n}/900 loss: {4 - n / 100:.2f} step_time: 0.25\n" for n in range(first, last))
+    return LineBlock(Stream("stdout"), "".join(lines).encode(), received=time.time())
 
 
 async def test_keys_lead_everywhere(tmp_path: Path) -> None:

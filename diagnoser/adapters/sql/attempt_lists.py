@@ -148,8 +148,8 @@ def _listed(
     if after:
         rows = rows.where(is_behind(order, after, sort))
     found = _of_jobs(rows, where, ordered(order, sort))
-    page = found.order_by(*ordered([found.selected_columns[name] for name in names], sort)).limit(limit)
-    page = page.subquery("page")
+    places = [found.selected_columns[name] for name in names]
+    page = found.order_by(*ordered(places, sort)).limit(limit).subquery("page")
     of_attempt = and_(diagnoses.c.job == page.c.job, diagnoses.c.attempt == page.c.number, diagnoses.c.current)
     with_verdict = (
         select(*page.c, *_VERDICT, *_OF_JOB)

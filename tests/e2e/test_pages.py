@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -41,7 +42,7 @@ UNPLACED = UnplacedStream(
 
 
 @asynccontextmanager
-async def served(folder: Path, **parts: object) -> AsyncIterator[tuple[Web, str]]:
+async def served(folder: Path, **parts: Any) -> AsyncIterator[tuple[Web, str]]:
     """The pages on a port of their own, and their address. Every attempt hangs like one of 512 ranks. parts: as of
     ``serving``."""
     async with serving(folder, context=StoredLogs(hang=large(512, 300)), **parts) as web:

@@ -20,7 +20,8 @@ _TIMES = {AttemptState.RUNNING: "opened", AttemptState.SILENT: "last_line", Atte
 would come to the top again."""
 _ATTEMPT = ("job", "number", "opened", "last_line", "ended", "revision")
 _LOOKED_AT = 5_000
-"""Newest attempts of a state among which those of a cluster or a framework are looked for: neither has an index."""
+"""Newest attempts of a state among which those of a cluster or a framework are looked for, which have no index; and
+jobs of a user that are."""
 _ANY = JobFilter()
 _OF_JOB = (jobs.c.tenant.label("user"), jobs.c.cluster, FRAMEWORK.label("framework"))
 _VERDICT = (diagnoses.c.id.label("diagnosis"), *diagnoses.c["outcome", "category", "type"])
@@ -42,7 +43,7 @@ class AttemptRepository(Repository):
 
         sort: by one of ``ATTEMPT_SORTS``. By time, running ones are ordered by their begin, silent ones by their last
         line, ended ones by their end, failed ones by their verdict. after: ``position`` of the last one already seen,
-        "" for the first page. where: those of a user are all found, others among the newest. Raises BadInput for a
+        "" for the first page. where: looked for among ``_LOOKED_AT``. Raises BadInput for a
         position that no attempt has.
         """
         if sort.by == "job":
@@ -166,8 +167,9 @@ def _of_jobs(rows: Select[Any], where: JobFilter, order: list[ColumnElement[Any]
     if not conditions:
         return rows
     chosen = select(jobs.c.id).where(*conditions)
-    if where.user:  # an index finds them
-        return rows.where(rows.selected_columns["job"].in_(chosen))
+    if where.user:  # an index finds them, the largest ids first
+        newest_jobs = chosen.order_by(jobs.c.cluster.desc(), jobs.c.id.desc()).limit(_LOOKED_AT)
+        return rows.where(rows.selected_columns["job"].in_(newest_jobs))
     newest = rows.order_by(*order).limit(_LOOKED_AT).subquery("newest")
     return select(newest).where(exists(chosen.where(jobs.c.id == newest.c.job)))
 

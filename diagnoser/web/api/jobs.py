@@ -133,7 +133,7 @@ class RunQuery(StrictSchema):
     state: AttemptState | None = Field(
         None, description="All by default: by time the running ones first, then the silent and the ended ones"
     )
-    user: Short = Field("", description="Whom the scheduler knows the job to belong to")
+    user: Short = Field("", description="Whom the scheduler knows the job to belong to; 5,000 of their jobs")
     cluster: Short = Field("", description="Looked for among the 5,000 newest attempts of each state")
     framework: Short = Field("", description="Looked for among the 5,000 newest attempts of each state")
     sort: str = sort_field(ATTEMPT_SORTS, NEWEST)

@@ -3,7 +3,7 @@
 What only a file or the environment can say is shown as theirs, and nothing here changes it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
@@ -30,6 +30,7 @@ from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Form, Pressed, see_other
 from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Pages
 
 CHANGES: Mapping[str, UserChange] = {
     "disable": UserChange(disabled=True),
@@ -125,7 +126,7 @@ async def change_person(form: AdminForm, core: Core) -> Response:
 
 @router.get("/tokens", dependencies=[Depends(may_administer)])
 async def tokens_page(core: Core, pages: Drawn) -> Response:
-    return pages.draw("tokens.html", **await _tokens(core))
+    return await _draw_tokens(core, pages)
 
 
 @router.post("/tokens")
@@ -139,7 +140,7 @@ async def create_token(form: AdminForm, core: Core, pages: Drawn) -> Response:
         raise BadInput("choose what the token may do") from None
     secret, credential = new_secret(), new_credential(name, scope, cluster, tenant, expires, core.clock())
     await core.store.tokens.add(StoredToken(credential, hash_of(secret)))
-    return pages.draw("tokens.html", **await _tokens(core, credential, secret))
+    return await _draw_tokens(core, pages, credential, secret)
 
 
 @router.post("/tokens/revoke")
@@ -171,7 +172,7 @@ def told_words(row: AlertRow) -> tuple[str, str]:
     return "; ".join(when) or "anything else", ", ".join(who) or "nobody"
 
 
-def origin_of(name: str, settings: tuple[ShownSetting, ...]) -> ShownSetting | None:
+def origin_of(name: str, settings: Sequence[ShownSetting]) -> ShownSetting | None:
     """Where a table was read from."""
     return next((setting for setting in settings if setting.name == name), None)
 
@@ -207,8 +208,9 @@ async def _preview(core: Core, plans: Plans, id: str) -> AlertPreview:
     return AlertPreview(record.id, alert, text.body(alert), route, planner.alerts.explain(alert), sent)
 
 
-async def _tokens(core: Core, made: Credential | None = None, secret: str = "") -> dict[str, object]:
+async def _draw_tokens(core: Core, pages: Pages, made: Credential | None = None, secret: str = "") -> Response:
+    """made, secret: of a token that was just made."""
     now = core.clock()
     listed = [(token.credential, token.fault(token.hash, now)) for token in await core.store.tokens.list_all()]
     is_first = not listed and not await core.store.users.has_users()
-    return {"tokens": listed, "made": made, "secret": secret, "scopes": list(Scope), "is_first": is_first}
+    return pages.draw("tokens.html", tokens=listed, made=made, secret=secret, scopes=list(Scope), is_first=is_first)

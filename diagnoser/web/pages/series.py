@@ -63,7 +63,7 @@ async def _earlier(core: Core, logs: Logs, key: AttemptKey) -> list[tuple[str, s
     if job is None:
         return []
     records = await core.store.diagnoses.page(DiagnosisFilter(family=family(job)), "", EARLIER + 1)
-    runs = []
+    runs = list[tuple[str, str, list[Progress]]]()
     for record in records:
         index = await index_of(logs, record.attempt) if record.attempt != key else None
         if index and len(runs) < EARLIER:

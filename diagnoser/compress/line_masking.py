@@ -20,6 +20,9 @@ GONE = b"0123456789 \t.-+" + _GLYPHS
 GAP_BYTES = b"\t-" + _GLYPHS
 """What becomes a blank. The bytes of the glyphs are also parts of other characters, of Chinese ones for instance."""
 _BLUR = bytes(48 if 48 <= byte <= 57 else 32 if byte in GAP_BYTES else byte for byte in range(256))
+_ZEROS, _BLANKS = re.compile(rb"00+"), re.compile(rb"  +")
+_SHORT = 100
+"""Bytes up to which arrays cost more than they save: the anchors of rules are blurred at each start."""
 _PIECE = 256 << 10
 """Bytes that are blurred at once: as many as stay in the processor's cache."""
 
@@ -70,8 +73,8 @@ def blurred(text: bytes) -> bytes:
 
 
 def _blurred(text: bytes) -> bytes:
-    if not text:
-        return text
+    if len(text) <= _SHORT:
+        return _BLANKS.sub(b" ", _ZEROS.sub(b"0", text.translate(_BLUR)))
     seen = np.frombuffer(text.translate(_BLUR), np.uint8)
     kept = np.empty(len(seen), np.bool_)
     kept[0] = True

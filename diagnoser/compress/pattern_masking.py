@@ -67,6 +67,7 @@ def asks_for_digits(pattern: str) -> bool:
     return any(map(_asks_for_digits, _TOKEN.findall(pattern)))
 
 
+@lru_cache(maxsize=1024)
 def _asks_for_digits(text: str) -> bool:
     if _is_class(text):
         digits = _chars_of(text[1:-1].removeprefix("^")) & set("0123456789")
@@ -125,6 +126,7 @@ def _piece(tokens: list[str], at: int, before: int) -> tuple[_Part, int]:
     return _Part(source + _times(least, most), kind, least == 0), at
 
 
+@lru_cache(maxsize=1024)
 def _is_widthless(text: str) -> bool:
     """Whether a token is the end of the line, a border of a word, or sets flags."""
     if text[0] == "\\":
@@ -160,11 +162,13 @@ def _count(tokens: list[str], at: int) -> tuple[int, int | None, int]:
     return 1, 1, at
 
 
+@lru_cache(maxsize=1024)
 def _times(least: int, most: int | None) -> str:
     signs = {(1, 1): "", (0, 1): "?", (0, None): "*", (1, None): "+"}
     return signs.get((least, most), f"{{{least},{'' if most is None else most}}}")
 
 
+@lru_cache(maxsize=1024)
 def _atom(text: str) -> tuple[str, int]:
     """(blurred source, what it may match)."""
     if text == ".":

@@ -9,6 +9,7 @@ new line.
 import re
 from collections.abc import Iterable
 from functools import cached_property
+from operator import attrgetter
 
 import re2
 
@@ -104,7 +105,7 @@ class Prefilter:
     """
 
     def __init__(self, anchors: Iterable[Anchor] = (), watched: Iterable[WatchedPattern] = ()) -> None:
-        self._key = tuple(sorted(set(anchors))), tuple(watched)
+        self._key = tuple(sorted(set(anchors), key=attrgetter("text", "fatal"))), tuple(watched)
         self._hash = hash(self._key)
         unanchored = list[str]()
         owners: dict[bytes, list[_Rule]] = {}

@@ -22,6 +22,7 @@ from diagnoser.model.yaml_loader import StrictModel
 PatternText = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 _DIGITS = str.maketrans("", "", "0123456789")
 _GROUPS = ("rank", "node", "gpu")
+_TYPES = tuple(FailureType)
 
 
 SeverityName = Literal["debug", "info", "warning", "error", "critical", "none"]
@@ -259,7 +260,7 @@ def _mistakes(path: str, rule: Rule, lists: Lists, *, tested: bool) -> Iterator[
     name = f"{category_of(rule.type)}/{rule.id}.yaml"
     if path != name:
         yield ("id",), f"must be named {name}"
-    names = ("all", *lists, *FailureType)
+    names = ("all", *lists, *_TYPES)
     for index, kind in enumerate(rule.explains):
         if kind not in names:
             known = ", ".join(["'all'", *lists])

@@ -1,4 +1,5 @@
-"""Ends whatever processes a test run leaves, however the run itself ended: by Ctrl-C, SIGTERM or SIGKILL, or in order.
+"""Ends whatever processes a test run leaves, however the run itself ended: by Ctrl-C, SIGTERM or SIGKILL, or in order;
+and the run, where the ``make`` that it belongs to was killed.
 
 A small process watches the run from beside it. What a test starts carries the run's mark in its environment, and what
 that starts inherits it, across sessions, users and parents that are gone. Linux only: elsewhere nothing is watched.
@@ -14,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 NAME = "TEST_RUN_MARK"
+_MAKES = ("make", "gmake")
 _SCANS = 3
 """Scans in a row that find nothing: a process may be started while the others are ended."""
 
@@ -83,10 +85,26 @@ def _processes_of(mark: str) -> set[int]:
     return found - {os.getpid()}
 
 
+def _makes_of(pid: int) -> list[int]:
+    """Handles of each ``make`` above a process."""
+    handles = []
+    while pid > 1:
+        try:
+            name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
+            if name in _MAKES:
+                handles.append(os.pidfd_open(pid))
+        except OSError:
+            break  # it has ended, or is another user's
+        pid = int(rest.split()[1])
+    return handles
+
+
 def main(mark: str, pid: int) -> None:
     run = os.pidfd_open(pid)
     if os.getppid() == pid:  # else it has ended before we looked
-        select.select([run], [], [])
+        ended, _, _ = select.select([run, *_makes_of(pid)], [], [])
+        if run not in ended:
+            signal.pidfd_send_signal(run, signal.SIGKILL)
     _end_all(mark)
 
 

@@ -1,6 +1,7 @@
 """A run that is cut short leaves no process behind, whatever cut it short."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,11 +38,12 @@ def test_hangs():
 """
 
 
-def start(folder: Path, goes_on: str, *options: str) -> "subprocess.Popen[bytes]":
+def start(folder: Path, goes_on: str, *options: str, by: tuple[str, ...] = ()) -> "subprocess.Popen[bytes]":
+    """by: the command of another program that starts the run as its own child."""
     (folder / "conftest.py").write_text(SETUP)
     (folder / "test_starts.py").write_text(STARTS.format(folder=folder, goes_on=goes_on))
     (folder / "pytest.ini").write_text("[pytest]\n")
-    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, str(folder)]
+    words = [*by, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, str(folder)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is below a script that runs in the background
@@ -61,6 +63,18 @@ def test_whatever_a_test_started_ends_with_an_interrupted_run(tmp_path: Path, ho
     processes = begun(tmp_path)
     assert all(map(alive, processes))
     run.send_signal(how)
+    run.wait()
+    until(lambda: not any(map(alive, processes)), "all of them have ended")
+
+
+def test_a_run_ends_with_the_make_that_it_belongs_to(tmp_path: Path) -> None:
+    """SIGKILL gives ``make`` no time to end its children: a run of many minutes would go on unseen."""
+    make = tmp_path / "make"
+    shutil.copy("/bin/sh", make)
+    run = start(tmp_path, "time.sleep(1000)", by=(str(make), "-c", '"$@"; exit $?', "make"))
+    until((tmp_path / "ready").exists, "the test has started processes")
+    processes = begun(tmp_path)
+    run.kill()
     run.wait()
     until(lambda: not any(map(alive, processes)), "all of them have ended")
 

@@ -1,11 +1,10 @@
-"""Trains on a real framework and writes down on what: `python -m tests.resume_frameworks NAME FOLDER LAST [STEP]`.
+"""Trains on a real framework and writes down on what.
 
-NAME: of a function here. Saves at each step, up to LAST; goes on from the checkpoint of STEP. Every rank appends lines
-"step index,index,..." to the file of its rank below FOLDER. The environment may hold a recovery plan.
+A process that loads this is a rank: the environment says which, of how many, and may hold a recovery plan. Every rank
+appends lines "step index,index,..." to the file of its rank below a folder.
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -212,8 +211,8 @@ def lightning(folder: Path, last: int, step: int | None) -> None:
 FRAMEWORKS = {train.__name__: train for train in (torchdata, sampler, megatron, transformers, lightning)}
 
 
-if __name__ == "__main__":
-    name, folder, last, *step = sys.argv[1:]
-    FRAMEWORKS[name](Path(folder), int(last), int(step[0]) if step else None)
+def train(name: str, folder: Path, last: int, step: int | None) -> None:
+    """name: of a function here. It saves at each step, up to ``last``, and goes on from the checkpoint of ``step``."""
+    FRAMEWORKS[name](folder, last, step)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

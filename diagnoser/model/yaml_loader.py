@@ -18,7 +18,7 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT, _LIST, _MAPPING, _MERGE = (f"{_TAG}{kind}" for kind in ("str", "seq", "map", "merge"))
 
 Model = TypeVar("Model", bound=BaseModel)
-_COLLECTIONS = {yaml.SequenceNode: _LIST, yaml.MappingNode: _MAPPING}
+_COLLECTIONS: dict[type[yaml.Node], str] = {yaml.SequenceNode: _LIST, yaml.MappingNode: _MAPPING}
 
 
 class _Loader(_Safe):  # type: ignore[misc]

@@ -23,7 +23,7 @@ _COLLECTIONS: dict[type[yaml.Node], str] = {yaml.SequenceNode: _LIST, yaml.Mappi
 
 class _Loader(_Safe):  # type: ignore[misc]
     """Names the tag of a node by its kind and first character alone: nothing here resolves tags by a node's path, which
-    would take half of the time."""
+    would take a third of the time."""
 
     def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
         if kind is not yaml.ScalarNode:

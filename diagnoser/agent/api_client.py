@@ -124,6 +124,12 @@ class ApiClient:
     async def plan(self, id: str) -> dict[str, Any]:
         return await self._json("GET", f"/plans/{id}")
 
+    async def newest_plans(self, limit: int) -> list[dict[str, Any]]:
+        """List the newest plans that have not expired, newest first. Plans of other clusters are among them."""
+        answer = await self._call("GET", "/plans", params={"limit": limit})
+        date = answer.headers.get("date", "")
+        return [plan for plan in answer.json()["items"] if _seconds_left(plan, date) > 0]
+
     async def diagnosis(self, id: str) -> dict[str, Any]:
         return await self._json("GET", f"/diagnoses/{id}")
 

@@ -16,6 +16,7 @@ import structlog
 from diagnoser.agent import state_file, webhook_listener
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan
 from diagnoser.agent.cluster import Cluster, J, JobSource, S
+from diagnoser.agent.dry_run import DryRunReporter
 from diagnoser.agent.evidence import EvidenceCollector, EvidenceOptions
 from diagnoser.agent.executor import Executor
 from diagnoser.agent.node_query import known_commands
@@ -82,6 +83,8 @@ async def run_agent(
         woken = None
         running = [observer.run(options.poll), *(duty() for duty in duties)]
         running.append(Uncordoner(client, cluster, options.cluster, random.random, options.dry).run())
+        if options.dry:
+            running.append(DryRunReporter(client, cluster).run())
         if cluster.can_collect:
             running.append(EvidenceCollector(client, cluster, random.random).run())
         if options.listen:

@@ -47,7 +47,7 @@ async def postgresql_database(postgresql: str) -> str:
 async def new_database(server: str) -> str:
     """Address of an empty database, without tables."""
     name = f"test{next(_numbers)}"
-    await _execute(f"{server}/postgres", f"CREATE DATABASE {name}")
+    await execute(f"{server}/postgres", f"CREATE DATABASE {name}")
     return f"{server}/{name}"
 
 
@@ -61,11 +61,11 @@ async def emptied_database(server: str) -> str:
         await (await open_store(url)).close()
         _shared[server] = url
     else:
-        await _execute(_shared[server], _EMPTY)
+        await execute(_shared[server], _EMPTY)
     return _shared[server]
 
 
-async def _execute(url: str, statement: str) -> None:
+async def execute(url: str, statement: str) -> None:
     from sqlalchemy import text
     from sqlalchemy.ext.asyncio import create_async_engine
 

@@ -23,7 +23,13 @@ DAY = 86_400.0
 
 @db_cli.command()
 def upgrade(
-    create: Annotated[bool, typer.Option("--create", help="Make the database if it is not there.")] = False,
+    create: Annotated[
+        bool,
+        typer.Option(
+            "--create",
+            help="First make the database if it is not there: a file of SQLite, or PostgreSQL's CREATE DATABASE.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring the tables up to date. The service does so at its start as well; replicas of the version before go on."""
@@ -31,7 +37,9 @@ def upgrade(
 
     url = site().database_url
     before = ""
-    if not create:
+    if create:
+        asyncio.run(administration.create_missing(url))
+    else:
         before = asyncio.run(administration.schema(url))
     asyncio.run(migrations.upgrade(url))
     after = asyncio.run(administration.schema(url))

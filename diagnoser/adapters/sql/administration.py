@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, func, inspect, select, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from diagnoser.adapters.sql.database import create_engine, our_errors, parsed_url
 from diagnoser.adapters.sql.migrations import current, head, why_too_old
@@ -25,6 +25,8 @@ Progress = Callable[[int, int], None]
 """Called with (done, of); pages of SQLite."""
 
 PAGES = 2_000
+_NO_SUCH_DATABASE = "3D000"
+"""SQLSTATE of a connection to a database that the server does not have."""
 _COUNTED = ("jobs", "attempts", "diagnoses", "plans", "effects", "incidents", "deltas", "runtime_files")
 
 
@@ -88,6 +90,46 @@ async def schema(url: str) -> str:
     try:
         async with our_errors(), engine.connect() as connection:
             return await connection.run_sync(current) or ""
+    finally:
+        await engine.dispose()
+
+
+async def create_missing(url: str) -> None:
+    """Make the PostgreSQL database where its server has none of that name. A file of SQLite is made when it is opened.
+
+    Raises Unavailable, and BadInput where this user may not make it.
+    """
+    if _sqlite_file(url) is not None or await _is_there(url):
+        return
+    target = parsed_url(url)
+    server = create_engine(target.set(database="postgres").render_as_string(hide_password=False))
+    name = server.dialect.identifier_preparer.quote_identifier(target.database or "")
+    try:
+        async with server.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            await connection.execute(text(f"CREATE DATABASE {name}"))
+    except (SQLAlchemyError, OSError) as error:
+        if await _is_there(url):
+            return  # another replica made it at the same time
+        raise BadInput(
+            f"there is no database {name}, and {target.username} cannot make it ({getattr(error, 'orig', error)}): "
+            f"let an administrator run CREATE DATABASE {name} OWNER {target.username}"
+        ) from None
+    finally:
+        await server.dispose()
+
+
+async def _is_there(url: str) -> bool:
+    """Tell whether the server has the database. Raises Unavailable where it does not answer, or refuses the user."""
+    engine = create_engine(url)
+    try:
+        async with our_errors():
+            try:
+                async with engine.connect():
+                    return True
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", "") == _NO_SUCH_DATABASE:
+                    return False
+                raise
     finally:
         await engine.dispose()
 

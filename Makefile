@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`. Only python3 and make are needed.
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Only Python 3.11-3.13 and make are needed.
 PYTHON ?= python3
 BIN    := .venv/bin
 STAMP  := .venv/.installed
@@ -13,9 +13,7 @@ help:  ## show this list
 setup: $(STAMP)  ## create .venv with the diagnoser command in it
 
 $(STAMP): requirements/dev.txt pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --no-binary drain3 -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PYTHON) deploy/setup/install.py
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## stream a failing training log in and show its diagnosis (EXIT=1: end after printing)

@@ -50,6 +50,7 @@ def serve(settings: Settings) -> None:
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
     trusted_proxies(settings)
+    _listen(settings, shared=settings.workers > 1).close()  # a taken port is reported before a database is made
     shared = load_shared(settings)
     if check_place(settings.database_url, Settings.model_fields["database_url"].default):
         structlog.get_logger().warning("new_database", url=settings.database_url)

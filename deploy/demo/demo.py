@@ -6,12 +6,10 @@ make demo EXIT=1    ends after printing
 
 import argparse
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 import webbrowser
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +18,7 @@ from pathlib import Path
 
 import httpx
 from neighbours import rules_that_ask, send, training
-from rich.console import Console
+from waits import console, end_on_sigterm, stop, until
 
 RULES = Path(__file__).parents[2] / "rules"
 LOG = Path(__file__).with_name("train.log")
@@ -36,7 +34,7 @@ for number, line in enumerate(open(sys.argv[1])):
 sys.exit(1)
 """
 """Prints the log of a real failure as its ranks did, and ends as they did."""
-console = Console(width=110 if not sys.stdout.isatty() else None)
+READY_SECONDS, TRAINING_SECONDS = 60, 300
 
 
 def main() -> None:
@@ -44,6 +42,7 @@ def main() -> None:
     parser.add_argument("--exit", action="store_true", help="end after printing the diagnosis")
     parser.add_argument("--port", type=int, default=8321, help="port to serve on; another one if it is taken")
     args = parser.parse_args()
+    end_on_sigterm()
     with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder, ExitStack() as stack:
         rules = {} if args.exit else {"DIAGNOSER_RULES_DIR": str(rules_that_ask(RULES, Path(folder) / "rules"))}
         url, process = stack.enter_context(serving(folder, args.port, **rules))
@@ -87,8 +86,7 @@ def serving(folder: str, port: int, **settings: str) -> Iterator[tuple[str, subp
     except KeyboardInterrupt:
         console.print("Stopping.")
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
+        stop(process)
 
 
 def free_port(wanted: int) -> int:
@@ -103,16 +101,15 @@ def free_port(wanted: int) -> int:
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(300):
+    def is_ready() -> bool:
         if process.poll() is not None:
-            raise SystemExit(f"the service ended with code {process.returncode}")
+            raise SystemExit(f"the service ended with code {process.returncode}: its message is above")
         try:
-            if httpx.get(f"{url}/readyz").status_code == 200:
-                return
+            return httpx.get(f"{url}/readyz").status_code == 200
         except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise SystemExit("the service did not become ready")
+            return False
+
+    until(is_ready, f"the service answers at {url}", READY_SECONDS)
 
 
 def train(client: Path) -> None:
@@ -123,7 +120,10 @@ def train(client: Path) -> None:
     schedulers = ("DIAGNOSER_", "SLURM_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(schedulers)}
     command = [sys.executable, *run[1:-2], sys.executable, "train.py", str(LOG)]
-    ended = subprocess.run(command, cwd=client.parent, env=environment)
+    try:
+        ended = subprocess.run(command, cwd=client.parent, env=environment, timeout=TRAINING_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"gave up after {TRAINING_SECONDS} s: the training had no diagnosis") from None
     console.print(f"It ended with code {ended.returncode}, which is the training's own.", highlight=False)
 
 

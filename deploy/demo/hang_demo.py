@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from demo import console, serving
+from demo import serving
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from waits import console, end_on_sigterm, stop
 
 JOB = "hang-demo"
 SLEEPER = 2
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--exit", action="store_true", help="end after printing the diagnosis")
     parser.add_argument("--port", type=int, default=8321, help="port to serve on; another one if it is taken")
     args = parser.parse_args()
+    end_on_sigterm()
     torch, begun = torch_python(), time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder,
@@ -83,14 +85,14 @@ def training(python: str, folder: Path) -> Iterator["queue.Queue[bytes]"]:
     try:
         yield lines
     finally:
-        process.terminate()
-        process.wait(timeout=30)
+        stop(process)
 
 
 def follow(client: httpx.Client, lines: "queue.Queue[bytes]", folder: Path) -> dict[str, Any]:
     """What shipper and agent do while the job runs: send its lines, and the dumps that its ranks write."""
     job = {"id": JOB, "name": "four ranks, one asleep", "nodes": list(NODES.values()), "framework": "PyTorch"}
     client.post("/api/v1/jobs", json=job | {"rank_nodes": NODES}).raise_for_status()
+    console.print(f"Waiting until a rank falls asleep, and for the diagnosis (at most {2 * SECONDS_MAX:.0f} s).")
     sent, shipped, silent = dict[Path, float](), 0, False
     deadline, diagnosis = time.monotonic() + SECONDS_MAX, None
     while time.monotonic() < deadline:
@@ -115,7 +117,7 @@ def follow(client: httpx.Client, lines: "queue.Queue[bytes]", folder: Path) -> d
         time.sleep(0.25)
     if diagnosis:
         return diagnosis
-    raise SystemExit(f"no diagnosis after {SECONDS_MAX:.0f} seconds")
+    raise SystemExit(f"gave up: no diagnosis after {SECONDS_MAX:.0f} s")
 
 
 def send_lines(client: httpx.Client, batch: list[bytes], first: int) -> None:

@@ -12,17 +12,17 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-from rich.console import Console
 from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
+from waits import console, end_on_sigterm, until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -46,13 +46,13 @@ RUNS = (
 )
 DONE = ["0: training completed, final checkpoint saved at step 240"]
 OOM = ["5: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 5 has 79.10 GiB in all"]
-console = Console(width=110 if not sys.stdout.isatty() else None)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--exit", action="store_true", help="end after the loop")
     args = parser.parse_args()
+    end_on_sigterm()
     with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder, model() as (site, is_script):
         told = "a script that answers over HTTP" if is_script else site.get("DIAGNOSER_LLM_MODEL", "")
         console.print(f"The model is {told}.")
@@ -87,7 +87,7 @@ def loop(client: httpx.Client, url: str) -> None:
     asked = calls(client)
     again = fail(client, RUNS[1])
     show(again, calls(client) - asked, url)
-    told = until(lambda: hit(client, rule["id"]), "a hit of the rule in shadow")
+    told = until(lambda: hit(client, rule["id"]), "the rule in shadow has a hit")
     console.print(f"{rule['id']} is in {told['state']}; attempts it would have decided: {told['counts']['hits']}.")
 
     console.rule("4. A person promotes it; from now on the rule decides, and nobody is asked", align="left")
@@ -123,7 +123,7 @@ def run(
     client.post("/api/v1/jobs", json=registered).raise_for_status()
     send(client, lines, 0, len(lines), job=job)
     client.post(f"/api/v1/jobs/{job}/events", json={"kind": "exit", "code": code}).raise_for_status()
-    return until(lambda: diagnosis(client, job, after_model), "a diagnosis")
+    return until(lambda: diagnosis(client, job, after_model), f"{job} has a diagnosis")
 
 
 def diagnosis(client: httpx.Client, job: str, after_model: bool) -> dict[str, Any] | None:
@@ -150,7 +150,7 @@ def learned(client: httpx.Client, source: str) -> dict[str, Any]:
         rules = client.get("/api/v1/rules").raise_for_status().json()["items"]
         return next((one for one in rules if one["source"] == source and one["state"] != "proposed"), None)
 
-    rule = until(tested, "a tested rule")
+    rule = until(tested, "the rule is tested")
     if rule["state"] != "shadow":
         show_rule(rule, 0)
         raise SystemExit(f"the rule was {rule['state']}: {rule['history'][-1]['why']}")
@@ -203,7 +203,7 @@ def show_rule(rule: dict[str, Any], asked: float) -> None:
 @contextmanager
 def model() -> Iterator[tuple[dict[str, str], bool]]:
     """Settings of the model that is asked, and whether it is the scripted one."""
-    given = {name: value for name, value in os.environ.items() if name.startswith("DIAGNOSER_MODEL_")}
+    given = {name: value for name, value in os.environ.items() if name.startswith("DIAGNOSER_LLM_")}
     if given.get("DIAGNOSER_LLM_URL"):
         yield given, False
         return
@@ -223,14 +223,6 @@ def scripted(asked: dict[str, Any]) -> Reply:
         return Reply(calls=[("search_log", json.dumps({"pattern": "(?i)tokenmix|shard"}))])
     pair = {"alternative": "filesystem_error", "tells_apart": "Whether other files of that mount are cut as well."}
     return answer(CAUSE, {number: text}, mitigation="Write that shard and its index again.", fault="user_error", **pair)
-
-
-def until(look: Callable[[], Any], what: str) -> Any:
-    for _ in range(600):
-        if found := look():
-            return found
-        time.sleep(0.1)
-    raise SystemExit(f"no {what} within a minute")
 
 
 if __name__ == "__main__":

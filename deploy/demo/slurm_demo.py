@@ -10,7 +10,6 @@ make demo-slurm EXIT=1    ends after the loop
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from rich.console import Console
+from waits import console, end_on_sigterm, stop
+from waits import until as wait_until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -47,7 +47,6 @@ if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
 fi
 echo "Training completed"
 """
-console = Console(width=110 if not sys.stdout.isatty() else None)
 begun = time.monotonic()
 
 
@@ -55,7 +54,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--exit", action="store_true", help="end after the loop")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, end)
+    end_on_sigterm()
+    tell("starting a Slurm of four nodes (a minute)")
     if why := slurm.missing():
         raise SystemExit(f"This needs Slurm. {why}")
     with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as folder, slurm.running(NAME, 4) as cluster:
@@ -74,21 +74,6 @@ def main() -> None:
                 tell("stopping")
             finally:
                 stop(agent)
-
-
-def end(number: int, frame: object) -> None:
-    """SIGTERM ends the demo as Ctrl-C does: everything that was started is stopped."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(128 + number)
-
-
-def stop(agent: subprocess.Popen[bytes]) -> None:
-    agent.terminate()
-    try:
-        agent.wait(timeout=20)
-    except subprocess.TimeoutExpired:
-        agent.kill()
-        agent.wait()
 
 
 def start_agent(cluster: slurm.Cluster, url: str, folder: Path) -> subprocess.Popen[bytes]:
@@ -194,11 +179,7 @@ def wait_for_plan(client: httpx.Client, job: str, state: str) -> dict[str, Any]:
 
 
 def until(holds: Callable[[], object], what: str) -> None:
-    """Ends the demo with a message where it takes too long."""
-    try:
-        slurm.until(holds, what, WAIT_SECONDS)
-    except AssertionError as error:
-        raise SystemExit(f"gave up: {error}") from None
+    wait_until(holds, what, WAIT_SECONDS)
 
 
 def tell(text: str) -> None:

@@ -20,8 +20,9 @@ import time
 from pathlib import Path
 
 import yaml
-from demo import console, serving
+from demo import serving
 from rich.table import Table
+from waits import console, end_on_sigterm
 
 PROGRAMS = Path(__file__).with_name("trials")
 DATA_SETS = {
@@ -37,6 +38,8 @@ DATA_SETS = {
 WEIGHTS_MB, STORAGE_MB, SAMPLE_SECONDS, TEST_SECONDS = 32, 16, 0.04, 0.018
 SCORERS = 4
 NODES = (1, 4)
+RUN_SECONDS = 300
+"""How long an evaluation, or a part of it, may take."""
 
 
 def main() -> None:
@@ -44,6 +47,7 @@ def main() -> None:
     parser.add_argument("--exit", action="store_true", help="end after printing")
     parser.add_argument("--port", type=int, default=8321, help="port to serve on; another one if it is taken")
     args = parser.parse_args()
+    end_on_sigterm()
     with tempfile.TemporaryDirectory(prefix="diagnoser-demo-") as made:
         folder = Path(made)
         checkpoint = folder / "step-1000.bin"
@@ -56,7 +60,7 @@ def main() -> None:
         )
         table = Table("nodes", "a job a data set, in line", "coordinator", "faster", "scores", box=None)
         for nodes in NODES:
-            console.print(f"{nodes} node{'s' * (nodes > 1)}: a job a data set, then the coordinator ...")
+            console.print(f"{nodes} node{'s' * (nodes > 1)}: a job a data set, then the coordinator (a minute) ...")
             before, expected = in_line(checkpoint, folder / f"line-{nodes}", nodes)
             after, scores, run = coordinated(suite, folder, nodes)
             same = "the same" if scores == expected else "DIFFERENT"
@@ -103,11 +107,11 @@ def in_line(checkpoint: Path, folder: Path, nodes: int) -> tuple[float, dict[str
             values = {"{task}": task, "{first}": "0", "{last}": str(DATA_SETS[task])}
             values |= {"{samples}": str(samples), "{scores}": str(result)}
             for command in commands(str(checkpoint)):
-                subprocess.run([values.get(word, word) for word in command], check=True)
+                subprocess.run([values.get(word, word) for word in command], check=True, timeout=RUN_SECONDS)
             scores[task] = json.loads(result.read_text())
 
     begun = time.monotonic()
-    threads = [threading.Thread(target=work) for _ in range(nodes)]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(nodes)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -121,7 +125,9 @@ def coordinated(suite: Path, folder: Path, nodes: int) -> tuple[float, dict[str,
     words = [sys.executable, "-m", "diagnoser", "trials", "run", str(suite), "--folder", str(folder / "runs"), *parts]
     environment = os.environ | {"DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/demo.db"}
     words += ["--copy-rate", str(STORAGE_MB), "--json"]
-    done = json.loads(subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=True).stdout)
+    done = json.loads(
+        subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=True, timeout=RUN_SECONDS).stdout
+    )
     return done["seconds"], {trial["task"]: trial["scores"] for trial in done["trials"]}, done["run"]
 
 

@@ -10,6 +10,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.localize import exit_reports
+from diagnoser.model.errors import BadInput
 from diagnoser.recovery import node_proofs, policy
 from diagnoser.recovery.node_proofs import NodeProofTable
 from diagnoser.rules import (
@@ -105,11 +106,22 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
     Raises RuleFaults, BadInput.
     """
     texts = files.texts(folder, "*/*.yaml")
+    if not texts:
+        raise BadInput(_no_rules(folder))
     filters = {path: text for path, text in texts.items() if path.startswith("filters/")}
     parse_filters(filters)
     rules = {path: text for path, text in texts.items() if path not in filters}
     ruleset = schema.load(rules, analyzer.knowledge.engine.ruleset.lists)
     return analyzer.with_rules(ruleset), ruleset
+
+
+def _no_rules(folder: Path) -> str:
+    """Say where rules are expected, and which files lie elsewhere."""
+    where = f"{folder} holds no rules: they are expected in {folder}/CATEGORY/ID.yaml, filters in {folder}/filters"
+    elsewhere = sorted(folder.rglob("*.yaml"))
+    if not elsewhere:
+        return where
+    return f"{where}; {elsewhere[0]} lies elsewhere"
 
 
 def load_node_proofs(folder: Path, *, tested: bool = False) -> NodeProofTable:

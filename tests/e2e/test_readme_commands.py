@@ -107,7 +107,7 @@ def test_the_quick_start_on_a_laptop() -> None:
 
 
 def test_rules_are_exported_and_tested_as_the_docs_say(tmp_path: Path) -> None:
-    """What a fresh service has learned is an empty folder, and that passes the test of rules."""
+    """A fresh service has learned nothing: the export says so, and the test of its empty folder does not pass."""
     with service(tmp_path) as running:
         running.start()
         exported, tested = block("docs/rules.md", "## Learned rules").splitlines()
@@ -115,7 +115,9 @@ def test_rules_are_exported_and_tested_as_the_docs_say(tmp_path: Path) -> None:
         done = bash(exported.replace("http://127.0.0.1:8321", running.url), tmp_path)
     assert done.returncode == 0, done.stderr
     assert "0 rules written" in done.stdout
-    assert bash(tested, tmp_path).returncode == 0
+    tried = bash(tested, tmp_path)
+    assert tried.returncode == 1
+    assert "holds no rules" in tried.stderr
 
 
 def _without_page(box: str) -> list[str]:

@@ -4,7 +4,6 @@ Their lines are written in the words of the real programs. One goes on until the
 main job, so that both are one incident; the plan of one waits for a person.
 """
 
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,12 +135,11 @@ JOBS = (
 
 
 def rules_that_ask(shipped: Path, folder: Path) -> Path:
-    """A copy of the shipped rules whose policy waits for a person's approval before anything is done."""
-    shutil.copytree(shipped, folder)
-    policy = folder / "policy.yaml"
-    table = yaml.safe_load(policy.read_text("utf-8"))
+    """Rules of a site whose policy waits for a person's approval before anything is done."""
+    table = yaml.safe_load((shipped / "policy.yaml").read_text("utf-8"))
     table["defaults"]["mode"] = "approve"
-    policy.write_text(yaml.safe_dump(table, sort_keys=False), "utf-8")
+    folder.mkdir()
+    (folder / "policy.yaml").write_text(yaml.safe_dump(table, sort_keys=False), "utf-8")
     return folder
 
 

@@ -16,12 +16,18 @@ _PAGE = 500
 
 
 def rules_export(
-    folder: Annotated[Path, typer.Argument(help="Folder to write <category>/<id>.yaml files to.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Folder to write <category>/<id>.yaml files to. Default: that of DIAGNOSER_RULES_DIR."),
+    ] = None,
     url: Annotated[str, typer.Option(help="Address of the service. Default: the configured database.")] = "",
     token: ReadToken = "",
     state: Annotated[LearnedState, typer.Option(help="Export rules in this state.")] = LearnedState.ACTIVE,
 ) -> None:
     """Write learned rules as rule files, which `diagnoser rules test FOLDER` can test."""
+    folder = folder or site().rules_dir
+    if folder is None:
+        raise BadInput("name a folder to write to, or set DIAGNOSER_RULES_DIR")
     files = _rules_to_export(url, token, state)
     for path, text in sorted(files.items()):
         target = folder / path

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from diagnoser.commands import learned_rules, rule_trial
+from diagnoser.commands import learned_rules, rule_trial, rules_diff
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.loader import load_analyzer, load_more, site_node_queries
 from diagnoser.model.errors import BadInput, RuleFaults
@@ -93,5 +93,6 @@ def rules_test(
     out.print(f"{count} examples of {len(rules)} rules hold")
 
 
+rules_cli.command(name="diff")(rules_diff.rules_diff)
 rules_cli.command(name="export")(learned_rules.rules_export)
 rules_cli.command(name="try")(rule_trial.rules_try)

@@ -4,9 +4,8 @@ import time
 from typing import TYPE_CHECKING
 
 from diagnoser import channels
-from diagnoser.adapters import files
 from diagnoser.channels.channel import OpenReceiver, Transport
-from diagnoser.config.folders import rules_folder, site_or_shipped
+from diagnoser.config.folders import site_rules
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
 from diagnoser.notifications import routing
@@ -21,9 +20,8 @@ ALERTS = "alerts.yaml"
 
 
 def load_table(settings: Settings) -> AlertTable:
-    """The table of this site; the shipped one where its rules have none. Raises RuleFaults, BadInput."""
-    path = site_or_shipped(rules_folder(settings), ALERTS)
-    return routing.load(path.name, files.text(path))
+    """The table of this site, or the shipped one. Raises RuleFaults, BadInput."""
+    return routing.load(ALERTS, site_rules(settings).used[ALERTS])
 
 
 def load_routing(settings: Settings) -> AlertRouting:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters import files
 from diagnoser.adapters.sql.feedback import FeedbackRepository
-from diagnoser.config.folders import prompts_folder
+from diagnoser.config.folders import prompt_texts
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -56,7 +55,7 @@ WRITING_SECONDS = 60.0
 
 def load_prompt(settings: Settings, name: str = FAILURE_AGENT) -> Prompt:
     """name: ``<name>/v<N>``. Raises RuleFaults, BadInput."""
-    return prompt.load(name, files.texts(prompts_folder(settings) / name, "*"))
+    return prompt.load(name, prompt_texts(settings, name))
 
 
 def endpoint(settings: Settings) -> "OpenAIModel":

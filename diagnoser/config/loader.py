@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnoser.adapters import files
 from diagnoser.compress import Prefilter, parse_filters
-from diagnoser.config.folders import rules_folder, site_or_shipped
+from diagnoser.config.folders import FILTERS, RuleFiles, folder_texts, rule_id, site_rules
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.pipeline import RuleKnowledge
@@ -26,78 +25,53 @@ from diagnoser.rules import (
 )
 from diagnoser.rules.candidate_sources import Heuristics
 from diagnoser.rules.engine import Engine
-from diagnoser.rules.exception_lines import ExceptionLines
-from diagnoser.rules.exception_words import ExceptionClassifier
-from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.schema import RuleSet
 
 if TYPE_CHECKING:
     from diagnoser.recovery.node_query import NodeQueryTable
 
+LISTS = "explains.yaml"
 NODE_QUERIES = "node_queries.yaml"
 NODE_PROOFS = "node_proofs.yaml"
 
 
 def load_analyzer(settings: Settings) -> LogAnalyzer:
     """Rules, filters, policy and calibration of this site. Raises RuleFaults, BadInput."""
-    folder = rules_folder(settings)
-    rules = {path: text for path, text in files.texts(folder, "*/*.yaml").items() if not path.startswith("filters/")}
+    files_of_site = site_rules(settings)
+    table = files_of_site.used.__getitem__
     tested = settings.rules_dir is None  # tests compile those that are shipped, and try their examples
-    ruleset = schema.load(rules, _lists(folder), tested=tested)
+    ruleset = schema.load(files_of_site.rules(), _lists(files_of_site), tested=tested)
+    deciding = ruleset.without(files_of_site.disabled.rules)  # the tables may name rules that never decide
     knowledge = RuleKnowledge(
-        Engine(ruleset),
-        _heuristics(folder, tested=tested),
-        policy.load("policy.yaml", files.text(folder / "policy.yaml")),
-        calibration.load("calibration.yaml", files.text(folder / "calibration.yaml")),
-        xid.load("xid.yaml", files.text(folder / "xid.yaml"), ruleset),
-        _node_faults(folder, ruleset),
-        exit_reports.load("exit_reports.yaml", files.text(folder / "exit_reports.yaml"), tested=tested),
-        load_node_proofs(folder, tested=tested),
+        Engine(deciding),
+        _heuristics(files_of_site, tested=tested),
+        policy.load("policy.yaml", table("policy.yaml")),
+        calibration.load("calibration.yaml", table("calibration.yaml")),
+        xid.load("xid.yaml", table("xid.yaml"), ruleset),
+        node_faults.load("node_faults.yaml", table("node_faults.yaml"), ruleset),
+        exit_reports.load("exit_reports.yaml", table("exit_reports.yaml"), tested=tested),
+        load_node_proofs(files_of_site, tested=tested),
     )
-    gate = Prefilter(knowledge.anchors, ruleset.watched)
-    return LogAnalyzer(knowledge, gate, parse_filters(files.texts(folder / "filters", "*.yaml"), tested=tested))
+    gate = Prefilter(knowledge.anchors, deciding.watched)
+    return LogAnalyzer(knowledge, gate, parse_filters(files_of_site.filters(), tested=tested))
 
 
-def _lists(folder: Path) -> schema.Lists:
-    """Read the file of lists; empty where the site has none: its rules then name each type."""
-    path = folder / "explains.yaml"
-    if not path.exists():
-        return {}
-    return schema.load_lists(path.name, files.text(path))
+def _lists(rule_files: RuleFiles) -> schema.Lists:
+    """Read the named lists. Those that the site's file lacks are the shipped ones: shipped rules name them."""
+    shipped = schema.load_lists(LISTS, rule_files.shipped[LISTS])
+    return {**shipped, **schema.load_lists(LISTS, rule_files.used[LISTS])}
 
 
-def _node_faults(folder: Path, ruleset: RuleSet) -> NodeFaultTable:
-    """Read the table of node faults; empty where the site has none: no node's log then changes a verdict."""
-    path = folder / "node_faults.yaml"
-    if not path.exists():
-        return NodeFaultTable()
-    return node_faults.load(path.name, files.text(path), ruleset)
-
-
-def _heuristics(folder: Path, *, tested: bool) -> Heuristics:
+def _heuristics(rule_files: RuleFiles, *, tested: bool) -> Heuristics:
+    table = rule_files.used.__getitem__
+    subjects, weights = ((name, table(name)) for name in exception_words.FILES)
     return Heuristics(
-        exceptions.load("exceptions.yaml", files.text(folder / "exceptions.yaml"), tested=tested),
-        keyword_classifier.load("keywords.yaml", files.text(folder / "keywords.yaml"), tested=tested),
-        clean_end.load("run_end.yaml", files.text(folder / "run_end.yaml"), tested=tested),
-        _classifier(folder),
-        _exception_lines(folder, tested=tested),
+        exceptions.load("exceptions.yaml", table("exceptions.yaml"), tested=tested),
+        keyword_classifier.load("keywords.yaml", table("keywords.yaml"), tested=tested),
+        clean_end.load("run_end.yaml", table("run_end.yaml"), tested=tested),
+        exception_words.load(subjects, weights),
+        exception_lines.load(exception_lines.FILE, table(exception_lines.FILE), tested=tested),
     )
-
-
-def _exception_lines(folder: Path, *, tested: bool) -> ExceptionLines:
-    """Read how languages print exceptions; without the table only Python's way is known."""
-    path = folder / exception_lines.FILE
-    if not path.exists():
-        return ExceptionLines.empty()
-    return exception_lines.load(path.name, files.text(path), tested=tested)
-
-
-def _classifier(folder: Path) -> ExceptionClassifier:
-    """Read the tables of the classifier of exceptions; without them it names none."""
-    subjects, weights = (folder / name for name in exception_words.FILES)
-    if not weights.exists():
-        return ExceptionClassifier.empty()
-    return exception_words.load((subjects.name, files.text(subjects)), (weights.name, files.text(weights)))
 
 
 def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet]:
@@ -105,12 +79,12 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
 
     Raises RuleFaults, BadInput.
     """
-    texts = files.texts(folder, "*/*.yaml")
-    if not texts:
+    texts = folder_texts(folder)
+    filters = {path: text for path, text in texts.items() if path.startswith(FILTERS)}
+    rules = {path: text for path, text in texts.items() if rule_id(path)}
+    if not rules and not filters:
         raise BadInput(_no_rules(folder))
-    filters = {path: text for path, text in texts.items() if path.startswith("filters/")}
     parse_filters(filters)
-    rules = {path: text for path, text in texts.items() if path not in filters}
     ruleset = schema.load(rules, analyzer.knowledge.engine.ruleset.lists)
     return analyzer.with_rules(ruleset), ruleset
 
@@ -124,18 +98,16 @@ def _no_rules(folder: Path) -> str:
     return f"{where}; {elsewhere[0]} lies elsewhere"
 
 
-def load_node_proofs(folder: Path, *, tested: bool = False) -> NodeProofTable:
-    """Read what proves a node's fault: the table of these rules; the shipped one where they have none. Raises
-    RuleFaults. tested: its examples are known to hold."""
-    path = site_or_shipped(folder, NODE_PROOFS)
-    return node_proofs.load(path.name, files.text(path), tested=tested)
+def load_node_proofs(rule_files: RuleFiles, *, tested: bool = False) -> NodeProofTable:
+    """Read what proves a node's fault. Raises RuleFaults. tested: its examples are known to hold."""
+    return node_proofs.load(NODE_PROOFS, rule_files.used[NODE_PROOFS], tested=tested)
 
 
 def site_node_queries(settings: Settings, *, tested: bool = False) -> "NodeQueryTable":
-    """Read what suspected nodes of this site can be asked: the shipped table where its rules have none. Raises
-    RuleFaults, BadInput. tested: its examples are known to hold."""
+    """Read what suspected nodes of this site can be asked. Raises RuleFaults, BadInput. tested: its examples are known
+    to hold."""
     from diagnoser.recovery import node_query  # no log file is asked about
 
-    folder = rules_folder(settings)
-    path = site_or_shipped(folder, NODE_QUERIES)
-    return node_query.load(path.name, files.text(path), load_node_proofs(folder, tested=tested), tested=tested)
+    rule_files = site_rules(settings)
+    proofs = load_node_proofs(rule_files, tested=tested)
+    return node_query.load(NODE_QUERIES, rule_files.used[NODE_QUERIES], proofs, tested=tested)

@@ -100,8 +100,17 @@ class Settings(ChannelSettings):
     oidc_default_role: Literal["none", "viewer"] = Field(
         "none", description="Role of people whom none of the values gives one. `none`: they may not come in."
     )
-    rules_dir: Path | None = Field(None, description="Folder of rules, filters and policy. Empty: the bundled ones.")
-    prompts_dir: Path | None = Field(None, description="Folder of prompts. Empty: the bundled ones.")
+    rules_dir: Path | None = Field(
+        None,
+        description="Folder of the site's rules, filters, policy and tables. They are added to the shipped ones and "
+        "replace those of the same path or rule id; `disabled.yaml` names what is not used. Empty: only the "
+        "shipped ones.",
+    )
+    prompts_dir: Path | None = Field(
+        None,
+        description="Folder of the site's prompts. A folder `<name>/v<N>` in it replaces the shipped one. Empty: only "
+        "the shipped ones.",
+    )
     mapping: Path | None = Field(
         None,
         description="File that says which labels and attributes name job, attempt, rank, node, cluster and source. "

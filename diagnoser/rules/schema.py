@@ -5,7 +5,7 @@ A rule and its proof are one thing: examples of both kinds are mandatory.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -167,6 +167,13 @@ class RuleSet:
     rules: tuple[Rule, ...]
     hash: str
     lists: Lists = field(default_factory=dict)
+
+    def without(self, disabled: Collection[str]) -> "RuleSet":
+        """The set without the rules of these ids, with a hash of its own."""
+        if not disabled:
+            return self
+        rules = tuple(rule for rule in self.rules if rule.id not in disabled)
+        return RuleSet(rules, _hash((self.hash, *sorted(disabled))), self.lists)
 
     @cached_property
     def anchors(self) -> tuple[Anchor, ...]:

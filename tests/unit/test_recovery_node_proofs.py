@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnoser.adapters.files import bundled
+from diagnoser.config.folders import read_rule_files
 from diagnoser.config.loader import load_node_proofs, site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.node_faults import find_faults, proofs
@@ -21,7 +21,7 @@ from diagnoser.recovery.node_query import Answer
 from tests import accuracy_bars
 from tests.thorough import examples
 
-TABLE = load_node_proofs(bundled("rules"))
+TABLE = load_node_proofs(read_rule_files(None))
 QUERIES = site_node_queries(Settings())
 ANALYZER = accuracy_bars.load()
 NODE = "gpu-02"

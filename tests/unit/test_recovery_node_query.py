@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnoser.adapters.files import bundled, text
+from diagnoser.config.folders import read_rule_files
 from diagnoser.config.loader import load_node_proofs, site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.model import QueryResult, QueryState
@@ -17,7 +18,7 @@ from diagnoser.recovery import node_query
 from diagnoser.recovery.node_query import SITE_CHECK, Answer, ExampleAnswer, NodeQuery, prove
 
 T = FailureType
-PROOFS = load_node_proofs(bundled("rules"))
+PROOFS = load_node_proofs(read_rule_files(None))
 TABLE = node_query.load("node_queries.yaml", text(bundled("rules") / "node_queries.yaml"), PROOFS)
 CASES = [
     (query, ExampleAnswer(text=entry) if isinstance(entry, str) else entry, proves)

@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from diagnoser.adapters.sql import administration, migrations
 from diagnoser.adapters.sql.database import Database, create_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.config import alerting, authentication, llm_factory, removed_settings
+from diagnoser.config import alerting, authentication, hazards, llm_factory, removed_settings
 from diagnoser.config import settings as reading
 from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.archive import open_archive
@@ -42,10 +42,21 @@ class Finding:
 async def findings(environment: Mapping[str, str], *, reach: bool) -> list[Finding]:
     """Check every part. reach: also ask the database and the servers that are set."""
     settings, faults = reading.read(environment)
-    found = [Finding("settings", "can be read", tuple(faults), tuple(removed_settings.warnings(environment)))]
+    warnings = (*removed_settings.warnings(environment), *hazards.warnings(settings))
+    found = [Finding("settings", "can be read", tuple(faults), warnings)]
     for part, check in {**_FILES, **(_SERVERS if reach else {})}.items():
-        found.append(await _finding(part, check, settings))
+        finding = await _finding(part, check, settings)
+        found.append(_without_known(finding, found))
     return found
+
+
+def _without_known(finding: Finding, earlier: Iterable[Finding]) -> Finding:
+    """Leave out faults that an earlier part has: several parts read the site's folder of rules."""
+    known = {fault for part in earlier for fault in part.faults}
+    new = tuple(fault for fault in finding.faults if fault not in known)
+    if new == finding.faults:
+        return finding
+    return Finding(finding.part, "not checked: an earlier check says why", new)
 
 
 async def _finding(part: str, check: Check, settings: Settings) -> Finding:
@@ -67,6 +78,12 @@ async def _rules(settings: Settings) -> str:
 async def _node_queries(settings: Settings) -> str:
     site_node_queries(settings)
     return "can be read"
+
+
+async def _database_address(settings: Settings) -> str:
+    """Nothing is opened."""
+    administration.check_place(settings.database_url, Settings.model_fields["database_url"].default)
+    return administration.place(settings.database_url)
 
 
 async def _mapping(settings: Settings) -> str:
@@ -165,10 +182,14 @@ async def _traces(settings: Settings) -> str:
 async def _database(settings: Settings) -> str:
     """Makes none, and changes none."""
     url = settings.database_url
-    if administration.check_place(url, Settings.model_fields["database_url"].default):
+    try:
+        is_new = administration.check_place(url, Settings.model_fields["database_url"].default)
+        place = administration.place(url)
+    except BadInput:
+        return "not asked"  # another check says why
+    if is_new:
         _check_bind_address(settings, stored=False)
-        return f"{administration.place(url)}, made at the start"
-    place = administration.place(url)
+        return f"{place}, made at the start"
     try:
         return f"{place}, {await _schema(settings)}"
     except Unavailable as error:
@@ -263,6 +284,7 @@ async def _archive_answers(settings: Settings) -> str:
 _FILES: Mapping[str, Check] = {
     "rules and policy": _rules,
     "node queries": _node_queries,
+    "database address": _database_address,
     "mapping": _mapping,
     "prompts": _prompts,
     "tokens": _tokens,

@@ -90,6 +90,9 @@ DEFERRED = (
         "commands.check_config:check_config",
         "Check settings, tokens, hosts, rules, policy, alerts, mapping, prompts and webhook.",
     ),
+    Deferred(
+        SERVICE, "bundle", "commands.bundle:bundle", "Collect version, settings, health and errors for a bug report."
+    ),
     Deferred(SERVICE, "db", "commands.database:db_cli", "Look after the database of DIAGNOSER_DATABASE_URL."),
     Deferred(SERVICE, "token", "commands.tokens:token_cli", "Manage the tokens that the service accepts."),
     Deferred(SERVICE, "users", "commands.users:users_cli", "Manage the people who may sign in at the pages."),

@@ -4,6 +4,7 @@ import gzip
 import os
 import stat
 import sys
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,7 +12,7 @@ from dataclasses import replace
 from io import BufferedReader
 from itertools import chain, filterfalse
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import zstandard
 
@@ -24,8 +25,11 @@ from diagnoser.model import Baseline, Diagnosis, Event, EventKind, Evidence, Fac
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
 
-BIG = 8 << 20
-"""Bytes; larger files get a progress bar."""
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+SILENT_SECONDS = 2.0
+"""What takes longer gets a progress bar."""
 HEAD = 64 << 10
 """Bytes looked at to tell text from what is none."""
 BINARY_SHARE = 0.1
@@ -206,26 +210,43 @@ def _check_text(head: bytes, name: str) -> None:
 
 @contextmanager
 def bar(path: Path, size: int, *, quiet: bool = False) -> Iterator[render.OnBytes]:
-    """Show a progress bar on standard error, for large files on a terminal."""
-    if quiet or size < BIG or not err.is_terminal:
+    """Show a progress bar on standard error where reading takes long, on a terminal. size: 0 where it is not known."""
+    if quiet or not err.is_terminal:
         yield lambda _: None
         return
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    late = _LateBar(path.name, size or None)
+    timer = threading.Timer(SILENT_SECONDS, late.show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late.advance
+    finally:
+        timer.cancel()
+        timer.join()
+        late.end()
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True) as progress:
-        task = progress.add_task(path.name, total=size)
-        yield lambda count: progress.advance(task, count)
+
+class _LateBar:
+    """A bar that counts from the begin and is shown later: most logs are read before anybody would look for it."""
+
+    def __init__(self, name: str, total: int | None) -> None:
+        self._name, self._total, self._read = name, total, 0
+        self._progress: Progress | None = None
+
+    def advance(self, count: int) -> None:
+        self._read += count
+        if self._progress:
+            self._progress.update(self._progress.task_ids[0], completed=self._read)
+
+    def show(self) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        progress = Progress(*columns, console=err, transient=True)
+        progress.add_task(self._name, total=self._total, completed=self._read)
+        progress.start()
+        self._progress = progress
+
+    def end(self) -> None:
+        if self._progress:
+            self._progress.stop()

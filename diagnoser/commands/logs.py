@@ -8,8 +8,10 @@ import typer
 
 from diagnoser.commands import logfile, render
 from diagnoser.commands.consult import consulted
+from diagnoser.commands.cores import each_on_a_core
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
 from diagnoser.config.loader import load_analyzer
+from diagnoser.model import Diagnosis
 from diagnoser.model.errors import BadInput
 
 Files = Annotated[list[Path], typer.Argument(help="Log files, also .gz and .zst. - is standard input.")]
@@ -59,15 +61,20 @@ def diagnose(
     nodes, baseline = logfile.node_logs(node_log), logfile.clean_runs(analyzer, clean_logs)
     dumps = logfile.dumps(evidence)
     with consulted(settings, analyzer.knowledge) as consult:
-        for path in files:
+
+        def verdict_of(path: Path) -> Diagnosis | BadInput:
             try:
                 log, facts, diagnosis = logfile.diagnosed(analyzer, path, nodes, baseline, dumps, exit_code)
             except BadInput as error:
-                complain(f"diagnoser: {error}")
+                return error
+            return consult(diagnosis, log, facts)
+
+        asks_model = bool(settings.llm_url) and settings.llm_trigger != "never"
+        for path, diagnosis in zip(files, each_on_a_core(verdict_of, files, alone=asks_model), strict=True):
+            if isinstance(diagnosis, BadInput):
+                complain(f"diagnoser: {diagnosis}")
                 failed = True
-                continue
-            diagnosis = consult(diagnosis, log, facts)
-            if as_json:
+            elif as_json:
                 print_json({"file": str(path), **render.contract(diagnosis)})
             else:
                 render.diagnosis(out, str(path), diagnosis)
@@ -82,9 +89,13 @@ def explain_(
     clean_logs: Baselines = None,
     evidence: Dumps = None,
     exit_code: ExitCode = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown for an issue tracker, with secrets masked.")
+    ] = False,
 ) -> None:
     """Print the full diagnosis of a log: causal chain, lines with context, rejected candidates and why."""
-    from diagnoser.commands import explain
+    from diagnoser.commands import explain, markdown
+    from diagnoser.config.redaction import load_outbound_redactor
     from diagnoser.diagnosis import hang_evidence, node_logs
 
     settings, nodes = site(), logfile.node_logs(node_log)
@@ -98,7 +109,9 @@ def explain_(
             kept = [*log.evidence.lines]
             for node, parts in facts.node_logs.items():
                 kept += node_logs.kept_lines(node, parts)
-            if as_json:
+            if as_markdown:
+                typer.echo(markdown.markdown(path.name, diagnosis, kept, load_outbound_redactor(settings)))
+            elif as_json:
                 print_json({"file": str(path), **explain.explained(diagnosis, kept, hang)})
             else:
                 explain.explain(out, str(path), diagnosis, kept, hang)

@@ -14,7 +14,7 @@ PATHS = [Path(name) for name in "abcde"]
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
 
 
 def process_of(path: Path) -> tuple[str, int]:

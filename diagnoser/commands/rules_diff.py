@@ -66,17 +66,17 @@ def changes_of(rule_files: RuleFiles, recorded: dict[str, str]) -> Iterator[Chan
         elif text == rule_files.shipped[shipped]:
             yield Change("equal", path)
         else:
-            yield Change("replaced", path, _diff(rule_files.shipped[shipped], text, "shipped", "site"))
+            yield Change("replaced", path, _diff(rule_files.shipped[shipped], text))
     for name in (*rule_files.disabled.rules, *(f"filters/{name}" for name in rule_files.disabled.filters)):
         yield Change("disabled", name)
     for path, text in sorted(recorded.items()):
         now = rule_files.shipped.get(path, "")
         if now != text:
-            yield Change("upgraded", path, _diff(text, now, "recorded", "shipped"))
+            yield Change("upgraded", path, _diff(text, now))
 
 
-def _diff(before: str, after: str, *names: str) -> tuple[str, ...]:
-    lines = unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=1)
+def _diff(before: str, after: str) -> tuple[str, ...]:
+    lines = unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
     return tuple(lines)[2:]  # without the two lines of names
 
 

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from diagnoser.config import self_check
+from diagnoser.config.loader import load_analyzer
 from tests import accuracy_bars
 
 SECRET = "x" * 20
@@ -68,7 +69,7 @@ MISTAKES: tuple[tuple[dict[str, str], str], ...] = (
 @pytest.fixture(autouse=True)
 def shipped_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read once; a site's folder is read by the real loader."""
-    read = self_check.load_analyzer
+    read = load_analyzer
     monkeypatch.setattr(
         self_check, "load_analyzer", lambda site: read(site) if site.rules_dir else accuracy_bars.load()
     )

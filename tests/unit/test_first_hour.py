@@ -1,7 +1,7 @@
 """What a new user meets in the first hour."""
 
+import runpy
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,10 +9,10 @@ import pytest
 from diagnoser import processes
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
+from diagnoser.observability import logging
 from tests.command_line import invoke
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "setup"))
-import install
+SETUP = Path(__file__).resolve().parents[2] / "deploy" / "setup" / "install.py"
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ import install
 )
 def test_make_names_the_pythons_that_it_needs(version: tuple[int, int], supported: bool) -> None:
     """In one line, before anything is installed."""
-    why = install.unsupported(version)
+    why = runpy.run_path(str(SETUP))["unsupported"](version)
     assert (why == "") is supported
     assert supported or ("3.11, 3.12 or 3.13" in why and "\n" not in why)
 
@@ -28,7 +28,7 @@ def test_make_names_the_pythons_that_it_needs(version: tuple[int, int], supporte
 def test_a_taken_port_is_reported_before_a_database_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left in the folder of a service that could not start."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(processes.logging, "set_up", lambda **given: None)  # it would hold for the tests that follow
+    monkeypatch.setattr(logging, "set_up", lambda **given: None)  # it would hold for the tests that follow
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

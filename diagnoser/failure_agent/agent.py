@@ -47,8 +47,8 @@ _NOBODY_JUDGED: Mapping[str, float] = {}
 FLOOR = 0.3
 """Confidence below which the deterministic verdict stands."""
 _FAILED = frozenset({Outcome.FAILED, Outcome.HUNG, Outcome.UNKNOWN})
-_VAGUE = frozenset({AskReason.UNKNOWN, AskReason.UNSURE})
-"""Doubts under which no rule decided, or one of a kind that is often wrong."""
+_RULE = "rule:"
+"""How the decider of a verdict that a rule made begins."""
 
 
 class LLMTrigger(StrEnum):
@@ -176,7 +176,7 @@ class FailureAgent:
             return _with_effect(replace(diagnosis, needs_review=objection), ModelEffect.CONTRADICTED)
         decided = self._decided(subject, diagnosis, answers, best, limit)
         reviews = [lowered_action(diagnosis.recovery.action, decided.recovery.action)]
-        if _VAGUE.isdisjoint(asked):
+        if diagnosis.decided_by.startswith(_RULE):
             reviews.append(review)
         return replace(decided, needs_review="; ".join(filter(None, reviews)))
 

@@ -116,15 +116,15 @@ class AskReason(StrEnum):
 
     UNKNOWN = "unknown"  # the rules found no cause
     UNSURE = "unsure"  # the confidence is low: verdicts of its kind are often wrong
-    CLOSE_RIVAL = "close_rival"  # a cause of another type was set aside only because it came later or said less
-    BELIED_END = "belied_end"  # the run completed, and something in it does not fit
-    UNSURE_LOCATION = "unsure_location"  # a machine is at fault, and several nodes could be the one
     EXPLANATION = "explanation"  # nothing is in doubt; the site wants every failure explained
-    # On diagnoses stored by earlier versions; their cases are unsure ones now.
+    # On diagnoses stored by earlier versions.
     HEURISTIC = "heuristic"
     GENERIC_RULE = "generic_rule"
     CONSEQUENCE = "consequence"
     GUESS = "guess"
+    CLOSE_RIVAL = "close_rival"
+    BELIED_END = "belied_end"
+    UNSURE_LOCATION = "unsure_location"
 
 
 ASK_REASONS = {

@@ -378,7 +378,7 @@ async def test_an_explanation_never_changes_a_verdict(kind: str) -> None:
 
 
 HEURISTIC = replace(DECIDED, decided_by="heuristic:words", confidence=0.8, doubts=(AskReason.UNSURE,))
-CONTESTED = replace(DECIDED, doubts=(AskReason.CLOSE_RIVAL,))
+CONTESTED = replace(DECIDED, doubts=(AskReason.UNSURE,))
 RESUBMIT = Advice(Action.RESUBMIT, "transient_service")
 
 
@@ -400,7 +400,7 @@ async def test_a_guess_of_the_rules_gives_way() -> None:
 
 
 async def test_a_contradicted_specific_rule_is_for_a_person_to_see() -> None:
-    """Where two causes were close the model's type stands, and the diagnosis says that somebody has to look."""
+    """The model's type stands where a rule was unsure, and the diagnosis says that somebody has to look."""
     with model_server(in_turn(say())) as server:
         async with Site(server) as site:
             found = await site.consult(subject(diagnosis=CONTESTED))
@@ -437,7 +437,7 @@ async def test_a_second_look_that_chooses_neither_is_for_a_person() -> None:
 async def test_agreement_keeps_the_verdict_and_may_add_the_place() -> None:
     """The rules' words, line and action stay; a node that they did not know is filled in, one that they knew is not."""
     rules = replace(DECIDED, type=FailureType.NVLINK_ERROR, category=Category.INFRASTRUCTURE, recovery=RESUBMIT)
-    rules = replace(rules, doubts=(AskReason.UNSURE_LOCATION,))
+    rules = replace(rules, doubts=(AskReason.UNSURE,))
     placed = replace(rules, root_cause=RootCause(12, line().text, 5, "gpu-4"))
     with model_server(in_turn(say(rank=1))) as server:
         async with Site(server) as site:
@@ -524,10 +524,10 @@ SOUND = Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.9, 
         (UNDECIDED, [AskReason.UNKNOWN], [AskReason.UNKNOWN]),
         (DECIDED, [], [AskReason.EXPLANATION]),
         (replace(DECIDED, confidence=0.5), [], [AskReason.EXPLANATION]),
-        (doubtful(AskReason.CLOSE_RIVAL), [AskReason.CLOSE_RIVAL], [AskReason.CLOSE_RIVAL]),
+        (doubtful(AskReason.UNSURE), [AskReason.UNSURE], [AskReason.UNSURE]),
         (doubtful(AskReason.UNKNOWN, decided_by="incident:1"), [], [AskReason.EXPLANATION]),
         (SOUND, [], []),
-        (replace(SOUND, doubts=(AskReason.BELIED_END,)), [AskReason.BELIED_END], [AskReason.BELIED_END]),
+        (replace(SOUND, doubts=(AskReason.UNSURE,)), [AskReason.UNSURE], [AskReason.UNSURE]),
     ],
 )
 def test_who_is_asked_about(diagnosis: Diagnosis, undecided: list[AskReason], always: list[AskReason]) -> None:

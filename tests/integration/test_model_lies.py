@@ -62,7 +62,7 @@ def verdict_of_rules(chance: random.Random) -> Diagnosis:
         nodes=suspects,
         rejected=(Rejected(6, LOG[5], FailureType.CANCELLED, "printed while the job was being taken down"),),
         grounds=DecisionBasis(node_named=named, stable=chance.random() < 0.7),
-        doubts=(chance.choice([AskReason.UNKNOWN, AskReason.UNSURE, AskReason.CLOSE_RIVAL, AskReason.BELIED_END]),),
+        doubts=(chance.choice([AskReason.UNKNOWN, AskReason.UNSURE]),),
     )
     return replace(diagnosis, recovery=POLICY.advise(case_of(diagnosis, {})))
 

@@ -39,7 +39,7 @@ WEIGHED = replace(
     PLAIN,
     category=Category.INFRASTRUCTURE,
     type=FailureType.GPU_LOST,
-    doubts=(AskReason.CLOSE_RIVAL,),
+    doubts=(AskReason.UNSURE,),
     root_cause=RootCause(41, LOST),
     rejected=(Rejected(57, TOLD, FailureType.NCCL_TIMEOUT_ERROR, "explained by the root"),),
 )

@@ -167,11 +167,11 @@ def test_labels_are_read() -> None:
 def test_a_trigger_is_worth_the_wrong_verdicts_that_it_picks() -> None:
     """Each reason with what it picks, what it alone picks, and its share of all wrong verdicts; and all together."""
     right = replace(scoring.score_case(LABEL, RIGHT), asked=("unsure",))
-    wrong = replace(scoring.score_case(LABEL, changed(type=FailureType.GPU_LOST)), asked=("unsure", "close_rival"))
+    wrong = replace(scoring.score_case(LABEL, changed(type=FailureType.GPU_LOST)), asked=("unsure", "unknown"))
     missed = replace(wrong, asked=())
     rows = [row.figures() for row in trigger_yields([right, wrong, missed, missed])]
     picks = [(row["reason"], row["asked"], row["wrong"], row["alone"], row["yield"]) for row in rows]
-    assert picks == [("close_rival", 1, 1, 0, 1.0), ("unsure", 2, 1, 1, 0.5), ("any", 2, 1, 1, 0.5)]
+    assert picks == [("unknown", 1, 1, 0, 1.0), ("unsure", 2, 1, 1, 0.5), ("any", 2, 1, 1, 0.5)]
     assert rows[-1]["asked_share"] == 0.5
     assert rows[-1]["of_all_wrong"] == pytest.approx(1 / 3)
     [source] = totals({"ray": [right]})

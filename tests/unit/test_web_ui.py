@@ -254,7 +254,7 @@ def test_pages_hold_no_script_or_style_of_their_own() -> None:
 async def test_what_a_model_had_to_do_with_a_verdict_is_shown(tmp_path: Path) -> None:
     """Why it was asked, what the rules said and what it changed; and that a person has to look, also in the list."""
     before = RulesVerdict(FailureType.RUNTIME_ERROR, "rule:x", 0.72, line=3, action=Action.NOTIFY_USER)
-    use = ModelUse("m", "failure_agent/v4", "ab12", asked=(AskReason.CLOSE_RIVAL,), effect=ModelEffect.DECIDED)
+    use = ModelUse("m", "failure_agent/v4", "ab12", asked=(AskReason.UNSURE,), effect=ModelEffect.DECIDED)
     pair = Hypotheses(FailureType.ECC_ERROR, FailureType.GPU_LOST, "whether <i>the card</i> answers")
     use = replace(use, tools=(ToolUse("node_log(node='gpu-1')", 3), ToolUse("search_log(pattern='(')", None)))
     use = replace(use, hypotheses=pair)
@@ -266,10 +266,10 @@ async def test_what_a_model_had_to_do_with_a_verdict_is_shown(tmp_path: Path) ->
         shape = (await web.client.get(f"/api/v1/diagnoses/{record.id}")).json()
     assert ">needs review</span>" in listed
     assert "Needs review: the model says &lt;b&gt;so&lt;/b&gt;" in page
-    assert "another cause was set aside only for its place in the log" in page
+    assert "verdicts of its kind are often wrong" in page
     assert 'node_log(node=&#39;gpu-1&#39;)</code> <span class="faint">3 lines</span>' in page
     assert '<span class="faint">refused</span>' in page
     assert ". To tell them apart: whether &lt;i&gt;the card&lt;/i&gt; answers" in page
     assert "the model&#39;s verdict stands: type runtime_error \u2192 ecc_error" in page
-    assert (shape["needs_review"], shape["model"]["asked"]) == (heard.needs_review, ["close_rival"])
+    assert (shape["needs_review"], shape["model"]["asked"]) == (heard.needs_review, ["unsure"])
     assert shape["model"]["before"]["type"] == "runtime_error"

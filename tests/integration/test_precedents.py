@@ -15,6 +15,8 @@ from diagnoser.model.queries import AuditFilter, DiagnosisFilter
 from diagnoser.model.taxonomy import Action, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.ports.audit import AuditedCall, auditing
+from tests import accuracy_bars
+from tests.corpus import CORPUS, needs_corpus
 from tests.rule_learning import NOW, ROOT, STEPS, Site, site
 
 SHAPES = "RuntimeError: The size of tensor a ({n}) must match the size of tensor b (12) at non-singleton dimension 1"
@@ -115,6 +117,37 @@ async def test_a_word_lowers_no_action_that_reaches_a_node(here: Site, kind: Fai
         assert verdict.type is FailureType.DISK_FULL and "maria said completed" in verdict.needs_review
     else:
         assert verdict.type is kind and verdict.precedent and verdict.precedent.keeps_action
+
+
+UNRELATED = 60
+
+
+def corpus_log(id: str) -> list[str]:
+    return (CORPUS / "dev" / f"{id}.log").read_text("utf-8", "replace").splitlines()
+
+
+@needs_corpus
+@pytest.mark.corpus
+@pytest.mark.timeout(600)
+async def test_wrong_words_harm_no_unrelated_failure(here: Site) -> None:
+    """Three wrong types and three wrong words that nothing failed, each of another type, and then 60 failures of other
+    types in the same family of the same tenant: none is decided by them."""
+    by_type: dict[str, list[str]] = {}
+    for label in accuracy_bars.labels("dev"):
+        if label.category != "none":
+            by_type.setdefault(label.type, []).append(label.id)
+    taught_types = [kind for kind, ids in sorted(by_type.items()) if len(ids) > 2][:6]
+    for number, kind in enumerate(taught_types):
+        wrong = FailureType.COMPLETED if number % 2 else FailureType.IMPORT_ERROR
+        first = await here.run(f"taught-{number}", corpus_log(by_type[kind][0]), **RED)
+        await here.say(first, wrong, root_line=None)
+    others = [id for kind, ids in sorted(by_type.items()) if kind not in taught_types for id in ids][:UNRELATED]
+    assert len(others) == UNRELATED
+    for id in others:
+        verdict = (await here.run(id, corpus_log(id), name=f"quilt-7b-{id}", tenant="red")).diagnosis
+        assert (verdict.decided_by.startswith("incident:"), verdict.precedent, verdict.needs_review) == (False, None, "")
+    again = (await here.run("again", corpus_log(by_type[taught_types[0]][0]), **RED)).diagnosis
+    assert again.decided_by.startswith("incident:"), "the words were never in force"
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,7 @@ class LogAgent:
 
     async def observe(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
         """Hold the filters of the job's family against a verdict that was saved. A clean run may teach new ones."""
-        for rule, known in self._filters.of(facts.job, *LOADED):
-            hit, against = await asyncio.to_thread(self._hit, rule, known, record, log, facts)
+        for rule, hit, against in await asyncio.to_thread(self._hits, record, log, facts):
             if hit.lines or against:
                 await self._store.rules.record_hits([hit])
             if against:
@@ -123,30 +122,38 @@ class LogAgent:
         if is_clean(record.diagnosis, facts.events):
             self._clean.append((record, facts))
 
-    def _hit(
-        self, rule: LearnedRule, known: RoutineFilter, record: DiagnosisRecord, log: AttemptLog, facts: Facts
-    ) -> tuple[RuleHit, str]:
-        """What a filter knows of a log, and what speaks against it there."""
-        folded, is_active, against = self._filters.folded(log.delta, (known,)), rule.state is LearnedState.ACTIVE, ""
-        entries = [stat for stat in folded.shapes.values() if stat.filtered == f"{LEARNED}{rule.id}"]
-        if touched_by(known, cited(record.diagnosis)):
-            against = "it knows the evidence"
-        elif entries and not is_active and not self._is_same_verdict(log, folded, facts):
-            against = "it would change the verdict"
-        return RuleHit(
-            rule.id,
-            record.attempt,
-            record.created,
-            record.id,
-            HitVerdict.WRONG if against else HitVerdict.CONFIRMED,
-            is_active,
-            sum(stat.count for stat in entries),
-            sum(stat.count * len(stat.first_text) for stat in entries),
-        ), against
+    def _hits(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[tuple[LearnedRule, RuleHit, str]]:
+        """What each filter knows of a log, and what speaks against it there. Those in shadow are tried together, and
+        alone only where they change the verdict."""
+        loaded = self._filters.of(facts.job, *LOADED)
+        shadow = [known for rule, known in loaded if rule.state is not LearnedState.ACTIVE]
+        suspected = shadow if self._changes_verdict(log, shadow, facts) else []
+        evidence, hits = cited(record.diagnosis), []
+        for rule, known in loaded:
+            against = ""
+            if touched_by(known, evidence):
+                against = "it knows the evidence"
+            elif known in suspected and self._changes_verdict(log, [known], facts):
+                against = "it would change the verdict"
+            hits.append((rule, self._hit(rule, known, record, log, is_wrong=bool(against)), against))
+        return hits
 
-    def _is_same_verdict(self, log: AttemptLog, folded: Delta, facts: Facts) -> bool:
+    def _hit(
+        self, rule: LearnedRule, known: RoutineFilter, record: DiagnosisRecord, log: AttemptLog, *, is_wrong: bool
+    ) -> RuleHit:
+        folded = self._filters.folded(log.delta, (known,))
+        entries = [stat for stat in folded.shapes.values() if stat.filtered == f"{LEARNED}{rule.id}"]
+        lines, size = sum(stat.count for stat in entries), sum(stat.count * len(stat.first_text) for stat in entries)
+        verdict = HitVerdict.WRONG if is_wrong else HitVerdict.CONFIRMED
+        is_active = rule.state is LearnedState.ACTIVE
+        return RuleHit(rule.id, record.attempt, record.created, record.id, verdict, is_active, lines, size)
+
+    def _changes_verdict(self, log: AttemptLog, filters: Sequence[RoutineFilter], facts: Facts) -> bool:
+        folded = self._filters.folded(log.delta, filters)
+        if folded.shapes == log.delta.shapes:
+            return False
         analyzer, now = self._registry.analyzer_of(facts.job.tenant), self._clock()
-        return _told(analyzer.analyze(log, facts, now)) == _told(analyzer.analyze(AttemptLog(folded), facts, now))
+        return _told(analyzer.analyze(log, facts, now)) != _told(analyzer.analyze(AttemptLog(folded), facts, now))
 
     async def step(self) -> int:
         """A look at one clean run, then tests, promotions and retirements. Returns how many rules changed."""
@@ -188,10 +195,8 @@ class LogAgent:
         patterns, author = await filter_writer.write(self._writer, shapes, self._config.mask)
         text, kind = "\n".join(patterns), str(FailureType.COMPLETED)
         rule = LearnedRule(rule_id, record.id, self._clock(), type=kind, text=text, author=author, family=family)
-        if text:
-            await self._store.rules.propose(self._moved(rule, LearnedState.PROPOSED, "written"))
-        else:
-            await self._store.rules.propose(self._moved(rule, LearnedState.REFUSED, "nothing is safe to hide"))
+        state = LearnedState.PROPOSED if text else LearnedState.REFUSED
+        await self._store.rules.propose(self._moved(rule, state, "written" if text else "nothing is safe to hide"))
 
     def _unknown(self, delta: Delta, facts: Facts, others: Sequence[RoutineFilter]) -> list[TemplateStats]:
         """Shapes that every clean run prints and no other rule knows, as many as one rule may take."""

@@ -32,7 +32,7 @@ from tests.integration.scripted import answer, question
 
 # A reader that a site wrote itself, whose messages no rule of anybody else can know.
 CAUSE = "dataset_loading_error"
-LINE = "tokenmix: shard {shard} of mix code-v7 ends at offset {end}, its index says {index}; not padding, reader ends"
+LINE = "tokenmix: shard {shard} of mix code-v7 ends at offset {end}, its index says {index}: reader stops"
 RULE = {
     "title": "A shard of the token mix is shorter than its index",
     "anchors": ["tokenmix: shard"],
@@ -83,7 +83,7 @@ def loop(client: httpx.Client, url: str) -> None:
     rule = learned(client, say(client, first))
     show_rule(rule, calls(client) - asked)
 
-    console.rule("3. It happens again: the rule in shadow would have known", align="left")
+    console.rule("3. It happens again: what you said decides, nobody is asked, and the rule in shadow agrees", align="left")
     asked = calls(client)
     again = fail(client, RUNS[1])
     show(again, calls(client) - asked, url)
@@ -178,10 +178,12 @@ def show(found: dict[str, Any], asked: float, url: str) -> None:
     for name, value in (
         ("Type", f"{found['type']}  ({found['category']}, {found['confidence']:.0%} sure)"),
         ("Root line", f"{root['line']}: {root['text']}" if root else "-"),
+        ("Rules said", use["before"]["type"] if use.get("before") else "-"),
         ("Decided by", found["decided_by"]),
         ("Looked at", "; ".join(tool["call"] for tool in use.get("tools", ())) or "-"),
         ("Questions", f"{asked:g}{tokens}"),
         ("Action", f"{found['recovery']['action']}  ({found['recovery']['reason']})"),
+        ("What to do", found["mitigation"] or "-"),
         ("Page", f"{url}/diagnoses/{found['id']}"),
     ):
         rows.add_row(name, Text(str(value)))

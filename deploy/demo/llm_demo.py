@@ -83,7 +83,7 @@ def loop(client: httpx.Client, url: str) -> None:
     rule = learned(client, say(client, first))
     show_rule(rule, calls(client) - asked)
 
-    console.rule("3. It happens again: what you said decides, nobody is asked, and the rule in shadow agrees", align="left")
+    console.rule("3. It happens again: what you said decides, and the rule in shadow agrees", align="left")
     asked = calls(client)
     again = fail(client, RUNS[1])
     show(again, calls(client) - asked, url)

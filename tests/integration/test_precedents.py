@@ -122,8 +122,8 @@ async def test_a_word_lowers_no_action_that_reaches_a_node(here: Site, kind: Fai
 UNRELATED = 60
 
 
-def corpus_log(id: str) -> list[str]:
-    return (CORPUS / "dev" / f"{id}.log").read_text("utf-8", "replace").splitlines()
+def corpus_log(case: str) -> list[str]:
+    return (CORPUS / "dev" / f"{case}.log").read_text("utf-8", "replace").splitlines()
 
 
 @needs_corpus
@@ -141,11 +141,12 @@ async def test_wrong_words_harm_no_unrelated_failure(here: Site) -> None:
         wrong = FailureType.COMPLETED if number % 2 else FailureType.IMPORT_ERROR
         first = await here.run(f"taught-{number}", corpus_log(by_type[kind][0]), **RED)
         await here.say(first, wrong, root_line=None)
-    others = [id for kind, ids in sorted(by_type.items()) if kind not in taught_types for id in ids][:UNRELATED]
+    others = [case for kind, ids in sorted(by_type.items()) if kind not in taught_types for case in ids][:UNRELATED]
     assert len(others) == UNRELATED
-    for id in others:
-        verdict = (await here.run(id, corpus_log(id), name=f"quilt-7b-{id}", tenant="red")).diagnosis
-        assert (verdict.decided_by.startswith("incident:"), verdict.precedent, verdict.needs_review) == (False, None, "")
+    for case in others:
+        verdict = (await here.run(case, corpus_log(case), name=f"quilt-7b-{case}", tenant="red")).diagnosis
+        assert not verdict.decided_by.startswith("incident:")
+        assert (verdict.precedent, verdict.needs_review) == (None, "")
     again = (await here.run("again", corpus_log(by_type[taught_types[0]][0]), **RED)).diagnosis
     assert again.decided_by.startswith("incident:"), "the words were never in force"
 

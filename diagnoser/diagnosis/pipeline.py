@@ -242,7 +242,8 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
     alike = _alike(causal)
     rank, node = _place_root(evidence, causal, root, launch, alone=len(alike) <= 1)
     node = names.canonical(node)
-    blamed = suspect_nodes.RootBlame(root.type, str(root.blame), rank, node, root.why)
+    text = evidence.lines[root.line].body
+    blamed = suspect_nodes.RootBlame(root.type, str(root.blame), rank, node, root.why, text)
     absent = _absent(evidence, causal, root, launch)
     absent_nodes: tuple[str | None, ...] = ()
     if absent:

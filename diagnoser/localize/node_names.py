@@ -20,6 +20,8 @@ _THIS_MACHINE = re.compile(
     r"|[(<\[]?(?:none|null|unknown|undefined)[)>\]]?|n/a|-"
 )
 """What a process calls the machine it runs on, whichever that is, and what stands where a name is missing."""
+_LOOPBACK = re.compile(r"(?i)(?<![\w.:-])(?:127(?:\.\d{1,3}){3}|::1|(?:ip6-)?localhost)(?!\w)")
+"""An address within the machine, in a text."""
 _CONTAINER = re.compile(r"(?=\w{0,63}\d)[0-9a-f]{12}(?:[0-9a-f]{52})?")
 """The id of a container, which is its host name unless it is given another."""
 _ADDRESS = re.compile(r"[\d.]+|[\da-fA-F]{0,4}(?::[\da-fA-F.]{0,15}){2,8}")
@@ -127,12 +129,17 @@ def is_machine(name: str) -> bool:
     return not any(form.fullmatch(name) for form in (_THIS_MACHINE, _CONTAINER, _ADDRESS))
 
 
+def names_loopback(text: str) -> bool:
+    """Whether a text names an address that never leaves the machine."""
+    return _LOOPBACK.search(text) is not None
+
+
 def _addresses(evidence: Evidence) -> dict[str, str]:
     """Address -> node, where lines show both; the node that most lines give."""
     votes = defaultdict[str, Counter[str]](Counter)
     for line in evidence.lines:
         for address, node in mentions.node_addresses(line.body):
-            if is_machine(node):
+            if is_machine(node) and not _THIS_MACHINE.fullmatch(address):
                 votes[address][node] += 1
     for address, node in _addresses_by_process(evidence):
         votes[address][node] += 1
@@ -149,7 +156,7 @@ def _addresses_by_process(evidence: Evidence) -> Iterator[tuple[str, str]]:
             addresses[pid].add(place)
     for pid in nodes.keys() & addresses.keys():
         node, address = only(nodes[pid]), only(addresses[pid])
-        if node and address and is_machine(node):
+        if node and address and is_machine(node) and not _THIS_MACHINE.fullmatch(address):
             yield address, node
 
 

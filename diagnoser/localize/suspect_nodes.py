@@ -7,10 +7,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from diagnoser.localize.node_names import NodeNames
+from diagnoser.localize.node_names import NodeNames, names_loopback
 from diagnoser.model import Evidence, Suspect
 from diagnoser.model.taxonomy import NODE_FAULTS, FailureType, NodeFault
 
+_T = FailureType
+_CONNECTIONS = frozenset({_T.CONNECTION_ERROR, _T.NETWORK_ERROR, _T.NCCL_REMOTE_ERROR, _T.NCCL_TIMEOUT_ERROR})
 _CLOSED = re.compile(r"[Cc]onnection closed by peer \[?(?P<ip>[\da-fA-F.:]+?)\]?[:<]")
 _DIRECT, _BY_RANK, _ABSENT, _PEER = 0.95, 0.9, 0.85, 0.75
 _OWN_LOG, _OWN_LOG_TOO = 0.95, 0.9
@@ -26,6 +28,7 @@ class RootBlame:
     failure: what happened.
     kind: the rule's blame (self, peer, none, all).
     node, rank: None when not shown.
+    text: the line of the root.
     """
 
     failure: FailureType
@@ -33,6 +36,12 @@ class RootBlame:
     rank: int | None
     node: str | None
     why: str
+    text: str = ""
+
+    @property
+    def is_within_machine(self) -> bool:
+        """Whether a connection broke that never left its machine: no network and no other node had a part in it."""
+        return self.failure in _CONNECTIONS and names_loopback(self.text)
 
 
 def suspects(
@@ -52,7 +61,7 @@ def suspects(
     names: of the log's machines; None to read them from the evidence.
     """
     fault = NODE_FAULTS.get(root.failure)
-    if fault is None:
+    if fault is None or root.is_within_machine:
         return ()
     by_node: dict[str, Suspect] = {}
     if root.kind == "self" and not _shared(alike, ranks):

@@ -319,11 +319,17 @@ def _is_of_some(log: _Log, end: CleanEnd) -> bool:
     return False
 
 
+def _is_beside_broken_off(log: _Log, end: CleanEnd) -> bool:
+    """Whether another process began as its peers did and stopped before it trained."""
+    return log.processes.any_broke_off(log.evidence.lines[end.line].stream)
+
+
 _BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (
     _is_of_some,
     _is_of_most,
     _is_beside_failed_exit,
     _is_beside_complaint,
+    _is_beside_broken_off,
 )
 """Why the end that a source found is none of the run."""
 

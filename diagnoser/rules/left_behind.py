@@ -6,11 +6,13 @@ several of these do and it made no steps that reach theirs.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from diagnoser.model import Evidence, Line, Severity, Stream, Template
-from diagnoser.structure.loops import Loop, find_loops
+from diagnoser.structure.loops import Loop, find_loops, whole_numbers, words_of
 
 _PEERS = 2
 """Processes that must state their end before the silence of another one says anything."""
@@ -36,13 +38,14 @@ class Processes:
     """The processes of a job that train side by side.
 
     of: the process of each line, None where the log does not tell it from others.
-    steps: the last step of each that counts some. loops: for each process, the shapes of the loops that it prints;
+    steps: the last step of each that counts some, or the last count of its loop. loops: for each process, the shapes of the loops that it prints;
     greetings: of the lines that it and its peers print once.
     ends: number of the line in which each states its end. complaints: those whose last words complain.
     unnamed: how many lines of each stream state the end of a process that is not known.
     complained: whether the last words of the job complain.
     turns: numbers of the first and the last line of the loop of each, as far as they are known.
     shared: for each stream, the last shape that each of its processes prints but once, behind its loop.
+    broken_off: those that began as their peers did, never trained, and last printed what none of them prints.
     """
 
     lines: tuple[Line, ...] = ()
@@ -56,6 +59,7 @@ class Processes:
     complained: bool = False
     turns: Mapping[Process, tuple[int, int]] = field(default_factory=dict)
     shared: Mapping[Stream, Template] = field(default_factory=dict)
+    broken_off: frozenset[Process] = frozenset()
 
     def left_behind(self, index: int) -> bool:
         """Whether the process that printed a line states no end after it, though its peers state theirs."""
@@ -66,6 +70,10 @@ class Processes:
         """Whether a process that trained, or complained before it could, stopped before its peers ended."""
         processes = {*self.loops, *self.steps, *(self.complaints & self.greetings.keys())}
         return any(self._stopped(process) for process in processes if process[0] == stream)
+
+    def any_broke_off(self, stream: Stream) -> bool:
+        """Whether a process of the stream broke off before it trained, as others did."""
+        return any(process[0] == stream for process in self.broken_off)
 
     def speak_for_all(self, stream: Stream) -> bool:
         """Whether every process that trained in the stream states its end or made as many steps as those that do."""
@@ -102,7 +110,7 @@ class Processes:
             return False
         if process in self.turns and any(self._went_on_without(process, peer) for peer in peers):
             return True
-        return len(peers) >= _PEERS or process in self.complaints & self.loops.keys()
+        return len(peers) >= _PEERS or process in self.complaints
 
     def _went_on_without(self, process: Process, peer: Process) -> bool:
         """Whether the peer, whose loop had begun, made most of its turns when the process made none any more."""
@@ -132,6 +140,8 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
     of = tuple(_process_of(line, alias) for line in evidence.lines)
     last = _last_lines(evidence, of)
     loops = find_loops(evidence).loops
+    steps = _steps(evidence, alias) or _counts(evidence, of, loops)
+    looped, greetings = _loops(loops, alias), _greetings(evidence.templates, alias)
     endings = [template for template in evidence.templates if says_end(template.text)]
     ends, complaints = _ends_by_shape(endings, alias), set[Process]()
     for process, lines in last.items():
@@ -140,12 +150,13 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
                 ends[process] = max(ends.get(process, 0), line.number)
             elif line.severity not in _MILD and complains(line.body):
                 complaints.add(process)
+    untrained = greetings.keys() - steps.keys() - looped.keys() - ends.keys()
     return Processes(
         lines=evidence.lines,
         of=of,
-        steps=_steps(evidence, alias),
-        loops=_loops(loops, alias),
-        greetings=_greetings(evidence.templates, alias),
+        steps=steps,
+        loops=looped,
+        greetings=greetings,
         ends=ends,
         complaints=frozenset(complaints - ends.keys()),
         unnamed=_unnamed(endings),
@@ -154,16 +165,19 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         ),
         turns=_known_turns(loops, alias),
         shared=_shared_last_words(evidence, of, loops, alias),
+        broken_off=frozenset(_broken_off(evidence, of, untrained)) if looped else frozenset(),
     )
 
 
 def _only_ranks(evidence: Evidence) -> dict[int | str, int]:
-    """The only rank of each node that has but one: what the node prints without a rank is of it."""
+    """The only rank of each node, and of each name in front of other names, that has but one: what it prints without a
+    rank is of it."""
     ranks = defaultdict[int | str, set[int]](set)
     for line in evidence.lines:
-        if line.rank >= 0 and line.node:
-            ranks[line.node].add(line.rank)
-    return {node: min(known) for node, known in ranks.items() if len(known) == 1}
+        if line.rank >= 0:
+            for name in filter(None, (line.node, line.label.partition(" ")[0])):
+                ranks[name].add(line.rank)
+    return {name: min(known) for name, known in ranks.items() if len(known) == 1}
 
 
 def _process_of(line: Line, alias: _Alias) -> Process | None:
@@ -264,6 +278,50 @@ def _steps(evidence: Evidence, alias: _Alias) -> dict[Process, int]:
         if point.step is not None and point.process != -1:
             numbers[point.stream, alias.get(point.process, point.process)].add(point.step)
     return {process: max(steps) for process, steps in numbers.items() if len(steps) > _TRAINED}
+
+
+def _counts(evidence: Evidence, of: Sequence[Process | None], loops: Iterable[Loop]) -> dict[Process, int]:
+    """How far each process counts in a measured loop, where its kept lines show a number that only grows."""
+    words = frozenset[str]().union(*(loop.words for loop in loops if loop.measured and loop.counts))
+    rows = defaultdict[str, dict[Process, list[list[int]]]](dict)
+    for line, process in zip(evidence.lines, of, strict=True):
+        shape = words_of(line.body) if process else ""
+        if process and shape in words:
+            rows[shape].setdefault(process, []).append(whole_numbers(line.body))
+    counts = dict[Process, int]()
+    for by_process in rows.values():
+        column = _counting_column(list(by_process.values()))
+        if column is not None:
+            for process, turns in by_process.items():
+                counts[process] = max(counts.get(process, 0), turns[-1][column])
+    return counts
+
+
+def _counting_column(rows: Sequence[Sequence[Sequence[int]]]) -> int | None:
+    """The first number in the lines of processes that grows from line to line in each of them."""
+    width = min(len(turn) for turns in rows for turn in turns)
+    for column in range(width):
+        counted = [[turn[column] for turn in turns] for turns in rows]
+        if all(_grows(numbers) for numbers in counted) and max(map(len, counted)) >= _TURNS:
+            return column
+    return None
+
+
+def _grows(numbers: Sequence[int]) -> bool:
+    return all(before < after for before, after in pairwise(numbers))
+
+
+def _broken_off(evidence: Evidence, of: Sequence[Process | None], untrained: AbstractSet[Process]) -> Iterator[Process]:
+    """The processes whose last words no other one prints, and which the program does not call mild."""
+    speakers, last = defaultdict[str, set[Process]](set), dict[Process, Line]()
+    for line, process in zip(evidence.lines, of, strict=True):
+        if process and line.body.strip():
+            speakers[words_of(line.body)].add(process)
+            last[process] = line
+    for process in untrained & last.keys():
+        line = last[process]
+        if line.severity not in _MILD and len(speakers[words_of(line.body)]) == 1:
+            yield process
 
 
 def _greetings(templates: Iterable[Template], alias: _Alias) -> dict[Process, frozenset[str]]:

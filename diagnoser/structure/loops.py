@@ -280,6 +280,11 @@ def words_of(text: str) -> str:
     return " ".join(_VALUE.sub("#", text[:_SHAPED]).split())
 
 
+def whole_numbers(text: str) -> list[int]:
+    """The whole numbers of a text, which are no part of times or measures."""
+    return list(map(int, _WHOLE.findall(text[:_SHAPED])))
+
+
 def _letters_of(text: str) -> str:
     return " ".join(_SPELLED.findall(text[:_SHAPED]))
 
@@ -334,7 +339,7 @@ def _loop_of(template: Template, others: Iterable[Template]) -> Loop:
 
 def _counts(samples: Sequence[str], *, shared: bool) -> bool:
     """Whether some whole number grows, or falls, from line to line. shared: several processes may be at one number."""
-    rows = [tuple(map(int, _WHOLE.findall(sample))) for sample in samples]
+    rows = [tuple(whole_numbers(sample)) for sample in samples]
     if len(rows) < 2:
         return False
     columns: Iterator[tuple[int, ...]] = zip(*rows, strict=False)

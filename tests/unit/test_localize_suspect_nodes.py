@@ -48,6 +48,22 @@ def test_only_a_fault_that_blames_itself_names_the_node_of_its_line() -> None:
         assert suspect_nodes.suspects(log("x"), RANKS, RootBlame(ECC, kind, 2, "n2", "timeout")) == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "suspected"),
+    [
+        ("Read error [127.0.0.1]:41022: Connection reset by peer", False),
+        ("connect to localhost:29500 failed: Connection refused", False),
+        ("recvValue failed on SocketImpl(remote=[::1]:29500): Connection reset by peer", False),
+        ("Read error [10.4.0.27]:41022: Connection reset by peer", True),
+        ("connect to my-localhost-27:29500 failed", True),
+    ],
+)
+def test_a_connection_within_a_machine_makes_no_machine_suspect(text: str, suspected: bool) -> None:
+    """Neither the network nor another node has a part in a connection over loopback, whoever the others waited for."""
+    root = RootBlame(FailureType.NETWORK_ERROR, "self", 2, "n2", "the connection was reset", text)
+    assert bool(suspect_nodes.suspects(log("x"), RANKS, root, absent=("n3",))) == suspected
+
+
 def test_ranks_that_did_not_arrive_point_at_their_nodes() -> None:
     """One absent rank names its node; two on different nodes share the suspicion and none stands out."""
     assert [

@@ -26,6 +26,8 @@ _TRAINED = 1
 """More steps of a process than this show that it trained."""
 _SHORT = 2
 """Steps by which a process may be behind its peers as they end."""
+_SHOWN_LATE = ("w", "h")
+"""How the labels begin of prefixes that were learned, and of hosts that a parallel shell puts in front."""
 _MILD = (Severity.DEBUG, Severity.INFO, Severity.WARNING)
 Process = tuple[Stream, int | str]
 """The stream, and who prints into it as far as the log tells: see ``Line.process``."""
@@ -110,7 +112,10 @@ class Processes:
             return False
         if process in self.turns and any(self._went_on_without(process, peer) for peer in peers):
             return True
-        return len(peers) >= _PEERS or process in self.complaints
+        if len(peers) >= _PEERS:
+            return True
+        is_unlike = process not in self.loops and any(peer in self.loops or peer in self.steps for peer in peers)
+        return process in self.complaints and not is_unlike
 
     def _went_on_without(self, process: Process, peer: Process) -> bool:
         """Whether the peer, whose loop had begun, made most of its turns when the process made none any more."""
@@ -165,7 +170,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         ),
         turns=_known_turns(loops, alias),
         shared=_shared_last_words(evidence, of, loops, alias),
-        broken_off=frozenset(_broken_off(evidence, of, untrained)) if looped else frozenset(),
+        broken_off=frozenset(_broken_off(evidence, of, untrained, _first_turns(loops))),
     )
 
 
@@ -281,11 +286,13 @@ def _steps(evidence: Evidence, alias: _Alias) -> dict[Process, int]:
 
 
 def _counts(evidence: Evidence, of: Sequence[Process | None], loops: Iterable[Loop]) -> dict[Process, int]:
-    """How far each process counts in a measured loop, where its kept lines show a number that only grows."""
+    """How far each process counts in a measured loop, where its kept lines show a number that only grows. Of who speaks
+    in records, or behind a prefix that only the whole log shows, the last lines may not be kept."""
     words = frozenset[str]().union(*(loop.words for loop in loops if loop.measured and loop.counts))
     rows = defaultdict[str, dict[Process, list[list[int]]]](dict)
     for line, process in zip(evidence.lines, of, strict=True):
-        shape = words_of(line.body) if process else ""
+        is_followed = process and line.label and not line.label.startswith(_SHOWN_LATE)
+        shape = words_of(line.body) if is_followed else ""
         if process and shape in words:
             rows[shape].setdefault(process, []).append(whole_numbers(line.body))
     counts = dict[Process, int]()
@@ -311,8 +318,22 @@ def _grows(numbers: Sequence[int]) -> bool:
     return all(before < after for before, after in pairwise(numbers))
 
 
-def _broken_off(evidence: Evidence, of: Sequence[Process | None], untrained: AbstractSet[Process]) -> Iterator[Process]:
-    """The processes whose last words no other one prints, and which the program does not call mild."""
+def _first_turns(loops: Iterable[Loop]) -> dict[Stream, int]:
+    """The line of each stream in which the first measured loop begins."""
+    first = dict[Stream, int]()
+    for loop in loops:
+        if loop.measured:
+            first[loop.stream] = min(first.get(loop.stream, loop.first), loop.first)
+    return first
+
+
+def _broken_off(
+    evidence: Evidence,
+    of: Sequence[Process | None],
+    untrained: AbstractSet[Process],
+    trained: Mapping[Stream, int],
+) -> Iterator[Process]:
+    """The processes that say last, while others train, what no other one prints and the program does not call mild."""
     speakers, last = defaultdict[str, set[Process]](set), dict[Process, Line]()
     for line, process in zip(evidence.lines, of, strict=True):
         if process and line.body.strip():
@@ -320,7 +341,8 @@ def _broken_off(evidence: Evidence, of: Sequence[Process | None], untrained: Abs
             last[process] = line
     for process in untrained & last.keys():
         line = last[process]
-        if line.severity not in _MILD and len(speakers[words_of(line.body)]) == 1:
+        is_lone = line.severity not in _MILD and len(speakers[words_of(line.body)]) == 1
+        if is_lone and line.number > trained.get(line.stream, line.number):
             yield process
 
 

@@ -156,9 +156,12 @@ def _first_of_last(complaints: Sequence[int], printed: Sequence[int]) -> int:
 
 
 def _is_of(report: ExitReport, reporter: Line, line: Line) -> bool:
-    """Whether the reported process printed a line: the report tells its rank, stands among its lines, or names it."""
+    """Whether the reported process printed a line: the report tells its rank or number, stands among its lines, or names
+    it."""
     if report.ranks:
         return line.rank in report.ranks
+    if report.pid is not None and str(report.pid) in _NUMBER.findall(line.label):
+        return True
     if reporter.names_process:
         return line.speaker == reporter.speaker
     name = (line.label[1:] or line.instance or line.node).strip(_AROUND_NAME)

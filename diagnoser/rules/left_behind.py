@@ -228,7 +228,12 @@ def _shared_last_words(
     for template in sorted(evidence.templates, key=lambda template: template.last[1]):
         stream = template.last[0]
         turns = trained.get(stream, {})
-        if len(turns) >= _PEERS and turns.keys() == speaking[stream] and _is_said_once_behind(template, turns, alias):
+        if turns and len(speaking[stream]) >= _PEERS and turns.keys() <= speaking[stream]:
+            # who prints no loop of its own speaks behind that of its peers
+            turns = dict.fromkeys(speaking[stream], max(turns.values())) | turns
+        else:
+            continue
+        if _is_said_once_behind(template, turns, alias):
             shared[stream] = template
     return shared
 

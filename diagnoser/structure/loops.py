@@ -246,9 +246,17 @@ def broken_measure(evidence: Evidence) -> int | None:
         if not _stays(broken, indices):
             continue
         first = evidence.lines[broken[0]]
-        if (first.stream, first.number) in losses or _is_finite_elsewhere(shape, samples):
+        is_known = (first.stream, first.number) in losses or _is_finite_elsewhere(shape, samples)
+        if is_known or _never_finite(evidence, indices, broken):
             breaks.append(broken[0])
     return min(breaks, default=None)
+
+
+def _never_finite(evidence: Evidence, turns: Sequence[int], broken: Sequence[int]) -> bool:
+    """Whether a loop that counts all its turns never printed a finite measure."""
+    if len(turns) < _INTERLEAVED or len(broken) < len(turns):
+        return False
+    return _counts([evidence.lines[index].body for index in turns], shared=False)
 
 
 def _stays(broken: Sequence[int], turns: Sequence[int]) -> bool:

@@ -53,7 +53,7 @@ _NUMBER = re.compile(r"\d[\d,]*")
 _WHOLE = re.compile(r"(?<![\d.:])\d[\d,]*(?![\d:]|\.\d)")
 """A number that is no part of a time or of a measure."""
 _COUNTED = re.compile(r"\b(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})\b")
-_OF_TOTAL = re.compile(r"(?<!\d)(?<!\d[/.:-])(\d{1,12})(?: {0,8}/ {0,8}| +of[ =]+)(\d{1,12})(?!\d|[/.]\d)")
+_OF_TOTAL = re.compile(r"(?<!\d)(?<!\d[/.:-])(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})(?!\d|[/.]\d)")
 """A count beside its total, and no part of a date."""
 _ERROR_MEASURE = re.compile(r"\berror(?=\W{1,4}[-+]?\d{1,12}\.\d)", re.IGNORECASE)
 """The measure that is called so."""
@@ -435,14 +435,11 @@ def _interval(done: Iterable[int]) -> int:
 
 
 def _total(log: _Log) -> CleanEnd | None:
-    """The last step or turn, if it is the last of the total that the log counts to or states, and the log ends soon
-    after."""
-    return _total_of_steps(log) or _total_of_loops(log)
-
-
-def _total_of_steps(log: _Log) -> CleanEnd | None:
+    """The last step, if it is the last of the total that the log counts to or states, and the log ends soon after."""
     last = max(log.steps, key=lambda point: point.line, default=None)
-    if last is None or last.step is None or last.step <= _TRAINED:
+    if last is None:
+        return _total_of_loops(log)
+    if last.step is None or last.step <= _TRAINED:
         return None
     index = _index_of(log.evidence.lines, last.line)
     if index is None or not _ends_soon(log, index) or log.processes.is_behind(index, last.step):

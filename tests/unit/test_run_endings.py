@@ -402,3 +402,35 @@ def test_most_ranks_do_not_speak_for_one_that_fell_silent(ended: tuple[int, ...]
     begin = [f"[rank{rank}]: 64 rows read" for rank in range(3)]
     end = [f"[rank{rank}]: search finished, best loss 3.21" for rank in ended]
     assert diagnose(*begin, *end).outcome is outcome
+
+
+def _two_ranks(turns: int, *, rank: int = 0) -> list[str]:
+    """Rank 0 and rank 1 in turns, as ``flux run --label-io`` prints them; the given one makes only so many of 60."""
+    rows = []
+    for turn in range(1, 61):
+        for number in (0, 1):
+            if number != rank or turn <= turns:
+                rows.append(f"{number}: round={turn} rounds=60 mse={2 - turn / 100:.3f}")
+    return rows
+
+
+def test_a_clean_end_holds_only_if_the_peers_counted_as_far() -> None:
+    """The words of the rank that completed say nothing of one that stopped on its way, in whatever words it counts."""
+    assert diagnose(*_two_ranks(60), "0: job is complete").outcome is Outcome.COMPLETED
+    assert diagnose(*_two_ranks(31, rank=1), "0: job is complete").outcome is Outcome.UNKNOWN
+
+
+def test_a_loop_that_never_measures_a_number_did_not_complete() -> None:
+    """A measure that is NaN in every turn outranks the launcher's word that the task completed."""
+    turns = [f"round={turn} of=60 sqerr=-nan" for turn in range(1, 61)]
+    assert diagnose(*turns, "Finished in state Completed()").type is T.LOSS_DIVERGENCE
+    finite = [f"round={turn} of=60 sqerr={2 - turn / 100:.3f}" for turn in range(1, 61)]
+    assert diagnose(*finite, "Finished in state Completed()").outcome is Outcome.COMPLETED
+
+
+def test_every_process_says_once_that_it_is_done() -> None:
+    """Where only rank 0 prints the loop, what each rank says but once behind it is a clean end."""
+    turns = [f"0: round {turn}  mse {2 - turn / 100:.3f}" for turn in range(1, 41)]
+    begun = [f"{rank}: cohort {rank} has 12 rows" for rank in range(3)]
+    assert diagnose(*begun, *turns, *(f"{rank}: leaving the arena" for rank in range(3))).outcome is Outcome.COMPLETED
+    assert diagnose(*begun, *turns, *(f"{rank}: leaving the arena" for rank in (0, 2))).outcome is Outcome.UNKNOWN

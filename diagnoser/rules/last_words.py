@@ -156,8 +156,8 @@ def _first_of_last(complaints: Sequence[int], printed: Sequence[int]) -> int:
 
 
 def _is_of(report: ExitReport, reporter: Line, line: Line) -> bool:
-    """Whether the reported process printed a line: the report tells its rank or number, stands among its lines, or names
-    it."""
+    """Whether the reported process printed a line: the report tells its rank or its pid, stands among its lines, or
+    names it."""
     if report.ranks:
         return line.rank in report.ranks
     if report.pid is not None and str(report.pid) in _NUMBER.findall(line.label):

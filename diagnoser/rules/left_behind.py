@@ -40,8 +40,8 @@ class Processes:
     """The processes of a job that train side by side.
 
     of: the process of each line, None where the log does not tell it from others.
-    steps: the last step of each that counts some, or the last count of its loop. loops: for each process, the shapes of the loops that it prints;
-    greetings: of the lines that it and its peers print once.
+    steps: the last step of each that counts some, or the last count of its loop.
+    loops: for each process, the shapes of the loops that it prints; greetings: of the lines that it and its peers print once.
     ends: number of the line in which each states its end. complaints: those whose last words complain.
     unnamed: how many lines of each stream state the end of a process that is not known.
     complained: whether the last words of the job complain.
@@ -112,10 +112,13 @@ class Processes:
             return False
         if process in self.turns and any(self._went_on_without(process, peer) for peer in peers):
             return True
-        if len(peers) >= _PEERS:
-            return True
-        is_unlike = process not in self.loops and any(peer in self.loops or peer in self.steps for peer in peers)
-        return process in self.complaints and not is_unlike
+        return len(peers) >= _PEERS or self._complained_beside(process, peers)
+
+    def _complained_beside(self, process: Process, peers: Iterable[Process]) -> bool:
+        """Whether the last words of a process complain, and its peers are not known to train where it does not."""
+        if process not in self.complaints:
+            return False
+        return process in self.loops or not any(peer in self.loops or peer in self.steps for peer in peers)
 
     def _went_on_without(self, process: Process, peer: Process) -> bool:
         """Whether the peer, whose loop had begun, made most of its turns when the process made none any more."""

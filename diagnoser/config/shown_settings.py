@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pydantic import SecretStr
 
-from diagnoser.config.folders import rules_folder, site_or_shipped
+from diagnoser.adapters import files
 from diagnoser.config.settings import PREFIX, Settings
 from diagnoser.model.shown_settings import Origin, ShownSetting
 from diagnoser.redaction.redact import without_secrets
@@ -27,12 +27,12 @@ def _settings(settings: Settings) -> Iterator[ShownSetting]:
 
 
 def _files(settings: Settings) -> Iterator[ShownSetting]:
-    folder = rules_folder(settings)
+    site = settings.rules_dir
     for name in TABLES:
-        path = site_or_shipped(folder, name)
-        if path.exists():
-            is_site = settings.rules_dir is not None and path.parent == folder
-            yield ShownSetting(name, str(path), Origin.SITE_FILE if is_site else Origin.SHIPPED_FILE)
+        if site is not None and (site / name).exists():
+            yield ShownSetting(name, str(site / name), Origin.SITE_FILE)
+        else:
+            yield ShownSetting(name, str(files.bundled("rules") / name), Origin.SHIPPED_FILE)
 
 
 def _shown(value: object) -> str:

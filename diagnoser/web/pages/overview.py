@@ -46,7 +46,7 @@ from diagnoser.web.pages.recovery import (
 from diagnoser.web.pages.time_axis import TimeAxis
 from diagnoser.web.pages.views import list_url, views_of
 
-CANDIDATES, RUNS = 100, 1_000
+CANDIDATES, RUNS = 50, 300
 """Incidents of each kind, and their failures of the last day, among which those that cost most are sought."""
 COUNTED = 100
 """Waiting plans that are counted; more are shown as so many or more."""

@@ -157,7 +157,7 @@ def test_a_node_is_checked_first_where_it_may_be_at_fault(
     advised = pipeline.with_advice(hung, CausalResult(None), FACTS, shipped_policy())
     assert advised.grounds.stuck is place
     expected = Action.RESUBMIT if place is StuckPlace.RANK else Action.CHECK_AND_RESUBMIT
-    assert advised.recovery is not None and advised.recovery.action is expected
+    assert advised.recovery.action is expected
 
 
 def seen(*more: RuntimeFile, cores: float = 0.01, node: str = "gpu-3") -> HangLook | None:

@@ -41,7 +41,8 @@ class Processes:
 
     of: the process of each line, None where the log does not tell it from others.
     steps: the last step of each that counts some, or the last count of its loop.
-    loops: for each process, the shapes of the loops that it prints; greetings: of the lines that it and its peers print once.
+    loops: for each process, the shapes of the loops that it prints.
+    greetings: for each process, the shapes of the lines that it and its peers print once.
     ends: number of the line in which each states its end. complaints: those whose last words complain.
     unnamed: how many lines of each stream state the end of a process that is not known.
     complained: whether the last words of the job complain.

@@ -25,7 +25,8 @@ _GOES_ON = re.compile(
 """Words of a program that says how it goes on after an error."""
 _FATAL = re.compile(
     r"\b(?:uncaught|unhandled|fatal|critical|crash\w*|(?<!connection )abort\w*|terminat\w*|exiting"
-    r"|giving up|gave up|shutting down|(?:training|job|run|worker|main|trainer|actor|task)\b.{0,20}\b(?:failed|died|error))\b",
+    r"|giving up|gave up|shutting down"
+    r"|(?:training|job|run|worker|main|trainer|actor|task)\b.{0,20}\b(?:failed|died|error))\b",
     re.IGNORECASE,
 )
 """Words of a program that logs the error that ends it."""

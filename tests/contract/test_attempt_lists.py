@@ -7,9 +7,10 @@ from sqlalchemy import event
 
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.model import NODE_LOG, AttemptKey, Event, EventKind
+from diagnoser.model import NODE_LOG, AttemptKey, Event, EventKind, Job
 from diagnoser.model.errors import BadInput
-from diagnoser.model.queries import AttemptState, AttemptSummary
+from diagnoser.model.queries import AttemptState, AttemptSummary, JobFilter
+from diagnoser.model.sorting import NEWEST, Sort
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from tests.contract.records import append, claimed, record
 
@@ -154,3 +155,30 @@ def test_a_summary_is_heard_at_its_last_line_or_its_begin() -> None:
     """So that an attempt without lines has an age, too."""
     assert AttemptSummary(AttemptKey("j"), 5.0, 0.0, None, 0).heard == 5.0
     assert AttemptSummary(AttemptKey("j"), 5.0, 7.0, None, 0).heard == 7.0
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        (JobFilter(user="maria"), ["a", "b"]),
+        (JobFilter(user="maria", framework="nemo"), ["b"]),
+        (JobFilter(cluster="east"), ["a", "c"]),
+        (JobFilter(cluster="east", framework="nemo"), []),
+    ],
+)
+@pytest.mark.parametrize("state", [None, AttemptState.RUNNING, AttemptState.FAILED])
+@pytest.mark.parametrize("sort", [NEWEST, Sort("job")])
+async def test_attempts_are_found_by_their_jobs(
+    store: SqlStore, where: JobFilter, found: list[str], state: AttemptState | None, sort: Sort
+) -> None:
+    """By user, cluster and framework, in each state and order; none failed."""
+    for job in (
+        Job("a", "east", framework="megatron", tenant="maria"),
+        Job("b", "west", framework="nemo", tenant="maria"),
+        Job("c", "east", framework="megatron", tenant="kai"),
+    ):
+        await store.jobs.register(job)
+        await running(store, job.id)
+    rows = await store.attempts.page(state, SILENT_SINCE, "", 10, sort, where)
+    assert sorted(row.key.job for row in rows) == ([] if state is AttemptState.FAILED else found)
+    assert await store.alerts.jobs_down("no-such-incident") == frozenset()

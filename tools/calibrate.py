@@ -59,6 +59,7 @@ PRIOR = {
     Decider.EXIT: 0.5,
     Decider.STRUCTURE: 0.7,
     Decider.REPORT: 0.97,
+    Decider.GUESS: 0.45,
     Decider.NOTHING: 0.05,
     Decider.OTHER: 0.6,
 }
@@ -68,10 +69,12 @@ MOST = {
     Decider.EXCEPTION: 0.9,
     Decider.WORDS: 0.85,
     Decider.KILLED: 0.48,
+    Decider.GUESS: 0.49,
     Decider.NOTHING: 0.3,
     Decider.OTHER: 0.6,
 }
-"""What a decider may say at most: a class or words alone prove little, no line nothing, a kill not who killed."""
+"""What a decider may say at most: a class or words alone prove little, no line nothing, a kill not who killed, and on a
+guess nothing may be done."""
 MOST_SURE = 0.99
 """Some hundred logs do not prove more."""
 LEAST_SURE = FLOOR

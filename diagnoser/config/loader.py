@@ -19,6 +19,7 @@ from diagnoser.rules import (
     exception_words,
     exceptions,
     keyword_classifier,
+    likely_lines,
     node_faults,
     schema,
     xid,
@@ -71,6 +72,7 @@ def _heuristics(rule_files: RuleFiles, *, tested: bool) -> Heuristics:
         clean_end.load("run_end.yaml", table("run_end.yaml"), tested=tested),
         exception_words.load(subjects, weights),
         exception_lines.load(exception_lines.FILE, table(exception_lines.FILE), tested=tested),
+        likely_lines.load_ranker(likely_lines.FILE, table(likely_lines.FILE)),
     )
 
 

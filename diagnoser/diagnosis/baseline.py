@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from diagnoser.compress import Digest, baseline
 from diagnoser.diagnosis.node_logs import without
-from diagnoser.model import Baseline, Diagnosis, Diff, Event, EventKind, Evidence, EvidenceLine, NewLine
+from diagnoser.model import LIKELY_LINE, Baseline, Diagnosis, Diff, Event, EventKind, Evidence, EvidenceLine, NewLine
 from diagnoser.model.taxonomy import FailureType, Outcome
 
 RUNS_NEEDED = 3
 """Clean runs needed to change a verdict; new lines are shown from the first clean run on."""
 LINES_SHOWN = 20
-_GUESSES = ("heuristic:words", "heuristic:exception_line")
+_GUESSES = ("heuristic:words", "heuristic:exception_line", LIKELY_LINE)
 """Deciders that pick a line for its words alone; rules and tracebacks outrank a baseline."""
 _GUESSES_MAX = 5
 

@@ -122,7 +122,8 @@ def _failure(alone: Diagnosis, facts: Facts, engine: Engine) -> Failure:
         if f"rule:{rule.id}" == alone.decided_by:
             blame = rule.blame
     named = alone.root_cause.node if alone.root_cause else None
-    return Failure(alone.type, alone.decided_by, blame, _place(named, facts))
+    kind = FailureType.UNKNOWN if alone.is_undecided else alone.type
+    return Failure(kind, alone.decided_by, blame, _place(named, facts))
 
 
 def _place(named: str | None, facts: Facts) -> str | None:

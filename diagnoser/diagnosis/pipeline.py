@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from diagnoser.diagnosis import ended_hang, hang_evidence, verdict
+from diagnoser.diagnosis import ended_hang, guess, hang_evidence, verdict
 from diagnoser.diagnosis.recovered import RecoveryCheck
 from diagnoser.diagnosis.review_reasons import review_reasons
 from diagnoser.localize import (
@@ -99,8 +99,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     quiet: seconds since the newest line arrived while the attempt is still open, so that silence counts as a hang; None
         when it ended.
     """
-    evidence = statements.stated(clock_skew.corrected(evidence))
-    evidence = replace(evidence, exits=knowledge.exits.read(statements.stated_lines(evidence.lines)))
+    evidence = as_read(evidence, knowledge.exits)
     reads_like = _unlike_a_run(evidence, facts, quiet)
     if reads_like:
         return verdict.no_run(evidence, reads_like, knowledge.engine.ruleset.hash)
@@ -126,8 +125,10 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
         completed=outcome.is_success(reported),
         ended=processes,
     )
-    location = locate(evidence, facts, causal, begins)
     silence, dumps, hang = _silence(evidence, facts, begins, quiet)
+    if quiet is None and hang is None:
+        causal = guess.with_guess(causal, evidence, hits, knowledge.heuristics, reported)
+    location = locate(evidence, facts, causal, begins)
     diagnosis = verdict.build_diagnosis(evidence, reported, causal, location, knowledge.calibration, silence)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))
     if quiet is None and reported is None and diagnosis.outcome is Outcome.UNKNOWN:
@@ -140,6 +141,13 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
         diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None, seen=seen)
     diagnosis = _with_checkpoint(with_advice(diagnosis, causal, facts, knowledge.policy), facts)
     return ended_hang.keep_hang(diagnosis, evidence, facts)
+
+
+def as_read(evidence: Evidence, exits: ExitTable) -> Evidence:
+    """The evidence in corrected time, without what only repeats or advises, and with the ends of processes that it
+    reports."""
+    evidence = statements.stated(clock_skew.corrected(evidence))
+    return replace(evidence, exits=exits.read(statements.stated_lines(evidence.lines)))
 
 
 def _with_break(

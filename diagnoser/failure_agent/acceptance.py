@@ -7,7 +7,7 @@ launcher or an exit status to say. Whatever it proves, a milder action than the 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from diagnoser.failure_agent.tools import RECORDS
-from diagnoser.model import Diagnosis, Judgement, Line, Provenance
+from diagnoser.model import LIKELY_LINE, Diagnosis, Judgement, Line, Provenance
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.rules.outcome import Ending
 
@@ -86,7 +86,7 @@ def _contradiction(kind: FailureType, diagnosis: Diagnosis, reported: Ending | N
 
 def _knows_no_failure(diagnosis: Diagnosis) -> bool:
     """Whether neither rules nor reports know of a failure that the model's word could end."""
-    if diagnosis.category is Category.NONE:
+    if diagnosis.category is Category.NONE or diagnosis.decided_by == LIKELY_LINE:
         return True
     return (diagnosis.category, diagnosis.outcome) == (Category.UNKNOWN, Outcome.UNKNOWN)
 

@@ -166,7 +166,7 @@ class FailureAgent:
         if not evidence.names_cause(best.answer):
             either = " either" if diagnosis.category is Category.UNKNOWN else ""
             return _with_notes(diagnosis, f"the model sees no cause{either}")
-        if kind is diagnosis.type:
+        if kind is diagnosis.type and not diagnosis.is_undecided:
             return _agreed(diagnosis, answers, best)
         review = f"the model says {kind} (line {best.lines[0].number}), {diagnosis.decided_by} says {diagnosis.type}"
         if asked == (AskReason.EXPLANATION,):

@@ -10,6 +10,7 @@ from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay, Judg
 from diagnoser.model.diagnosis import (
     ASK_REASONS,
     GUESS,
+    LIKELY_LINE,
     LOSS_SERIES,
     MODEL_EFFECTS,
     Advice,

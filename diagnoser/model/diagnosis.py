@@ -10,6 +10,8 @@ from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 
 LOSS_SERIES = "heuristic:loss_series"
+LIKELY_LINE = "heuristic:likely_line"
+"""Decider that guesses: of all lines this one is likeliest to tell the cause."""
 """What decides where the series of a loss does, and no line says so."""
 GUESS = 0.5
 """Confidence below which an answer is more likely wrong than right."""
@@ -271,6 +273,11 @@ class Diagnosis:
     hang: HangFindings | None = None  # what dumps of the ranks show; None where none were read
     rivals: tuple[Rival, ...] = ()  # the likeliest other causes, the likeliest first
     precedent: Precedent | None = None  # the judged failure that decided; None where none did
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether nothing names the cause: people, judged failures and a model then come before any guess."""
+        return self.category is Category.UNKNOWN or self.decided_by == LIKELY_LINE
 
     @property
     def guess(self) -> str:

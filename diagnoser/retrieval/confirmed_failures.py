@@ -266,7 +266,7 @@ class ConfirmedFailures:
             decided = await self._by_precedent(attempt, diagnosis, log, facts, analysis)
             if decided is not None:
                 return decided
-            if diagnosis.category is not Category.UNKNOWN or not len(self._memory.index):
+            if not diagnosis.is_undecided or not len(self._memory.index):
                 return diagnosis
             evidence = await asyncio.to_thread(lambda: log.evidence)
             sign = signature.signature_of(evidence, diagnosis)

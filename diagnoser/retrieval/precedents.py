@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from diagnoser.localize.progress import ProgressTimeline
 from diagnoser.model import (
+    LIKELY_LINE,
     AttemptKey,
     ConfirmedFailure,
     Diagnosis,
@@ -192,7 +193,7 @@ def ended_well(evidence: Evidence, indices: set[int], remaining: Diagnosis) -> b
     """
     if remaining.outcome is Outcome.COMPLETED:
         return remaining.root_cause is None
-    if remaining.outcome is not Outcome.UNKNOWN or remaining.root_cause is not None:
+    if remaining.decided_by != LIKELY_LINE and (remaining.outcome, remaining.root_cause) != (Outcome.UNKNOWN, None):
         return False
     timeline = ProgressTimeline(evidence)
     return all(timeline.went_on(evidence.lines[index], 0) for index in indices)

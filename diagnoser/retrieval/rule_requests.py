@@ -49,7 +49,7 @@ def _known_already(record: DiagnosisRecord, confirmed: ConfirmedFailure, categor
     verdict = record.diagnosis
     if verdict.precedent:
         return verdict.precedent.before.type is confirmed.type
-    if verdict.type is not confirmed.type:
+    if verdict.type is not confirmed.type or verdict.is_undecided:
         return False
     if category is Category.SCRIPT:
         return verdict.decided_by.startswith(("rule:", "heuristic:"))

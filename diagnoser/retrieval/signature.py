@@ -37,12 +37,12 @@ COMMON = frozenset(_COMMON_WORDS.split())
 def signature_of(evidence: Evidence, diagnosis: Diagnosis) -> Signature:
     """The signature of a diagnosed failure; empty where its log complains of nothing.
 
-    A failure that rules decided is known by its root. Any other is known by all its complaining lines, no
+    A failure that rules decided is known by its root. Any other, a guess too, is known by all its complaining lines, no
     matter who named it later, so that its signature stays the same after a model or a person decided.
     """
     names = node_names(evidence)
     root = None
-    if diagnosis.decided_by.startswith(("rule:", "heuristic:")) and diagnosis.type != "unknown":
+    if diagnosis.decided_by.startswith(("rule:", "heuristic:")) and not diagnosis.is_undecided:
         root = root_line(evidence, diagnosis.root_cause)
     failing, types = [root] if root else complaints(evidence), dict[str, None]()
     if root:

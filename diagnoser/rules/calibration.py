@@ -31,6 +31,7 @@ class Decider(StrEnum):
     EXIT = "exit"  # another signal, or an exit code
     STRUCTURE = "structure"  # no line: the loss, or who waits for whom
     REPORT = "report"  # the scheduler or the launcher itself
+    GUESS = "guess"  # no rule and no exception: the line that is likeliest to tell the cause, and its words
     NOTHING = "nothing"  # no cause is visible
     OTHER = "other"
 
@@ -44,6 +45,7 @@ _HEURISTICS = {
     "loss": Decider.STRUCTURE,
     "waiting": Decider.STRUCTURE,
     "mismatched": Decider.STRUCTURE,
+    "likely_line": Decider.GUESS,
     "no_progress": Decider.NOTHING,
     "no_evidence": Decider.NOTHING,
 }

@@ -17,6 +17,7 @@ from diagnoser.rules.exception_lines import ExceptionLines, PrintedException
 from diagnoser.rules.exception_words import Classification, ExceptionClassifier, RaisedException
 from diagnoser.rules.exceptions import ExceptionTable
 from diagnoser.rules.keyword_classifier import KeywordClassifier
+from diagnoser.rules.likely_lines import LineRanker
 from diagnoser.rules.schema import Blame, Maturity, Role, Rule, Specificity
 
 _TEMPORARY = re.compile(r"(?i)\b(?:temporar(?:y|ily)|transient|try again|EAGAIN|EAI_AGAIN|slow ?down|throttl\w+)\b")
@@ -103,6 +104,7 @@ class Heuristics:
     ends: EndTable
     classifier: ExceptionClassifier
     printed: ExceptionLines
+    ranker: LineRanker
 
     def name(self, raised: RaisedException) -> tuple[FailureType, str] | None:
         """The type of an exception, and what decided, where its words say more than its class; None where the class
@@ -124,6 +126,11 @@ class Heuristics:
         if said.probability >= _LIKELY:
             return _as_deep(raised, said, BY_LIKELY_WORDS)
         return _of_few_words(raised, said)
+
+    def likeliest_type(self, raised: RaisedException) -> FailureType:
+        """The type that an exception states, else the one that its words make the likeliest."""
+        said = None if raised.is_stated else self.classifier.classify(raised)
+        return said.type if said else raised.class_type or FailureType.RUNTIME_ERROR
 
 
 def _of_few_words(raised: RaisedException, said: Classification) -> tuple[FailureType, str] | None:
@@ -213,6 +220,16 @@ class RuleLog:
             return self.tables.exceptions.raised(trace.exception, trace.message, trace.frames)
         printed = self.printed.get(candidate.line)
         return self.raised_as(printed) if printed else RaisedException("", self.body_of(candidate))
+
+    def raised_at(self, index: int) -> RaisedException:
+        """What the line says, as an exception; one without a class where it shows none."""
+        for trace in self.evidence.tracebacks:
+            if trace.raised == index:
+                return self.tables.exceptions.raised(trace.exception, trace.message, trace.frames)
+        printed = self.printed.get(index)
+        return (
+            self.raised_as(printed) if printed else self.tables.exceptions.raised("", self.evidence.lines[index].body)
+        )
 
     def refers_elsewhere(self, candidate: Candidate) -> bool:
         """Whether the exception of the line says that its cause was printed before."""

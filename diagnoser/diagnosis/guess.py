@@ -1,0 +1,54 @@
+"""A guess at the cause where nothing else names one: the line that is likeliest to tell it, by its words. Pure.
+
+It stands below all that people, rules and reports say: it is asked last, keeps out of what somebody has called no
+failure, and is never as sure as what leads to an action.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from diagnoser.model import LIKELY_LINE, Evidence
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.rules.calibration import LEARNED_PREFIX
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.candidate_set import RejectionReason
+from diagnoser.rules.candidate_sources import Heuristics, RuleLog
+from diagnoser.rules.causality import CausalResult
+from diagnoser.rules.engine import Hit
+from diagnoser.rules.outcome import Ending
+from diagnoser.rules.schema import Role, Specificity
+
+
+def with_guess(
+    causal: CausalResult, evidence: Evidence, hits: Iterable[Hit], tables: Heuristics, reported: Ending | None
+) -> CausalResult:
+    """The result with the likeliest line as its root, where it has none and the run may have failed.
+
+    reported: what witnesses outside the log say of the end.
+    """
+    if causal.root is not None or any(map(_is_cleared_by_people, hits)):
+        return causal
+    if reported is not None and reported.type is not FailureType.UNKNOWN:
+        return causal
+    likely = tables.ranker.likeliest(evidence, _dismissed(causal))
+    if likely is None:
+        return causal
+    return replace(causal, root=_as_candidate(likely.index, RuleLog(evidence, tables)))
+
+
+def _is_cleared_by_people(hit: Hit) -> bool:
+    """Whether somebody has called such a line no failure."""
+    return hit.rule.role is Role.BENIGN and hit.rule.id.startswith(LEARNED_PREFIX)
+
+
+def _dismissed(causal: CausalResult) -> Collection[int]:
+    """Lines of which more is known than that they look like a cause."""
+    return {candidate.line for candidate in causal.rejected_as(*RejectionReason)}
+
+
+def _as_candidate(index: int, log: RuleLog) -> Candidate:
+    kind = log.tables.likeliest_type(log.raised_at(index))
+    why = "nothing names the cause; of all lines this one is likeliest to tell it"
+    return Candidate(
+        index, kind, Role.ROOT, LIKELY_LINE, why, Specificity.WORD, rank=log.evidence.lines[index].known_rank
+    )

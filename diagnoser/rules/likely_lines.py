@@ -1,0 +1,238 @@
+"""The line that most likely tells why a run failed, where nothing else names one: a guess, never more.
+
+Each line is read for features that carry over between frameworks: how its record is rated, its place among what its
+process printed, whether anything went on below it, how often its shape occurs, its form and its words. A linear model
+weighs them. Its table, ``rules/line_weights.yaml``, is made by ``python -m tools.likely_lines`` from labelled logs and
+read here without any library.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from pydantic import Field
+
+from diagnoser.model import Evidence, Line
+from diagnoser.model.yaml_loader import StrictModel, load
+from diagnoser.rules.exception_words import words
+
+FILE = "line_weights.yaml"
+_READ = 400
+"""Characters of a line that are read."""
+_SHAPE = 200
+"""Characters of a line that tell one shape from another."""
+_NUMBER = re.compile(r"\d+")
+_FORMS = {
+    "program_colon": re.compile(r"(?:/[\w./+-]{1,200}/)?[a-z][\w.+-]{1,40}: \S"),
+    "class": re.compile(r"(?<!\w)(?:[A-Za-z_]\w{0,60}(?:\.|::)){0,9}[A-Z]\w{0,60}(?:Error|Exception|Fault|Failure)\b"),
+    "path": re.compile(r"(?:^|[\s'\"=(])/?[\w.-]{1,60}/[\w./-]"),
+    "key_value": re.compile(r"\w=\S"),
+    "quote": re.compile(r"['\"`]\S"),
+    "contrast": re.compile(r"(?i)\b(?:got|expected|instead|found|but)\b"),
+    "place_in_file": re.compile(r"\w\.\w{1,5}:\d|\bline \d"),
+    "number": _NUMBER,
+}
+_ALL_SAY = 0.8
+"""Share of the processes that print a shape from which all of them do."""
+
+
+class LineWeightRows(StrictModel):
+    """The file. bias, weights: log-odds that a line is the root, the latter by feature. least: the probability from
+    which the likeliest line is named."""
+
+    version: Literal[1]
+    least: float = Field(ge=0, le=1)
+    bias: float
+    weights: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LikelyLine:
+    """index: into ``Evidence.lines``. probability: as the model sees it, which is not how often it is right."""
+
+    index: int
+    probability: float
+
+
+class LineRanker:
+    """It keeps no state between logs and may be shared by threads."""
+
+    def __init__(self, rows: LineWeightRows) -> None:
+        self._rows = rows
+
+    @classmethod
+    def empty(cls) -> "LineRanker":
+        """A ranker that names no line, for a site without the table."""
+        return cls(LineWeightRows(version=1, least=1.0, bias=-math.inf, weights={}))
+
+    def likeliest(self, evidence: Evidence, dismissed: Collection[int] = ()) -> LikelyLine | None:
+        """The likeliest line, of equal ones the first; None where no line is likely enough.
+
+        dismissed: lines of which it is known that they are no cause.
+        """
+        scores = {index: self._score(names) for index, names in features(evidence) if index not in dismissed}
+        if not scores:
+            return None
+        index = max(scores, key=scores.__getitem__)
+        probability = 1 / (1 + math.exp(-scores[index]))
+        return LikelyLine(index, probability) if probability >= self._rows.least else None
+
+    def _score(self, names: Collection[str]) -> float:
+        return self._rows.bias + sum(self._rows.weights.get(name, 0.0) for name in names)
+
+
+def features(evidence: Evidence) -> Iterator[tuple[int, frozenset[str]]]:
+    """What the model weighs of each line that says anything."""
+    log = _LogFacts(evidence)
+    for printed in log.by_speaker.values():
+        below = 0
+        for place in reversed(range(len(printed))):
+            index = printed[place]
+            names = [*log.of_record(index), *log.of_run(index), *log.of_shape(index), *_of_place(place, below)]
+            yield index, frozenset([*names, *log.of_neighbours(printed, place), *_of_text(evidence.lines[index].body)])
+            below += log.is_statement(index)
+
+
+class _LogFacts:
+    """What a log shows about each of its lines. Lines are indices."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._lines = evidence.lines
+        self.by_speaker: dict[object, list[int]] = defaultdict(list)
+        for index, line in enumerate(evidence.lines):
+            if line.body.strip():
+                self.by_speaker[line.speaker].append(index)
+        self._shapes = [_shape(line) for line in evidence.lines]
+        self._raised = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
+        self._causes = {trace.cause for trace in evidence.tracebacks} - {-1}
+        self._exits = {report.line for report in evidence.exits}
+        self._last = max((printed[-1] for printed in self.by_speaker.values()), default=-1)
+
+    @cached_property
+    def _frames(self) -> frozenset[int]:
+        """Lines of tracebacks but for those that say what was raised."""
+        return self._evidence.traceback_lines - self._raised.keys()
+
+    @cached_property
+    def _progress(self) -> Mapping[object, int]:
+        """The number of the last line in which a process tells how far it is."""
+        last: dict[object, int] = {}
+        for point in self._evidence.progress:
+            speaker = point.stream, point.process
+            last[speaker] = max(last.get(speaker, 0), point.line)
+        return last
+
+    @cached_property
+    def _printed(self) -> Counter[tuple[object, str]]:
+        """How often a process prints a shape."""
+        return Counter((line.speaker, shape) for line, shape in zip(self._lines, self._shapes, strict=True))
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        return Counter(self._shapes)
+
+    @cached_property
+    def _sayers(self) -> Counter[str]:
+        """How many processes print a shape."""
+        return Counter(shape for _, shape in self._printed)
+
+    def is_statement(self, index: int) -> bool:
+        """Whether the line is no detail of one above it."""
+        return index not in self._frames and not self._lines[index].body[:1].isspace()
+
+    def of_record(self, index: int) -> Iterator[str]:
+        """The rating of the line, and its part in a traceback or a report."""
+        yield f"severity:{_severity(self._lines[index])}"
+        if self._lines[index].body[:1].isspace():
+            yield "indented"
+        if index in self._frames:
+            yield "in_traceback"
+        if index in self._exits:
+            yield "exit_report"
+        number = self._raised.get(index)
+        if number is None:
+            return
+        yield "raised"
+        if number in self._causes:
+            yield "raised:cause"
+        elif self._evidence.tracebacks[number].cause >= 0:
+            yield "raised:from_another"
+
+    def of_run(self, index: int) -> Iterator[str]:
+        """Whether the process or its peers went on."""
+        line = self._lines[index]
+        last = self._progress.get(line.speaker, 0)
+        if last > line.number:
+            yield "progress_below"
+        elif last:
+            yield "progress_above"
+        elif self._progress:
+            yield "progress_of_others"
+        if self.by_speaker[line.speaker][-1] < self._last:
+            yield "others_outlive"
+
+    def of_shape(self, index: int) -> Iterator[str]:
+        """How usual such a line is."""
+        shape = self._shapes[index]
+        yield f"shape:{_step(self._counts[shape], (1, 2, 4))}"
+        if self._printed[self._lines[index].speaker, shape] > 1:
+            yield "repeats_itself"
+        sayers, speakers = self._sayers[shape], len(self.by_speaker)
+        if sayers > 1:
+            yield "said_by_all" if sayers >= _ALL_SAY * speakers else "said_by_some"
+
+    def of_neighbours(self, printed: Sequence[int], place: int) -> Iterator[str]:
+        """What its process printed right before and after it."""
+        if place > 0:
+            above = printed[place - 1]
+            yield f"above:{_severity(self._lines[above])}"
+            if above in self._frames:
+                yield "above:in_traceback"
+        if place + 1 == len(printed):
+            yield "below:nothing"
+            return
+        below = printed[place + 1]
+        if self._lines[below].body[:1].isspace():
+            yield "below:indented"
+        if below in self._evidence.traceback_lines:
+            yield "below:in_traceback"
+
+
+def _shape(line: Line) -> str:
+    return " ".join(_NUMBER.sub("#", line.body[:_SHAPE]).split())
+
+
+def _severity(line: Line) -> str:
+    return "none" if line.severity is None else line.severity.name.lower()
+
+
+def _of_place(place: int, below: int) -> Iterator[str]:
+    """Where the line stands in what its process printed. below: statements that follow it."""
+    yield f"place:{_step(place, (0, 2))}"
+    yield f"statements_below:{_step(below, (0, 1, 3, 9, 29))}"
+
+
+def _of_text(body: str) -> Iterator[str]:
+    """The form of the line, and its words."""
+    text = body[:_READ]
+    for name, pattern in _FORMS.items():
+        if pattern.search(text):
+            yield f"form:{name}"
+    read = words(text)
+    yield f"length:{_step(len(read), (1, 3, 6, 12, 25))}"
+    yield from (f"word:{word}" for word in read)
+
+
+def _step(number: int, steps: Sequence[int]) -> str:
+    """The first of the steps that a number does not exceed."""
+    return next((f"to_{step}" for step in steps if number <= step), f"over_{steps[-1]}")
+
+
+def load_ranker(path: str, text: str) -> LineRanker:
+    """Raises RuleFaults with every fault of the file."""
+    return LineRanker(load(path, text, LineWeightRows))

@@ -1,0 +1,58 @@
+"""Where nothing names the cause, the likeliest line is named as a guess; what people, reports and rules say stands."""
+
+import io
+
+import pytest
+
+from diagnoser.model import LIKELY_LINE, Diagnosis, Event, EventKind, Facts
+from diagnoser.rules import schema
+from tests.rule_files import ANALYZER, rule
+
+_ROUNDS = tuple(f"{rank}: round {number} of 40, risk 0.{90 - number}" for number in range(9) for rank in (0, 1))
+
+
+def _verdict(*lines: str, facts: Facts | None = None, now: float | None = None) -> Diagnosis:
+    log = ANALYZER.read(io.BytesIO("\n".join(lines).encode()), lambda _: None)
+    return ANALYZER.analyze(log, facts or Facts(), now)
+
+
+@pytest.mark.parametrize(
+    ("end", "line", "rank"),
+    [
+        (("1: fit_hs: scheduler: window must not be empty",), 19, 1),
+        (("1: fit_hs: cannot open the vocabulary", "0: round 9 of 40, risk 0.80"), 19, 1),
+        (("0: cell 9 is not a number, expected 7 columns but got 6", "0: giving up"), 19, 0),
+    ],
+)
+def test_the_likeliest_line_is_named_as_a_guess(end: tuple[str, ...], line: int, rank: int) -> None:
+    """It is the root, on the rank that printed it, and never sure enough for anything but telling a person."""
+    diagnosis = _verdict(*_ROUNDS, *end)
+    root = diagnosis.root_cause
+    assert root is not None
+    assert (root.line, root.rank, diagnosis.decided_by) == (line, rank, LIKELY_LINE)
+    assert diagnosis.confidence < 0.5
+    assert diagnosis.doubts
+    assert diagnosis.recovery.action in ("notify_user", "check_and_resubmit")
+
+
+@pytest.mark.parametrize(
+    "event", [Event(EventKind.EXIT, 1.0, code=0), Event(EventKind.CANCELLED, 1.0), Event(EventKind.PREEMPTED, 1.0)]
+)
+def test_a_reported_end_stands(event: Event) -> None:
+    """A line is not guessed to be the cause of an end that a scheduler explains."""
+    facts = Facts(events=(event,))
+    assert _verdict(*_ROUNDS, "1: fit_hs: window must not be empty", facts=facts).decided_by != LIKELY_LINE
+
+
+def test_what_people_called_no_failure_leads_to_no_guess() -> None:
+    """A log with a line that somebody called benign is not called a failure for another of its lines."""
+    lines = (*_ROUNDS, "1: fit_hs: cannot open the vocabulary", "1: fit_hs: window must not be empty")
+    benign = rule("learned_vocabulary", role="benign", patterns=["cannot open the vocabulary"], anchors=["vocabulary"])
+    analyzer = ANALYZER.with_rules(schema.load(dict([benign])))
+    log = analyzer.read(io.BytesIO("\n".join(lines).encode()), lambda _: None)
+    assert analyzer.analyze(log, Facts()).decided_by != LIKELY_LINE
+
+
+def test_a_run_that_goes_on_gets_no_guess() -> None:
+    """While an attempt is open, a complaint is no end of it."""
+    assert _verdict(*_ROUNDS, "1: fit_hs: window must not be empty", now=0.0).decided_by != LIKELY_LINE

@@ -1,0 +1,140 @@
+"""`python -m tools.likely_lines [--measure] [FOLDER ...]`: makes `rules/line_weights.yaml` from labelled logs.
+
+Each log teaches which of its lines shows the cause, and which do not; a completed run teaches only the latter. A log
+weighs the same however many lines it has. `--measure` writes nothing and shows how often the likeliest line is a root
+line, the whole folder that a log is from left out: its families (frameworks, launchers and loggers) are in no other.
+
+FOLDER: more labelled logs, beside those of the corpus and the project's samples.
+
+Needs scikit-learn: `pip install -r tools/exception_words/requirements.txt` in an environment that holds the package.
+"""
+
+import argparse
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from diagnoser.diagnosis import pipeline
+from diagnoser.rules.likely_lines import FILE, LineRanker, LineWeightRows, features
+from tests import accuracy_bars
+from tests.corpus import CORPUS
+from tools.calibrate import Case, read_cases
+from tools.real_runs import measure
+
+WEIGHTS = Path(__file__).resolve().parents[1] / "rules" / FILE
+INVERSE_PENALTY, OTHERS_WEIGHT, SCALE = 0.1, 3.0, 5.0
+"""How freely the model may trust a feature; what the other lines of a log weigh against its root; both times this."""
+OTHERS, SEED = 40, 1
+"""Lines of a log that show no cause and are learned from, drawn by this seed."""
+FRAMEWORKS, LEAST_WEIGHT = 4, 0.05
+"""Frameworks whose logs must hold a word that is weighed; the least weight that stays in the table."""
+LEAST = 0.4
+"""Probability from which the likeliest line is named."""
+HEAD = (
+    "# How the features of a line (diagnoser/rules/likely_lines.py) speak for it being the root: log-odds.\n"
+    "# Made by `python -m tools.likely_lines`; not to be edited.\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledLine:
+    """log: where it stands, by number. framework: of the log."""
+
+    log: int
+    framework: str
+    features: frozenset[str]
+    is_root: bool
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.likely_lines", description=__doc__)
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("folders", type=Path, nargs="*", help="more labelled logs")
+    chosen = parser.parse_args()
+    known = [CORPUS / name for name in accuracy_bars.FOLDERS]
+    if chosen.measure:
+        sys.stdout.writelines(measured([*known, measure.SAMPLES], chosen.folders))
+        return
+    cases = read([*known, measure.SAMPLES, *chosen.folders])
+    text = yaml.safe_dump(fit(list(labelled(cases))), width=150)
+    WEIGHTS.write_text(HEAD + text, "utf-8")
+
+
+def measured(known: Sequence[Path], folders: Sequence[Path]) -> Iterator[str]:
+    """A line for each of the folders, left out in turn."""
+    cases = {folder: read([folder]) for folder in [*known, *folders]}
+    for left_out in folders:
+        seen = [case for folder, group in cases.items() if folder != left_out for case in group]
+        ranker = LineRanker(LineWeightRows.model_validate({**fit(list(labelled(seen))), "least": 0.0}))
+        hits = [_is_root_found(case, ranker) for case in cases[left_out] if case.label.root_lines]
+        yield f"{left_out}: {len(hits)} logs with a root line, {sum(hits) / len(hits):.2f} found\n"
+
+
+def _is_root_found(case: Case, ranker: LineRanker) -> bool:
+    likely = ranker.likeliest(case.evidence)
+    return likely is not None and is_root(case, likely.index)
+
+
+def read(folders: Sequence[Path]) -> list[Case]:
+    """The labelled logs, each as a diagnosis reads it."""
+    exits = accuracy_bars.load().knowledge.exits
+    return [replace(case, evidence=pipeline.as_read(case.evidence, exits)) for case in read_cases(folders)]
+
+
+def labelled(cases: Sequence[Case]) -> Iterator[LabelledLine]:
+    """All root lines, and some of the others. What a person or a scheduler ended has neither."""
+    draw = random.Random(SEED)
+    for number, case in enumerate(cases):
+        if case.label.category == "none" and case.label.type != "completed":
+            continue
+        lines = [
+            LabelledLine(number, case.framework, said, is_root(case, line)) for line, said in features(case.evidence)
+        ]
+        others = [line for line in lines if not line.is_root]
+        yield from (line for line in lines if line.is_root)
+        yield from draw.sample(others, min(OTHERS, len(others)))
+
+
+def is_root(case: Case, index: int) -> bool:
+    """Whether the line prints the event that the label names."""
+    line, label = case.evidence.lines[index], case.label
+    if label.category == "none":
+        return False
+    if line.number in (*label.root_lines, *label.event_lines):
+        return True
+    return bool(label.root_text) and line.text.split() == label.root_text.split()
+
+
+def fit(lines: Sequence[LabelledLine]) -> dict[str, object]:
+    """The table of weights that fits the lines."""
+    frameworks = defaultdict[str, set[str]](set)
+    for line in lines:
+        for name in line.features:
+            frameworks[name].add(line.framework)
+    usual = {name for name, seen in frameworks.items() if len(seen) >= FRAMEWORKS or not name.startswith("word:")}
+    vectorizer = DictVectorizer()
+    matrix = vectorizer.fit_transform([dict.fromkeys(line.features & usual, 1.0) for line in lines])
+    model = LogisticRegression(C=INVERSE_PENALTY, max_iter=300, tol=1e-3)
+    model.fit(matrix, [line.is_root for line in lines], sample_weight=_weights(lines))
+    said = zip(vectorizer.get_feature_names_out(), model.coef_[0], strict=True)
+    weights = {str(name): round(float(weight), 2) for name, weight in said if abs(weight) >= LEAST_WEIGHT}
+    return {"version": 1, "least": LEAST, "bias": round(float(model.intercept_[0]), 2), "weights": weights}
+
+
+def _weights(lines: Sequence[LabelledLine]) -> list[float]:
+    """What each line weighs, so that the roots of a log weigh one, and the others what they may."""
+    counts = defaultdict[tuple[int, bool], int](int)
+    for line in lines:
+        counts[line.log, line.is_root] += 1
+    return [SCALE * (1.0 if line.is_root else OTHERS_WEIGHT) / counts[line.log, line.is_root] for line in lines]
+
+
+if __name__ == "__main__":
+    main()

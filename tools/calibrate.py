@@ -59,7 +59,7 @@ PRIOR = {
     Decider.EXIT: 0.5,
     Decider.STRUCTURE: 0.7,
     Decider.REPORT: 0.97,
-    Decider.GUESS: 0.45,
+    Decider.GUESS: 0.41,
     Decider.NOTHING: 0.05,
     Decider.OTHER: 0.6,
 }
@@ -69,12 +69,13 @@ MOST = {
     Decider.EXCEPTION: 0.9,
     Decider.WORDS: 0.85,
     Decider.KILLED: 0.48,
-    Decider.GUESS: 0.49,
+    Decider.GUESS: 0.41,
     Decider.NOTHING: 0.3,
     Decider.OTHER: 0.6,
 }
-"""What a decider may say at most: a class or words alone prove little, no line nothing, a kill not who killed, and on a
-guess nothing may be done."""
+"""What a decider may say at most: a class or words alone prove little, no line nothing, a kill not who killed. A
+guess: what it was worth with all families of its generation left out, as its table has seen these logs; below a half,
+so that it leads to no action but a look."""
 MOST_SURE = 0.99
 """Some hundred logs do not prove more."""
 LEAST_SURE = FLOOR

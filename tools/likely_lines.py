@@ -35,8 +35,8 @@ OTHERS, SEED = 40, 1
 """Lines of a log that show no cause and are learned from, drawn by this seed."""
 FRAMEWORKS, LEAST_WEIGHT = 4, 0.05
 """Frameworks whose logs must hold a word that is weighed; the least weight that stays in the table."""
-LEAST = 0.4
-"""Probability from which the likeliest line is named."""
+LEAST = {"least": 0.4, "least_failed": 0.15}
+"""Probability from which the likeliest line is named: in any log, and where the run is known to have failed."""
 HEAD = (
     "# How the features of a line (diagnoser/rules/likely_lines.py) speak for it being the root: log-odds.\n"
     "# Made by `python -m tools.likely_lines`; not to be edited.\n"
@@ -78,8 +78,8 @@ def measured(known: Sequence[Path], folders: Sequence[Path]) -> Iterator[str]:
 
 
 def _is_root_found(case: Case, ranker: LineRanker) -> bool:
-    likely = ranker.likeliest(case.evidence)
-    return likely is not None and is_root(case, likely.index)
+    likely = ranker.likeliest(case.evidence, (), has_failed=False)
+    return likely is not None and is_root(case, likely)
 
 
 def read(folders: Sequence[Path]) -> list[Case]:
@@ -125,7 +125,7 @@ def fit(lines: Sequence[LabelledLine]) -> dict[str, object]:
     model.fit(matrix, [line.is_root for line in lines], sample_weight=_weights(lines))
     said = zip(vectorizer.get_feature_names_out(), model.coef_[0], strict=True)
     weights = {str(name): round(float(weight), 2) for name, weight in said if abs(weight) >= LEAST_WEIGHT}
-    return {"version": 1, "least": LEAST, "bias": round(float(model.intercept_[0]), 2), "weights": weights}
+    return {"version": 1, **LEAST, "bias": round(float(model.intercept_[0]), 2), "weights": weights}
 
 
 def _weights(lines: Sequence[LabelledLine]) -> list[float]:

@@ -30,10 +30,10 @@ def with_guess(
         return causal
     if reported is not None and reported.type is not FailureType.UNKNOWN:
         return causal
-    likely = tables.ranker.likeliest(evidence, _dismissed(causal))
+    likely = tables.ranker.likeliest(evidence, _dismissed(causal), has_failed=reported is not None)
     if likely is None:
         return causal
-    return replace(causal, root=_as_candidate(likely.index, RuleLog(evidence, tables)))
+    return replace(causal, root=_as_candidate(likely, RuleLog(evidence, tables)))
 
 
 def _is_cleared_by_people(hit: Hit) -> bool:
@@ -47,8 +47,7 @@ def _dismissed(causal: CausalResult) -> Collection[int]:
 
 
 def _as_candidate(index: int, log: RuleLog) -> Candidate:
-    kind = log.tables.likeliest_type(log.raised_at(index))
+    raised, rank = log.raised_at(index), log.evidence.lines[index].known_rank
+    kind, _ = log.tables.name(raised) or (raised.class_type or FailureType.RUNTIME_ERROR, "")
     why = "nothing names the cause; of all lines this one is likeliest to tell it"
-    return Candidate(
-        index, kind, Role.ROOT, LIKELY_LINE, why, Specificity.WORD, rank=log.evidence.lines[index].known_rank
-    )
+    return Candidate(index, kind, Role.ROOT, LIKELY_LINE, why, Specificity.WORD, rank=rank)

@@ -57,7 +57,7 @@ EXIT_CODE, EXIT_SIGNAL = "heuristic:exit_code", "heuristic:exit_signal"
 _BELOW = 64
 """Lines below an exception that may belong to it: a message, a stack, the exception that caused it."""
 _STACK_LINE = re.compile(r"\s+at |\s+\.\.\. \d+ (?:more|common frames)|\s+Suppressed: |\s*$")
-_SURE, _LIKELY = 0.85, 0.6
+_SURE, _LIKELY = 0.7, 0.4
 """Probabilities from which the classifier is sure of the type of an exception, and from which it outweighs a class."""
 _WIDE_CLASSES = frozenset(
     {FailureType.VALUE_ERROR, FailureType.ASSERTION_ERROR, FailureType.OS_ERROR, FailureType.RUNTIME_ERROR}
@@ -126,11 +126,6 @@ class Heuristics:
         if said.probability >= _LIKELY:
             return _as_deep(raised, said, BY_LIKELY_WORDS)
         return _of_few_words(raised, said)
-
-    def likeliest_type(self, raised: RaisedException) -> FailureType:
-        """The type that an exception states, else the one that its words make the likeliest."""
-        said = None if raised.is_stated else self.classifier.classify(raised)
-        return said.type if said else raised.class_type or FailureType.RUNTIME_ERROR
 
 
 def _of_few_words(raised: RaisedException, said: Classification) -> tuple[FailureType, str] | None:

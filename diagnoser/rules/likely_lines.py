@@ -10,7 +10,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -41,21 +40,14 @@ _ALL_SAY = 0.8
 
 
 class LineWeightRows(StrictModel):
-    """The file. bias, weights: log-odds that a line is the root, the latter by feature. least: the probability from
-    which the likeliest line is named."""
+    """The file. bias, weights: log-odds that a line is the root, the latter by feature. least, least_failed: the
+    probability from which the likeliest line is named, the latter where the run is known to have failed."""
 
     version: Literal[1]
     least: float = Field(ge=0, le=1)
+    least_failed: float = Field(ge=0, le=1)
     bias: float
     weights: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class LikelyLine:
-    """index: into ``Evidence.lines``. probability: as the model sees it, which is not how often it is right."""
-
-    index: int
-    probability: float
 
 
 class LineRanker:
@@ -67,19 +59,21 @@ class LineRanker:
     @classmethod
     def empty(cls) -> "LineRanker":
         """A ranker that names no line, for a site without the table."""
-        return cls(LineWeightRows(version=1, least=1.0, bias=-math.inf, weights={}))
+        return cls(LineWeightRows(version=1, least=1.0, least_failed=1.0, bias=-math.inf, weights={}))
 
-    def likeliest(self, evidence: Evidence, dismissed: Collection[int] = ()) -> LikelyLine | None:
-        """The likeliest line, of equal ones the first; None where no line is likely enough.
+    def likeliest(self, evidence: Evidence, dismissed: Collection[int], *, has_failed: bool) -> int | None:
+        """Index of the likeliest line, None where no line is likely enough.
 
         dismissed: lines of which it is known that they are no cause.
+        has_failed: somebody else than the log says so.
         """
         scores = {index: self._score(names) for index, names in features(evidence) if index not in dismissed}
         if not scores:
             return None
         index = max(scores, key=scores.__getitem__)
         probability = 1 / (1 + math.exp(-scores[index]))
-        return LikelyLine(index, probability) if probability >= self._rows.least else None
+        least = self._rows.least_failed if has_failed else self._rows.least
+        return index if probability >= least else None
 
     def _score(self, names: Collection[str]) -> float:
         return self._rows.bias + sum(self._rows.weights.get(name, 0.0) for name in names)

@@ -21,7 +21,7 @@ def _verdict(*lines: str, facts: Facts | None = None, now: float | None = None) 
     [
         (("1: fit_hs: scheduler: window must not be empty",), 19, 1),
         (("1: fit_hs: cannot open the vocabulary", "0: round 9 of 40, risk 0.80"), 19, 1),
-        (("0: cell 9 is not a number, expected 7 columns but got 6", "0: giving up"), 19, 0),
+        (("0: fit_hs: column 7 must not be missing", "1: round 9 of 40, risk 0.80"), 19, 0),
     ],
 )
 def test_the_likeliest_line_is_named_as_a_guess(end: tuple[str, ...], line: int, rank: int) -> None:

@@ -12,7 +12,17 @@ import re2
 
 from diagnoser.llm.question import nodes_of
 from diagnoser.llm.view import Pseudonymizer
-from diagnoser.model import Diagnosis, Evidence, Facts, Feedback, FeedbackVerdict, Line, Signature, Template
+from diagnoser.model import (
+    LIKELY_LINE,
+    Diagnosis,
+    Evidence,
+    Facts,
+    Feedback,
+    FeedbackVerdict,
+    Line,
+    Signature,
+    Template,
+)
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.redaction.redact import Redactor
@@ -68,17 +78,18 @@ class RuleContext:
 
 
 def known_type(record: DiagnosisRecord) -> FailureType:
-    """The cause as people named it last, else by the verdict."""
-    return _said_of(record).type or record.diagnosis.type
+    """The cause as people named it last, else by the verdict; a guess names none."""
+    by_rules = FailureType.UNKNOWN if record.diagnosis.is_undecided else record.diagnosis.type
+    return _said_of(record).type or by_rules
 
 
 def root_of(case: LabelledCase) -> Line | None:
-    """The kept line that shows the cause: the one that a person named, else the verdict's, else the only complaint
-    that says something specific."""
+    """The kept line that shows the cause: the one that a person named, else the verdict's unless it is a guess, else the
+    only complaint that says something specific."""
     feedback, root = _said_of(case.record), case.record.diagnosis.root_cause
     if feedback.root_line:
         return signature.line_named(case.evidence, feedback, root)
-    if root is None:
+    if root is None or case.record.diagnosis.decided_by == LIKELY_LINE:
         return _only_complaint(case.evidence)
     for line in case.evidence.lines:
         if (line.number, line.stream.source, line.text) == (root.line, root.source, root.text):

@@ -31,7 +31,7 @@ def test_a_confirmed_failure_decides_the_same_failure_and_no_other(tmp_path: Pat
     with service(tmp_path) as running:
         client = running.start()
         first = fail(client, "quilt-1", log(UNKNOWN, 4711, "gpu-017"))
-        assert (first["type"], first["correction"]) == ("unknown", None)
+        assert (first["decided_by"], first["correction"]) == ("heuristic:likely_line", None)
         said = {"verdict": "corrected", "type": "dataloader_killed", "comment": "rebuild the manifest"}
         answer = client.post(f"/api/v1/diagnoses/{first['id']}/feedback", json=said)
         assert answer.status_code == 200, answer.text
@@ -45,10 +45,10 @@ def test_a_confirmed_failure_decides_the_same_failure_and_no_other(tmp_path: Pat
         assert policy["action"] == again["recovery"]["action"]
 
         other = fail(client, "lantern-1", log(OTHER, 5, "gpu-017"))
-        assert (other["type"], other["decided_by"].partition(":")[0]) == ("unknown", "heuristic")
+        assert other["decided_by"].partition(":")[0] == "heuristic"
 
         (near, *_) = client.get(f"/api/v1/diagnoses/{again['id']}/similar").json()["items"]
         assert (near["job"], near["type"], near["by"]) == ("quilt-1", "dataloader_killed", "anonymous")
-        assert 'diagnoser_feedback_total{category="unknown",verdict="corrected"} 1.0' in client.get("/metrics").text
+        assert 'diagnoser_feedback_total{category="framework",verdict="corrected"} 1.0' in client.get("/metrics").text
         found = client.get("/api/v1/jobs/quilt-2/attempts/1/search", params={"q": "quilt manifests"}).json()["items"]
         assert "quilt manifest of gpu-201" in found[0]["text"]

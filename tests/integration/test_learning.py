@@ -39,11 +39,11 @@ def refused_by(rule: LearnedRule) -> list[str]:
 async def test_a_failure_that_a_person_named_becomes_a_rule_that_decides(here: Site) -> None:
     """Unknown, named, learned, in shadow without a say, promoted: the same failure elsewhere is decided by it."""
     first = await here.fail("quilt-1")
-    assert first.diagnosis.type is FailureType.UNKNOWN
+    assert first.diagnosis.is_undecided
     await here.say(first)
     rule = await here.learned(first)
     assert (rule.state, rule.author, len(rule.gates)) == (SHADOW, Author("template"), len(ValidationCheck))
-    assert (await here.fail("quilt-2", 82, "gpu-201")).diagnosis.type is FailureType.UNKNOWN
+    assert (await here.fail("quilt-2", 82, "gpu-201")).diagnosis.is_undecided
     await here.move(rule, ACTIVE)
     third = await here.fail("quilt-3", 9, "node-5")
     verdict = third.diagnosis
@@ -124,7 +124,7 @@ async def test_a_rule_in_force_that_was_wrong_is_retired(here: Site) -> None:
     found = await here.store.rules.find(rule.id)
     assert found is not None and found.state is RETIRED
     assert "quilt-2/1" in found.history[-1].why
-    assert (await here.fail("quilt-3", 6)).diagnosis.type is FailureType.UNKNOWN
+    assert (await here.fail("quilt-3", 6)).diagnosis.is_undecided
 
 
 async def test_who_thinks_again_takes_the_rule_back(here: Site) -> None:
@@ -175,7 +175,7 @@ async def test_the_only_line_that_complains_is_taken_for_the_root(here: Site) ->
     """The person named the type alone, and there is nothing else that it could be."""
     first = await here.fail("quilt-1")
     await here.say(first, root_line=None)
-    assert first.diagnosis.root_cause is None
+    assert first.diagnosis.is_undecided
     assert "quilt manifest" in (await here.learned(first)).text
 
 

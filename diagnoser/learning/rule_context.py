@@ -84,8 +84,8 @@ def known_type(record: DiagnosisRecord) -> FailureType:
 
 
 def root_of(case: LabelledCase) -> Line | None:
-    """The kept line that shows the cause: the one that a person named, else the verdict's but for a guess, else the only
-    complaint that says something specific."""
+    """The kept line that shows the cause: the one that a person named, else the verdict's but for a guess, else the
+    only complaint that says something specific."""
     feedback, root = _said_of(case.record), case.record.diagnosis.root_cause
     if feedback.root_line:
         return signature.line_named(case.evidence, feedback, root)

@@ -56,11 +56,6 @@ class LineRanker:
     def __init__(self, rows: LineWeightRows) -> None:
         self._rows = rows
 
-    @classmethod
-    def empty(cls) -> "LineRanker":
-        """A ranker that names no line, for a site without the table."""
-        return cls(LineWeightRows(version=1, least=1.0, least_failed=1.0, bias=-math.inf, weights={}))
-
     def likeliest(self, evidence: Evidence, dismissed: Collection[int], *, has_failed: bool) -> int | None:
         """Index of the likeliest line, None where no line is likely enough.
 

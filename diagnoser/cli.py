@@ -91,7 +91,10 @@ DEFERRED = (
         "Check settings, tokens, hosts, rules, policy, alerts, mapping, prompts and webhook.",
     ),
     Deferred(
-        SERVICE, "bundle", "commands.bundle:bundle", "Collect version, settings, health and errors for a bug report."
+        SERVICE,
+        "bundle",
+        "commands.bundle:bundle",
+        "Collect version, settings without secrets, health and recent errors.",
     ),
     Deferred(SERVICE, "db", "commands.database:db_cli", "Look after the database of DIAGNOSER_DATABASE_URL."),
     Deferred(SERVICE, "token", "commands.tokens:token_cli", "Manage the tokens that the service accepts."),

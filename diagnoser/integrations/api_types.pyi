@@ -201,14 +201,14 @@ class Compression(TypedDict):
 AskReason = Literal[
     "unknown",
     "unsure",
-    "close_rival",
-    "belied_end",
-    "unsure_location",
     "explanation",
     "heuristic",
     "generic_rule",
     "consequence",
     "guess",
+    "close_rival",
+    "belied_end",
+    "unsure_location",
 ]
 
 ModelEffect = Literal["none", "agreed", "located", "decided", "contradicted"]
@@ -372,6 +372,8 @@ class IncidentShape(TypedDict):
     jobs: int
     state: IncidentState
     assignee: str
+    escalated: str | None
+    muted_until: str | None
     history: list[IncidentChangeShape]
     url: str
 

@@ -18,6 +18,7 @@ from pydantic import Field
 from diagnoser.model import Evidence, Line
 from diagnoser.model.yaml_loader import StrictModel, load
 from diagnoser.rules.exception_words import words
+from diagnoser.rules.statements import without_advice
 
 FILE = "line_weights.yaml"
 _READ = 400
@@ -94,7 +95,7 @@ class _LogFacts:
         self._lines = evidence.lines
         self.by_speaker: dict[object, list[int]] = defaultdict(list)
         for index, line in enumerate(evidence.lines):
-            if line.body.strip():
+            if line.body.strip() and without_advice(line.body) == line.body:
                 self.by_speaker[line.speaker].append(index)
         self._shapes = [_shape(line) for line in evidence.lines]
         self._raised = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}

@@ -8,7 +8,7 @@ candidates; the outcome then follows from the one that was chosen.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from diagnoser.model import Event, EventKind
+from diagnoser.model import LIKELY_LINE, Event, EventKind
 from diagnoser.model.taxonomy import FailureType, Outcome
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_sources import EXIT_SIGNAL, SIGNALS
@@ -170,6 +170,8 @@ def _cause(testimony: Testimony) -> Ending | None:
     kind = _T.UNKNOWN if _says_nothing(root) else root.type
     if root.type is _T.LOSS_DIVERGENCE:
         known = None
+    if root.by == LIKELY_LINE and known is None:  # a line that looks like a cause does not show that the run failed
+        return Ending(Outcome.UNKNOWN, kind, root.by)
     return Ending(decide_outcome(known, root.type, hung=testimony.hung), kind, root.by)
 
 

@@ -21,7 +21,7 @@ from diagnoser.model import (
     OutboxMessage,
     TransitionResult,
 )
-from diagnoser.model.access import Scope, Token
+from diagnoser.model.access import Credential, Scope, StoredToken, Token, hash_of
 from diagnoser.model.audit import Actor, ActorKind, AuditEntry, AuditResult
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.people import Role, User
@@ -110,9 +110,14 @@ def on_incident(act: str, *, page: bool = False) -> Call:
             await web.client.post(f"/api/v1/incidents/{incident.id}/resolve", json={})
         if page:
             return await pressed(f"/incidents/{incident.id}/decide", f"decision={act}".encode())(web)
-        return await posted(f"/api/v1/incidents/{incident.id}/{act}")(web)
+        return await posted(f"/api/v1/incidents/{incident.id}/{act}", {"seconds": 3600} if act == "mute" else None)(web)
 
     return run
+
+
+async def with_token(web: Web) -> None:
+    credential = Credential("shipper", Scope.INGEST, created=NOW)
+    await web.store.tokens.add(StoredToken(credential, hash_of("a-secret-of-a-shipper")))
 
 
 def on_diagnosis(call: Callable[[str], Call]) -> Call:
@@ -251,6 +256,10 @@ CALLS: dict[str, tuple[Call, str]] = {
     "POST /api/v1/uncordons/claim": (claimed_uncordon, "uncordon request"),
     "POST /api/v1/uncordons/{request_id}/result": (finished_uncordon, "uncordon request"),
     "POST /api/v1/views": (posted("/api/v1/views", VIEW), "view"),
+    "POST /alert-routing/test": (pressed("/alert-routing/test", b"receiver=slack"), "message"),
+    "POST /people": (pressed("/people", b"name=maria&decision=viewer"), "user"),
+    "POST /tokens": (pressed("/tokens", b"name=shipper&scope=ingest"), "token"),
+    "POST /tokens/revoke": (after(with_token, pressed("/tokens/revoke", b"name=shipper")), "token"),
     "POST /diagnoses/confirm": (confirmed, "diagnosis"),
     "POST /incidents/decide": (decided_incidents, "incident"),
     "POST /nodes/{node}/note": (pressed("/nodes/n1/note", b"cluster=default&text=RMA"), "node"),
@@ -288,6 +297,8 @@ CALLS: dict[str, tuple[Call, str]] = {
     ),
     "POST /api/v1/incidents/{id}/acknowledge": (on_incident("acknowledge"), "incident"),
     "POST /api/v1/incidents/{id}/assign": (on_incident("assign"), "incident"),
+    "POST /api/v1/incidents/{id}/escalate": (on_incident("escalate"), "incident"),
+    "POST /api/v1/incidents/{id}/mute": (on_incident("mute"), "incident"),
     "POST /api/v1/incidents/{id}/reopen": (on_incident("reopen"), "incident"),
     "POST /api/v1/incidents/{id}/resolve": (on_incident("resolve"), "incident"),
     "POST /api/v1/jobs": (posted("/api/v1/jobs", {"id": "j", "nodes": ["n1"]}), "job"),

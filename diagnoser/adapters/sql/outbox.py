@@ -55,10 +55,13 @@ class OutboxRepository(Repository):
         async with self._db.writing() as connection:
             await connection.execute(mine.values(values))
 
-    async def add(self, message: OutboxMessage) -> None:
-        """Ignored when its key is there."""
+    async def add(self, message: OutboxMessage, *, audited: bool = False) -> None:
+        """Ignored when its key is there. audited: the message is what the current call is about."""
         async with self._db.writing() as connection:
-            await insert_new(connection, effects, [codec.effect_row(message)])
+            row = codec.effect_row(message)
+            await insert_new(connection, effects, [row])
+            if audited:
+                await note_change(connection, "message", message.key, None, pick(row, ("kind", "state", "created")))
 
     async def messages(self, keys: Sequence[str] | None = None) -> list[OutboxRecord]:
         query = select(effects).order_by(effects.c.created, effects.c.key)

@@ -65,6 +65,8 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "reset_a_breaker": {"comment": "it was the file system, which is back"},
     "acknowledge_an_incident": {"comment": "I look at it"},
     "assign_an_incident": {"assignee": "mara"},
+    "escalate_an_incident": {"comment": "the second switch within the hour"},
+    "mute_an_incident": {"seconds": 3600, "comment": "the vendor is here until three"},
     "resolve_an_incident": {"comment": "the node was replaced"},
     "reopen_an_incident": {"comment": "it failed again"},
     "confirm_or_correct_a_diagnosis": {

@@ -102,7 +102,7 @@ async def send_test(form: Annotated[Form, Depends(sends_tests)], core: Core, pla
     if receiver.partition(":")[0] not in plans.commands.planner.alerts.receivers:
         raise BadInput(f"no receiver {receiver[:80]!r} is configured")
     message = plans.commands.planner.test_alert(receiver, core.clock())
-    await core.store.outbox.add(message)
+    await core.store.outbox.add(message, audited=True)
     plans.outbox.notify()
     return see_other("/alert-routing?" + urlencode({"test": message.key}))
 

@@ -94,7 +94,7 @@ DEFERRED = (
         SERVICE,
         "bundle",
         "commands.bundle:bundle",
-        "Collect version, settings without secrets, health and recent errors.",
+        "Collect version, settings without secrets, health and recent errors",
     ),
     Deferred(SERVICE, "db", "commands.database:db_cli", "Look after the database of DIAGNOSER_DATABASE_URL."),
     Deferred(SERVICE, "token", "commands.tokens:token_cli", "Manage the tokens that the service accepts."),

@@ -13,7 +13,7 @@ _UNSURE = 0.81
 """Confidence below which about one verdict in three was wrong, on the half of the families that it was fitted on; of
 those just above it, up to 0.88, one in seven."""
 _BY_REPORT = frozenset({EXIT_EVENT, EXIT_SIGNAL})
-"""The scheduler's word, and a signal whose sender no line names. A model knows no better: of 58 verdicts by a signal
+"""The scheduler's word, and a signal whose sender no line names. A model knows no better: of 31 verdicts by a signal
 that were reviewed one was wrong, although they claim little."""
 
 

@@ -1,4 +1,4 @@
-"""What came in and belongs to no job, so that a person can see it and mend the mapping."""
+"""What came in and belongs to no job, so that a person can see it and fix the mapping."""
 
 from dataclasses import dataclass
 from enum import StrEnum

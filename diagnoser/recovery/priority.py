@@ -63,7 +63,7 @@ def by_cost(incidents: Iterable[Incident], runs: Mapping[str, Sequence[FailedRun
 
 
 def is_one_off(incident: Incident) -> bool:
-    """Whether it is one script error, which only its owner can mend and nobody here has taken up."""
+    """Whether it is one script error, which only its owner can fix and nobody here has taken up."""
     if incident.category is not Category.SCRIPT:
         return False
     if incident.state is not IncidentState.OPEN:
@@ -130,7 +130,7 @@ def _machine(case: _Case) -> Term | None:
 def _owners(case: _Case) -> Term | None:
     if case.incident.category is not Category.SCRIPT:
         return None
-    return Term(OWNERS, "a script error: its owner can mend it")
+    return Term(OWNERS, "a script error: its owner can fix it")
 
 
 def _in_hand(case: _Case) -> Term | None:

@@ -339,7 +339,7 @@ def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
 
 
 def _asked(rule: Rule, body: str) -> Action | None:
-    """What the rule asks for. Where its line calls a fault outside the job temporary, nobody has to mend it first."""
+    """What the rule asks for. Where its line calls a fault outside the job temporary, nobody has to fix it first."""
     stops = (rule.action, category_of(rule.type)) == (Action.NOTIFY_USER, Category.INFRASTRUCTURE)
     if not stops:
         return rule.action

@@ -2,8 +2,7 @@
 
 The message, the name of the class split into words, its package and the functions that raised it are read for
 *subjects* (``rules/exception_subjects.yaml``: a checkpoint, damage, settings, shapes, a connection). A linear model
-weighs subjects and pairs of them, as damage in a checkpoint is another failure than damage in a data file, and the
-words themselves, alone and in twos. Its table,
+weighs subjects and pairs of them: damage in a checkpoint is another failure than damage in a data file. Its table,
 ``rules/exception_weights.yaml``, is made by ``python -m tools.exception_words`` and read here without any library.
 """
 
@@ -13,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 import re2
@@ -26,13 +25,12 @@ from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.statements import without_advice
 
 FILES = "exception_subjects.yaml", "exception_weights.yaml"
-_LONGEST, _SPOKEN, _DEPTH = 512, 400, 3
-"""Characters of a message that are read for subjects and for words, and innermost frames of a traceback."""
+_LONGEST, _DEPTH = 512, 3
+"""Characters of a message, and innermost frames of a traceback, that are read."""
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+[a-z]*|=")
 _CHOICES = re.compile(r"\b[\w'\"]{1,30}(?:, [\w'\"]{1,30}){3,99}")
 """A list of what is possible or known: it is about none of that."""
 _SEPARATOR = re.compile(r"\.|::")
-_LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _FUNCTION = re.compile(r", in (.{1,200})$")
 _WHOLE_WORD = 3
 """Letters up to which a stem must be a whole word: ``inf`` is no part of ``information``."""
@@ -128,11 +126,6 @@ def _stem_pattern(stem: str) -> str:
     return rf"{escaped}(?:$|[^a-z0-9])" if len(stem) <= _WHOLE_WORD else escaped
 
 
-def words(text: str) -> list[str]:
-    """The words of a text in order, in lower case; names are split where a capital begins."""
-    return [word.lower() for word in _LETTERS.findall(text)]
-
-
 class ExceptionClassifier:
     """It keeps no state between exceptions and may be shared by threads."""
 
@@ -153,7 +146,7 @@ class ExceptionClassifier:
         """The likeliest type; None where the table is empty or the words are about nothing it knows."""
         scores = dict(self._bias)
         features = self.features(raised)
-        if self._weights.keys().isdisjoint(feature for feature in features if not feature.startswith("class:")):
+        if all(feature.startswith("class:") for feature in features):
             return None
         for feature in features:
             for kind, weight in self._weights.get(feature, ()):
@@ -163,17 +156,13 @@ class ExceptionClassifier:
     def features(self, raised: RaisedException) -> frozenset[str]:
         """What the model weighs: each subject with the place where it stands, pairs of subjects, and the class."""
         *package, name = _SEPARATOR.split(raised.name)
-        stated = _CHOICES.sub(" one of ", without_advice(raised.message[:_LONGEST]))
-        message = self._subjects.read(stated)
+        message = self._subjects.read(_CHOICES.sub(" one of ", without_advice(raised.message[:_LONGEST])))
         named = self._subjects.read(name)
         called = self._subjects.read("\n".join(map(_function, raised.frames[-_DEPTH:])))
         places = {"message": message, "name": named, "call": called, "package": self._subjects.read(".".join(package))}
         features = {f"{place}:{subject}" for place, subjects in places.items() for subject in subjects}
         features |= {f"any:{subject}" for subject in message | named}
         features |= {f"{one}+{other}" for one, other in combinations(sorted(message | named | called), 2)}
-        spoken = words(f"{name} {stated[:_SPOKEN]}")
-        features |= {f"word:{word}" for word in spoken}
-        features |= {f"words:{one} {other}" for one, other in pairwise(spoken)}
         return frozenset((*features, _class_feature(raised)))
 
     def with_weights(self, weights: WeightRows) -> "ExceptionClassifier":

@@ -17,7 +17,6 @@ from pydantic import Field
 
 from diagnoser.model import Evidence, Line
 from diagnoser.model.yaml_loader import StrictModel, load
-from diagnoser.rules.exception_words import words
 from diagnoser.rules.statements import without_advice
 
 FILE = "line_weights.yaml"
@@ -25,6 +24,7 @@ _READ = 400
 """Characters of a line that are read."""
 _SHAPE = 200
 """Characters of a line that tell one shape from another."""
+_LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _NUMBER = re.compile(r"\d+")
 _FORMS = {
     "program_colon": re.compile(r"(?:/[\w./+-]{1,200}/)?[a-z][\w.+-]{1,40}: \S"),
@@ -85,6 +85,11 @@ def features(evidence: Evidence) -> Iterator[tuple[int, frozenset[str]]]:
             names = [*log.of_record(index), *log.of_run(index), *log.of_shape(index), *_of_place(place, below)]
             yield index, frozenset([*names, *log.of_neighbours(printed, place), *_of_text(evidence.lines[index].body)])
             below += log.is_statement(index)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in order, in lower case; names are split where a capital begins."""
+    return [word.lower() for word in _LETTERS.findall(text)]
 
 
 class _LogFacts:

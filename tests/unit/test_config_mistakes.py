@@ -37,7 +37,7 @@ MISTAKES: tuple[tuple[dict[str, str], str], ...] = (
     ({"TLS_KEY": "/etc/hostname"}, "DIAGNOSER_TLS_CERTIFICATE is missing"),
     ({"DATABASE_URL": "sqlite://data/d.db"}, "three slashes before a relative path"),
     ({"DATABASE_URL": "mysql://h/x"}, "must be sqlite:///path or postgresql://"),
-    ({"DATABASE_URL": "sqlite:////no/such/d.db"}, "make it, or mend DIAGNOSER_DATABASE_URL"),
+    ({"DATABASE_URL": "sqlite:////no/such/d.db"}, "make it, or correct DIAGNOSER_DATABASE_URL"),
     ({"DATABASE_URL": "postgresql://u:p@s@h/x"}, "%40"),
     ({"REDIS_URL": "localhost:6379"}, "must begin with redis://"),
     ({"RETENTION_DAYS": "3"}, "less than 8 days"),

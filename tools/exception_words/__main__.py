@@ -1,12 +1,8 @@
-"""`python -m tools.exception_words [--measure] [FOLDER ...]`: makes `rules/exception_weights.yaml` from `messages.txt`
-and from the root lines of labelled logs.
+"""`python -m tools.exception_words [--measure]`: makes `rules/exception_weights.yaml` from `messages.txt`.
 
 `--measure` writes nothing and shows how often the type is right on ecosystems that were left out of the training: by
-the class table and the table of words, by the classifier, and by all of them as a diagnosis uses them. Each FOLDER is
-left out as a whole, since its families are in no other. The subjects were chosen with all messages in sight, so that
-strangers fare worse than this table says.
-
-FOLDER: more labelled logs, beside those of the corpus and the project's samples.
+the class table and the table of words, by the classifier, and by all of them as a diagnosis uses them. The subjects
+were chosen with all messages in sight, so that strangers fare worse than this table says.
 
 Needs scikit-learn: `pip install -r tools/exception_words/requirements.txt` in an environment that holds the package.
 """
@@ -27,16 +23,12 @@ from diagnoser.config.settings import Settings
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate_sources import Heuristics
 from diagnoser.rules.exception_words import FILES, Classification, ExceptionClassifier, WeightRows
-from tests import accuracy_bars
-from tests.corpus import CORPUS
-from tools.calibrate import read_cases
-from tools.exception_words.messages import LabelledException, of_logs, read
-from tools.real_runs import measure
+from tools.exception_words.messages import LabelledException, read
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "rules" / FILES[1]
-FOLDS, INVERSE_PENALTY, LEAST_WEIGHT = 5, 1.0, 0.15
-ECOSYSTEMS = 3
-"""Ecosystems that must hold a word that is weighed."""
+FOLDS, INVERSE_PENALTY, LEAST_WEIGHT = 5, 3.0, 0.3
+PENALTY_SCALES = {"class": 2.0, "pair": 0.5, "subject": 1.0}
+"""How freely the model may trust a class and a pair of subjects, against a subject alone."""
 HEAD = (
     "# How the subjects of an exception (exception_subjects.yaml) speak for each type: log-odds.\n"
     "# Made by `python -m tools.exception_words`; not to be edited.\n"
@@ -46,14 +38,10 @@ HEAD = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("folders", type=Path, nargs="*", help="more labelled logs")
-    chosen = parser.parse_args()
+    only_measured = parser.parse_args().measure
     heuristics = loader.load_analyzer(Settings()).knowledge.heuristics
     messages = list(read(heuristics.exceptions))
-    folders = (*(CORPUS / name for name in accuracy_bars.FOLDERS), measure.SAMPLES, *chosen.folders)
-    for folder in folders:
-        messages += of_logs(read_cases([folder]), heuristics, str(folder) if folder in chosen.folders else "")
-    if chosen.measure:
+    if only_measured:
         sys.stdout.write(measured(messages, heuristics) + "\n")
     else:
         text = yaml.safe_dump(fit(messages, heuristics.classifier), width=150, default_flow_style=None)
@@ -62,22 +50,23 @@ def main() -> None:
 
 def fit(messages: Sequence[LabelledException], reader: ExceptionClassifier) -> dict[str, object]:
     """The table of weights that fits the messages, without those that say little. reader: names their features."""
-    rows = [reader.features(message.raised) for message in messages]
-    ecosystems = defaultdict[str, set[str]](set)
-    for message, row in zip(messages, rows, strict=True):
-        for name in row:
-            ecosystems[name].add(message.ecosystem)
-    usual = {name for name, seen in ecosystems.items() if len(seen) >= ECOSYSTEMS or not name.startswith("word")}
     vectorizer = DictVectorizer()
-    matrix = vectorizer.fit_transform([dict.fromkeys(row & usual, 1.0) for row in rows])
+    rows = [dict.fromkeys(reader.features(message.raised), 1.0) for message in messages]
+    matrix = vectorizer.fit_transform([{name: _scale(name) for name in row} for row in rows])
     model = LogisticRegression(C=INVERSE_PENALTY, max_iter=300, tol=1e-3)
     model.fit(matrix, [str(message.type) for message in messages])
     names, table = vectorizer.get_feature_names_out(), {}
     for kind, weights in zip(model.classes_, model.coef_, strict=True):
-        said = zip(names, weights, strict=True)
-        table[str(kind)] = {str(name): round(float(w), 2) for name, w in said if abs(w) >= LEAST_WEIGHT}
+        said = ((name, weight * _scale(name)) for name, weight in zip(names, weights, strict=True))
+        table[str(kind)] = {str(name): round(float(w), 2) for name, w in said if abs(w) >= LEAST_WEIGHT * _scale(name)}
     bias = {str(kind): round(float(w), 2) for kind, w in zip(model.classes_, model.intercept_, strict=True)}
     return {"version": 1, "bias": bias, "weights": table}
+
+
+def _scale(feature: str) -> float:
+    if feature.startswith("class:"):
+        return PENALTY_SCALES["class"]
+    return PENALTY_SCALES["pair" if "+" in feature else "subject"]
 
 
 def measured(messages: Sequence[LabelledException], heuristics: Heuristics) -> str:

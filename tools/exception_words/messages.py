@@ -1,15 +1,12 @@
-"""Labelled messages: those of ``messages.txt``, what exceptions of many ecosystems say, in own words; and the lines of
-labelled logs that show the cause."""
+"""The labelled messages of ``messages.txt``: what exceptions of many ecosystems say, in own words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.rules.candidate_sources import Heuristics, RuleLog
 from diagnoser.rules.exception_words import RaisedException
 from diagnoser.rules.exceptions import ExceptionTable
-from tools.calibrate import Case
 
 MESSAGES = Path(__file__).with_name("messages.txt")
 
@@ -38,12 +35,3 @@ def read(table: ExceptionTable) -> Iterator[LabelledException]:
 def _raised(name: str, functions: str, message: str, table: ExceptionTable) -> RaisedException:
     frames = [f'File "train.py", line 1, in {function}' for function in functions.split()]
     return table.raised(name, message, frames)
-
-
-def of_logs(cases: Sequence[Case], tables: Heuristics, ecosystem: str = "") -> Iterator[LabelledException]:
-    """What the first root line of each log says. ecosystem: of all of them; "": their frameworks."""
-    for case in cases:
-        roots = [n for n, line in enumerate(case.evidence.lines) if line.number in case.label.root_lines]
-        if roots and case.label.category != "none":
-            said = RuleLog(case.evidence, tables).raised_at(roots[0])
-            yield LabelledException(ecosystem or case.framework, FailureType(case.label.type), said)

@@ -62,7 +62,7 @@ def check_place(url: str, usual: str) -> bool:
         return True
     how = "diagnoser db upgrade --create makes a new one"
     if not file.parent.is_dir():
-        raise BadInput(f"there is no folder {file.parent} for the database: make it, or mend DIAGNOSER_DATABASE_URL")
+        raise BadInput(f"there is no folder {file.parent} for the database: make it, or correct DIAGNOSER_DATABASE_URL")
     others = sorted(other.name for other in file.parent.glob("*.db") if _is_sqlite(other))
     if others:
         raise BadInput(f"there is no database {file}, but {', '.join(others[:3])} beside it: {how}")

@@ -35,7 +35,7 @@ OTHERS, SEED = 40, 1
 """Lines of a log that show no cause and are learned from, drawn by this seed."""
 FRAMEWORKS, LEAST_WEIGHT = 4, 0.05
 """Frameworks whose logs must hold a word that is weighed; the least weight that stays in the table."""
-LEAST = {"least": 0.4, "least_failed": 0.15}
+LEAST = {"least": 0.87, "least_failed": 0.15}
 """Probability from which the likeliest line is named: in any log, and where the run is known to have failed."""
 HEAD = (
     "# How the features of a line (diagnoser/rules/likely_lines.py) speak for it being the root: log-odds.\n"

@@ -8,9 +8,10 @@ read here without any library.
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 from pydantic import Field
@@ -24,6 +25,8 @@ _READ = 400
 """Characters of a line that are read."""
 _SHAPE = 200
 """Characters of a line that tell one shape from another."""
+_LAST_WORDS, _ENDING = 9, 40
+"""Lines with which a process, and a log, ends."""
 _LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _NUMBER = re.compile(r"\d+")
 _FORMS = {
@@ -64,6 +67,9 @@ class LineRanker:
         has_failed: somebody else than the log says so.
         """
         scores = {index: self._score(names) for index, names in features(evidence) if index not in dismissed}
+        if not has_failed:
+            last = _last_words(evidence)
+            scores = {index: score for index, score in scores.items() if index in last}
         if not scores:
             return None
         index = max(scores, key=scores.__getitem__)
@@ -87,9 +93,20 @@ def features(evidence: Evidence) -> Iterator[tuple[int, frozenset[str]]]:
             below += log.is_statement(index)
 
 
+def _last_words(evidence: Evidence) -> frozenset[int]:
+    """The last lines of each process near the end of the log. Where nobody says that the run failed, what printed more
+    after a line was not ended by it."""
+    printed: dict[object, deque[int]] = defaultdict(lambda: deque(maxlen=_LAST_WORDS))
+    for index, line in enumerate(evidence.lines):
+        if line.body.strip():
+            printed[line.speaker].append(index)
+    ending = len(evidence.lines) - _ENDING
+    return frozenset(index for index in chain.from_iterable(printed.values()) if index >= ending)
+
+
 def words(text: str) -> list[str]:
-    """The words of a text in order, in lower case; names are split where a capital begins."""
-    return [word.lower() for word in _LETTERS.findall(text)]
+    """The words of a text in order, in lower case and without single letters; a capital begins a word within a name."""
+    return [word.lower() for word in _LETTERS.findall(text) if len(word) > 1]
 
 
 class _LogFacts:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from diagnoser.model import LIKELY_LINE
 from tests.e2e.service import (
     DEMO_LOG,
     SECRET,
@@ -66,11 +67,11 @@ def test_the_verdict_of_the_rules_is_published_before_the_model_is_asked(tmp_pat
         found = enriched(client)
         page = client.get(f"/diagnoses/{found['id']}").raise_for_status().text
         metrics = client.get("/metrics").text
-    assert (seen[0]["type"], seen[0]["model"]) == ("unknown", None)
+    assert (seen[0]["type"], seen[0]["decided_by"], seen[0]["model"]) == ("runtime_error", LIKELY_LINE, None)
     assert (found["type"], found["decided_by"]) == ("nvlink_error", "llm:scripted")
     assert found["recovery"] == {"action": "check_and_resubmit", "reason": "broken_node_must_be_found"}
-    assert found["model"]["asked"] == ["unknown"]
-    assert "no rule knows the failure" in page
+    assert found["model"]["asked"] == ["unsure"]
+    assert "verdicts of its kind are often wrong" in page
     assert "&lt;b&gt;Replace" in page
     assert "<b>Replace" not in page
     assert "<script>alert(1)" not in page
@@ -130,7 +131,7 @@ def test_without_its_model_server_the_service_works_and_says_so(tmp_path: Path) 
         metrics = client.get("/metrics").text
     assert model["ready"] is False
     assert "model_unavailable" in model["detail"]
-    assert (found["type"], found["model"]["failure"]) == ("unknown", "model_unavailable")
+    assert (found["decided_by"], found["model"]["failure"]) == (LIKELY_LINE, "model_unavailable")
     assert 'diagnoser_llm_failures_total{reason="model_unavailable"} 1.0' in metrics
 
 

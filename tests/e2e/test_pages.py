@@ -140,7 +140,7 @@ async def test_an_incident_is_dealt_with_from_the_first_page(tmp_path: Path, *, 
         await page.get_by_role("button", name="Acknowledge", exact=True).click()
         row = page.locator("table.incidents tbody tr")
         await row.get_by_text("acknowledged", exact=True).wait_for()
-        await expect(row.get_by_text("anonymous")).to_be_visible()
+        await expect(row.get_by_text("anonymous", exact=True)).to_be_visible()
         await page.get_by_role("link", name="hgx-04: ECC error").click()
         await expect(page.get_by_text("2 failures in 2 jobs")).to_be_visible()
         await page.get_by_label("Comment").fill("GPU replaced <b>today</b>")

@@ -33,14 +33,14 @@ def replayer(here: Site, now: float = NOW, version: str = "1.0") -> CaseReplayer
 
 
 async def test_a_correction_is_replayed_until_the_rules_have_it_right(here: Site) -> None:
-    """Wrong as judged and in the first replay; right once the learned rule is in force; the way stays on record."""
+    """The type is wrong as judged and replayed; right once the learned rule is in force; the way stays on record."""
     assert await replayer(here).step() is None
     await here.say(await here.run("fine-1", [*STEPS, OOM]), None)
     rule = await here.taught()
     first = await replayer(here).step()
     assert first is not None
     outcomes = [(outcome.was_right, outcome.is_right, outcome.root) for outcome in first.outcomes]
-    assert outcomes == [(True, True, True), (False, False, False)]
+    assert outcomes == [(True, True, True), (False, False, True)]
     assert await replayer(here).step() is None
     await here.move(rule, LearnedState.ACTIVE)
     await here.registry.refresh()
@@ -77,7 +77,7 @@ async def test_the_later_word_on_an_attempt_is_its_case(here: Site) -> None:
 async def test_score_without_a_folder_scores_the_sites_own_cases(
     here: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One case of two is right; without any case the command says so."""
+    """The type of one case of two is right; without any case the command says so."""
     await here.say(await here.run("fine-1", [*STEPS, OOM]), None)
     await here.say(await here.fail("quilt-1"))
     await here.store.close()
@@ -85,7 +85,7 @@ async def test_score_without_a_folder_scores_the_sites_own_cases(
     command = [sys.executable, "-m", "diagnoser", "score"]
     told = await asyncio.to_thread(subprocess.run, [*command, "--json"], capture_output=True, text=True, check=True)
     report = orjson.loads(told.stdout)
-    assert (report["cases"], report["type"], report["root_line"]) == (2, 0.5, 0.5)
+    assert (report["cases"], report["type"], report["root_line"]) == (2, 0.5, 1.0)
     monkeypatch.setenv("DIAGNOSER_DATABASE_URL", f"sqlite:///{tmp_path / 'empty.db'}")
     empty = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
     assert (empty.returncode, "nobody has confirmed" in empty.stderr) == (1, True)

@@ -25,14 +25,21 @@ def _verdict(*lines: str, facts: Facts | None = None, now: float | None = None) 
     ],
 )
 def test_the_likeliest_line_is_named_as_a_guess(end: tuple[str, ...], line: int, rank: int) -> None:
-    """It is the root, on the rank that printed it, and never sure enough for anything but telling a person."""
-    diagnosis = _verdict(*_ROUNDS, *end)
+    """Of a run that is known to have failed: it is the root, on the rank that printed it, and never sure enough for
+    anything but telling a person."""
+    diagnosis = _verdict(*_ROUNDS, *end, facts=Facts(events=(Event(EventKind.EXIT, 1.0, code=1),)))
     root = diagnosis.root_cause
     assert root is not None
     assert (root.line, root.rank, diagnosis.decided_by) == (line, rank, LIKELY_LINE)
     assert diagnosis.confidence < 0.5
     assert diagnosis.doubts
     assert diagnosis.recovery.action in ("notify_user", "check_and_resubmit")
+
+
+@pytest.mark.parametrize("end", [(), ("1: eval calibration error: 0.1865",), ("0: check: loss nan=False, value=3.9",)])
+def test_a_log_that_just_stops_gets_no_guess(end: tuple[str, ...]) -> None:
+    """Where nobody says that the run failed, a line that only looks like a complaint does not say so either."""
+    assert _verdict(*_ROUNDS, *end).decided_by != LIKELY_LINE
 
 
 @pytest.mark.parametrize(

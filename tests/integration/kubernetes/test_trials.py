@@ -84,9 +84,10 @@ async def test_a_run_is_carried_out_by_jobs(server: Server, trials: KubernetesBa
     store = await sqlite_store(tmp_path / "test.db")
     try:
         await store.trials.add_run(replace(trial_run(tmp_path, suite(tmp_path, (8,))), backend="kubernetes@train"))
+        on_all_nodes = replace(FAST, fast=True)
         with containers(server):
             progress = await carry_out(
-                Coordinator(store.trials, trials, time.time, lambda: secrets.token_hex(4), settings=FAST), "r1"
+                Coordinator(store.trials, trials, time.time, lambda: secrets.token_hex(4), settings=on_all_nodes), "r1"
             )
     finally:
         await store.close()

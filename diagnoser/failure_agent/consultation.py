@@ -195,9 +195,9 @@ class Consultation:
         return (await self._conversation.send(replace(asked.question.request, samples=count))).samples
 
     def _contradicts(self, answer: Checked) -> bool:
-        """Whether the answer names a cause, and another than the rules."""
+        """Whether the answer names a cause, and another than the rules, where they do not only guess."""
         rules = self._subject.diagnosis
-        if not evidence.names_cause(answer.answer):
+        if rules.is_undecided or not evidence.names_cause(answer.answer):
             return False
         return rules.type not in (FailureType.UNKNOWN, answer.answer.type)
 

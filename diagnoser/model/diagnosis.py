@@ -10,9 +10,9 @@ from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 
 LOSS_SERIES = "heuristic:loss_series"
+"""What decides where the series of a loss does, and no line says so."""
 LIKELY_LINE = "heuristic:likely_line"
 """Decider that guesses: of all lines this one is likeliest to tell the cause."""
-"""What decides where the series of a loss does, and no line says so."""
 GUESS = 0.5
 """Confidence below which an answer is more likely wrong than right."""
 

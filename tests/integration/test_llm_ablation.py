@@ -86,7 +86,7 @@ async def test_a_model_that_knows_is_heard() -> None:
     outcomes = await tried("dev", knows(labels.truth), labels)
     rules, memory, model = (outcomes[name] for name in ("rules only", "+ retrieval", "+ model"))
     asked = model.asked
-    assert asked >= 90 / ONE_IN
+    assert asked >= 60 / ONE_IN  # fewer would show little
     assert memory.calls == 0
     assert (memory.report.shares["type"] or 0) >= (rules.report.shares["type"] or 0)
     assert (model.undecided.shares["type"] or 0) >= 0.98

@@ -43,29 +43,29 @@ class AlertSender:
     async def send(self, effect: OutboxMessage) -> None:
         """Raises Withheld, Deferred, DeliveryError."""
         alert, receiver, now = decode(effect.body), effect.target, self._clock()
-        name, _, place = receiver.partition(":")
-        channel = self._channels.get(name)
+        channel = self._channels.get(receiver.partition(":")[0])
         if channel is None:
             raise Withheld(f"no receiver {receiver!r} is configured any more")
         await self._check_silence(alert, now)
-        quiet_until = self._routing.quiet_until(receiver, alert.severity, now)
-        if quiet_until is not None:
-            raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
+        self._check_quiet_hours(receiver, alert, now)
         if alert.kind is AlertKind.RECOVERED:
             await self._check_running(channel, alert, now)
         thread = await self._store.thread(receiver, alert.incident)
-        if thread is None and _follows(alert) and 0 <= now - effect.created < CAUSE_SECONDS:
-            raise Deferred("the failure that it follows from goes first", now + RETRY_SECONDS)
-        if thread and not channel.threaded:
+        if thread is None:
+            _check_cause_first(alert, effect, now)
+        elif not channel.threaded:
             await self._check_repeat(alert, thread, now)
-            if thread.held_back and alert.kind is AlertKind.FAILURE:
-                more = f"{thread.held_back} more failures of this incident since {_clock_time(thread.told)}"
-                alert = replace(alert, notes=(more, *alert.notes))
-        if channel.threaded and (thread is None or not thread.handle):
-            handle = await self._begin_thread(channel, alert, receiver, now)
-        else:
-            handle = await channel.post(alert, thread, place)
+            alert = _with_held_back(alert, thread)
+        handle = await self._post(channel, alert, receiver, thread, now)
         await self._store.save_thread(AlertThread(receiver, alert.incident, handle, now))
+
+    async def _post(
+        self, channel: AlertChannel, alert: Alert, receiver: str, thread: AlertThread | None, now: float
+    ) -> str:
+        """Post below the incident's first alert, where the channel has threads. Returns the handle of the thread."""
+        if channel.threaded and (thread is None or not thread.handle):
+            return await self._begin_thread(channel, alert, receiver, now)
+        return await channel.post(alert, thread, receiver.partition(":")[2])
 
     async def _begin_thread(self, channel: AlertChannel, alert: Alert, receiver: str, now: float) -> str:
         """Post the first alert of an incident, once, however many of them go out at the same moment. Raises Deferred
@@ -91,12 +91,31 @@ class AlertSender:
         if silence and now < silence.until:
             raise Withheld(f"silenced until {_clock_time(silence.until)} by {silence.by}")
 
+    def _check_quiet_hours(self, receiver: str, alert: Alert, now: float) -> None:
+        quiet_until = self._routing.quiet_until(receiver, alert.severity, now)
+        if quiet_until is not None:
+            raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
+
     async def _check_repeat(self, alert: Alert, thread: AlertThread, now: float) -> None:
         """Decisions and recoveries are always news."""
         repeat = 60.0 * self._routing.table.repeat_minutes
         if alert.kind is AlertKind.FAILURE and now < thread.told + repeat:
             await self._store.save_thread(replace(thread, held_back=thread.held_back + 1))
             raise Withheld(f"the same incident was told at {_clock_time(thread.told)}")
+
+
+def _check_cause_first(alert: Alert, effect: OutboxMessage, now: float) -> None:
+    """A thread begins with the failure, and not with what was decided about it."""
+    if _follows(alert) and 0 <= now - effect.created < CAUSE_SECONDS:
+        raise Deferred("the failure that it follows from goes first", now + RETRY_SECONDS)
+
+
+def _with_held_back(alert: Alert, thread: AlertThread) -> Alert:
+    """The alert with how many failures of its incident nobody was alerted to."""
+    if not thread.held_back or alert.kind is not AlertKind.FAILURE:
+        return alert
+    more = f"{thread.held_back} more failures of this incident since {_clock_time(thread.told)}"
+    return replace(alert, notes=(more, *alert.notes))
 
 
 def _follows(alert: Alert) -> bool:

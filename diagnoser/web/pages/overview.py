@@ -220,10 +220,20 @@ def _act(form: Form) -> Act:
 
 async def _incident_list(core: Core, query: NowQuery) -> IncidentList:
     """By cost unless something else is asked for; resolved ones, which cost nothing any more, by time."""
-    if query.order.by != BY_COST.by or query.state is IncidentState.RESOLVED:
-        sort = str(LAST_SEEN) if query.order.by == BY_COST.by else query.sort
-        found, after = await list_incidents(core, query.model_copy(update={"sort": sort}))
-        return IncidentList([RankedIncident(incident, ()) for incident in found], after=after)
+    if query.order.by != BY_COST.by:
+        return await _incidents_in_order(core, query, query.sort)
+    if query.state is IncidentState.RESOLVED:
+        return await _incidents_in_order(core, query, str(LAST_SEEN))
+    return await _incidents_by_cost(core, query)
+
+
+async def _incidents_in_order(core: Core, query: NowQuery, sort: str) -> IncidentList:
+    found, after = await list_incidents(core, query.model_copy(update={"sort": sort}))
+    return IncidentList([RankedIncident(incident, ()) for incident in found], after=after)
+
+
+async def _incidents_by_cost(core: Core, query: NowQuery) -> IncidentList:
+    """One page. The first one folds script errors that happened once into a line, where there are several."""
     store, now = core.store, core.clock()
     costly = await store.incidents.costly(query.where(now), CANDIDATES)
     runs = await store.diagnoses.runs_of_incidents([incident.id for incident in costly], now - DAY, RUNS)

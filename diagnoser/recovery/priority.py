@@ -59,7 +59,7 @@ def by_cost(incidents: Iterable[Incident], runs: Mapping[str, Sequence[FailedRun
     for incident in incidents:
         believed = [_believed(run) for run in runs.get(incident.id, ())]
         ranked.append(_ranked(_Case(incident, believed, now)))
-    return sorted(ranked, key=lambda one: (-one.points, -one.incident.last_seen, one.incident.id))
+    return sorted(ranked, key=lambda row: (-row.points, -row.incident.last_seen, row.incident.id))
 
 
 def is_one_off(incident: Incident) -> bool:

@@ -128,10 +128,10 @@ def _masked(story: FailureStory, redact: Redact) -> FailureStory:
     if plan := record.plan:
         history = [replace(change, by=redact(change.by), why=redact(change.why)) for change in plan.history]
         plan = replace(plan, history=tuple(history))
-    said = [replace(one, by=redact(one.by), comment=redact(one.comment)) for one in record.feedback]
+    feedback = [replace(word, by=redact(word.by), comment=redact(word.comment)) for word in record.feedback]
     events = [replace(event, reason=redact(event.reason), node=redact(event.node)) for event in attempt.events]
     key = AttemptKey(redact(attempt.key.job), attempt.key.number)
-    record = replace(record, diagnosis=diagnosis, plan=plan, feedback=tuple(said))
+    record = replace(record, diagnosis=diagnosis, plan=plan, feedback=tuple(feedback))
     return replace(story, record=record, attempt=replace(attempt, key=key, events=tuple(events)))
 
 
@@ -170,8 +170,8 @@ def _decisions(record: DiagnosisRecord) -> Iterator[str]:
                 ": ", reason(change.why)
             )
     for feedback in record.feedback:
-        said = f"{stamp(feedback.created)}: {feedback.by} {feedback.verdict} the verdict"
-        yield said + after(" as ", name(feedback.type) if feedback.type else "") + after(": ", feedback.comment)
+        judged = f"{stamp(feedback.created)}: {feedback.by} {feedback.verdict} the verdict"
+        yield judged + after(" as ", name(feedback.type) if feedback.type else "") + after(": ", feedback.comment)
 
 
 def _moments(story: FailureStory, *, names_job: bool = False) -> Iterator[tuple[float, str]]:

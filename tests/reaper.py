@@ -31,8 +31,11 @@ def watch() -> None:
         command = [sys.executable, "-I", "-S", __file__, mark, str(os.getpid())]
         nothing = subprocess.DEVNULL
         watcher = subprocess.Popen(
-            command, stdin=nothing, stdout=nothing, stderr=nothing, env=plain, start_new_session=True
+            command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing, env=plain, start_new_session=True
         )
+        assert watcher.stdout is not None
+        with watcher.stdout as ready:
+            ready.read()  # until it watches: it must also notice a `make` that is killed at once
         watcher.returncode = 0  # nobody waits for it: it ends after this process
         os.environ[NAME] = mark
     _mark_new_environments()
@@ -101,8 +104,10 @@ def _makes_of(pid: int) -> list[int]:
 
 def main(mark: str, pid: int) -> None:
     run = os.pidfd_open(pid)
+    makes = _makes_of(pid)
     if os.getppid() == pid:  # else it has ended before we looked
-        ended, _, _ = select.select([run, *_makes_of(pid)], [], [])
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # closes the pipe: the run may start processes
+        ended, _, _ = select.select([run, *makes], [], [])
         if run not in ended:
             signal.pidfd_send_signal(run, signal.SIGKILL)
     _end_all(mark)

@@ -1,6 +1,7 @@
 """Ranks and nodes as launchers name them: torchelastic tables, srun task lists, NCCL banners, "rank N on node H"."""
 
 import re
+import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import filterfalse
@@ -22,6 +23,8 @@ _RECORD = re.compile(
 """How a logger begins."""
 _OF_OTHERS = re.compile(r"Killed|Terminated|Aborted|Segmentation fault|Bus error|Floating point|srun:|slurmstepd")
 """What a shell or launcher says about a process."""
+_UNCAUGHT = re.compile(r"terminate called |libc\+\+abi: terminating")
+"""The last words of a process that nobody caught a C++ exception in: it aborts, and raises nothing any more."""
 _COPIED = 60
 """Longest copied traceback, in lines."""
 _MOST = 100_000
@@ -351,9 +354,29 @@ def _rank_of_copied(report: _Report) -> int | None:
     return None
 
 
+def _rank_that_aborted(report: _Report) -> int | None:
+    """The only rank that a launcher reports to have aborted, for an exception that nobody caught."""
+    if report.launch.agents:
+        return None
+    if not _is_uncaught(report):
+        return None
+    aborted = set[int]()
+    for ended in report.launch.exits:
+        if ended.signal == signal.SIGABRT:
+            aborted.update(ended.ranks)
+    return only(aborted)
+
+
+def _is_uncaught(report: _Report) -> bool:
+    """Whether the line is part of the message by which an uncaught exception ends its process."""
+    return any(_UNCAUGHT.search(line.body) for line in report.lines[max(0, report.at - 2) : report.at + 1])
+
+
 def _rank_raised_next(report: _Report) -> int | None:
     """The rank whose traceback follows at once on a line without any prefix: what a process writes past Python's own
     hooks has none."""
+    if _is_uncaught(report):
+        return None
     line, after = report.line, report.lines[report.at + 1 : report.at + 2]
     if max(line.rank, line.task) >= 0:
         return None
@@ -381,6 +404,7 @@ _RANK_SOURCES: Mapping[str, _RankSource] = {
     "list of processes": _rank_of_process,
     "message": _rank_in_message,
     "copied traceback": _rank_of_copied,
+    "aborted": _rank_that_aborted,
     "next traceback": _rank_raised_next,
     "prefix": _rank_by_prefix,
 }

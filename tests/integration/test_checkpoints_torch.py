@@ -24,6 +24,23 @@ state = {"model": torch.nn.Linear(32, 1).state_dict()}
 dcp.load(state, checkpoint_id=sys.argv[1])
 """
 
+OVERWRITES = """
+import sys, torch
+from torch.distributed import checkpoint as dcp
+from diagnoser.client.checkpoints import Checkpointer
+weights, saves, buffers = torch.ones(1 << 20), [], set()
+with Checkpointer(sys.argv[1]) as saver:
+    for step in (1, 2, 3):
+        saves.append(saver.async_save(step, {"weights": weights}))
+        buffers.add(id(saver._buffers()))
+        weights.add_(1)  # training goes on while the files are written
+for step, save in enumerate(saves, 1):
+    saved = {"weights": torch.zeros(1 << 20)}
+    dcp.load(saved, checkpoint_id=save.path)
+    assert bool((saved["weights"] == step).all()), (step, saved["weights"].unique())
+assert len(buffers) == 1
+"""
+
 
 def command(folder: Path, code: str, *words: object) -> tuple[list[str], dict[str, str]]:
     """As with the file that the service hands out: no other package is there."""
@@ -76,6 +93,12 @@ def test_the_example_trains_goes_on_and_saves_at_the_end(tmp_path: Path) -> None
     chosen = latest(str(folder))
     assert chosen is not None
     assert chosen.path != last.path
+
+
+def test_each_save_holds_the_state_of_its_step(tmp_path: Path) -> None:
+    """Saves copy into the same buffers, while training changes the state and the save before is still written."""
+    words, environment = command(tmp_path, OVERWRITES, tmp_path / "checkpoints")
+    subprocess.run(words, env=environment, check=True, timeout=600)
 
 
 def test_ranks_that_save_together_and_one_that_dies(tmp_path: Path) -> None:

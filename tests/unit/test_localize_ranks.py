@@ -52,6 +52,20 @@ def test_a_lone_agent_names_local_ranks() -> None:
     assert place(log("failed (exitcode: -11) local_rank: 3 (pid: 5) of binary: python"), 0)[0] == 3
 
 
+def test_an_uncaught_exception_is_of_the_rank_that_aborted() -> None:
+    """The traceback that another rank prints right behind it says nothing of the process that aborted."""
+    lines = (
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'",
+        "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 32 vs 16.",
+        "[rank2]: Traceback (most recent call last):",
+        "[rank2]: RuntimeError: Connection reset by peer",
+        "srun: error: gpu-04: task 3: Aborted",
+        "srun: error: gpu-03: task 2: Exited with exit code 1",
+    )
+    assert place(log(*lines), 1, alone=False) == (3, "gpu-04")
+    assert place(log(*lines[:4], lines[5]), 1, alone=False)[0] is None
+
+
 def test_srun_places_tasks_only_where_they_are_ranks() -> None:
     """`task 5` is rank 5 under srun alone, and an agent where torchrun starts the ranks."""
     killed = "srun: error: n03: task 5: Killed"

@@ -118,8 +118,10 @@ def blocking(name: str, gigabytes: float) -> dict[str, object]:
     import torch
     from torch.distributed import checkpoint as dcp
 
-    needed = 4 * gigabytes * 1e9  # the state, its copy, and a checkpoint, which a tmpfs has in memory, too
-    if needed > min(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), shutil.disk_usage(name).free):
+    copies = 2.2  # the state and its copy
+    if os.major(Path(name).stat().st_dev) == 0:
+        copies += 1.1  # a tmpfs has the checkpoint in memory, too
+    if copies * gigabytes * 1e9 > _available_memory() or 1.1 * gigabytes * 1e9 > shutil.disk_usage(name).free:
         return {"gigabytes": gigabytes, "left out": "no room"}
     state = {"model": {f"w{number}": torch.randn(1024, 1024) for number in range(int(gigabytes * 238))}}
     sync, background = list[float](), list[float]()
@@ -140,6 +142,12 @@ def blocking(name: str, gigabytes: float) -> dict[str, object]:
     ratios = [one / other for one, other in zip(sync, background, strict=True)]
     medians = {"sync_s": sync, "async_s": background, "ratio": ratios}
     return {"gigabytes": gigabytes, **{key: round(statistics.median(row), 3) for key, row in medians.items()}}
+
+
+def _available_memory() -> float:
+    """Bytes that a process can have, without swapping."""
+    rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return 1024.0 * int(rows["MemAvailable"].split()[0])
 
 
 def own(folder: Path) -> dict[str, object]:

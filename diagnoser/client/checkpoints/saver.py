@@ -115,6 +115,7 @@ class Checkpointer:
         self._parameters = json.loads(json.dumps(parameters))  # what no manifest can hold is refused here
         self._upload: Future[Any] | None = None
         self._group: Any = None
+        self._stager: Any = None
         self._deadline = math.inf
         self._saves: dict[str, int] = {}
         self._pending: queue.Queue[Callable[[], None]] = queue.Queue()
@@ -162,8 +163,8 @@ class Checkpointer:
         **options: Any,
     ) -> PendingCheckpoint:
         """``torch.distributed.checkpoint.async_save`` in a thread, or a process; options go there. Waits for the upload
-        before this one, as torch asks for. Ranks talk in a gloo group of their own, which the first call makes.
-        Raises TwoWriters, and what torch raises."""
+        before this one, as torch asks for, and then copies into the same buffers. Ranks talk in a gloo group of their
+        own, which the first call makes. Raises TwoWriters, and what torch raises."""
         from torch.distributed import checkpoint as dcp
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
@@ -176,6 +177,8 @@ class Checkpointer:
         kind = AsyncCheckpointerType.THREAD
         if process:
             kind = AsyncCheckpointerType.PROCESS
+        elif "storage_writer" not in options and self._buffers() is not None:  # a writer may bring its own
+            options.setdefault("async_stager", self._buffers())
         try:
             response = dcp.async_save(
                 dict(state_dict), checkpoint_id=pending.path, async_checkpointer_type=kind, **options
@@ -250,6 +253,26 @@ class Checkpointer:
         if self._group is None and _has_world_of(self.ranks):
             self._group = distributed.new_group(backend="gloo")
         return self._group
+
+    def _buffers(self) -> Any:
+        """Return what copies a state to host memory, into buffers that stay from save to save: torch allocates new ones
+        each time, whose first touch costs more than the copy. None where torch is older than that."""
+        if self._stager is None:
+            try:
+                from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+            except ImportError:
+                return None
+            import torch
+
+            self._stager = DefaultStager(
+                StagingOptions(
+                    use_pinned_memory=torch.cuda.is_available(),
+                    use_shared_memory=False,
+                    use_async_staging=False,
+                    use_non_blocking_copy=False,
+                )
+            )
+        return self._stager
 
     def _about(self, step: int, loss: float | None) -> About:
         finite = shown = attempt = None

@@ -205,6 +205,9 @@ class Checkpointer:
             done = threading.Event()
             self._pending.put(done.set)
             done.wait()
+        if self._stager is not None:
+            self._stager.close()
+            self._stager = None  # as large as the state
         if self._reporter is not None:
             self._reporter.flush(FLUSH_SECONDS)
 

@@ -224,24 +224,39 @@ def _shown(rest: Mapping[str, Scalar]) -> str:
 def _inner(record: Record, depth: int) -> Record:
     """The record that the message of a shipper's record is, if it is one, also alone in a batch; what it does not state
     is the shipper's."""
-    if not record.texts or depth <= 0:
+    if not record.texts:
         return record
-    fields = read_fields(record.texts[0]) if record.texts[0][:1] == "{" else {}
-    records = _all_in(fields)
-    inner = _opened(records[0], depth - 1) if len(records) == 1 else None
+    if depth <= 0:
+        return record
+    inner = _record_in(record.texts[0], depth)
     if inner is None or not inner.texts:
         return _with_head(record)
     return Record(
         inner.texts,
         inner.severity or record.severity,
         inner.time or record.time,
-        inner.rank if inner.rank >= 0 else record.rank,
+        _first_known(inner.rank, record.rank),
         inner.host or record.host,
-        inner.pid if inner.pid >= 0 else record.pid,
+        _first_known(inner.pid, record.pid),
         inner.instance or record.instance,
         inner.fields,
-        inner.number if inner.number >= 0 else record.number,
+        _first_known(inner.number, record.number),
     )
+
+
+def _record_in(text: str, depth: int) -> Record | None:
+    """The only record in a text of JSON; None for any other text."""
+    if not text.startswith("{"):
+        return None
+    records = _all_in(read_fields(text))
+    if len(records) != 1:
+        return None
+    return _opened(records[0], depth - 1)
+
+
+def _first_known(number: int, other: int) -> int:
+    """The first of two numbers that is stated, which is none below 0."""
+    return number if number >= 0 else other
 
 
 def _with_head(record: Record) -> Record:

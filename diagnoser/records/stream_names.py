@@ -158,23 +158,43 @@ def grid_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collecti
 
     stated, sizes: as of ``number_rule``.
     """
+    if not all(map(_has_two_numbers, names)):
+        return None
     nodes, locals_ = set[int](), set[int]()
     for name in names:
-        words = [match["word"] for match in _NUMBERED.finditer(name)]
-        if len(words) != 2 or not _OUTER.fullmatch(words[0]) or not _INNER.fullmatch(words[1]):
-            return None
         local, node = _numbers(name)
         nodes.add(node)
         locals_.add(local)
-    if len(nodes) < 2 or not count_ranks(locals_):
+    if not _fill_a_grid(names, nodes, locals_):
         return None
-    is_dense = max(nodes) - min(nodes) + 1 == len(nodes) and min(nodes) <= 1
-    if not is_dense or len(names) != len(nodes) * len(locals_):
+    if max(sizes, default=len(names)) != len(names):
         return None
     rule = GridRule(min(nodes), len(locals_))
-    if max(sizes, default=len(names)) != len(names) or any(rule.rank(name) != stated[name] for name in stated):
+    if any(rule.rank(name) != rank for name, rank in stated.items()):
         return None
     return rule
+
+
+def _has_two_numbers(name: str) -> bool:
+    """Whether a name has a node's number, then that of a process, and no other."""
+    words = [match["word"] for match in _NUMBERED.finditer(name)]
+    if len(words) != 2:
+        return False
+    node, process = words
+    return bool(_OUTER.fullmatch(node) and _INNER.fullmatch(process))
+
+
+def _fill_a_grid(names: Collection[str], nodes: set[int], locals_: set[int]) -> bool:
+    """Whether there are several nodes without a gap, and each has all processes."""
+    if len(nodes) < 2:
+        return False
+    if min(nodes) > 1:
+        return False
+    if max(nodes) - min(nodes) + 1 != len(nodes):
+        return False
+    if not count_ranks(locals_):
+        return False
+    return len(names) == len(nodes) * len(locals_)
 
 
 def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collection[int]) -> NumberRule | None:

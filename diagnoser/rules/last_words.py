@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from diagnoser.model import ExitReport, Line, Severity
 from diagnoser.model.taxonomy import FailureType
@@ -97,15 +96,24 @@ def from_reported(candidates: Sequence[Candidate], log: RuleLog) -> Iterator[Can
 
     A report about a process says only that it ended; why is in what the process itself printed last.
     """
-    if any(candidate.is_failing and not (candidate.exit or candidate.is_completed) for candidate in candidates):
+    if any(map(_is_reason, candidates)):
         return
     reported = {candidate.line for candidate in candidates if candidate.exit}
     reports = [report for report in log.evidence.exits if report.failed and report.line in reported]
     if not all(report.code for report in reports):
         return  # who was killed had no time for words
-    words = (_last_words_before(report, log) for report in reports[:_REPORTS])
-    for index in islice((index for index in words if index is not None), 1):
-        yield _from_words_before(index, log)
+    for report in reports[:_REPORTS]:
+        index = _last_words_before(report, log)
+        if index is not None:
+            yield _from_words_before(index, log)
+            return
+
+
+def _is_reason(candidate: Candidate) -> bool:
+    """Whether it is a failure that says more than that a process or the run ended."""
+    if candidate.exit:
+        return False
+    return candidate.is_failing and not candidate.is_completed
 
 
 def _from_words_before(index: int, log: RuleLog) -> Candidate:

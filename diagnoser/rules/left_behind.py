@@ -104,16 +104,22 @@ class Processes:
 
     def _stopped(self, process: Process, number: int = 0) -> bool:
         """Whether a process stopped on its way, after it had printed the line of this number."""
-        if process in self.ends and (self.ends[process] > number or not number):
+        if self._ended_after(process, number):
             return False
         peers = [other for other in self.ends if self._are_peers(other, process)]
         if process in self.steps:
             return any(self.steps.get(peer, 0) - self.steps[process] > _SHORT for peer in peers)
         if not peers or self.unnamed.get(process[0]):
             return False
-        if process in self.turns and any(self._went_on_without(process, peer) for peer in peers):
+        if any(self._went_on_without(process, peer) for peer in peers):
             return True
         return len(peers) >= _PEERS or self._complained_beside(process, peers)
+
+    def _ended_after(self, process: Process, number: int) -> bool:
+        """Whether a process came to its end in a line behind that of this number; 0 for any."""
+        if process not in self.ends:
+            return False
+        return number == 0 or self.ends[process] > number
 
     def _complained_beside(self, process: Process, peers: Iterable[Process]) -> bool:
         """Whether the last words of a process complain, and its peers are not known to train where it does not."""
@@ -123,6 +129,8 @@ class Processes:
 
     def _went_on_without(self, process: Process, peer: Process) -> bool:
         """Whether the peer, whose loop had begun, made most of its turns when the process made none any more."""
+        if process not in self.turns:
+            return False
         first, last = self.turns.get(peer, (0, 0))
         return first < self.turns[process][1] < first + (last - first) / _MOST
 
@@ -297,20 +305,28 @@ def _steps(evidence: Evidence, alias: _Alias) -> dict[Process, int]:
 def _counts(evidence: Evidence, of: Sequence[Process | None], loops: Iterable[Loop]) -> dict[Process, int]:
     """How far each process counts in a measured loop, where its kept lines show a number that only grows. Of who speaks
     in records, or behind a prefix that only the whole log shows, the last lines may not be kept."""
-    words = frozenset[str]().union(*(loop.words for loop in loops if loop.measured and loop.counts))
-    rows = defaultdict[str, dict[Process, list[list[int]]]](dict)
-    for line, process in zip(evidence.lines, of, strict=True):
-        is_followed = process and line.label and not line.label.startswith(_SHOWN_LATE)
-        shape = words_of(line.body) if is_followed else ""
-        if process and shape in words:
-            rows[shape].setdefault(process, []).append(whole_numbers(line.body))
     counts = dict[Process, int]()
-    for by_process in rows.values():
+    for by_process in _counted_lines(evidence, of, loops).values():
         column = _counting_column(list(by_process.values()))
         if column is not None:
             for process, turns in by_process.items():
                 counts[process] = max(counts.get(process, 0), turns[-1][column])
     return counts
+
+
+def _counted_lines(
+    evidence: Evidence, of: Sequence[Process | None], loops: Iterable[Loop]
+) -> dict[str, dict[Process, list[list[int]]]]:
+    """Words of a measured loop that counts -> process -> the numbers in each of its lines."""
+    words = frozenset[str]().union(*(loop.words for loop in loops if loop.measured and loop.counts))
+    rows = defaultdict[str, dict[Process, list[list[int]]]](dict)
+    for line, process in zip(evidence.lines, of, strict=True):
+        if not process or not line.label or line.label.startswith(_SHOWN_LATE):
+            continue
+        shape = words_of(line.body)
+        if shape in words:
+            rows[shape].setdefault(process, []).append(whole_numbers(line.body))
+    return rows
 
 
 def _counting_column(rows: Sequence[Sequence[Sequence[int]]]) -> int | None:

@@ -194,9 +194,7 @@ def weighed_lines(
         return [(line, None) for line in lines]
     zone = _zone_ahead(newest, end)
     steps = _StepTimes(evidence, zone)
-    spans = [_span(steps.last, failed[0] or end, end)]
-    if newest and abs(newest - end) >= _ZONES:  # a log of another day that was sent today
-        spans.append(_span(steps.last + zone, newest, newest))
+    spans = _spans(steps, zone, newest, (failed[0] or end, end))
     read = _without_year if end < _YEAR else float  # a log without years, whose year nothing else shows
     weighed: list[tuple[Line, SetAsideReason | None]] = []
     for line in lines:
@@ -205,6 +203,14 @@ def weighed_lines(
             continue  # what befell the jobs after it
         weighed.append((line, _reason(time, spans, steps) if line.time else None))
     return weighed
+
+
+def _spans(steps: "_StepTimes", zone: float, newest: float, failed: tuple[float, float]) -> list[tuple[float, float]]:
+    """When a line may be of the failure. newest: time in the attempt's own log, 0 without one."""
+    spans = [_span(steps.last, *failed)]
+    if newest and abs(newest - failed[1]) >= _ZONES:  # a log of another day that was sent today
+        spans.append(_span(steps.last + zone, newest, newest))
+    return spans
 
 
 def _reason(time: float, spans: Iterable[tuple[float, float]], steps: "_StepTimes") -> SetAsideReason | None:

@@ -66,14 +66,31 @@ def suspects(
     by_node: dict[str, Suspect] = {}
     if root.kind == "self" and not _shared(alike, ranks):
         _add(by_node, root.node, _DIRECT, root.why)
-        _add(by_node, ranks.get(-1 if root.rank is None else root.rank), _BY_RANK, root.why)
+        _add(by_node, _node_of(root, ranks), _BY_RANK, root.why)
     for node in absent:
         _add(by_node, node, _ABSENT / len(set(absent)), "the others waited for a rank of this node")
-    if root.kind == "peer" or not (by_node or root.kind == "all"):
+    if _may_be_peer(root, by_node):
         node, why = _closed_peer(evidence, names or NodeNames(evidence))
         _add(by_node, node, _PEER, why)
     weighted = [_weighted(suspect, fault) for suspect in by_node.values()]
     return tuple(sorted(weighted, key=lambda suspect: (-suspect.score, suspect.node)))
+
+
+def _node_of(root: RootBlame, ranks: Mapping[int, str]) -> str | None:
+    """The node where the root's rank runs."""
+    if root.rank is None:
+        return None
+    return ranks.get(root.rank)
+
+
+def _may_be_peer(root: RootBlame, by_node: Mapping[str, Suspect]) -> bool:
+    """Whether the node whose connection closed is a suspect: always of a failure of peers, and where nobody else is,
+    unless the failure is of all."""
+    if root.kind == "peer":
+        return True
+    if root.kind == "all":
+        return False
+    return not by_node
 
 
 def _weighted(suspect: Suspect, fault: NodeFault) -> Suspect:

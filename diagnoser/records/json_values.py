@@ -17,6 +17,8 @@ _PAIR = re.compile(
 )
 _BEGINS = re.compile(r'\{\s{0,4}"(?:[^"\\\n]|\\.){1,80}"\s{0,4}:')
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_TYPES = frozenset({"stringValue", "intValue", "doubleValue", "boolValue"})
+"""Names under which OpenTelemetry writes a value of that type."""
 _TAG = re.compile(r"[A-Za-z_][\w./-]{0,60}:(?=\S)")
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
@@ -62,14 +64,20 @@ def _leaves(node: Mapping[str, Any], path: tuple[str, ...], depth: int) -> Itera
 def _opened(value: Any) -> Any:
     """A value as it was before OpenTelemetry wrote its type around it, and its attributes as an object."""
     if isinstance(value, dict) and len(value) == 1:
-        (name, held), *_ = value.items()
-        if name in ("stringValue", "intValue", "doubleValue", "boolValue"):
-            return held
-    if isinstance(value, list) and value and all(map(_is_attribute, value)):
-        return {str(item["key"]): item["value"] for item in value}
-    if isinstance(value, list) and value and all(map(_is_tag, value)):
-        return dict(item.split(":", 1) for item in value)
+        (name, typed), *_ = value.items()
+        return typed if name in _TYPES else value
+    if isinstance(value, list) and value:
+        return _as_object(value)
     return value
+
+
+def _as_object(items: list[Any]) -> Any:
+    """A list of names and their values as an object; any other list as it is."""
+    if all(map(_is_attribute, items)):
+        return {str(item["key"]): item["value"] for item in items}
+    if all(map(_is_tag, items)):
+        return dict(item.split(":", 1) for item in items)
+    return items
 
 
 def _is_tag(item: Any) -> bool:

@@ -7,7 +7,7 @@ keep their indentation after it; or few values take turns in front of lines that
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise, takewhile
@@ -267,20 +267,31 @@ def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted
     rank_within: rank that a known prefix at the beginning of a message names, -1 without one.
     """
     lines = [line for line in lines if line.strip()][:_MOST_LINES]
-    layers, rest, parts = list[_Layer](), list(lines), are_parted
+    layers, has_streams = _layers(lines)
+    if not layers:
+        return None
+    prefix = _with_meaning(layers, lines, rank_within)
+    if are_parted or has_streams or prefix.names_host:
+        return prefix
+    return prefix if any(layer.form.is_sure for layer in layers) else None
+
+
+def _layers(lines: Sequence[str]) -> tuple[list[_Layer], bool]:
+    """The prefixes one behind the other, and whether one of them tells streams apart."""
+    layers, rest, has_streams = list[_Layer](), lines, False
     while len(layers) < _LAYERS:
         layer = _layer_of(rest)
-        parts = parts or layer is not None
-        layer = layer or _tag_of(rest)
+        if layer is None:
+            layer = _tag_of(rest)
+        else:
+            has_streams = True
         if layer is None:
             break
         layers.append(layer)
         if layer.form.is_head:
             break
         rest = [parted[1] for parted in map(layer.split, rest) if parted]
-    prefix = _with_meaning(layers, lines, rank_within)
-    is_known = parts or prefix.names_host or any(layer.form.is_sure for layer in layers)
-    return prefix if layers and is_known else None
+    return layers, has_streams
 
 
 def _layer_of(lines: Sequence[str]) -> _Layer | None:
@@ -302,13 +313,29 @@ def _tag_of(lines: Sequence[str]) -> _Layer | None:
         matches = list(filter(None, map(form.pattern.match, lines)))
         values = Counter(match["value"] for match in matches)
         for value, count in values.most_common(1):
-            if count < _TAG_SHARE * len(lines) or stream_names.is_none(value):
+            if count < _TAG_SHARE * len(lines):
                 continue
-            if len(lines) < _FEW_LINES and (form.is_weak or count < 2 or not stream_names.host_in(value, ())):
+            if not _may_be_tag(value, count, form, len(lines)):
                 continue
             if stream_names.is_word_and_number(value) or _begin_variously(matches):
                 return _Layer(form, frozenset({value}), frozenset())
     return None
+
+
+def _may_be_tag(value: str, count: int, form: PrefixForm, among: int) -> bool:
+    """Whether a value may be a name that lines share. Of few lines it must be a host's, twice, in a form that is no
+    part of a message.
+
+    count: lines that have it.
+    among: so many lines.
+    """
+    if stream_names.is_none(value):
+        return False
+    if among >= _FEW_LINES:
+        return True
+    if form.is_weak or count < 2:
+        return False
+    return bool(stream_names.host_in(value, ()))
 
 
 def _begin_variously(heads: Iterable[re.Match[str]]) -> bool:
@@ -448,12 +475,26 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: C
     tabled = rank_tables.named_ranks(lines, bare_names.keys())
     stated = {bare_names[name]: rank for name, rank in tabled.items()}
     stated |= {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
-    rule: NumberRule | GridRule | None = None
+    rule = None
     if all(len(ranks) < 2 for ranks in names.values()):
-        bare = {name: stream_names.without(stream_names.host_in(name, hosts), name) for name in names}
-        rule = stream_names.number_rule(bare.values(), {bare[name]: rank for name, rank in stated.items()}, sizes)
-        rule = rule or stream_names.grid_rule(names, stated, sizes)
+        rule = _rank_rule(names.keys(), stated, hosts, sizes)
     return LearnedPrefix(tuple(layers), rule, stated, frozenset(hosts))
+
+
+def _rank_rule(
+    names: Collection[str], stated: Mapping[str, int], hosts: Collection[str], sizes: Collection[int]
+) -> NumberRule | GridRule | None:
+    """How the rank follows from the names of streams: by one number in them, else by a node's and a process's.
+
+    stated: name -> rank that the stream says it is.
+    hosts: whose names hold numbers that are no rank.
+    sizes: numbers of ranks that the log states.
+    """
+    bare = {name: stream_names.without(stream_names.host_in(name, hosts), name) for name in names}
+    by_number = stream_names.number_rule(bare.values(), {bare[name]: rank for name, rank in stated.items()}, sizes)
+    if by_number is not None:
+        return by_number
+    return stream_names.grid_rule(names, stated, sizes)
 
 
 def _ranks_said(body: str, rank_within: Callable[[str], int]) -> set[int]:

@@ -235,13 +235,8 @@ def broken_measure(evidence: Evidence) -> int | None:
     """
     losses = {(point.stream, point.line): point.loss for point in evidence.progress if point.loss is not None}
     samples = _repeated_samples(evidence)
-    turns = defaultdict[tuple[object, str], list[int]](list)
-    for index, line in enumerate(evidence.lines):
-        is_turn = line.stream.from_job and _WHOLE.search(line.body)
-        if is_turn and not math.isfinite(losses.get((line.stream, line.number), math.nan)):
-            turns[line.process, _shape(line.body)].append(index)
     breaks = []
-    for (_, shape), indices in turns.items():
+    for shape, indices in _turns_without_finite_loss(evidence, losses):
         broken = [index for index in indices if _is_broken(evidence.lines[index].body)]
         if not _stays(broken, indices):
             continue
@@ -250,6 +245,22 @@ def broken_measure(evidence: Evidence) -> int | None:
         if is_known or _never_finite(evidence, indices, broken):
             breaks.append(broken[0])
     return min(breaks, default=None)
+
+
+def _turns_without_finite_loss(
+    evidence: Evidence, losses: Mapping[tuple[Stream, int], float]
+) -> Iterator[tuple[str, list[int]]]:
+    """The shape and the indices of the lines of each loop of a process in which no finite loss was read."""
+    turns = defaultdict[tuple[object, str], list[int]](list)
+    for index, line in enumerate(evidence.lines):
+        if not line.stream.from_job:
+            continue
+        if not _WHOLE.search(line.body):
+            continue
+        if not math.isfinite(losses.get((line.stream, line.number), math.nan)):
+            turns[line.process, _shape(line.body)].append(index)
+    for (_, shape), indices in turns.items():
+        yield shape, indices
 
 
 def _never_finite(evidence: Evidence, turns: Sequence[int], broken: Sequence[int]) -> bool:

@@ -9,7 +9,7 @@ from typing import Mapping, Sequence
 
 from diagnoser.client.checkpoints import command as checkpoints
 from diagnoser.client.launch import Options
-from diagnoser.client.origin import ORIGIN
+from diagnoser.client.origin import ORIGIN, VERSION
 from diagnoser.client.run import RunOptions, ServerOptions, run, say
 from diagnoser.client.send import BrokenLog, SendOptions, send
 from diagnoser.client.service import Service, TokenSource, UsageError
@@ -61,6 +61,8 @@ def _act(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
 def parser(name: str = "diagnoser") -> argparse.ArgumentParser:
     """name: of the program in its help."""
     top = argparse.ArgumentParser(prog=name, description="Ship what a training prints, and get its diagnosis.")
+    if VERSION:
+        top.add_argument("--version", action="version", version=VERSION)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in (_run_parser(commands), _ship_parser(commands), _send_parser(commands)):
         _add_server_options(command)

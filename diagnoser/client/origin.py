@@ -1,3 +1,5 @@
-"""Where this copy of the client was fetched from. The service writes its own address here in the copies it serves."""
+"""Where this copy of the client was fetched from, and of which version it is. The service writes both into the copies
+that it serves."""
 
+VERSION = ""
 ORIGIN = ""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Mapping
 from urllib.parse import urlencode, urlsplit
 
+from diagnoser.client.origin import VERSION
+
 API = "/api/v1"
 TIMEOUT_SECONDS = 30.0
 ANSWER_BYTES = 4 << 20
@@ -176,7 +178,7 @@ class Service:
         target = self._path + API + path
         if query:
             target += "?" + urlencode(query)
-        sent = {"User-Agent": "diagnoser-client"}
+        sent = {"User-Agent": ("diagnoser-client/" + VERSION).rstrip("/")}
         if headers:
             sent.update(headers)
         token = self._token.read()

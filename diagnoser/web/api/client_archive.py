@@ -9,6 +9,7 @@ import re
 import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 
 from fastapi import Request
@@ -69,5 +70,6 @@ def _files(origin: str) -> dict[str, str]:
     files = {
         f"diagnoser/client/{path.relative_to(root).as_posix()}": path.read_text("utf-8") for path in root.rglob("*.py")
     }
-    about = files[ORIGIN].partition("\nORIGIN = ")[0]
-    return {**files, ORIGIN: f"{about}\nORIGIN = {origin!r}\n", "diagnoser/__init__.py": "", "__main__.py": MAIN}
+    about = files[ORIGIN].partition("\nVERSION = ")[0]
+    stated = f"{about}\nVERSION = {version('diagnoser')!r}\nORIGIN = {origin!r}\n"
+    return {**files, ORIGIN: stated, "diagnoser/__init__.py": "", "__main__.py": MAIN}

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
@@ -34,7 +35,15 @@ class Observer(Generic[J]):
     saved: bytes = b""
 
     async def run(self, poll: float) -> None:
-        """For ever, at most ``poll`` seconds between two looks, more after failures."""
+        """For ever, at most ``poll`` seconds between two looks, more after failures. An agent that is stopped within a
+        look saves what it has reported until then."""
+        try:
+            await self._poll(poll)
+        finally:
+            with suppress(OSError):
+                self._save()
+
+    async def _poll(self, poll: float) -> None:
         pause = poll
         while True:
             try:

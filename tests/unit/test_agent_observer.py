@@ -1,5 +1,6 @@
 """The observer between a scheduler and a service that goes away, and the file that it goes on from."""
 
+import asyncio
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -181,3 +182,25 @@ def test_what_the_agent_knows_survives_a_restart(tmp_path: Path) -> None:
     for broken in (b"", b"[]", b'{"version": 1}', b'{"version": 2, "time": 1, "jobs": {"x": {}}, "nodes": {}}'):
         path.write_bytes(broken)
         assert state_file.load(path, 99.0) == AgentState(99.0)
+
+
+async def test_an_agent_that_is_stopped_within_a_look_does_not_repeat_what_it_reported(site: Site) -> None:
+    """Else it would not know the pods or processes of a job that fails before it is started again."""
+    waiting = asyncio.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if len(site.service.heard) == 2:
+            waiting.set()
+            await asyncio.Event().wait()
+        return site.service.answer(request)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://diagnoser.test") as http:
+        client, state = ApiClient(http, no_pause), state_file.load(site.path, 0.0)
+        source = MemorySource(client, site.scheduler, state)
+        observer: Observer[MemoryJob] = Observer(client, source, "lab", site.path, state)
+        looking = asyncio.create_task(observer.run(1.0))
+        await waiting.wait()
+        looking.cancel()
+        await asyncio.wait([looking])
+    assert site.service.heard == ["registered memory-seven", "1 started"]
+    assert await site.look() == ["1 stdout: step 1"]

@@ -96,9 +96,11 @@ def test_what_starts_after_a_failure_is_the_next_launch() -> None:
 
 
 def test_a_replacement_within_the_second_of_the_failure_is_the_next_launch() -> None:
-    """Times are of whole seconds. Before anything is known, such a pod belongs to the first launch."""
+    """Times are of whole seconds. The same holds for an agent that lost its state; but where the pod that failed is of
+    that second as well, both belong to the first launch."""
     again = replace(ONE, uid="p3", created=200.0, started=201.0)
     assert diff(view(DEAD, again), started(ONE))[0].attempt == 2
+    assert diff(view(DEAD, again), NEW)[0].attempt == 2
     assert diff(view(replace(DEAD, created=200.0), replace(TWO, created=200.0), now=201.0), NEW)[0].attempt == 1
 
 

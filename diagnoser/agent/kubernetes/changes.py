@@ -131,12 +131,14 @@ def _start(started: Collection[ContainerRun], attempt: int) -> LifecycleEvent:
 def _members(runs: Collection[ContainerRun], known: JobCheckpoint) -> list[ContainerRun]:
     """Runs of the launch: those that are known to be, and all that were created before its first failure.
 
-    Times are of whole seconds: one that appears within the second of the failure of a launch that is known replaces it.
+    Times are of whole seconds: one that appears within the second of the failure replaces the run that failed, unless
+    an unknown launch failed within the second of its creation.
     """
-    until, failed_at = math.inf, _failed_at(first_failure(runs))
-    if failed_at:
+    failure = first_failure(runs)
+    until, failed_at = math.inf, _failed_at(failure)
+    if failure and failed_at:
         until = failed_at
-        if not known.started:
+        if not known.started and failure.created >= failed_at:
             until += 0.5
     return [run for run in runs if run.key in known.members or run.created < until]
 

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test tests torch shippers tools hangs test-slurm test-kubernetes test-llm test-image sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api faults house score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test tests torch shippers tools hangs test-slurm test-kubernetes test-llm test-image release sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api faults house score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ shippers: $(STAMP)  ## a real OpenTelemetry Collector and clients of the protoco
 	@$(BIN)/python -m tests.environments shippers
 
 tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider, MCP's SDK, checks of APIs and manifests, each in an environment of its own (in TOOLS_FOLDER)
-	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp manifests
+	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp manifests workflows
 
 hangs: $(STAMP) system torch  ## 30 real hangs over ten kinds, made and scored (half an hour; in HANGS, build/hangs)
 	$(BIN)/python -m tools.real_hangs --slurm $(or $(HANGS),build/hangs)
@@ -72,6 +72,10 @@ test-llm: $(STAMP)  ## the model stage against a real vLLM on CPU and a small mo
 test-image: $(STAMP)  ## build the container image and run it, read-only and without root (Debian, as root; minutes; in IMAGE_FOLDER)
 	tests/image/prepare.sh $(BIN)/python
 	$(BIN)/pytest -m image tests/image
+
+release: $(STAMP)  ## wheel, sdist, Helm chart, client, SBOM, provenance and checksums of the newest commit, in dist/
+	rm -rf dist
+	$(BIN)/python -m tools.release build dist
 
 sbom: $(STAMP)  ## what the service is made of: build/sbom.cdx.json (CycloneDX) and build/licences.md
 	$(BIN)/python -m tests.supply_chain sbom build

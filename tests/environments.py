@@ -74,6 +74,7 @@ TANSU = Environment(_TOOLS / "tansu", _PINS / "tansu.txt")
 MCP = Environment(_TOOLS / "mcp", _PINS / "mcp.txt")
 MANIFESTS = Environment(_TOOLS / "manifests", _PINS / "manifests.txt")
 SBOM = Environment(_TOOLS / "sbom", _PINS / "sbom.txt", "sbom")
+WORKFLOWS = Environment(_TOOLS / "workflows", _PINS / "workflows.txt")
 SHIPPERS = Environment(
     Path(os.environ.get("SHIPPERS_FOLDER", Path.home() / ".cache/diagnoser-test-shippers")) / "python",
     _PINS / "shippers.txt",
@@ -89,6 +90,7 @@ ENVIRONMENTS = {
     "mcp": MCP,
     "manifests": MANIFESTS,
     "sbom": SBOM,
+    "workflows": WORKFLOWS,
 }
 
 

@@ -1,7 +1,7 @@
 """Builds what a release consists of, from a commit and nothing else: ``make release``.
 
-``python -m tools.release build [FOLDER]`` writes wheel, sdist, Helm chart, ``client.pyz``, SBOM, licences, provenance and
-checksums. Two builds of a commit are equal byte by byte: files come from Git, times from the commit.
+``python -m tools.release build [FOLDER]`` writes wheel, sdist, Helm chart, ``client.pyz``, SBOM, licences, provenance
+and checksums. Two builds of a commit are equal byte by byte: files come from Git, times from the commit.
 ``python -m tools.release version`` writes the version of ``pyproject.toml`` into the files that repeat it.
 """
 

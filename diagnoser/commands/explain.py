@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from diagnoser.commands.render import COLOURS, answer, clipped, contract, model_part, places_of
@@ -41,10 +42,13 @@ def explained(verdict: Diagnosis, kept: Sequence[Line], hang: HangReport | None 
 def explain(
     console: Console, name: str, verdict: Diagnosis, kept: Sequence[Line], hang: HangReport | None = None
 ) -> None:
-    """kept: all lines that the compressor kept. hang: what the dumps of the ranks show, if there are any. No line is
-    folded, so that a pipe gets each as one line."""
+    """kept: all lines that the compressor kept. hang: what the dumps of the ranks show, if there are any. No line of a
+    log is folded, and a pipe gets each line as one."""
+    console.print(_plain(name), style="bold", markup=False, highlight=False, soft_wrap=True)
+    for sentence in _verdict(verdict):
+        indented = Padding(sentence, (0, 0, 0, 2), expand=False)
+        console.print(indented if console.is_terminal else Text("  ") + sentence, soft_wrap=not console.is_terminal)
     parts = (
-        _verdict(name, verdict),
         _chain(verdict),
         _new_lines(verdict),
         _hang(hang),
@@ -57,27 +61,25 @@ def explain(
             console.print(line, soft_wrap=True, highlight=False)
 
 
-def _verdict(name: str, verdict: Diagnosis) -> Iterable[Text]:
+def _verdict(verdict: Diagnosis) -> Iterable[Text]:
     colour = COLOURS[verdict.category]
-    yield Text.assemble((_plain(name), "bold"))
     yield Text.assemble(
-        "  ",
         (answer(verdict), f"bold {colour}"),
         f"  ({verdict.category}, {verdict.outcome}), {verdict.confidence:.0%} sure, decided by {verdict.decided_by}",
     )
     if verdict.held_up:
-        yield Text(f"  {_plain(verdict.held_up)}", style="bold")
+        yield Text(_plain(verdict.held_up), style="bold")
     if where := _where(verdict.root_cause):
-        yield Text(f"  {where}")
+        yield Text(where)
     for suspect in verdict.nodes:
-        yield Text(f"  suspect {_plain(suspect.node)} ({suspect.score:.2f}): {_plain(suspect.why)}")
-    yield Text.assemble("  ", ("action ", "bold"), f"{verdict.recovery.action} ({_plain(verdict.recovery.reason)})")
-    yield Text.assemble("  ", ("what to do ", "bold"), _plain(verdict.mitigation))
+        yield Text(f"suspect {_plain(suspect.node)} ({suspect.score:.2f}): {_plain(suspect.why)}")
+    yield Text.assemble(("action ", "bold"), f"{verdict.recovery.action} ({_plain(verdict.recovery.reason)})")
+    yield Text.assemble(("what to do ", "bold"), _plain(verdict.mitigation))
     for name, text in model_part(verdict):
         label = "  "
         if name:
             label = f"{name} "
-        yield Text.assemble("  ", (label, "bold"), _plain(text))
+        yield Text.assemble((label, "bold"), _plain(text))
 
 
 def _where(root: RootCause | None) -> str:

@@ -59,37 +59,42 @@ def answer(verdict: Diagnosis) -> str:
 
 
 def diagnosis(console: Console, name: str, verdict: Diagnosis) -> None:
+    """Print a box as wide as the terminal. A pipe and a CI log get a line for each row, which nothing folds."""
     colour = COLOURS[verdict.category]
     head = Text.assemble((answer(verdict), f"bold {colour}"), f"  {verdict.category}, ")
     head.append(f"{verdict.outcome}, {verdict.confidence:.0%} sure")
-    panel = Panel(Group(head, _body(verdict)), title=name, title_align="left", border_style=colour)
+    if not console.is_terminal:
+        lines = [Text(name), head, *(Text(f"{label:<12}{text}") for label, text in _rows(verdict))]
+        console.print(*lines, sep="\n  ", soft_wrap=True)
+        return
+    body = Table.grid(padding=(0, 2))
+    body.add_column(style="bold", no_wrap=True)
+    body.add_column(overflow="fold")
+    for label, text in _rows(verdict):
+        body.add_row(label, Text(text))
+    panel = Panel(Group(head, body), title=name, title_align="left", border_style=colour)
     console.print(panel, width=min(console.width, PANEL_WIDTH))
 
 
-def _body(verdict: Diagnosis) -> Table:
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="bold", no_wrap=True)
-    rows.add_column(overflow="fold")
+def _rows(verdict: Diagnosis) -> Iterator[tuple[str, str]]:
+    """Label and text of each row."""
     if verdict.held_up:
-        rows.add_row("hang", Text(verdict.held_up))
-    for name, text in _root(verdict.root_cause):
-        rows.add_row(name, Text(text))
+        yield "hang", verdict.held_up
+    yield from _root(verdict.root_cause)
     for suspect in verdict.nodes[:3]:
-        rows.add_row("suspect", Text(f"{suspect.node} ({suspect.score:.2f}) {suspect.why}"))
+        yield "suspect", f"{suspect.node} ({suspect.score:.2f}) {suspect.why}"
     for symptom in verdict.symptoms[:3]:
-        rows.add_row("symptom", Text(f"{cited_place(symptom.source, symptom.line)}: {symptom.text[:160]}"))
+        yield "symptom", f"{cited_place(symptom.source, symptom.line)}: {symptom.text[:160]}"
     if len(verdict.symptoms) > 3:
-        rows.add_row("", Text(f"and {len(verdict.symptoms) - 3} more"))
-    rows.add_row("action", Text(f"{verdict.recovery.action} ({verdict.recovery.reason})"))
-    rows.add_row("what to do", Text(verdict.mitigation))
+        yield "", f"and {len(verdict.symptoms) - 3} more"
+    yield "action", f"{verdict.recovery.action} ({verdict.recovery.reason})"
+    yield "what to do", verdict.mitigation
     for note in verdict.notes:
-        rows.add_row("note", Text(note))
-    rows.add_row("decided by", Text(verdict.decided_by))
-    for name, text in model_part(verdict):
-        rows.add_row(name, Text(text))
+        yield "note", note
+    yield "decided by", verdict.decided_by
+    yield from model_part(verdict)
     if verdict.left_out.lines:
-        rows.add_row("left out", Text(f"{verdict.left_out.lines} lines: {verdict.left_out.why}"))
-    return rows
+        yield "left out", f"{verdict.left_out.lines} lines: {verdict.left_out.why}"
 
 
 def _root(root: RootCause | None) -> list[tuple[str, str]]:

@@ -151,7 +151,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(minor: int, builds: tuple[
     [wheel] = builds[0].glob("*.whl")
     subprocess.run([python, "-m", "venv", str(tmp_path / "env")], check=True)
     installing = [str(tmp_path / "env" / "bin" / "pip"), "install", "--quiet", str(wheel)]
-    online = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", *PROXIES)}
+    online = {name: value for name, value in os.environ.items() if name.lower() not in ("pythonpath", *PROXIES)}
     subprocess.run(installing, check=True, capture_output=True, env=online)
     program, port = str(tmp_path / "env" / "bin" / "diagnoser"), free_port()
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DIAGNOSER_PORT": str(port)}

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from diagnoser.commands import learned_rules, rule_trial, rules_diff
-from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.commands.terminal import AsJson, out, print_json, print_rows, site
 from diagnoser.config.loader import load_analyzer, load_more, site_node_queries
 from diagnoser.model.errors import BadInput, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType, category_of
@@ -31,10 +31,8 @@ def rules_list(
         for rule in rules:
             print_json(rule.model_dump(mode="json", exclude={"examples"}))
         return
-    table = Table("category", "type", "rule", "role", "maturity", "title", box=None, header_style="bold")
-    for rule in rules:
-        table.add_row(category_of(rule.type), rule.type, rule.id, rule.role, rule.maturity, rule.title)
-    out.print(table)
+    rows = ((category_of(rule.type), rule.type, rule.id, rule.role, rule.maturity, rule.title) for rule in rules)
+    print_rows(("category", "type", "rule", "role", "maturity", "title"), rows)
     out.print(f"{len(rules)} rules for {len({rule.type for rule in rules})} types", style="dim")
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from diagnoser.commands import explain
+from diagnoser.commands import explain, render
+from diagnoser.commands.terminal import PIPE_WIDTH
 from diagnoser.diagnosis import pipeline
 from diagnoser.model import Diagnosis, Facts, Line, RootCause, Stream
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
@@ -62,6 +63,31 @@ def test_a_line_is_one_line_however_narrow_the_terminal(real: tuple[Diagnosis, t
     """Log lines are never folded: what comes out of a pipe can be searched."""
     diagnosis, lines = real
     assert diagnosis.mitigation in told(diagnosis, lines)
+
+
+def test_a_terminal_folds_sentences_between_words_and_a_pipe_gets_no_box(
+    real: tuple[Diagnosis, tuple[Line, ...]],
+) -> None:
+    """At 80 columns the advice stands in the terminal's width; a CI log gets a short line for each row, without blanks
+    at its end."""
+    diagnosis, lines = real
+    pages: dict[bool, str] = {}
+    for is_terminal in (True, False):
+        page = io.StringIO()
+        console = Console(
+            file=page, width=80 if is_terminal else PIPE_WIDTH, force_terminal=is_terminal, color_system=None
+        )
+        render.diagnosis(console, "job.log", diagnosis)
+        explain.explain(console, "job.log", diagnosis, lines)
+        pages[is_terminal] = page.getvalue()
+    words = diagnosis.mitigation.split()
+    sentences = pages[True].partition("Chain")[0].splitlines()
+    assert max(map(len, sentences)) <= 80
+    assert [word for word in words if word not in " ".join(sentences)] == []
+    assert not set("│╭╰") & set(pages[False])
+    assert f"  what to do  {diagnosis.mitigation}\n" in pages[False]
+    rows = pages[False].partition("Chain")[0].splitlines()
+    assert [row for row in rows if row != row.rstrip()] == []
 
 
 def test_a_terminal_gets_colours_and_a_pipe_none(real: tuple[Diagnosis, tuple[Line, ...]]) -> None:

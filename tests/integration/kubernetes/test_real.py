@@ -114,18 +114,22 @@ def _pods(cluster: Cluster, name: str) -> list[dict[str, Any]]:
 
 
 def _shown(cluster: Cluster, name: str) -> list[str]:
-    """For a message: each pod with its phase, reason and node."""
-    states = ((pod, pod["status"]) for pod in _pods(cluster, name))
-    return [
-        f"{pod['metadata']['name']} {one['phase']} {one.get('reason', '')} {pod['spec'].get('nodeName')}"
-        for pod, one in states
-    ]
+    """For a message: each pod with its phase, reason and node, what the nodes have, and which daemons have ended."""
+    shown = []
+    for pod in _pods(cluster, name):
+        status = pod["status"]
+        reasons = [status.get("reason", ""), *(one.get("message", "") for one in status.get("conditions", ()))]
+        place = pod["spec"].get("nodeName")
+        shown.append(f"{pod['metadata']['name']} {status['phase']} {place} {' '.join(filter(None, reasons))}")
+    for node in cluster.get("/api/v1/nodes")["items"]:
+        shown.append(f"{node['metadata']['name']} {node['spec']} {node['status']['allocatable']}")
+    return shown + [f"{name} has ended" for name, daemon in cluster.daemons.items() if daemon.poll() is not None]
 
 
-def _run_again(cluster: Cluster, name: str, count: int) -> list[dict[str, Any]]:
+def _running_pods(cluster: Cluster, name: str, count: int) -> list[dict[str, Any]]:
     """So many running pods, once they run."""
     try:
-        found: list[dict[str, Any]] = until(lambda: _running(cluster, name, count), "the pods run again", 90)
+        found: list[dict[str, Any]] = until(lambda: _running(cluster, name, count), "the pods run", 90)
     except AssertionError as error:
         raise AssertionError(f"{error}: {_shown(cluster, name)}") from None
     return found
@@ -163,7 +167,7 @@ def _launched(cluster: Cluster, client: httpx.Client, job: dict[str, Any]) -> tu
     """(its id at the service, its pods) once they run and the service knows."""
     assert cluster.ask("POST", f"/apis/batch/v1/namespaces/{SPACE}/jobs", job).status_code == 201
     name = job["metadata"]["name"]
-    pods = until(lambda: _running(cluster, name, job["spec"]["parallelism"]), "the pods run", 60)
+    pods = _running_pods(cluster, name, job["spec"]["parallelism"])
     known = f"k8s:{NAME}:job:{SPACE}:{name}"
     until(lambda: client.get(f"/api/v1/jobs/{known}").json().get("attempts"), "the job is known")
     return known, pods
@@ -199,7 +203,7 @@ def test_a_failed_job_comes_back_on_other_nodes(cluster: Cluster, site: tuple[ht
     assert node["spec"]["unschedulable"] is True
     assert node["metadata"]["annotations"][MARKS[0]] == plan["id"]
     assert node["metadata"]["annotations"][MARKS[1]] == f"diagnoser {plan['id']}: ecc_error"
-    again = _run_again(cluster, "llama", 2)
+    again = _running_pods(cluster, "llama", 2)
     assert bad not in {pod["spec"]["nodeName"] for pod in again}
     assert not {pod["metadata"]["uid"] for pod in again} & {pod["metadata"]["uid"] for pod in pods}
     events = client.get(f"/api/v1/jobs/{known}").json()["attempts"][0]["events"]
@@ -223,7 +227,7 @@ def test_a_pod_that_its_job_replaced_leaves_the_bad_node(cluster: Cluster, site:
     agent.end()
     time.sleep(1)  # times are of whole seconds: a pod that failed in the one of its creation may be of the same launch
     _fail(cluster, first)
-    [second] = _run_again(cluster, "qwen", 1)
+    [second] = _running_pods(cluster, "qwen", 1)
     assert second["spec"]["nodeName"] == bad
     _send(client, [KERNEL], source="kernel", cluster=NAME, node=bad)
     _send(client, FAILURE, job=known, attempt=1, node=bad, offset=0)
@@ -270,7 +274,7 @@ def test_the_check_runs_in_a_namespace_of_its_own(cluster: Cluster, site: tuple[
     plan = _ended_plan(client, agent, known)
     assert (plan["state"], plan["action"], plan["nodes"]) == ("reached", "check_and_resubmit", []), plan
     assert "all passed" in plan["history"][-1]["why"]
-    assert not {pod["metadata"]["uid"] for pod in _run_again(cluster, "stalled", 3)} & {
+    assert not {pod["metadata"]["uid"] for pod in _running_pods(cluster, "stalled", 3)} & {
         pod["metadata"]["uid"] for pod in pods
     }
     until(lambda: cluster.get(path)["items"] == [], "the pods of the check are gone", 60)

@@ -74,7 +74,6 @@ test-image: $(STAMP)  ## build the container image and run it, read-only and wit
 	$(BIN)/pytest -m image tests/image
 
 release: $(STAMP)  ## wheel, sdist, Helm chart, client, SBOM, provenance and checksums of the newest commit, in dist/
-	rm -rf dist
 	$(BIN)/python -m tools.release build dist
 
 sbom: $(STAMP)  ## what the service is made of: build/sbom.cdx.json (CycloneDX) and build/licences.md

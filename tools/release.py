@@ -145,7 +145,7 @@ def build(root: Path, folder: Path) -> None:
     """Write all of a release to an empty folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise SystemExit(f"{folder} is not empty: an earlier build would be taken for this one; remove it")
+        raise SystemExit(f"{folder} is not empty: remove what an earlier build left there")
     with tempfile.TemporaryDirectory() as tree:
         source = export(root, Path(tree))
         build_packages(source, folder)

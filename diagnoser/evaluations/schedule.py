@@ -14,7 +14,7 @@ import bisect
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 
 from diagnoser.evaluations.lower_bound import lower_bound
@@ -22,10 +22,12 @@ from diagnoser.evaluations.remaining_work import Range, Slot, Trial, remaining_s
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates
 from diagnoser.model.evaluations import Batch, Done, Goal, Node, Placement, Schedule, Scoring, Suite, TrialShard
 
-_STRETCHES = (*(step / 200 for step in range(25)), 0.16, 0.25, 0.5, 1.0)
+_STRETCHES = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.045, 0.06, 0.075, 0.09, 0.11, 0.14, 0.18, 0.25, 0.5)
 """How much later than the lower bound the end is tried to be."""
 _LATER = 0.02
 """Fewer slots may end this share later than the lower bound of all: GPUs cost more than seconds."""
+_NEARLY_ALL = 0.9
+"""Saving fewer slots than the rest is not worth a plan."""
 _ALIKE = 0.005
 """Deadlines that differ by less than this share of the whole count as the same, so that long trials come first."""
 _PIECE_STARTS, _PIECE_SECONDS = 20.0, 600.0
@@ -66,13 +68,15 @@ def rescheduled(
     """
     slots = remaining_slots(suite, nodes, running, now)
     last_end = max((placement.end for placement in running), default=now)
-    planner = _Planner(suite, estimates, tuple(remaining_trials(suite, estimates, done, running, now)), now)
+    trials = tuple(remaining_trials(suite, estimates, done, running, now))
+    planner = _Planner(suite, estimates, trials, now).with_better_order(slots)
     bound = max(last_end, planner.bound(slots))
     plan = planner.earliest(slots)
     if goal is not None:
         accepted = max(goal.until, plan.makespan, now + (bound - now) * (1 + _LATER))
         plan = planner.smallest(slots, plan, accepted, goal.slots)
-    return Schedule(plan.lanes.placements(), plan.scorings, max(plan.makespan, last_end), bound)
+    scorings = tuple(Scoring(trial.checkpoint, trial.task.name, at, at + trial.score) for at, trial in plan.scorings)
+    return Schedule(plan.lanes.placements(), scorings, max(plan.makespan, last_end), bound)
 
 
 def in_line(suite: Suite, estimates: RuntimeEstimates, nodes: Sequence[Node]) -> float:
@@ -97,19 +101,32 @@ def gpu_seconds(placements: Iterable[Placement], suite: Suite) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
+    """scorings: with when each starts."""
+
     lanes: "_Lanes"
-    scorings: tuple[Scoring, ...]
+    scorings: Sequence[tuple[float, Trial]]
     makespan: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """now: before which nothing starts, in seconds of the run."""
+    """now: before which nothing starts, in seconds of the run. together: place a checkpoint at a time, so that few are
+    loaded; or else by urgency alone."""
 
     suite: Suite
     estimates: RuntimeEstimates
     trials: tuple[Trial, ...]
     now: float
+    together: bool = True
+
+    def with_better_order(self, slots: Sequence[Slot]) -> "_Planner":
+        """Choose the order in which the plan for the earliest end comes closer to it."""
+        if len(self.suite.checkpoints) == 1:
+            return self
+        bound, by_urgency = self.bound(slots), replace(self, together=False)
+        if self._plan(slots, bound).makespan <= by_urgency._plan(slots, bound).makespan:
+            return self
+        return by_urgency
 
     def bound(self, slots: Sequence[Slot]) -> float:
         return max(self.now, lower_bound(self.trials, slots, self.estimates, self.suite.scorers))
@@ -120,8 +137,8 @@ class _Planner:
         least: slots that are used in any case.
         """
         number = max(self._fewest(slots, accepted), least)
-        while number < len(slots):
-            smaller = self._best(slots[:number], accepted)
+        while number < _NEARLY_ALL * len(slots):
+            smaller = self._plan(slots[:number], accepted)
             if smaller.makespan <= accepted + _EPSILON:
                 return smaller
             number += math.ceil(number / 16)
@@ -145,7 +162,7 @@ class _Planner:
         while kept - too_early > 1:
             tried = (too_early + kept) // 2
             end = self.now + (bound - self.now) * (1 + _STRETCHES[tried])
-            plan = self._best(slots, end)
+            plan = self._plan(slots, end)
             if best is None or plan.makespan < best.makespan:
                 best = plan
             if plan.makespan <= end + _EPSILON:
@@ -155,25 +172,18 @@ class _Planner:
         assert best is not None
         return best
 
-    def _best(self, slots: Sequence[Slot], end: float) -> _Plan:
-        """Plan to end at ``end``: a checkpoint at a time, so that few are loaded, or else by urgency alone."""
-        plan = self._plan(slots, end, together=True)
-        if plan.makespan <= end or len(self.suite.checkpoints) == 1:
-            return plan
-        return min(plan, self._plan(slots, end, together=False), key=lambda plan: plan.makespan)
-
-    def _plan(self, slots: Sequence[Slot], end: float, together: bool) -> _Plan:
+    def _plan(self, slots: Sequence[Slot], end: float) -> _Plan:
         lanes = _Lanes(slots, self.estimates)
         ready = [trial.ready for trial in self.trials]
-        for checkpoint, deadline, numbers in self._groups(end, together):
+        for checkpoint, deadline, numbers in self._groups(end):
             lanes.turn_to(checkpoint)
             for number in numbers:
                 ready[number] = max(ready[number], lanes.place(self.trials[number], deadline))
         scorings = _scorings(list(zip(ready, self.trials, strict=True)), self.suite.scorers)
-        last_scored = max((scoring.end for scoring in scorings), default=self.now)
+        last_scored = max((at + trial.score for at, trial in scorings), default=self.now)
         return _Plan(lanes, scorings, max(lanes.last_end(self.now), last_scored))
 
-    def _groups(self, end: float, together: bool) -> Iterator[tuple[str, float, Iterable[int]]]:
+    def _groups(self, end: float) -> Iterator[tuple[str, float, Iterable[int]]]:
         """Yield trials that are alike in checkpoint and deadline, the urgent ones first, in the order to place them.
 
         What cannot be cut comes first, as the rest fits around it; then the longest.
@@ -185,7 +195,7 @@ class _Planner:
 
         def group(number: int) -> tuple[str, float, str]:
             checkpoint = self.trials[number].checkpoint
-            return checkpoint if together else "", deadlines[number], checkpoint
+            return checkpoint if self.together else "", deadlines[number], checkpoint
 
         def urgency(number: int) -> tuple[tuple[str, float, str], bool, float]:
             trial = self.trials[number]
@@ -228,6 +238,8 @@ class _Lanes:
         for number, slot in enumerate(slots):
             for checkpoint in slot.loaded:
                 self._with_weights.setdefault(checkpoint, set()).add(number)
+        self._loaded = set[int]()
+        """Those of the checkpoint that is placed now."""
         self._queue = sorted(map(self._entry, range(len(slots))))
 
     def placements(self) -> tuple[Placement, ...]:
@@ -242,10 +254,11 @@ class _Lanes:
         """Order the lanes by when they could begin with this checkpoint: those move that hold it or the one before."""
         if checkpoint == self._checkpoint:
             return
-        moved = self._with_weights.get(self._checkpoint, set()) | self._with_weights.setdefault(checkpoint, set())
+        loaded = self._with_weights.setdefault(checkpoint, set())
+        moved = self._loaded | loaded
         for number in moved:
             del self._queue[bisect.bisect_left(self._queue, self._entry(number))]
-        self._checkpoint = checkpoint
+        self._checkpoint, self._loaded = checkpoint, loaded
         for number in moved:
             bisect.insort(self._queue, self._entry(number))
 
@@ -283,7 +296,7 @@ class _Lanes:
         lane = self._lanes[number]
         if lane.last != trial.checkpoint:
             lane.batches.append((lane.end, []))
-            lane.end = self._begin(number) - self._estimates.start
+            lane.end = self._entry(number)[0] - self._estimates.start
             if lane.last not in lane.slot.loaded:
                 self._with_weights.get(lane.last, set()).discard(number)
             self._with_weights[trial.checkpoint].add(number)
@@ -295,14 +308,11 @@ class _Lanes:
         return lane.end
 
     def _entry(self, number: int) -> tuple[float, int]:
-        return self._begin(number), number
-
-    def _begin(self, number: int) -> float:
         """Find when the first sample of a shard of the checkpoint could run there."""
         begin = self._lanes[number].end + self._estimates.start
-        if number in self._with_weights.get(self._checkpoint, ()):
-            return begin
-        return begin + self._estimates.load
+        if number in self._loaded:
+            return begin, number
+        return begin + self._estimates.load, number
 
 
 def _scored_before_end(trials: Sequence[Trial], scorers: int) -> list[float]:
@@ -337,11 +347,11 @@ def _cut(trial: Trial, first: int, last: int, longest: float) -> Iterator[TrialS
         yield TrialShard(trial.checkpoint, trial.task.name, at, to)
 
 
-def _scorings(ready: Sequence[tuple[float, Trial]], scorers: int) -> tuple[Scoring, ...]:
-    """Schedule the scoring of each trial from when it is ready; the longest first where scorers are fewer."""
+def _scorings(ready: Sequence[tuple[float, Trial]], scorers: int) -> list[tuple[float, Trial]]:
+    """Start the scoring of each trial once it is ready; the longest first where scorers are fewer."""
     coming = sorted(ready, key=lambda pair: (pair[0], -pair[1].score))
     free = [0.0] * (scorers or max(1, len(coming)))
-    waiting, scorings, at, now = list[tuple[float, int]](), list[Scoring](), 0, 0.0
+    waiting, scorings, at, now = list[tuple[float, int]](), list[tuple[float, Trial]](), 0, 0.0
     while at < len(coming) or waiting:
         now = max(now, free[0])
         if not waiting:
@@ -351,5 +361,5 @@ def _scorings(ready: Sequence[tuple[float, Trial]], scorers: int) -> tuple[Scori
             at += 1
         trial = coming[heapq.heappop(waiting)[1]][1]
         heapq.heapreplace(free, now + trial.score)
-        scorings.append(Scoring(trial.checkpoint, trial.task.name, now, now + trial.score))
-    return tuple(scorings)
+        scorings.append((now, trial))
+    return scorings

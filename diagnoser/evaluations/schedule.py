@@ -15,7 +15,7 @@ import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 
 from diagnoser.evaluations.lower_bound import lower_bound
 from diagnoser.evaluations.remaining_work import Range, Slot, Trial, remaining_slots, remaining_trials
@@ -206,24 +206,28 @@ class _Planner:
             yield checkpoint, deadline, numbers
 
 
+_Piece = tuple[Trial, Range]
+
+
 @dataclass(slots=True)
 class _Lane:
     """A slot while a plan is made.
 
     end: of what it has, in seconds of the run.
     last: the checkpoint of its last batch, "" before the first.
-    batches: with when each starts.
+    batches: pieces, with when each starts; they are made shards of once the plan is chosen.
     """
 
     slot: Slot
     end: float
     last: str = ""
-    batches: list[tuple[float, list[TrialShard]]] = field(default_factory=list)
+    batches: list[tuple[float, list[_Piece]]] = field(default_factory=list)
 
     def placements(self) -> Iterator[Placement]:
         ends = [*(start for start, _ in self.batches[1:]), self.end]
-        for (start, shards), end in zip(self.batches, ends, strict=False):
-            yield Placement(Batch(tuple(shards), end - start), self.slot.node, self.slot.number, start, end)
+        for (start, pieces), end in zip(self.batches, ends, strict=False):
+            shards = tuple(TrialShard(trial.checkpoint, trial.task.name, *samples) for trial, samples in pieces)
+            yield Placement(Batch(shards, end - start), self.slot.node, self.slot.number, start, end)
 
 
 class _Lanes:
@@ -302,9 +306,9 @@ class _Lanes:
             self._with_weights[trial.checkpoint].add(number)
             lane.last = trial.checkpoint
         for first, last in ranges:
-            for shard in _cut(trial, first, last, longest):
-                lane.batches[-1][1].append(shard)
-                lane.end += self._estimates.start + shard.samples * trial.seconds
+            pieces = _cut(trial, first, last, longest)
+            lane.batches[-1][1].extend((trial, piece) for piece in pieces)
+            lane.end += len(pieces) * self._estimates.start + (last - first) * trial.seconds
         return lane.end
 
     def _entry(self, number: int) -> tuple[float, int]:
@@ -337,14 +341,13 @@ def _taken(waiting: list[Range], count: int) -> Iterator[Range]:
         yield first, cut
 
 
-def _cut(trial: Trial, first: int, last: int, longest: float) -> Iterator[TrialShard]:
-    """Pieces of about the same length, of at most ``longest`` seconds where the trial can be cut."""
+def _cut(trial: Trial, first: int, last: int, longest: float) -> list[Range]:
+    """Cut into pieces of about the same length, of at most ``longest`` seconds where the trial can be cut."""
     samples, parts = last - first, 1
     if trial.task.splits:
         parts = min(samples, math.ceil(samples * trial.seconds / longest))
-    for part in range(parts):
-        at, to = first + samples * part // parts, first + samples * (part + 1) // parts
-        yield TrialShard(trial.checkpoint, trial.task.name, at, to)
+    bounds = [first + samples * part // parts for part in range(parts + 1)]
+    return list(pairwise(bounds))
 
 
 def _scorings(ready: Sequence[tuple[float, Trial]], scorers: int) -> list[tuple[float, Trial]]:

@@ -123,6 +123,11 @@ def started(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("r1/batches/*/order.json"))]
 
 
+def runner_of(order: dict[str, Any]) -> int:
+    """The process that carries the order out."""
+    return int(json.loads((Path(order["folder"]) / "started").read_text())["pid"])
+
+
 def written(folder: Path, name: str) -> list[list[str]]:
     """Lines of the sample files of this name."""
     return [path.read_text().splitlines() for path in folder.glob(f"r1/samples/*/*/*/{name}")]

@@ -56,6 +56,8 @@ class FailureReporter(Protocol):
     def report(self, failed: FailedTrial) -> None: ...
 
 
+SERVER_STARTS = 20.0
+"""A batch that starts a server lasts so many times the start, where its slot has that much to do."""
 RUNTIMES = 10_000
 """Of earlier runs, that are looked at."""
 
@@ -436,7 +438,10 @@ class Coordinator:
         if placed is None:
             return
         expected = await self._expected(progress)
-        shards, seconds = _first_of(placed.batch, expected, self._settings.batch_seconds)
+        batch_seconds = self._settings.batch_seconds
+        if progress.run.suite.server is not None:
+            batch_seconds = max(batch_seconds, SERVER_STARTS * expected.load)
+        shards, seconds = _first_of(placed.batch, expected, batch_seconds)
         batch = BatchRecord(self._name(progress), progress.run.id, BatchKind.INFER, node, slot, self._clock(), seconds)
         left = replace(placed, batch=replace(placed.batch, shards=placed.batch.shards[len(shards) :]))
         self._plan[self._plan.index(placed)] = left
@@ -580,16 +585,17 @@ def _order(progress: RunProgress, batch: BatchRecord, shards: Sequence[TrialShar
     if batch.kind is BatchKind.SCORE:
         values = {"checkpoint": batch.checkpoint, "task": batch.task, "samples": f"{folder}/samples"}
         commands = [Command(suite.task(batch.task).score, values, f"{folder}/scores.json")]
-        gpus, checkpoint = 0, ""
+        gpus, checkpoint, server = 0, "", None
     else:
         if shards is None:
             shards = _open_shards(progress, batch)
         commands = [_inference(progress, shard) for shard in shards]
-        gpus, checkpoint = suite.gpus, ""
+        gpus, checkpoint, server = suite.gpus, "", suite.server
         if shards:
             checkpoint = shards[0].checkpoint
+    directory = progress.run.directory
     return Order(
-        batch.id, batch.kind, batch.node, batch.slot, gpus, checkpoint, folder, progress.run.directory, tuple(commands)
+        batch.id, batch.kind, batch.node, batch.slot, gpus, checkpoint, folder, directory, tuple(commands), server
     )
 
 

@@ -54,7 +54,8 @@ def remaining_slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Place
     for placement in running:
         slot = placement.node, placement.slot
         free[slot] = max(free.get(slot, now), placement.end)
-        loaded.setdefault(placement.node, set()).update(shard.checkpoint for shard in placement.batch.shards)
+        if suite.server is None:  # the next batch starts a server of its own
+            loaded.setdefault(placement.node, set()).update(shard.checkpoint for shard in placement.batch.shards)
     slots = []
     for node in nodes:
         in_memory = frozenset(loaded.get(node.name, ()))

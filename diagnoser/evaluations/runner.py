@@ -13,17 +13,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diagnoser.evaluations.model_server import ModelServer
 from diagnoser.evaluations.weights import CopyLimits, Weights, weights
 
 TAIL = 4000
 """Bytes of a failed command's log that the result carries."""
 LOADED = "DIAGNOSER_TRIAL_LOADED"
 """Name of the variable that names a file: a command may make it once its model is loaded."""
+URL, PORT = "DIAGNOSER_TRIAL_URL", "DIAGNOSER_TRIAL_PORT"
+"""Names of the variables with the address and the port of the suite's server."""
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -43,10 +47,30 @@ def main() -> None:
         kept.append(given.lock)
     with weights(order["checkpoint"], CopyLimits(**order["copies"])) as found:
         write(given.folder / "weights.json", {"path": found.path, "reason": found.reason, "seconds": found.seconds})
-        for place, command in enumerate(order["commands"]):
-            if not (given.folder / f"{place}.json").exists():
-                write(given.folder / f"{place}.json", _Batch(given.folder, order, found, kept).run(place, command))
+        if found.fd >= 0:
+            kept.append(found.fd)
+        environment = {**os.environ, **order["environment"]}
+        with _server(order, found.path, given.folder, environment, kept) as server:
+            batch = _Batch(given.folder, order, found, kept, environment, server)
+            for place, command in enumerate(order["commands"]):
+                if not (given.folder / f"{place}.json").exists():
+                    write(given.folder / f"{place}.json", batch.run(place, command))
     write(given.folder / "ended", {})
+
+
+@contextmanager
+def _server(
+    order: Mapping[str, Any], checkpoint: str, folder: Path, environment: Mapping[str, str], kept: Sequence[int]
+) -> Iterator[ModelServer | None]:
+    """The server that the order names, None where its commands need none. It is started by the first of them."""
+    if not order.get("server"):
+        yield None
+        return
+    server = ModelServer(order["server"], checkpoint, folder / "server.log", environment, kept)
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 def log_of(folder: Path, place: int) -> Path:
@@ -80,12 +104,15 @@ class _Batch:
     order: dict[str, Any]
     weights: Weights
     kept: Sequence[int]
+    environment: Mapping[str, str]
+    server: ModelServer | None
 
     def run(self, place: int, command: dict[str, Any]) -> dict[str, Any]:
         begun, output = time.time(), Path(command["output"])
         if output.exists():
             return {"output": str(output), "code": 0, "seconds": 0.0}
         draft = output.with_name(f"{output.name}.draft-{self.order['batch']}")
+        waited = self._wait_for_server()
         code, load = self._ran(place, command, draft)
         if code == 0 and not _is_written(draft):
             code = 1
@@ -99,8 +126,17 @@ class _Batch:
         shutil.rmtree(draft, ignore_errors=True)
         if place == 0:
             copied = self.weights.seconds
-        took = {"seconds": time.time() - begun + copied, "load": load + copied}
+        took = {"seconds": time.time() - begun + copied, "load": load + copied + waited}
         return {"output": str(output), "code": code, **took, "tail": tail}
+
+    def _wait_for_server(self) -> float:
+        """Seconds until the server was ready, 0 where there is none. Raises SystemExit where it does not get ready: the
+        batch is lost then, and its other commands are tried elsewhere."""
+        begun = time.time()
+        if self.server is None:
+            return 0.0
+        self.server.wait_ready()
+        return time.time() - begun
 
     @property
     def _output(self) -> str:
@@ -115,12 +151,12 @@ class _Batch:
             draft.mkdir()
         mark = self.folder / f"{place}.loaded"
         own = {"checkpoint": self.weights.path, "inspect_engine": str(Path(__file__).with_name("inspect_engine.py"))}
+        environment = {**self.environment, LOADED: str(mark)}
+        if self.server is not None:
+            own |= self.server.values
+            environment |= {URL: own["url"], PORT: own["port"]}
         values = {**own, **command["values"], self._output: str(draft)}
         words = [_PLACEHOLDER.sub(lambda name: str(values.get(name[1], name[0])), word) for word in command["words"]]
-        kept = list(self.kept)
-        if self.weights.fd >= 0:
-            kept.append(self.weights.fd)
-        environment = {**os.environ, **self.order["environment"], LOADED: str(mark)}
         begun = time.time()
         with log_of(self.folder, place).open("wb") as log:
             try:
@@ -130,7 +166,7 @@ class _Batch:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=environment,
-                    pass_fds=kept,
+                    pass_fds=self.kept,
                     check=False,
                 )
             except OSError as error:

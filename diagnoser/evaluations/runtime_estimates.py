@@ -17,6 +17,8 @@ _SCORE_SECONDS = 0.01
 """Of a sample."""
 _START_SECONDS = 20.0
 """Of a process until it reads the weights."""
+_CLIENT_SECONDS = 5.0
+"""Of a process that asks a server, until its first request."""
 _STORAGE, _MEMORY = 1e9, 5e9
 """Bytes of weights a second: from storage to the memory of a node, and from there to its GPUs."""
 _LEAST = 1e-3
@@ -109,10 +111,12 @@ def _loads(suite: Suite, here: Sequence[Runtime]) -> tuple[float, float]:
                 loads.append(runtime.load / size * _billions(suite))
     if not loads:
         weights = suite.weights or _billions(suite) * 1e9 * _BYTES_A_PARAMETER
+        if suite.server is not None:
+            return weights / _STORAGE + _START_SECONDS + weights / _MEMORY, _CLIENT_SECONDS
         return weights / _STORAGE, _START_SECONDS + weights / _MEMORY
-    if len(loads) == 1:
-        return 0.0, loads[0]
-    tenths = quantiles(loads, n=10, method="inclusive")
+    tenths = quantiles([*loads, loads[0]], n=10, method="inclusive")
+    if suite.server is not None:
+        return max(loads) - tenths[0], tenths[0]  # a batch has one start of the server, and any number of shards
     return tenths[-1] - tenths[0], tenths[0]
 
 

@@ -14,11 +14,12 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_val
 from diagnoser.evaluations.runtime_estimates import billions
 from diagnoser.model import yaml_loader
 from diagnoser.model.errors import Fault
-from diagnoser.model.evaluations import Follow, Suite, Task
+from diagnoser.model.evaluations import Follow, Server, Suite, Task
 from diagnoser.model.yaml_loader import StrictModel
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _INFER = frozenset({"checkpoint", "task", "first", "last", "start", "samples"})
+_SERVER = frozenset({"checkpoint", "port"})
 _SCORE = frozenset({"checkpoint", "task", "samples", "scores"})
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh"}
 
@@ -62,6 +63,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Command = Annotated[Words, Field(min_length=1)]
 Name = Annotated[str, AfterValidator(_name)]
 Path = Annotated[str, AfterValidator(_path)]
+Route = Annotated[str, Field(pattern=r"^/[!-~]{0,199}$")]
 
 
 class _InspectAI(StrictModel):
@@ -86,6 +88,15 @@ class _Engine(StrictModel):
         if len(commands) == 1 and self.inspect_ai is None:
             raise ValueError("must have infer and score")
         return self
+
+
+class _Server(StrictModel):
+    """Paths behind the host and the port of the server."""
+
+    command: Command
+    ready: Route = "/v1/models"
+    url: Route = "/v1"
+    seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
 
 
 class _Task(StrictModel):
@@ -116,7 +127,15 @@ class _SuiteFile(StrictModel):
     weights: ByteSize = ByteSize(0)
     hardware: str = ""
     engine: _Engine
+    server: _Server | None = None
     tasks: Annotated[tuple[_Task, ...], Field(min_length=1, max_length=10_000)]
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """Of the commands that infer."""
+        if self.server is None:
+            return _INFER
+        return _INFER | {"url", "port"}
 
     @model_validator(mode="after")
     def _has_checkpoints(self) -> Self:
@@ -137,10 +156,23 @@ def read_suite(path: str, text: str) -> Suite:
         Task(task.name, task.samples, *_commands(file, task), task.sample_seconds, task.score_seconds, task.splits)
         for task in file.tasks
     )
-    follow, weights = None, int(file.weights)
+    follow = server = None
     if file.follow:
         follow = Follow(file.follow.job, file.follow.every)
-    return Suite(file.name, file.checkpoints, tasks, file.gpus, weights, file.hardware, file.size, file.scorers, follow)
+    if file.server:
+        server = Server(**file.server.model_dump())
+    return Suite(
+        file.name,
+        file.checkpoints,
+        tasks,
+        file.gpus,
+        int(file.weights),
+        file.hardware,
+        file.size,
+        file.scorers,
+        follow,
+        server,
+    )
 
 
 def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -161,9 +193,11 @@ def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
     yield from _repeated(("checkpoints",), file.checkpoints)
     yield from _repeated(("tasks",), [task.name for task in file.tasks])
     yield from _engine_faults(file)
+    if file.server:
+        yield from _command_faults(("server", "command"), file.server.command, _SERVER, {"port"})
     for place, task in enumerate(file.tasks):
         if task.infer:
-            yield from _command_faults(("tasks", place, "infer"), task.infer, _INFER, _needed(task.splits))
+            yield from _command_faults(("tasks", place, "infer"), task.infer, file.placeholders, _needed(task.splits))
         if task.score:
             yield from _command_faults(("tasks", place, "score"), task.score, _SCORE, {"samples", "scores"})
         if not task.inspect_task:
@@ -173,13 +207,17 @@ def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
 
 
 def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
-    engine, splits = file.engine, any(task.splits for task in file.tasks if task.infer is None)
+    engine, known, splits = (
+        file.engine,
+        file.placeholders,
+        any(task.splits for task in file.tasks if task.infer is None),
+    )
     if engine.infer and engine.score:
-        yield from _command_faults(("engine", "infer"), engine.infer, _INFER, _needed(splits))
+        yield from _command_faults(("engine", "infer"), engine.infer, file.placeholders, _needed(splits))
         yield from _command_faults(("engine", "score"), engine.score, _SCORE, {"samples", "scores"})
     if engine.inspect_ai:
-        yield from _command_faults(("engine", "inspect_ai", "model"), (engine.inspect_ai.model,), _INFER, set())
-        yield from _command_faults(("engine", "inspect_ai", "eval"), engine.inspect_ai.eval, _INFER, set())
+        yield from _command_faults(("engine", "inspect_ai", "model"), (engine.inspect_ai.model,), known, set())
+        yield from _command_faults(("engine", "inspect_ai", "eval"), engine.inspect_ai.eval, known, set())
         yield from _command_faults(("engine", "inspect_ai", "score"), engine.inspect_ai.score, _SCORE, set())
 
 

@@ -44,6 +44,20 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """A model server that the commands of a batch ask: started once a batch, on a free port of its node.
+
+    command: words, with {checkpoint} and {port}. ready: path that answers with 2xx once it takes requests. url: path of
+    its API, behind host and port. seconds: that a start may take.
+    """
+
+    command: tuple[str, ...]
+    ready: str = "/v1/models"
+    url: str = "/v1"
+    seconds: float = 900.0
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """gpus: of one trial. weights: bytes of a checkpoint, 0 when unknown. hardware, size: what runtimes depend on.
 
@@ -60,6 +74,7 @@ class Suite:
     size: str = ""
     scorers: int = 0
     follow: Follow | None = None
+    server: Server | None = None
 
     def task(self, name: str) -> Task:
         return next(task for task in self.tasks if task.name == name)

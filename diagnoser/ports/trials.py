@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from diagnoser.model.evaluations import BatchKind, Node
+from diagnoser.model.evaluations import BatchKind, Node, Server
 
 
 class OrderState(StrEnum):
@@ -35,7 +35,7 @@ class Order:
     """A batch as its node gets it. Commands run in order, also after a failed command.
 
     checkpoint: what the node copies to memory before, "" for scoring. folder: absolute, of logs and results. directory:
-    where commands run. gpus: of one slot.
+    where commands run. gpus: of one slot. server: that they ask; it lives as long as the batch.
     """
 
     batch: str
@@ -47,6 +47,7 @@ class Order:
     folder: str
     directory: str
     commands: tuple[Command, ...]
+    server: Server | None = None
 
 
 @dataclass(frozen=True, slots=True)

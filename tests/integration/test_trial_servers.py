@@ -1,0 +1,141 @@
+"""Suites with a model server: real processes, and what dies on the way."""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.evaluations.local import LocalExecutor
+from diagnoser.model.evaluations import BatchKind, BatchState, Node, Server, Suite, TrialState
+from tests import trial_runs
+from tests.databases import sqlite_store
+from tests.trial_runs import BARE, FAST, carry_out, check, coordinator, copies, trial_run
+
+ONE = [Node("east", 1)]
+SERVE = """
+import http.server, os, subprocess, sys
+port, checkpoint, ledger = sys.argv[1:]
+worker = subprocess.Popen(["sleep", "600"])
+open(ledger, "a").write(f"{os.getpid()} {worker.pid}\\n")
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/v1/die":
+            os._exit(9)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(open(checkpoint, "rb").read())
+http.server.HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
+"""
+"""Writes down its process and that of its worker, as servers of large models have them."""
+CLIENT = """
+import os, sys, urllib.request
+task, first, last, samples, url, ledger, mark = sys.argv[1:]
+assert url == os.environ["DIAGNOSER_TRIAL_URL"] and os.environ["DIAGNOSER_TRIAL_PORT"] in url
+def ask(path):
+    with urllib.request.urlopen(url + path) as answer:
+        return answer.read().decode()
+weights = ask("/models")
+with open(samples + "/numbers.txt", "w") as file:
+    file.writelines(f"{number}\\n" for number in range(int(first), int(last)))
+with open(ledger, "a") as file:
+    file.write(f"- {task} {first} {last} {weights}\\n")
+if task == "task/1" and not os.path.exists(mark):
+    open(mark, "w").close()
+    ask("/die")
+"""
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    opened = await sqlite_store(tmp_path / "test.db")
+    yield opened
+    await opened.close()
+
+
+def suite(folder: Path, server: str = SERVE) -> Suite:
+    """Three tasks of two checkpoints; the first try of the second task ends the server."""
+    given = trial_runs.suite(folder)
+    words = ("{task}", "{first}", "{last}", "{samples}", "{url}", str(folder / "done.txt"), str(folder / "mark"))
+    tasks = tuple(replace(task, infer=(*BARE, "-c", CLIENT, *words)) for task in given.tasks)
+    command = (*BARE, "-c", server, "{port}", "{checkpoint}", str(folder / "servers.txt"))
+    return replace(given, tasks=tasks, server=Server(command, seconds=20))
+
+
+def processes(folder: Path) -> list[int]:
+    """Of all servers that were started, with their workers."""
+    with suppress(FileNotFoundError):
+        return [int(number) for number in (folder / "servers.txt").read_text().split()]
+    return []
+
+
+def living(folder: Path) -> list[int]:
+    return [number for number in processes(folder) if _lives(number)]
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def test_a_server_serves_the_pieces_of_its_slot_and_is_started_again_when_it_dies(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    """One for each checkpoint, and one in place of the one that died; none is left, nor what it had started."""
+    await store.trials.add_run(trial_run(tmp_path, suite(tmp_path)))
+    progress = await carry_out(
+        coordinator(store, LocalExecutor(ONE, copies(tmp_path)), replace(FAST, batch_seconds=60)), "r1"
+    )
+    check(progress)
+    assert len(processes(tmp_path)) == 2 * 3
+    assert living(tmp_path) == []
+    loads = [record.load or 0.0 for record in progress.inferred]
+    assert sum(load > 0.05 for load in loads) == 3 and len(loads) >= 6
+
+
+async def test_a_server_ends_when_its_runner_is_killed(store: SqlStore, tmp_path: Path) -> None:
+    """By kill -9: the batch counts as lost once the server is gone, and another one ends the run."""
+    given = suite(tmp_path)
+    (tmp_path / "mark").touch()
+    await store.trials.add_run(trial_run(tmp_path, given))
+    executor = LocalExecutor(ONE, copies(tmp_path))
+    found = coordinator(store, executor)
+    await found.step("r1")
+    until = time.monotonic() + 30
+    while not processes(tmp_path):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    (order, *_) = trial_runs.started(tmp_path)
+    runner = trial_runs.runner_of(order)
+    os.kill(runner, signal.SIGKILL)
+    progress = await carry_out(found, "r1")
+    check(progress)
+    assert living(tmp_path) == []
+    inference = [batch for batch in progress.batches if batch.kind is BatchKind.INFER]
+    assert inference[0].state is BatchState.LOST
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [("raise SystemExit('CUDA out of memory')", "CUDA out of memory"), ("import time; time.sleep(600)", "in 4 starts")],
+)
+async def test_a_server_that_does_not_get_ready_fails_its_trials(
+    store: SqlStore, tmp_path: Path, server: str, why: str
+) -> None:
+    """With the end of its log, after a bounded number of starts."""
+    given = suite(tmp_path, server)
+    assert given.server is not None
+    given = replace(
+        given, server=replace(given.server, seconds=0.3), tasks=given.tasks[:1], checkpoints=given.checkpoints[:1]
+    )
+    await store.trials.add_run(trial_run(tmp_path, given))
+    progress = await carry_out(coordinator(store, LocalExecutor(ONE, copies(tmp_path))), "r1")
+    assert [trial.state for trial in progress.trials] == [TrialState.FAILED]
+    assert why in progress.trials[0].error

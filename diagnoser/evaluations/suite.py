@@ -213,7 +213,7 @@ def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
         any(task.splits for task in file.tasks if task.infer is None),
     )
     if engine.infer and engine.score:
-        yield from _command_faults(("engine", "infer"), engine.infer, file.placeholders, _needed(splits))
+        yield from _command_faults(("engine", "infer"), engine.infer, known, _needed(splits))
         yield from _command_faults(("engine", "score"), engine.score, _SCORE, {"samples", "scores"})
     if engine.inspect_ai:
         yield from _command_faults(("engine", "inspect_ai", "model"), (engine.inspect_ai.model,), known, set())

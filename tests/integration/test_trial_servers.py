@@ -1,5 +1,6 @@
 """Suites with a model server: real processes, and what dies on the way."""
 
+import asyncio
 import os
 import signal
 import time
@@ -111,7 +112,7 @@ async def test_a_server_ends_when_its_runner_is_killed(store: SqlStore, tmp_path
     until = time.monotonic() + 30
     while not processes(tmp_path):
         assert time.monotonic() < until
-        time.sleep(0.02)
+        await asyncio.sleep(0.02)
     (order, *_) = trial_runs.started(tmp_path)
     runner = trial_runs.runner_of(order)
     os.kill(runner, signal.SIGKILL)

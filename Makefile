@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test tests torch shippers tools hangs test-slurm test-kubernetes test-llm test-image release sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api faults house score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test tests torch engines shippers tools hangs test-slurm test-kubernetes test-llm test-image release sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api faults house score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ torch: $(STAMP)  ## torch's CPU build, and trainers on it, in an environment of 
 
 shippers: $(STAMP)  ## a real OpenTelemetry Collector and clients of the protocols (0.1 GB once, in SHIPPERS_FOLDER), for tests
 	@$(BIN)/python -m tests.environments shippers
+
+engines: $(STAMP)  ## lm_eval and inspect_ai in an environment of their own (1.5 GB once, in ENGINES_FOLDER), for tests that use them
+	@$(BIN)/python -m tests.environments engines
 
 tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider, MCP's SDK, checks of APIs and manifests, each in an environment of its own (in TOOLS_FOLDER)
 	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp manifests workflows

@@ -67,6 +67,11 @@ TORCH = Environment(
     "pip must find torch's CPU build (requirements/torch.txt names it), for CPython 3.11 on x86-64; PYTHON says which "
     "Python is used.",
 )
+ENGINES = Environment(
+    Path(os.environ.get("ENGINES_FOLDER", Path.home() / ".cache/diagnoser-test-engines")),
+    _PINS / "engines.txt",
+    "engines",
+)
 MOTO = Environment(_TOOLS / "moto", _PINS / "moto.txt")
 OIDC = Environment(_TOOLS / "oidc", _PINS / "oidc.txt")
 SCHEMATHESIS = Environment(_TOOLS / "schemathesis", _PINS / "schemathesis.txt")
@@ -82,6 +87,7 @@ SHIPPERS = Environment(
 )
 ENVIRONMENTS = {
     "torch": TORCH,
+    "engines": ENGINES,
     "shippers": SHIPPERS,
     "moto": MOTO,
     "oidc": OIDC,

@@ -2,7 +2,7 @@
 
 import typer
 
-from diagnoser.commands import evaluations_plan, evaluations_run, evaluations_status
+from diagnoser.commands import evaluations_export, evaluations_plan, evaluations_run, evaluations_status
 
 evaluations_cli = typer.Typer(no_args_is_help=True, help="Evaluate checkpoints without idle GPUs.")
 for command in (
@@ -11,5 +11,6 @@ for command in (
     evaluations_run.score,
     evaluations_run.cancel,
     evaluations_status.status,
+    evaluations_export.export,
 ):
     evaluations_cli.command()(command)

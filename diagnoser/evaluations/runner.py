@@ -150,7 +150,9 @@ class _Batch:
         if self._output == "samples":
             draft.mkdir()
         mark = self.folder / f"{place}.loaded"
-        own = {"checkpoint": self.weights.path, "inspect_engine": str(Path(__file__).with_name("inspect_engine.py"))}
+        own = {"checkpoint": self.weights.path}
+        for engine in ("inspect_engine", "lm_eval_engine"):
+            own[engine] = str(Path(__file__).with_name(f"{engine}.py"))
         environment = {**self.environment, LOADED: str(mark)}
         if self.server is not None:
             own |= self.server.values

@@ -75,17 +75,29 @@ class _InspectAI(StrictModel):
     score: Words = ()
 
 
+class _LmEval(StrictModel):
+    """python: that has lm_eval. include: folder with further tasks. run: further words of `lm_eval run`."""
+
+    python: Path = "python3"
+    model: Annotated[str, Field(min_length=1)] = "hf"
+    model_args: Annotated[str, Field(min_length=1)] = "pretrained={checkpoint}"
+    include: Path | None = None
+    run: Words = ()
+
+
 class _Engine(StrictModel):
     infer: Command | None = None
     score: Command | None = None
     inspect_ai: _InspectAI | None = None
+    lm_eval: _LmEval | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         commands = [command for command in (self.infer, self.score) if command is not None]
-        if (self.inspect_ai is None) == (not commands):
-            raise ValueError("must have either infer and score, or inspect_ai")
-        if len(commands) == 1 and self.inspect_ai is None:
+        ways = (bool(commands), self.inspect_ai is not None, self.lm_eval is not None)
+        if sum(ways) != 1:
+            raise ValueError("must have either infer and score, or inspect_ai, or lm_eval")
+        if len(commands) == 1:
             raise ValueError("must have infer and score")
         return self
 
@@ -178,7 +190,13 @@ def read_suite(path: str, text: str) -> Suite:
 def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """To infer and to score: the task's own, else the engine's."""
     infer, score = file.engine.infer or (), file.engine.score or ()
-    if engine := file.engine.inspect_ai:
+    if lm_eval := file.engine.lm_eval:
+        script, include = (lm_eval.python, "{lm_eval_engine}"), lm_eval.include or ""
+        model = ("--model", lm_eval.model, "--model_args", lm_eval.model_args)
+        tasks = ("--include_path", include) if include else ()
+        infer = (*script, "infer", "{samples}", "{task}", "{first}", "{last}", *model, *tasks, *lm_eval.run)
+        score = (*script, "score", "{samples}", "{scores}", "{task}", include)
+    elif engine := file.engine.inspect_ai:
         run = ("python3", "{inspect_engine}")
         quiet = ("--display", "plain")
         evaluate = (engine.program, "eval", task.inspect_task or task.name, "--model", engine.model, "--no-score")
@@ -215,6 +233,9 @@ def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
     if engine.infer and engine.score:
         yield from _command_faults(("engine", "infer"), engine.infer, known, _needed(splits))
         yield from _command_faults(("engine", "score"), engine.score, _SCORE, {"samples", "scores"})
+    if engine.lm_eval:
+        yield from _command_faults(("engine", "lm_eval", "model_args"), (engine.lm_eval.model_args,), known, set())
+        yield from _command_faults(("engine", "lm_eval", "run"), engine.lm_eval.run, known, set())
     if engine.inspect_ai:
         yield from _command_faults(("engine", "inspect_ai", "model"), (engine.inspect_ai.model,), known, set())
         yield from _command_faults(("engine", "inspect_ai", "eval"), engine.inspect_ai.eval, known, set())

@@ -12,6 +12,7 @@ import pytest
 from diagnoser.evaluations import inspect_engine
 from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.errors import RuleFaults
+from diagnoser.model.evaluations import Server
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "evaluation.md"
 GOOD = """\
@@ -106,6 +107,29 @@ def test_inspect_ai_becomes_two_command_lines() -> None:
         "--log-dir {samples} --log-format json --display plain --max-connections 64"
     )
     assert " ".join(task.score[2:]) == "score {samples} {scores} inspect score --display plain --stream 10"
+
+
+def test_lm_eval_becomes_two_command_lines() -> None:
+    """Inference of a range of samples, and scores that lm_eval computes from the stored answers."""
+    engine = 'lm_eval: {model_args: "pretrained={checkpoint},dtype=float32", include: tasks, run: [--num_fewshot, 5]}'
+    text = INSPECT.replace(INSPECT.splitlines()[3].strip(), engine).replace(", inspect_task: inspect_evals/gsm8k", "")
+    (task,) = read_suite("SUITE.yaml", text).tasks
+    assert " ".join(task.infer) == (
+        "python3 {lm_eval_engine} infer {samples} {task} {first} {last} --model hf "
+        "--model_args pretrained={checkpoint},dtype=float32 --include_path tasks --num_fewshot 5"
+    )
+    assert task.score == ("python3", "{lm_eval_engine}", "score", "{samples}", "{scores}", "{task}", "tasks")
+
+
+def test_a_server_is_read_and_its_address_can_be_given_to_commands() -> None:
+    """Only with a server is there an address; its command needs the port."""
+    server = 'server: {command: [serve, "{checkpoint}", --port, "{port}"], ready: /health}\n'
+    asked = GOOD.replace("--shots, 5", '--url, "{url}"')
+    suite = read_suite("SUITE.yaml", server + asked)
+    assert suite.server == Server(("serve", "{checkpoint}", "--port", "{port}"), "/health", "/v1", 900)
+    assert any("no placeholder {url}" in fault for fault in faults(asked))
+    assert any("needs the placeholder {port}" in fault for fault in faults(server.replace("{port}", "80") + asked))
+    assert any("server.ready" in fault for fault in faults(server.replace("/health", "http://elsewhere/") + asked))
 
 
 def test_unknown_placeholders_of_inspect_ai_are_faults() -> None:

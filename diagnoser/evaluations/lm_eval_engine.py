@@ -37,9 +37,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def read_answers(folder: Path) -> Answers:
-    """Read what lm_eval logged. Raises SystemExit where a document is in two shards with different answers."""
+    """Read what lm_eval logged, in folders with the name of the model. Raises SystemExit where a document is in two shards with different answers."""
     answers: dict[int, Sequence[Any]] = {}
-    for path in sorted(folder.rglob("*.jsonl")):
+    for path in sorted(folder.glob("*/*.jsonl")):
         for line in path.read_text().splitlines():
             sample = json.loads(line)
             if answers.setdefault(sample["doc_id"], sample["resps"]) != sample["resps"]:
@@ -75,9 +75,7 @@ def stored(answers: Answers, requests: Iterable[Any]) -> list[Any]:
     for request in requests:
         place = request.doc_id, request.idx
         if request.doc_id not in answers:
-            raise SystemExit(
-                f"document {request.doc_id} was not inferred: does the suite say fewer samples than there are?"
-            )
+            raise SystemExit(f"document {request.doc_id} was not inferred: has the task more samples than the suite?")
         found.append(answers[request.doc_id][request.idx][repeats[place]])
         repeats[place] += 1
     return found

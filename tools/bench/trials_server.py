@@ -72,10 +72,14 @@ def main() -> None:
         folder = Path(made)
         python = str(ENGINES.python)
         subprocess.run([python, "-c", MODEL, str(folder / "step-100")], check=True, capture_output=True)
+        for name, program in (("cold", COLD), ("serve", SERVE), ("warm", WARM), ("score", SCORE)):
+            (folder / f"{name}.py").write_text(program)
         place = ["{task}", "{first}", "{last}", "{samples}"]
-        cold = run(folder, "cold", {"infer": [python, "-c", COLD, "{checkpoint}", *place]}, {})
-        server = {"command": [python, "-c", SERVE, "{checkpoint}", "{port}"], "ready": "/ready", "url": "/"}
-        warm = run(folder, "warm", {"infer": [sys.executable, "-c", WARM, *place, "{url}"]}, {"server": server})
+        cold = run(folder, "cold", {"infer": [python, "cold.py", "{checkpoint}", *place]}, {})
+        server = {"command": [python, "serve.py", "{checkpoint}", "{port}"], "ready": "/ready", "url": "/"}
+        warm = run(
+            folder, "warm", {"infer": [sys.executable, "-I", "-S", "warm.py", *place, "{url}"]}, {"server": server}
+        )
         same = "the same scores" if cold["scores"] == warm["scores"] else "DIFFERENT scores"
         saved = 1 - warm["starts"] / cold["starts"]
         sys.stdout.write(
@@ -87,7 +91,7 @@ def main() -> None:
 def run(folder: Path, name: str, engine: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """Carry the suite out on one slot. Returns seconds, seconds of engine starts, and scores."""
     tasks = [{"name": f"task-{number}", "samples": SAMPLES, "sample_seconds": 0.1} for number in range(TASKS)]
-    score = [sys.executable, "-I", "-S", "-c", SCORE, "{samples}", "{scores}"]
+    score = [sys.executable, "-I", "-S", "score.py", "{samples}", "{scores}"]
     suite = {"name": name, "checkpoints": [str(folder / "step-100")], "engine": {**engine, "score": score}}
     (folder / f"{name}.yaml").write_text(yaml.safe_dump({**suite, **more, "tasks": tasks}))
     words = [sys.executable, "-m", "diagnoser", "evaluations", "run", str(folder / f"{name}.yaml"), "--json"]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from diagnoser.adapters.sql.store import SqlStore
     from diagnoser.client.run import ServerOptions
     from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
-    from diagnoser.evaluations.reporting import LogReporter
+    from diagnoser.evaluations.reporting import FailedTrial, LogReporter
 
 Answer = TypeVar("Answer")
 
@@ -467,10 +467,21 @@ async def _carried_out(
         with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as bars:
             return await coordinator.carry_out(run.id, lambda: asyncio.sleep(pause), _shown_in(bars, run))
     except Unavailable as error:
+        if reporter is not None:
+            reporter.report(_gone(run, error))
         raise Unavailable(f"{error}. Go on with: diagnoser evaluations run --resume {run.id}") from error
     finally:
         if reporter is not None:
             await reporter.finish()
+
+
+def _gone(run: TrialRun, error: Unavailable) -> "FailedTrial":
+    """The run as a job that has failed: the service diagnoses it, and alerts who is told of failures."""
+    from diagnoser.evaluations.reporting import FailedTrial
+
+    written = Path(run.folder) / "coordinator.log"
+    written.write_text(f"ERROR: evaluation {run.id} of {run.suite.name} has ended: {error}\n")
+    return FailedTrial(f"evaluation-{run.id}", f"{run.suite.name} evaluation", written, 1)
 
 
 def _shown_in(bars: Progress, run: TrialRun) -> Callable[[RunProgress], None]:

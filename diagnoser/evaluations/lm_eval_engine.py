@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def read_answers(folder: Path) -> Answers:
-    """Read what lm_eval logged, in folders with the name of the model. Raises SystemExit where a document is in two shards with different answers."""
+    """Read what lm_eval logged, a folder below. Raises SystemExit where two shards answer a document differently."""
     answers: dict[int, Sequence[Any]] = {}
     for path in sorted(folder.glob("*/*.jsonl")):
         for line in path.read_text().splitlines():

@@ -22,7 +22,7 @@ from diagnoser.evaluations.remaining_work import Range, Slot, Trial, remaining_s
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates
 from diagnoser.model.evaluations import Batch, Done, Goal, Node, Placement, Schedule, Scoring, Suite, TrialShard
 
-_STRETCHES = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.045, 0.06, 0.075, 0.09, 0.11, 0.14, 0.18, 0.25, 0.5)
+_STRETCHES = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12, 0.25)
 """How much later than the lower bound the end is tried to be."""
 _LATER = 0.02
 """Fewer slots may end this share later than the lower bound of all: GPUs cost more than seconds."""

@@ -61,8 +61,8 @@ _SAMPLE, _COMMON = 200, 0.05
 """Share of the newest that makes a word common: the index would list all that ever had it."""
 _COUNTED = 1_000
 """Newest diagnoses whose facets are counted."""
-_COUNTED_WITH = 500
-"""The same, of those with the words of a search."""
+_COUNTED_WITH = int(_RECENT * _COMMON)
+"""The same, of those with the words of a search: common words have as many among the newest, which spares the index."""
 _VALUES = 12
 """Values of a facet that are counted apart."""
 
@@ -138,7 +138,7 @@ class DiagnosisRepository(Repository):
         """
         narrowest = next((name for name in _NARROWEST if getattr(where, name)), "")
         only = _only(where, narrowest)
-        columns = diagnoses.c["id", "job", "created", "current", *FACETS]
+        columns = diagnoses.c["id", *FACETS]
         most = _COUNTED_WITH if where.text else _COUNTED
         async with self._db.reading() as connection:
             if where.text:
@@ -159,6 +159,12 @@ class DiagnosisRepository(Repository):
         for facet, values in counts.items():
             most_first[facet] = tuple(sorted(values, key=lambda entry: (-entry[1], entry[0])))
         return Facets(most_first, read < most, most)
+
+    async def count_without_fault(self, since: float) -> int:
+        """How many attempts ended without a fault since then, by their current verdicts. It stops at ``_COUNTED``."""
+        clean = _conditions(DiagnosisFilter(category=Category.NONE.value, since=since), self._db.viewer)
+        newest = _newest(DiagnosisFilter(), select(diagnoses.c.id)).where(*clean).limit(_COUNTED)
+        return int(await self._db.value(select(func.count()).select_from(newest.subquery())))
 
     async def failures_between(self, times: Sequence[float]) -> list[dict[Category, int]]:
         """How many attempts failed by category, from each of the times to the next one: one fewer than there are
@@ -338,10 +344,11 @@ def _counts(newest: Any, rest: list[ColumnElement[bool]]) -> Any:
         value = newest.c[name]
         grouped = select(literal(name), value, func.count()).where(*rest, value != "").group_by(value)
         counts.append(select(grouped.order_by(func.count().desc(), value).limit(_VALUES).subquery()))
-    on_nodes = newest.join(diagnosis_nodes, diagnosis_nodes.c.diagnosis == newest.c.id)
-    grouped = select(literal("node"), diagnosis_nodes.c.node, func.count()).select_from(on_nodes).where(*rest)
-    grouped = grouped.group_by(diagnosis_nodes.c.node).order_by(func.count().desc(), diagnosis_nodes.c.node)
-    counts.append(select(grouped.limit(_VALUES).subquery()))
+    node = diagnosis_nodes.c.node
+    # As a join, SQLite plans it to begin with the nodes of all diagnoses.
+    of_newest = diagnosis_nodes.c.diagnosis.in_(select(newest.c.id).where(*rest))
+    grouped = select(literal("node"), node, func.count()).where(of_newest).group_by(node)
+    counts.append(select(grouped.order_by(func.count().desc(), node).limit(_VALUES).subquery()))
     return union_all(*counts)
 
 

@@ -13,9 +13,8 @@ from fastapi.responses import RedirectResponse, Response
 from diagnoser.model import BreakerState, IncidentState, PlanState
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput
-from diagnoser.model.queries import DiagnosisFilter, PlanFilter
+from diagnoser.model.queries import PlanFilter
 from diagnoser.model.sorting import BY_COST, INCIDENT_SORTS, LAST_SEEN
-from diagnoser.model.taxonomy import Category
 from diagnoser.model.views import ListName
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery import incidents as rules
@@ -91,7 +90,7 @@ class IncidentList:
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What the tiles show. silent: jobs that fell silent within the last day. without_fault: attempts that ended
-    without a fault within the last day, among the newest ones."""
+    without a fault within the last day, of which a thousand are counted."""
 
     incidents: dict[IncidentState, int]
     running: int
@@ -285,17 +284,16 @@ async def _axis(core: Core, logs: Logs, record: DiagnosisRecord) -> tuple[TimeAx
 
 async def _situation(core: Core, health: Health) -> Situation:
     store, now = core.store, core.clock()
-    last_day = DiagnosisFilter(since=now - DAY)
     silent_since = now - core.config.silent_seconds
     counts, running, silent = await asyncio.gather(
         store.incidents.count_unresolved(now),
         store.attempts.count_running(silent_since),
         store.attempts.count_silent(now - DAY, silent_since),
     )
-    waiting, breakers, facets, readiness = await asyncio.gather(
+    waiting, breakers, without_fault, readiness = await asyncio.gather(
         store.plans.page(PlanFilter(PlanState.WAITING.value), "", COUNTED),
         store.nodes.breakers(),
-        store.diagnoses.facets(last_day),
+        store.diagnoses.count_without_fault(now - DAY),
         check_health(core, health),
     )
     return Situation(
@@ -305,5 +303,5 @@ async def _situation(core: Core, health: Health) -> Situation:
         waiting=len(waiting),
         tripped=[breaker for breaker in breakers if breaker.tripped],
         health=readiness,
-        without_fault=dict(facets.counts.get("category", ())).get(Category.NONE.value, 0),
+        without_fault=without_fault,
     )

@@ -6,7 +6,22 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, true, tuple_, union, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    cast,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+    tuple_,
+    union_all,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -20,7 +35,6 @@ from diagnoser.adapters.sql.tables import (
     allocations,
     attempts,
     diagnoses,
-    diagnosis_nodes,
     jobs,
     node_alerts,
     node_notes,
@@ -34,11 +48,15 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 RUNS_LOOKED_AT = 1_000
 """Launches whose nodes are looked at, the newest: what each may hold is as long as its list of nodes."""
+LAUNCHES_LISTED = 5_000
+"""Launches that run, and launches that ended, whose nodes are listed: the newest."""
 NODES_SOUGHT = 20
 """Nodes that the database looks for in each list; of more, the lists are read."""
 ALERTS_OF_A_NODE = 200
 """The newest stay: a sender whose labels never repeat fills no table."""
 
+_TRUE = ("1", "true")
+"""In a JSON text, as SQLite and as PostgreSQL show it."""
 _CHUNK = 500
 """Keys of one question."""
 _ALERT = RecordJson(NodeAlert)
@@ -115,28 +133,25 @@ class NodeFactRepository(Repository):
                 found += (await connection.execute(query)).scalars()
         return found
 
-    async def named(self, limit: int) -> list[tuple[str, str]]:
-        """(cluster, node) of those that agents told of, or that the newest ``limit`` diagnoses name."""
-        newest = select(diagnoses.c.id, diagnoses.c.cluster).where(diagnoses.c.current)
-        recent = newest.order_by(diagnoses.c.id.desc()).limit(limit).cte("recent")
-        cluster = func.coalesce(func.nullif(recent.c.cluster, ""), DEFAULT_CLUSTER)
-        suspected = select(cluster, diagnosis_nodes.c.node)
-        suspected = suspected.join(diagnosis_nodes, diagnosis_nodes.c.diagnosis == recent.c.id)
-        query = union(select(nodes.c.cluster, nodes.c.node), suspected)
-        async with self._db.reading() as connection:
-            return [(row[0], row[1]) for row in await connection.execute(query)]
-
-    async def in_use(self, since: float) -> dict[tuple[str, str], int]:
-        """(cluster, node) -> how many launches run there, of the newest ones that were heard of after ``since``."""
+    async def allocated(self, since: float) -> dict[tuple[str, str], int]:
+        """(cluster, node) of the nodes that schedulers gave the newest launches -> how many run there and were heard of
+        after ``since``. What a client registers for itself does not count."""
         row = attempts.c
+        launch = row.job, row.number
         heard = and_(IS_UNENDED, or_(row.last_line > since, row.opened > since))
-        of_attempt = and_(allocations.c.job == row.job, allocations.c.attempt == row.number)
-        query = select(jobs.c.cluster, allocations.c.nodes).select_from(attempts).join(allocations, of_attempt)
-        query = query.join(jobs, jobs.c.id == row.job).where(heard).order_by(row.last_line.desc())
+        running = select(*launch, literal(1).label("runs")).where(heard).order_by(row.last_line.desc())
+        ended = select(*launch, literal(0)).where(HAS_ENDED).order_by(row.ended.desc(), row.job.desc())
+        bounded = [select(part.limit(LAUNCHES_LISTED).subquery()) for part in (running, ended)]
+        newest = union_all(*bounded).cte("newest")
+        of_launch = and_(allocations.c.job == newest.c.job, allocations.c.attempt == newest.c.number)
+        query = select(jobs.c.cluster, allocations.c.nodes, newest.c.runs).select_from(newest)
+        query = query.join(allocations, of_launch).join(jobs, jobs.c.id == newest.c.job)
+        registered = cast(self._db.json_text(jobs.c.body, "registered"), Text)
         counts: Counter[tuple[str, str]] = Counter()
         async with self._db.reading() as connection:
-            for cluster, names in await connection.execute(query.limit(RUNS_LOOKED_AT)):
-                counts.update((cluster or DEFAULT_CLUSTER, node) for node in names.split())
+            for cluster, names, runs in await connection.execute(query.where(registered.in_(_TRUE))):
+                for node in names.split():
+                    counts[cluster or DEFAULT_CLUSTER, node] += runs
         return counts
 
     async def alerts(self, cluster: str, node: str, limit: int) -> list[NodeAlert]:

@@ -1,4 +1,5 @@
-"""The page of all nodes that anything is known of: who is out, what failed and what runs there, the last check."""
+"""The page of all nodes that an agent, a scheduler or a check knows: who is out, what failed and runs there, the last
+check. A name that only the text of a job gives is no node."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from diagnoser.web.pages.page_routes import Drawn, page_query
 SHOWN = 100
 """Nodes of one page."""
 MOST = 2_000
-"""Incidents of nodes, and diagnoses that name nodes, that are looked at: the newest."""
+"""Incidents of nodes that are looked at, those with most failures."""
 CHECKS = 200
 """Checks of plans that are looked at, the newest."""
 FAILED_DAYS = 7
@@ -104,34 +105,32 @@ async def fleet_page(request: Request, core: Core, pages: Drawn) -> Response:
 
 async def _fleet(core: Core) -> list[FleetNode]:
     store, now = core.store, core.clock()
-    marks, incidents, named, in_use, plans = await asyncio.gather(
+    marks, incidents, allocated, plans = await asyncio.gather(
         store.nodes.marks(""),
         store.incidents.worst_nodes(now - FAILED_DAYS * DAY, MOST, least=1),
-        store.node_facts.named(MOST),
-        store.node_facts.in_use(now - HEARD_SECONDS),
+        store.node_facts.allocated(now - HEARD_SECONDS),
         store.plans.checked(CHECKS),
     )
-    return fleet(marks, incidents, named, in_use, plans)
+    return fleet(marks, incidents, allocated, plans)
 
 
 def fleet(
     marks: Iterable[NodeEvent],
     incidents: Iterable[Incident],
-    named: Iterable[NodeKey],
-    in_use: Mapping[NodeKey, int],
+    allocated: Mapping[NodeKey, int],
     plans: Sequence[Plan],
 ) -> list[FleetNode]:
-    """Each node once, whoever knows of it.
+    """Each node once, whoever knows of it. An incident alone makes none: its node may be what a job printed.
 
-    named: by agents or diagnoses. in_use: the jobs that run on each. plans: with checks, the newest first.
+    allocated: how many jobs run on each node that a scheduler gave a job. plans: with checks, the newest first.
     """
     of_marks = {(mark.cluster, mark.node): mark for mark in marks}
     of_incidents = {(incident.cluster, incident.node): incident for incident in incidents}
     checks = _checks(plans)
     nodes = []
-    for key in sorted({*of_marks, *of_incidents, *named, *in_use, *checks}):
+    for key in sorted({*of_marks, *allocated, *checks}):
         mark, incident = of_marks.get(key), of_incidents.get(key)
-        nodes.append(FleetNode(*key, mark, incident, in_use.get(key, 0), checks.get(key)))
+        nodes.append(FleetNode(*key, mark, incident, allocated.get(key, 0), checks.get(key)))
     return nodes
 
 

@@ -14,6 +14,7 @@ class AlertKind(StrEnum):
     FAILURE = "failure"  # a verdict
     DECISION = "decision"  # a plan that a person has to look at
     RECOVERED = "recovered"  # a plan that was carried out, or a blind spot that is gone
+    ESCALATION = "escalation"  # somebody wants an incident to come before all others
     BLIND_SPOT = "blind_spot"  # what the service cannot see
     METRIC = "metric"  # what a run that goes on shows of itself: it is stuck, or slower than it was
     SCORE_DROP = "score_drop"  # a checkpoint that an evaluation finds worse than those before

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 
-from diagnoser.model import Diagnosis, Job, MetricEvent, Plan, PlanReason, PlanState, RootCause, cited_place
+from diagnoser.model import Diagnosis, Incident, Job, MetricEvent, Plan, PlanReason, PlanState, RootCause, cited_place
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.redaction.redact import masked, masked_entry, without_secrets
+from diagnoser.wording.phrases import plural
 from diagnoser.wording.summaries import summary
-from diagnoser.wording.words import ACTIONS, answer, decider, lower_first, reason
+from diagnoser.wording.words import ACTIONS, answer, cause, decider, lower_first, reason
 
 TEST_ALERT = Alert(
     AlertKind.FAILURE,
@@ -158,6 +159,27 @@ def _plan_state(plan: Plan) -> str:
     if plan.state is PlanState.SENT and plan.reason == PlanReason.BAD_CHECKPOINT:
         return "goes back to a checkpoint that is bad"
     return _PLAN_STATES.get(plan.state, plan.state.value.replace("_", " "))
+
+
+def escalation_alert(incident: Incident, by: str, *, link: str = "", redact: Redact = str) -> Alert:
+    """Say that somebody wants an incident to come before all others. by: who. link: of its page."""
+    where = f" on {incident.node}" if incident.node else ""
+    name, failures = cause(incident.type), plural(incident.failures, "failure")
+    return Alert(
+        kind=AlertKind.ESCALATION,
+        incident=incident.id,
+        title=_one_line(f"{by} escalated an incident: {lower_first(name)}{where}, {failures}"),
+        job="",
+        attempt=0,
+        facts=(("Cause", name), ("Jobs", str(incident.jobs))),
+        line=_cut(redact(incident.line), LINE_LENGTH),
+        why=_cut(redact(incident.history[-1].comment), TEXT_LENGTH),
+        link=link,
+        cluster=incident.cluster,
+        node=_cut(incident.node, NAME_LENGTH),
+        category=incident.category.value,
+        type=incident.type.value,
+    )
 
 
 def blind_spot_alert(spot: BlindSpot, *, ended: bool = False, link: str = "") -> Alert:

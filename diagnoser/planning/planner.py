@@ -11,6 +11,7 @@ from diagnoser.model import (
     LOSS_SERIES,
     ClusterHistory,
     Diagnosis,
+    Incident,
     Job,
     MessageKind,
     MetricEvent,
@@ -31,6 +32,7 @@ from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.notifications.alert import (
     TEST_ALERT,
     blind_spot_alert,
+    escalation_alert,
     failure_alert,
     metric_alert,
     plan_alert,
@@ -118,6 +120,14 @@ class DecisionPlanner:
         """Alert people to the state of a plan, once for each state."""
         alert = plan_alert(plan, link=self._link(plan.diagnosis), redact=self.redact)
         return self._messages(alert, f"{plan.id}-{plan.state}-{len(plan.history)}", now)
+
+    def alert_escalation(self, before: Incident, after: Incident) -> tuple[OutboxMessage, ...]:
+        """Tell people of an incident that somebody has escalated; nobody where it was escalated before."""
+        if after.escalated <= before.escalated:
+            return ()
+        link = self._address(f"/incidents/{after.id}")
+        alert = escalation_alert(after, after.history[-1].by, link=link, redact=self.redact)
+        return self._messages(alert, f"{after.id}-escalated-{after.escalated:.3f}", after.escalated)
 
     def alert_blind_spot(self, spot: BlindSpot, now: float, *, ended: bool = False) -> tuple[OutboxMessage, ...]:
         """Tell people what the service cannot see, or that it can again. The caller stores it once."""

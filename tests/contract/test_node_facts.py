@@ -122,7 +122,9 @@ async def test_only_a_scheduler_says_which_nodes_there_are(store: SqlStore) -> N
     await store.jobs.register(Job("mine", "east", nodes=("gpu-1", "gpu-2"), registered=True, created=100.0), 1)
     await store.jobs.register(Job("over", "east", nodes=("gpu-2", "gpu-3"), registered=True, created=100.0), 1)
     await store.jobs.register(Job("loud", "east", nodes=("gpu-7", "gpu-8"), created=100.0), 1)
-    await store.jobs.add_event(AttemptKey("over"), Event(EventKind.EXIT, 200.0, provenance=Provenance.SCHEDULER, code=1))
+    await store.jobs.add_event(
+        AttemptKey("over"), Event(EventKind.EXIT, 200.0, provenance=Provenance.SCHEDULER, code=1)
+    )
     await store.logs.append([append(AttemptKey("loud"), at=150.0)])
     nodes = await store.node_facts.allocated(50.0)
     assert nodes == {("east", "gpu-1"): 1, ("east", "gpu-2"): 1, ("east", "gpu-3"): 0}

@@ -21,6 +21,7 @@ from diagnoser.model import (
     Stream,
 )
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
+from diagnoser.model.alerts import AlertKind, Severity, decode
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.model.queries import IncidentFilter
 from diagnoser.model.taxonomy import FailureType
@@ -311,6 +312,20 @@ async def test_an_incident_is_given_away_escalated_and_muted(tmp_path: Path) -> 
         assert told in page
     assert len(audited) == 3
     assert silence is not None and (silence.until, silence.by) == (NOW + 86_400, "anonymous")
+
+
+async def test_an_escalation_alerts_people_once(tmp_path: Path) -> None:
+    """In words, with who and why; pressing it again alerts nobody, and neither does any other decision."""
+    async with serving(tmp_path) as web:
+        await save(web.store, "a", ECC)
+        mine = await the_id(web)
+        for decision in ("assign", "escalate", "escalate", "acknowledge"):
+            assert await press(web, mine, decision=decision, comment="all of rack 7") == 303
+        (sent,) = await web.store.outbox.messages()
+        alert = decode(sent.message.body)
+    assert (sent.message.target, alert.kind, alert.severity) == ("slack", AlertKind.ESCALATION, Severity.CRITICAL)
+    assert alert.title == "anonymous escalated an incident: ECC error on hgx-04, 1 failure"
+    assert (alert.incident, alert.why) == (mine, "escalated: all of rack 7")
 
 
 async def test_an_incident_approves_all_plans_of_its_node_at_once(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Incidents: each failure joins one in the transaction that stores its diagnosis."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert, insert_new
+from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered, pick
 from diagnoser.adapters.sql.tables import (
     IS_ESCALATED,
@@ -35,13 +36,16 @@ from diagnoser.adapters.sql.tables import (
     jobs,
     plans,
 )
-from diagnoser.model import AttemptKey, Incident, IncidentState, Job
+from diagnoser.model import AttemptKey, Incident, IncidentState, Job, OutboxMessage
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.incidents import IncidentTransition
 from diagnoser.model.queries import UNRESOLVED, IncidentFilter
 from diagnoser.model.sorting import LAST_SEEN, Sort
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.incidents import joined, new_incident
+
+IncidentAnnouncement = Callable[[Incident, Incident], tuple[OutboxMessage, ...]]
+"""The incident before and after a change -> messages that are stored with it."""
 
 _MUTED = select(alert_silences.c.until).where(alert_silences.c.incident == incidents.c.id).scalar_subquery()
 SHOWN = (*incidents.c, _MUTED.label("muted_until"))
@@ -125,8 +129,10 @@ class IncidentRepository(Repository):
         async with self._db.reading() as connection:
             return counts | {IncidentState(state): count for state, count in (await connection.execute(query)).all()}
 
-    async def change(self, id: str, transition: IncidentTransition) -> Incident:
-        """When ``transition`` raises, nothing changes. Raises NotFound."""
+    async def change(
+        self, id: str, transition: IncidentTransition, announce: IncidentAnnouncement = lambda before, after: ()
+    ) -> Incident:
+        """When ``transition`` raises, nothing changes. announce: what people are told of it. Raises NotFound."""
         async with self._db.writing() as connection:
             incident = await _find(connection, incidents.c.id == id, lock=True)
             if incident is None:
@@ -134,6 +140,7 @@ class IncidentRepository(Repository):
             changed = transition(incident)
             await connection.execute(update(incidents).where(incidents.c.id == id).values(codec.incident_row(changed)))
             await _mute(connection, incident, changed)
+            await add_messages(connection, announce(incident, changed))
             await note_change(connection, "incident", id, incident, changed)
         return changed
 

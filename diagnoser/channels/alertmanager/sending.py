@@ -22,6 +22,7 @@ FIRING_SECONDS = 24 * 3600.0
 _NAMES = {
     AlertKind.FAILURE: "TrainingFailure",
     AlertKind.DECISION: "RecoveryNeedsDecision",
+    AlertKind.ESCALATION: "IncidentEscalated",
     AlertKind.BLIND_SPOT: "DiagnoserBlindSpot",
     AlertKind.METRIC: "TrainingMetric",
     AlertKind.SCORE_DROP: "EvaluationScoreDropped",

@@ -21,7 +21,7 @@ from diagnoser.web.api.plans import Comment
 from diagnoser.web.api.schemas import IncidentPage, IncidentShape
 from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
-from diagnoser.web.http.dependencies import Core
+from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, READ_ERRORS
 from diagnoser.web.http.routing import Router, StrictSchema
 
@@ -93,39 +93,39 @@ async def show(id: IncidentId, core: Core) -> IncidentShape:
     responses=CHANGE_ERRORS,
     summary="Acknowledge an incident",
 )
-async def acknowledge(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
+async def acknowledge(id: IncidentId, body: ActBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
     """Say that somebody has seen it. It becomes the caller's unless it is assigned already."""
-    return _shape(await change(core, caller, id, rules.acknowledged, body.comment), core)
+    return _shape(await change(core, plans, caller, id, rules.acknowledged, body.comment), core)
 
 
 @router.post("/incidents/{id}/assign", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Assign an incident")
-async def assign(id: IncidentId, body: AssignBody, core: Core, caller: Caller) -> IncidentShape:
+async def assign(id: IncidentId, body: AssignBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
     """To a login, by default the caller's own."""
     assignee = caller.name if body.assignee is None else body.assignee
-    return _shape(await change(core, caller, id, partial(rules.assigned, assignee=assignee), body.comment), core)
+    return _shape(await change(core, plans, caller, id, partial(rules.assigned, assignee=assignee), body.comment), core)
 
 
 @router.post("/incidents/{id}/escalate", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Escalate an incident")
-async def escalate(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
-    """It stands before all others until it is resolved."""
-    return _shape(await change(core, caller, id, rules.escalated, body.comment), core)
+async def escalate(id: IncidentId, body: ActBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
+    """It stands before all others until it is resolved, and people are alerted."""
+    return _shape(await change(core, plans, caller, id, rules.escalated, body.comment), core)
 
 
 @router.post("/incidents/{id}/mute", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Mute an incident")
-async def mute(id: IncidentId, body: MuteBody, core: Core, caller: Caller) -> IncidentShape:
+async def mute(id: IncidentId, body: MuteBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
     """Nobody is alerted, and it leaves the list, until the time is over or a new kind of failure joins it."""
-    return _shape(await change(core, caller, id, partial(rules.muted, seconds=body.seconds), body.comment), core)
+    return _shape(await change(core, plans, caller, id, partial(rules.muted, seconds=body.seconds), body.comment), core)
 
 
 @router.post("/incidents/{id}/resolve", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Resolve an incident")
-async def resolve(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
+async def resolve(id: IncidentId, body: ActBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
     """It leaves the list. The next failure of the same kind opens it again."""
-    return _shape(await change(core, caller, id, rules.resolved, body.comment), core)
+    return _shape(await change(core, plans, caller, id, rules.resolved, body.comment), core)
 
 
 @router.post("/incidents/{id}/reopen", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Reopen an incident")
-async def reopen(id: IncidentId, body: ActBody, core: Core, caller: Caller) -> IncidentShape:
-    return _shape(await change(core, caller, id, rules.reopened, body.comment), core)
+async def reopen(id: IncidentId, body: ActBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
+    return _shape(await change(core, plans, caller, id, rules.reopened, body.comment), core)
 
 
 async def list_incidents(core: Core, query: IncidentQuery) -> tuple[Sequence[Incident], str | None]:
@@ -143,13 +143,19 @@ async def find(store: SqlStore, id: str) -> Incident:
     return incident
 
 
-async def change(core: Core, caller: Credential, id: str, act: Act, comment: str) -> Incident:
-    """Raises NotFound, BadInput, and OutOfScope for a credential of one tenant: an incident may be of several."""
+async def change(core: Core, plans: Plans, caller: Credential, id: str, act: Act, comment: str) -> Incident:
+    """Change an incident, and alert people to one that is escalated.
+
+    Raises NotFound, BadInput, and OutOfScope for a credential of one tenant: an incident may be of several.
+    """
     await find(core.store, id)
     check_every_tenant(caller)
     now = core.clock()
     said = comment.replace("\0", "").strip()
-    return await core.store.incidents.change(id, lambda stored: act(stored, caller.name, said, now))
+    announce = plans.commands.planner.alert_escalation
+    changed = await core.store.incidents.change(id, lambda stored: act(stored, caller.name, said, now), announce)
+    plans.outbox.notify()
+    return changed
 
 
 def _shape(incident: Incident, core: Core) -> IncidentShape:

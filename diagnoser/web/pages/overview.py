@@ -184,18 +184,18 @@ async def incident_page(
 
 
 @router.post("/incidents/decide")
-async def decide_on_several(form: Pressed, core: Core) -> Response:
+async def decide_on_several(form: Pressed, core: Core, plans: Plans) -> Response:
     """Acknowledge or resolve those that are selected, then show the list as it was."""
     act = _act(form)
     for chosen in dict.fromkeys(form.texts("incident")):
-        await change(core, form.caller, chosen, act, form.text("comment"))
+        await change(core, plans, form.caller, chosen, act, form.text("comment"))
     return see_other(list_url(ListName.INCIDENTS, form))
 
 
 @router.post("/incidents/{id}/decide")
-async def decide(id: IncidentId, form: Pressed, core: Core) -> Response:
+async def decide(id: IncidentId, form: Pressed, core: Core, plans: Plans) -> Response:
     """One press, then back to the page it was made on."""
-    await change(core, form.caller, id, _act(form), form.text("comment"))
+    await change(core, plans, form.caller, id, _act(form), form.text("comment"))
     return see_other("/" if form.text("page") == "now" else f"/incidents/{id}")
 
 

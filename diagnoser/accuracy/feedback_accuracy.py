@@ -1,6 +1,5 @@
 """How often verdicts were right by the word of people, over time and by who decided. Pure."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,10 +7,7 @@ from operator import attrgetter
 
 from diagnoser.model import Judgement
 from diagnoser.model.taxonomy import FailureType
-
-WEEK = 7 * 86_400.0
-_MONDAY = 4 * 86_400.0
-"""The first Monday after the epoch, in seconds."""
+from diagnoser.model.weeks import WEEK, week_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +44,6 @@ class Confusion:
     known: FailureType
     count: int
     diagnosis: str
-
-
-def week_of(time: float) -> float:
-    """When the week of a time began."""
-    return math.floor((time - _MONDAY) / WEEK) * WEEK + _MONDAY
 
 
 def by_week(judgements: Iterable[Judgement], now: float, weeks: int) -> list[Week]:

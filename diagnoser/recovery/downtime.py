@@ -15,6 +15,8 @@ GIVEN_UP = 24 * HOUR
 """A job that was not launched again for so long is given up: its GPUs are somebody else's by then."""
 FATAL_AGE = HOUR
 """A fatal line that stands longer before the end did not end the run: it was caught, or survived."""
+_DIGITS = 7
+"""Most digits of a number of GPUs."""
 COMPARED = 5
 """Relaunches by people that it takes to say how long one takes."""
 
@@ -53,6 +55,14 @@ def failed_at(*, hung: bool, fatal: float | None, ended: float | None, last_line
     return fatal
 
 
+def gpus_of(label: object) -> int | None:
+    """Read how many GPUs a job says that it has; None for what is no sensible number."""
+    text = str(label or "")
+    if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS:
+        return None
+    return int(text)
+
+
 def recovery_figures(runs: Sequence[FailedRun], now: float) -> RecoveryFigures:
     """runs: those that failed within the window."""
     lost: list[float] = []
@@ -87,22 +97,27 @@ def lost_hours(run: FailedRun, now: float) -> float:
     return (run.gpus or 0) * min(seconds, GIVEN_UP) / HOUR
 
 
-def _saved(runs: Sequence[FailedRun]) -> float | None:
-    by_people: list[float] = []
-    by_plans: list[tuple[int, float]] = []
-    for run in runs:
-        if run.relaunched is None:
-            continue
-        if not run.by_plan:
-            by_people.append(_down(run))
-        elif run.gpus:
-            by_plans.append((run.gpus, _down(run)))
+def manual_recovery(runs: Iterable[FailedRun]) -> float | None:
+    """Find the median seconds from failures to the launches by people; None where too few are known."""
+    by_people = [_down(run) for run in runs if run.relaunched is not None and not run.by_plan]
     if len(by_people) < COMPARED:
         return None
-    if not by_plans:
+    return min(median(by_people), GIVEN_UP)
+
+
+def _saved(runs: Sequence[FailedRun]) -> float | None:
+    usual = manual_recovery(runs)
+    if usual is None:
         return None
-    usual = min(median(by_people), GIVEN_UP)
-    return sum(gpus * max(0.0, usual - down) for gpus, down in by_plans) / HOUR
+    saved = []
+    for run in runs:
+        if run.relaunched is None or not run.by_plan:
+            continue
+        if run.gpus:
+            saved.append(run.gpus * max(0.0, usual - _down(run)))
+    if not saved:
+        return None
+    return sum(saved) / HOUR
 
 
 def _down(run: FailedRun) -> float:

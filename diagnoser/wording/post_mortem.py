@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from diagnoser.model import Attempt, AttemptKey, Event, EventKind, FailedRun, Incident, Job
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.downtime import failed_at, recovery_figures
+from diagnoser.recovery.downtime import failed_at, gpus_of, recovery_figures
 from diagnoser.redaction.redact import Redact
 from diagnoser.wording.phrases import after, joined, plural
 from diagnoser.wording.summaries import summary
@@ -48,7 +48,7 @@ class FailureStory:
             attempt=self.attempt.key,
             failed=failed,
             diagnosed=self.record.created,
-            gpus=int(gpus) if gpus.isascii() and gpus.isdecimal() and 0 < len(gpus) < 8 else None,
+            gpus=gpus_of(gpus),
             relaunched=self.relaunched.opened if self.relaunched else None,
         )
 
@@ -57,8 +57,8 @@ def failure_post_mortem(story: FailureStory, now: float, link: str, redact: Reda
     """link: of the diagnosis's page. redact: hides secrets in what jobs and people wrote."""
     story = _masked(story, redact)
     parts = [
-        f"# {_plain(summary(story.record.diagnosis), redact)}",
-        joined((f"Job {_plain(_name_of(story.attempt.key), redact)}", link), " · "),
+        f"# {plain(summary(story.record.diagnosis), redact)}",
+        joined((f"Job {plain(_name_of(story.attempt.key), redact)}", link), " · "),
         "## Time line (UTC)",
         _time_line(_moments(story), redact),
         *_of_failure(story, redact),
@@ -81,17 +81,17 @@ def incident_post_mortem(
         moments.append((change.time, what + after(": ", redact(change.comment))))
     head = [
         f"{plural(incident.failures, 'failure')} in {plural(incident.jobs, 'job')}",
-        f"cluster {_plain(incident.cluster, redact)}",
+        f"cluster {plain(incident.cluster, redact)}",
         link,
     ]
     parts = [
-        f"# {_plain(joined((redact(incident.node), name(incident.type)), ': '), redact)}",
+        f"# {plain(joined((redact(incident.node), name(incident.type)), ': '), redact)}",
         joined(head, " · "),
         "## Time line (UTC)",
         _time_line(moments, redact),
     ]
     if stories:
-        newest = _plain(_name_of(stories[0].attempt.key), redact)
+        newest = plain(_name_of(stories[0].attempt.key), redact)
         parts += [
             f"Cause, evidence and decisions are of the newest failure: {newest}.",
             *_of_failure(stories[0], redact),
@@ -139,26 +139,26 @@ def _of_failure(story: FailureStory, redact: Redact) -> Iterator[str]:
     """Cause, evidence and decisions."""
     verdict = story.record.diagnosis
     yield "## Cause"
-    yield _plain(f"{answer(verdict)} ({verdict.category}, {verdict.confidence:.0%} sure)", redact)
-    yield _plain("Decided by " + " ".join(decider(verdict.decided_by)), redact)
+    yield plain(f"{answer(verdict)} ({verdict.category}, {verdict.confidence:.0%} sure)", redact)
+    yield plain("Decided by " + " ".join(decider(verdict.decided_by)), redact)
     if verdict.needs_review:
-        yield _plain(f"Needs review: {verdict.needs_review}", redact)
+        yield plain(f"Needs review: {verdict.needs_review}", redact)
     if verdict.root_cause:
         yield _fenced(verdict.root_cause.text, redact)
-    yield _plain(verdict.mitigation, redact)
+    yield plain(verdict.mitigation, redact)
     yield "## Evidence"
     if not verdict.evidence:
         yield "No further line is cited."
     for line in verdict.evidence[:EVIDENCE]:
-        yield _plain(f"{joined((line.why, line.source), ', ')}, line {line.line}:", redact)
+        yield plain(f"{joined((line.why, line.source), ', ')}, line {line.line}:", redact)
         yield _fenced(line.text, redact)
     if verdict.symptoms:
         yield "What followed:"
     for symptom in verdict.symptoms[:SYMPTOMS]:
-        yield _plain(f"{name(symptom.type)}, line {symptom.line}:", redact)
+        yield plain(f"{name(symptom.type)}, line {symptom.line}:", redact)
         yield _fenced(symptom.text, redact)
     yield "## Decisions"
-    yield "\n".join(f"- {_plain(decision, redact)}" for decision in _decisions(story.record))
+    yield "\n".join(f"- {plain(decision, redact)}" for decision in _decisions(story.record))
 
 
 def _decisions(record: DiagnosisRecord) -> Iterator[str]:
@@ -204,10 +204,10 @@ def _name_of(key: AttemptKey) -> str:
 
 
 def _time_line(moments: Iterable[tuple[float, str]], redact: Redact) -> str:
-    return "\n".join(f"- {stamp(time)} {_plain(what, redact)}" for time, what in sorted(moments) if time)
+    return "\n".join(f"- {stamp(time)} {plain(what, redact)}" for time, what in sorted(moments) if time)
 
 
-def _plain(text: str, redact: Redact) -> str:
+def plain(text: str, redact: Redact) -> str:
     """One line that Markdown takes as it is."""
     return _MARKUP.sub(r"\\\1", visible(" ".join(redact(text).split())))
 

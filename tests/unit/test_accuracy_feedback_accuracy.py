@@ -4,6 +4,7 @@ from diagnoser.accuracy import feedback_accuracy
 from diagnoser.accuracy.feedback_accuracy import Confusion, Tally, Week
 from diagnoser.model import Judgement
 from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.weeks import WEEK
 
 MONDAY = 1_789_948_800.0
 """2026-09-21 00:00 UTC."""
@@ -17,7 +18,7 @@ def said(diagnosis: str, time: float, said: FailureType, known: FailureType, by:
 JUDGEMENTS = [
     said("1", MONDAY - 1, LOST, LOST),
     said("2", MONDAY, LOST, ECC),
-    said("3", MONDAY + feedback_accuracy.WEEK - 1, LOST, ECC),
+    said("3", MONDAY + WEEK - 1, LOST, ECC),
     said("4", MONDAY + 5, UNKNOWN, LOST, "heuristic:no_evidence"),
     said("5", MONDAY + 6, ECC, ECC, "rule:xid_94"),
 ]
@@ -27,8 +28,8 @@ def test_weeks_begin_on_monday_and_none_is_left_out() -> None:
     """The last weeks, oldest first, also those in which nobody judged anything."""
     weeks = feedback_accuracy.by_week(JUDGEMENTS, MONDAY + 100, 3)
     assert weeks == [
-        Week(MONDAY - 2 * feedback_accuracy.WEEK, 0, 0),
-        Week(MONDAY - feedback_accuracy.WEEK, 1, 0),
+        Week(MONDAY - 2 * WEEK, 0, 0),
+        Week(MONDAY - WEEK, 1, 0),
         Week(MONDAY, 1, 3),
     ]
     assert sum(week.judged for week in weeks) == len(JUDGEMENTS)

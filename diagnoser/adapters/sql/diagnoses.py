@@ -51,7 +51,7 @@ from diagnoser.model.queries import FAILURES, Attention, DiagnosisFilter, Facets
 from diagnoser.model.sorting import NEWEST, Sort
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.downtime import failed_at
+from diagnoser.recovery.downtime import failed_at, gpus_of
 
 _NARROWEST = ("job", "node", "family", "decided_by", "type", "cluster", "outcome", "category")
 """Filters, the one first that usually leaves the fewest."""
@@ -382,14 +382,13 @@ def _conditions(where: DiagnosisFilter, viewer: Viewer) -> list[ColumnElement[bo
 
 
 def _failed_run(row: RowMapping) -> FailedRun:
-    gpus = str(row["gpus"] or "")
     hung = row["outcome"] == Outcome.HUNG.value
     next_category = row["next_category"]
     return FailedRun(
         attempt=AttemptKey(row["job"], row["number"]),
         failed=failed_at(hung=hung, fatal=row["fatal"], ended=row["ended"], last_line=row["last_line"]),
         diagnosed=row["created"],
-        gpus=int(gpus) if gpus.isdecimal() and 0 < len(gpus) < 8 else None,
+        gpus=gpus_of(row["gpus"]),
         relaunched=row["relaunched"],
         by_plan=row["plan"] == PlanState.REACHED.value,
         next_succeeded=None if next_category is None else next_category == Category.NONE.value,

@@ -48,7 +48,7 @@ _CHUNK = 10_000
 """Rows of one call of the driver; other requests have their turn in between."""
 
 
-_OF_CHECKPOINT = events.c.digest.startswith(codec.CHECKPOINT)
+OF_CHECKPOINT = events.c.digest.startswith(codec.CHECKPOINT)
 _OWNED = select(jobs.c.id, jobs.c.cluster, jobs.c.tenant)
 
 
@@ -133,7 +133,7 @@ class JobRepository(Repository):
 
     async def checkpoint_events(self, before: AttemptKey) -> list[tuple[Event, ...]]:
         """The checkpoint events of the job's attempts before this one, the oldest attempt first."""
-        mine = select(events).where(events.c.job == before.job, events.c.attempt < before.number, _OF_CHECKPOINT)
+        mine = select(events).where(events.c.job == before.job, events.c.attempt < before.number, OF_CHECKPOINT)
         newest = mine.order_by(events.c.attempt.desc(), events.c.time.desc(), events.c.digest).limit(EVENTS_MAX)
         by_attempt: dict[int, list[Event]] = {}
         async with self._db.reading() as connection:
@@ -293,7 +293,7 @@ async def find_completed(connection: AsyncConnection, key: AttemptKey) -> int:
     later = and_(row.job == key.job, row.attempt > key.number, row.current, row.outcome == Outcome.COMPLETED.value)
     judged = (await connection.execute(select(func.max(row.attempt)).where(later))).scalar() or 0
     reported = select(events.c.attempt, events.c.body).where(events.c.job == key.job, events.c.attempt > key.number)
-    rows = (await connection.execute(reported.where(not_(_OF_CHECKPOINT)))).all()
+    rows = (await connection.execute(reported.where(not_(OF_CHECKPOINT)))).all()
     exited = [number for number, body in rows if codec.event_of(body).is_clean_end]
     return int(max(judged, *exited, 0))
 
@@ -329,7 +329,7 @@ async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -
 
 async def _drop_surplus(connection: AsyncConnection, key: AttemptKey) -> None:
     """Bounds the checkpoint events of an attempt."""
-    mine = and_(of_attempt(events, key), _OF_CHECKPOINT)
+    mine = and_(of_attempt(events, key), OF_CHECKPOINT)
     count = (await connection.execute(select(func.count()).select_from(events).where(mine))).scalar_one()
     if count <= EVENTS_MAX:
         return

@@ -11,6 +11,7 @@ from diagnoser.adapters.sql.database import Database, create_engine
 from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
 from diagnoser.adapters.sql.evidence import EvidenceRepository
 from diagnoser.adapters.sql.feedback import FeedbackRepository
+from diagnoser.adapters.sql.impact import ImpactRepository
 from diagnoser.adapters.sql.incidents import IncidentRepository
 from diagnoser.adapters.sql.jobs import JobRepository
 from diagnoser.adapters.sql.learned import LearnedRuleRepository
@@ -49,6 +50,7 @@ class SqlStore:
         self.diagnoses = DiagnosisRepository(db)
         self.attempts = AttemptRepository(db)
         self.incidents = IncidentRepository(db)
+        self.impact = ImpactRepository(db)
         self.plans = PlanRepository(db)
         self.nodes = NodeRepository(db)
         self.node_facts = NodeFactRepository(db)

@@ -252,6 +252,9 @@ events = Table(
     _of_attempt(),
 )
 
+PHASE = Grouping(_OfBody("phase", events.c.body, has_log_text=True))
+"""Of a checkpoint event, "" where the job names none."""
+
 FACETS = ("outcome", "category", "type", "cluster", "family", "decided_by")
 """Columns of the diagnoses that people narrow the list by."""
 

@@ -7,6 +7,7 @@ from fastapi import Depends, Response
 
 from diagnoser.accuracy import feedback_accuracy
 from diagnoser.model import CaseReplay
+from diagnoser.model.weeks import WEEK, week_of
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
@@ -32,7 +33,7 @@ async def accuracy_page(core: Core, pages: Drawn) -> Response:
     replays = await core.store.cases.replays(REPLAYS)
     latest = next(iter(replays), None)
     now = core.clock()
-    since = feedback_accuracy.week_of(now) - (WEEKS - 1) * feedback_accuracy.WEEK
+    since = week_of(now) - (WEEKS - 1) * WEEK
     judgements = await core.store.cases.judgements(since, JUDGEMENTS)
     weeks = feedback_accuracy.by_week(judgements, now, WEEKS)
     wrong = []

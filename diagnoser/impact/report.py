@@ -1,0 +1,265 @@
+"""The report of impact: what failures of a window of time cost, how they were dealt with, and how often they come."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from diagnoser.impact import poisson
+from diagnoser.impact.closing import Closing, closing_of
+from diagnoser.impact.training_time import HOUR, LongJob, RunTime, long_jobs, run_times
+from diagnoser.model import AttemptOutcome, FailedRun
+from diagnoser.model.taxonomy import Category
+from diagnoser.model.weeks import week_of
+from diagnoser.recovery.downtime import RecoveryFigures, lost_hours, manual_recovery, recovery_figures
+
+MOST_COSTLY, LISTED = 5, 20
+"""Nodes, jobs and incidents that are named, and users and long jobs that are listed."""
+_SIZES = (1, 8, 64, 512, 4096)
+"""Most GPUs of a job of each size; larger ones are the last size."""
+UNKNOWN_SIZE = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedShare:
+    """Failures of one group that were closed, and how many of them without a person. start: of a week, in UTC."""
+
+    name: str
+    closed: int
+    automatic: int
+    start: float = 0.0
+
+    @property
+    def share(self) -> float | None:
+        """None where nothing is closed yet."""
+        return self.automatic / self.closed if self.closed else None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Failures of one group and the GPU hours that they cost. without_gpus: those of jobs that do not say their GPUs.
+
+    cluster: of a node, "" elsewhere. label: for people, where the name is an id.
+    """
+
+    name: str
+    failures: int
+    gpu_hours: float
+    without_gpus: int
+    cluster: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Seconds from the failure to something, of ``count`` failures. p90: nine in ten took at most so long."""
+
+    count: int
+    median: float | None = None
+    p90: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRate:
+    """How long jobs of one size ran and how often the infrastructure failed under them; times are hours of jobs.
+
+    mttf: None without a failure. low, high: bounds of it with 95 % confidence; high is None without a failure.
+    """
+
+    size: str
+    hours: float
+    failures: int
+    mttf: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImpactReport:
+    """Times are seconds since the epoch, durations seconds, costs GPU hours.
+
+    closings: how each failure ended. manual: median seconds that people took to launch a job again, which what was
+    saved is measured against; None where too few are known. is_sample: there were more attempts than are counted.
+    """
+
+    since: float
+    until: float
+    attempts: int
+    recovery: RecoveryFigures
+    manual: float | None
+    closings: Mapping[Closing, int]
+    share: ClosedShare
+    by_week: Sequence[ClosedShare]
+    by_category: Sequence[ClosedShare]
+    by_cluster: Sequence[ClosedShare]
+    cost_by_category: Sequence[Cost]
+    cost_by_type: Sequence[Cost]
+    cost_by_size: Sequence[Cost]
+    cost_by_user: Sequence[Cost]
+    costly_nodes: Sequence[Cost]
+    costly_jobs: Sequence[Cost]
+    costly_incidents: Sequence[Cost]
+    to_verdict: Spread
+    to_plan: Spread
+    to_relaunch: Spread
+    rates: Sequence[FailureRate]
+    long_jobs: Sequence[LongJob]
+    is_sample: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A failed attempt with what is counted of it. hours: None where the GPUs are not known."""
+
+    outcome: AttemptOutcome
+    run: FailedRun
+    closing: Closing
+    hours: float | None
+
+
+_Key = Callable[[AttemptOutcome], tuple[str, str]]
+"""(cluster, name) of the group that a failure belongs to; no name for none."""
+
+
+def build_report(
+    outcomes: Sequence[AttemptOutcome], since: float, now: float, *, is_sample: bool = False
+) -> ImpactReport:
+    """Report the failures whose verdict was made after ``since``, and the attempts that ran since then.
+
+    outcomes: in any order.
+    """
+    ordered = sorted(outcomes, key=lambda outcome: outcome.attempt)
+    failures = _failures(ordered, since, now)
+    runs = [failure.run for failure in failures]
+    times = run_times(ordered, since, now)
+    return ImpactReport(
+        since=since,
+        until=now,
+        attempts=len(ordered),
+        recovery=recovery_figures(runs, now),
+        manual=manual_recovery(runs),
+        closings=_closings(failures),
+        share=_closed("", failures),
+        by_week=_by_week(failures),
+        by_category=_shares(failures, lambda outcome: str(outcome.category)),
+        by_cluster=_shares(failures, lambda outcome: outcome.cluster),
+        cost_by_category=_costs(failures, lambda outcome: ("", str(outcome.category))),
+        cost_by_type=_costs(failures, lambda outcome: ("", str(outcome.type))),
+        cost_by_size=_costs(failures, lambda outcome: ("", size_of(outcome.gpus))),
+        cost_by_user=_costs(failures, lambda outcome: ("", outcome.user))[:LISTED],
+        costly_nodes=_costs(failures, lambda outcome: (outcome.cluster, outcome.node))[:MOST_COSTLY],
+        costly_jobs=_costs(failures, lambda outcome: ("", outcome.attempt.job))[:MOST_COSTLY],
+        costly_incidents=_costs(failures, lambda outcome: ("", outcome.incident), _incident_label)[:MOST_COSTLY],
+        to_verdict=_spread(run.diagnosed - run.failed for run in runs),
+        to_plan=_spread(_plan_seconds(failures)),
+        to_relaunch=_spread(run.relaunched - run.failed for run in runs if run.relaunched is not None),
+        rates=_rates(times, since),
+        long_jobs=long_jobs(times)[:LISTED],
+        is_sample=is_sample,
+    )
+
+
+def _failures(outcomes: Iterable[AttemptOutcome], since: float, now: float) -> list[_Failure]:
+    failures = []
+    for outcome in outcomes:
+        run = outcome.failure
+        if run is None or run.diagnosed < since:
+            continue
+        hours = lost_hours(run, now) if run.gpus else None
+        failures.append(_Failure(outcome, run, closing_of(outcome, now), hours))
+    return failures
+
+
+def _closings(failures: Iterable[_Failure]) -> dict[Closing, int]:
+    counts = dict.fromkeys(Closing, 0)
+    for failure in failures:
+        counts[failure.closing] += 1
+    return counts
+
+
+def _closed(name: str, failures: Sequence[_Failure], start: float = 0.0) -> ClosedShare:
+    is_open = sum(failure.closing is Closing.OPEN for failure in failures)
+    automatic = sum(failure.closing is Closing.AUTOMATIC for failure in failures)
+    return ClosedShare(name, len(failures) - is_open, automatic, start)
+
+
+def _shares(failures: Iterable[_Failure], name_of: Callable[[AttemptOutcome], str]) -> list[ClosedShare]:
+    groups = defaultdict[str, list[_Failure]](list)
+    for failure in failures:
+        groups[name_of(failure.outcome)].append(failure)
+    return [_closed(name, groups[name]) for name in sorted(groups)]
+
+
+def _by_week(failures: Iterable[_Failure]) -> list[ClosedShare]:
+    weeks = defaultdict[float, list[_Failure]](list)
+    for failure in failures:
+        weeks[week_of(failure.run.diagnosed)].append(failure)
+    return [_closed("", weeks[start], start) for start in sorted(weeks)]
+
+
+def _incident_label(outcome: AttemptOutcome) -> str:
+    """The type of the newest failure of an incident, with its node."""
+    return " ".join(filter(None, (str(outcome.type), outcome.node)))
+
+
+def _costs(failures: Iterable[_Failure], key: _Key, label: Callable[[AttemptOutcome], str] | None = None) -> list[Cost]:
+    """Sum up the cost of each group that has a name, the highest first."""
+    groups = defaultdict[tuple[str, str], list[_Failure]](list)
+    for failure in failures:
+        groups[key(failure.outcome)].append(failure)
+    costs = []
+    for (cluster, name), members in groups.items():
+        if not name:
+            continue
+        hours = [member.hours for member in members if member.hours is not None]
+        newest = max(members, key=lambda member: member.run.diagnosed)
+        shown = label(newest.outcome) if label else ""
+        costs.append(Cost(name, len(members), math.fsum(hours), len(members) - len(hours), cluster, shown))
+    return sorted(costs, key=lambda cost: (-cost.gpu_hours, -cost.failures, cost.cluster, cost.name))
+
+
+def _plan_seconds(failures: Iterable[_Failure]) -> Iterable[float]:
+    for failure in failures:
+        if failure.outcome.plan:
+            yield failure.outcome.plan.created - failure.run.failed
+
+
+def _spread(seconds: Iterable[float]) -> Spread:
+    """A clock that is ahead makes no negative time."""
+    ordered = sorted(max(0.0, value) for value in seconds)
+    if not ordered:
+        return Spread(0)
+    return Spread(len(ordered), median(ordered), ordered[math.ceil(0.9 * len(ordered)) - 1])
+
+
+def size_of(gpus: int | None) -> str:
+    """Name the size of a job: ``9-64`` GPUs."""
+    if not gpus:
+        return UNKNOWN_SIZE
+    least = 1
+    for most in _SIZES:
+        if gpus <= most:
+            return str(most) if least == most else f"{least}-{most}"
+        least = most + 1
+    return f"{least}+"
+
+
+def _rates(times: Iterable[RunTime], since: float) -> list[FailureRate]:
+    """Rate of each size that ran, the smallest jobs first."""
+    hours, failures = defaultdict[str, float](float), defaultdict[str, int](int)
+    for time in times:
+        size = size_of(time.outcome.gpus)
+        hours[size] += time.held / HOUR
+        failure = time.outcome.failure
+        if failure and failure.diagnosed >= since and time.outcome.category is Category.INFRASTRUCTURE:
+            failures[size] += 1
+    sizes = [*dict.fromkeys(map(size_of, (*_SIZES, _SIZES[-1] + 1))), UNKNOWN_SIZE]
+    return [_rate(size, hours[size], failures[size]) for size in sizes if size in hours]
+
+
+def _rate(size: str, hours: float, failures: int) -> FailureRate:
+    low, high = poisson.mean_bounds(failures)
+    if not failures:
+        return FailureRate(size, hours, 0, None, hours / high, None)
+    return FailureRate(size, hours, failures, hours / failures, hours / high, hours / low)

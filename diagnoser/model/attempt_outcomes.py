@@ -1,0 +1,49 @@
+"""Attempts with what became of them: what the report of impact counts."""
+
+from dataclasses import dataclass
+
+from diagnoser.model.failed_runs import FailedRun
+from diagnoser.model.jobs import AttemptKey
+from diagnoser.model.plans import Mode, PlanState
+from diagnoser.model.taxonomy import Category, FailureType
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """How the plan for a failure went.
+
+    reason: a ``PlanReason``. has_waited: whether it waited for a person at some time. is_vouched: whether a person
+    stood in for a proof that was missing.
+    """
+
+    created: float
+    mode: Mode
+    state: PlanState
+    reason: str
+    has_waited: bool = False
+    is_vouched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOutcome:
+    """An attempt and, where it failed, its failure.
+
+    cluster: where it ran, as its verdict has it; a job may move. user: whom the scheduler knows the job to belong to.
+    gpus: None where the job does not say. until: its end, else its last line. saved: when its newest durable checkpoint
+    was saved, None where it reported none. failure, category, type, plan: None where it did not fail.
+    incident, node: of the incident that the failure belongs to, "" for none.
+    """
+
+    attempt: AttemptKey
+    opened: float
+    until: float
+    cluster: str = ""
+    user: str = ""
+    gpus: int | None = None
+    saved: float | None = None
+    failure: FailedRun | None = None
+    category: Category | None = None
+    type: FailureType | None = None
+    plan: PlanOutcome | None = None
+    incident: str = ""
+    node: str = ""

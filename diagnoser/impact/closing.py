@@ -21,6 +21,17 @@ class Closing(StrEnum):
     OPEN = "open"  # it failed less than a day ago, and its job is not launched again yet
 
 
+CLOSING_WORDS: Mapping[Closing, str] = {
+    Closing.AUTOMATIC: "without a person",
+    Closing.POLICY: "the policy asks for a person",
+    Closing.NO_PROOF: "nothing proves that the node is at fault",
+    Closing.UNKNOWN: "the cause is not known",
+    Closing.REPAIR: "only a person can repair it",
+    Closing.GUARDRAIL: "a guardrail stopped the plan",
+    Closing.NOT_REACHED: "the plan was not carried out",
+    Closing.OPEN: "still open",
+}
+
 _R, _C = PlanReason, Closing
 _BY_REASON: Mapping[str, Closing] = {
     **dict.fromkeys((_R.OBSERVE, _R.NEEDS_APPROVAL), _C.POLICY),

@@ -14,6 +14,8 @@ from diagnoser.model.taxonomy import Category
 from diagnoser.model.weeks import week_of
 from diagnoser.recovery.downtime import RecoveryFigures, lost_hours, manual_recovery, recovery_figures
 
+ATTEMPTS = 200_000
+"""Attempts that are counted, those that began last."""
 MOST_COSTLY, LISTED = 5, 20
 """Nodes, jobs and incidents that are named, and users and long jobs that are listed."""
 _SIZES = (1, 8, 64, 512, 4096)
@@ -23,17 +25,16 @@ UNKNOWN_SIZE = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class ClosedShare:
-    """Failures of one group that were closed, and how many of them without a person. start: of a week, in UTC."""
+    """Failures of one group that were closed, and how many of them without a person.
+
+    share: None where nothing is closed yet. start: of a week, in UTC.
+    """
 
     name: str
     closed: int
     automatic: int
+    share: float | None
     start: float = 0.0
-
-    @property
-    def share(self) -> float | None:
-        """None where nothing is closed yet."""
-        return self.automatic / self.closed if self.closed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class FailureRate:
     hours: float
     failures: int
     mttf: float | None
-    low: float | None
+    low: float
     high: float | None
 
 
@@ -181,7 +182,9 @@ def _closings(failures: Iterable[_Failure]) -> dict[Closing, int]:
 def _closed(name: str, failures: Sequence[_Failure], start: float = 0.0) -> ClosedShare:
     is_open = sum(failure.closing is Closing.OPEN for failure in failures)
     automatic = sum(failure.closing is Closing.AUTOMATIC for failure in failures)
-    return ClosedShare(name, len(failures) - is_open, automatic, start)
+    closed = len(failures) - is_open
+    share = automatic / closed if closed else None
+    return ClosedShare(name, closed, automatic, share, start)
 
 
 def _shares(failures: Iterable[_Failure], name_of: Callable[[AttemptOutcome], str]) -> list[ClosedShare]:

@@ -35,6 +35,7 @@ from diagnoser.web.api import (
 )
 from diagnoser.web.api import audit as audit_api
 from diagnoser.web.api import evaluations as evaluations_api
+from diagnoser.web.api import impact as impact_api
 from diagnoser.web.api import rules as rules_api
 from diagnoser.web.api import search as search_api
 from diagnoser.web.api import unplaced as unplaced_api
@@ -60,6 +61,7 @@ from diagnoser.web.pages import (
     evaluations,
     fleet,
     hangs,
+    impact,
     job_page,
     log_search,
     log_viewer,
@@ -111,6 +113,7 @@ _API = (
     audit_api,
     attribution,
     evaluations_api,
+    impact_api,
 )
 _PAGES = (
     overview,
@@ -131,6 +134,7 @@ _PAGES = (
     rules,
     accuracy,
     evaluations,
+    impact,
     unplaced,
     search,
     views,

@@ -10,7 +10,21 @@ from structlog.testing import capture_logs
 from diagnoser.adapters.sql import diagnoses
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.model import AttemptKey, Diagnosis, Event, EventKind, FailedRun, Job, PlanState
+from diagnoser.model import (
+    AttemptKey,
+    CheckpointPhase,
+    Diagnosis,
+    Event,
+    EventKind,
+    FailedRun,
+    Job,
+    Mode,
+    NodeProof,
+    PlanChange,
+    PlanOutcome,
+    PlanState,
+    ProofKind,
+)
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import id_of
 from diagnoser.model.logs import Cursor
@@ -264,3 +278,33 @@ async def test_runs_that_failed_and_what_became_of_them(store: SqlStore) -> None
     assert hung == FailedRun(AttemptKey("says-not", 1), 2_950.0, 3_000.0)
     assert await store.diagnoses.failed_runs(2_000.0, 10) == [hung]
     assert await store.diagnoses.failed_runs(0.0, 1) == [hung]
+
+
+async def test_attempts_with_what_became_of_them(store: SqlStore) -> None:
+    """With checkpoints that are durable, the plan as it went, the incident, and the next launch; of a window."""
+    await store.jobs.register(Job("j", cluster="east", tenant="ann", labels={"gpus": "64"}, created=1.0))
+    first, second = AttemptKey("j", 1), AttemptKey("j", 2)
+    await store.logs.append([append(first, at=950.0)])
+    for time, phase in (
+        (900.0, CheckpointPhase.DURABLE),
+        (930.0, CheckpointPhase.STAGED),
+        (940.0, CheckpointPhase.BAD),
+    ):
+        await store.jobs.add_event(first, Event(EventKind.CHECKPOINT, time, step=int(time), phase=phase))
+    await store.jobs.add_event(first, Event(EventKind.EXIT, 990.0, code=1))
+    (claim,) = await claimed(store, 1_000.0)
+    history = (
+        PlanChange(1_000.0, PlanState.WAITING, "diagnoser", "x"),
+        PlanChange(1_100.0, PlanState.SENT, "ann", "x"),
+    )
+    proofs = (NodeProof("gpu-004", ProofKind.PERSON, "approved"),)
+    acted = replace(plan(first), state=PlanState.REACHED, reason="reached", history=history, proofs=proofs)
+    await store.work.save_diagnosis(claim, record(id_of(1_000.0, 1), claim, diagnosis(), 1_000.0), acted, [])
+    await store.logs.append([append(second, at=2_000.0)])
+    failed, runs = await store.impact.outcomes(0.0, 10)
+    assert failed.failure == FailedRun(first, 990.0, 1_000.0, 64, runs.opened, True, None)
+    assert failed.plan == PlanOutcome(200.0, Mode.OBSERVE, PlanState.REACHED, "reached", True, True)
+    assert (failed.saved, failed.cluster, failed.user, failed.gpus) == (900.0, "east", "ann", 64)
+    assert (failed.category, failed.type) == (Category.INFRASTRUCTURE, FailureType.GPU_LOST)
+    assert (runs.attempt, runs.failure, runs.plan, runs.until) == (second, None, None, 2_000.0)
+    assert [outcome.attempt for outcome in await store.impact.outcomes(1_500.0, 10)] == [second]

@@ -59,6 +59,7 @@ PAGES: Mapping[str, Sequence[str]] = {
     "/docs": ("/docs",),
     "/evaluations": ("/evaluations", "/evaluations?suite=weekly"),
     "/evaluations/{id}": ("/evaluations/r1",),
+    "/impact": ("/impact", "/impact?within=7d&cluster=nowhere"),
     "/incidents/{id}": ("/incidents/{incident}",),
     "/jobs": ("/jobs", "/jobs?state=silent", "/jobs?sort=job"),
     "/jobs/{id}": ("/jobs/llm-70b-pretrain", "/jobs/trains", "/jobs/" + LONG, "/jobs/" + DIVERGED),

@@ -1,0 +1,30 @@
+"""`report`: what failures cost and what was done about them without a person, as Markdown or JSON."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from diagnoser.commands.open_store import with_store
+from diagnoser.commands.terminal import AsJson, out, print_json, site
+from diagnoser.config.redaction import load_redactor
+from diagnoser.impact.markdown import report_markdown
+from diagnoser.impact.report import ATTEMPTS, build_report
+from diagnoser.model.credentials import seconds
+
+
+def report(
+    week: Annotated[bool, typer.Option("--week", help="Of the last seven days.")] = False,
+    within: Annotated[str, typer.Option(help="Of the last span, such as 24h or 90d.")] = "30d",
+    as_json: AsJson = False,
+) -> None:
+    """Report what failures cost, how they were closed, and how much of their time long jobs trained."""
+    settings, now = site(), time.time()
+    since = now - seconds("7d" if week else within)
+    outcomes = with_store(lambda store: store.impact.outcomes(since, ATTEMPTS), "report")
+    made = build_report(outcomes, since, now, is_sample=len(outcomes) == ATTEMPTS)
+    if as_json:
+        print_json(made)
+        return
+    link = f"{settings.base_url}/impact"
+    out.file.write(report_markdown(made, link, load_redactor(settings)))

@@ -1,0 +1,136 @@
+"""The report of impact as Markdown, for mail, a chat or an issue. Names were written by jobs and users."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from diagnoser.impact.closing import CLOSING_WORDS, Closing
+from diagnoser.impact.report import ClosedShare, Cost, FailureRate, ImpactReport, Spread
+from diagnoser.impact.training_time import LongJob
+from diagnoser.redaction.redact import Redact
+from diagnoser.wording.phrases import plural
+from diagnoser.wording.post_mortem import plain
+from diagnoser.wording.words import lasting, percent, stamp
+
+_NAME = 200
+"""Most characters of a name that a table shows."""
+
+
+def report_markdown(report: ImpactReport, link: str, redact: Redact) -> str:
+    """link: of the page, which defines the figures. redact: hides secrets in names."""
+    parts = [
+        "# Impact of failures",
+        f"{stamp(report.since)} to {stamp(report.until)}. Definitions: {link}",
+        "\n".join(f"- {fact}" for fact in _facts(report)),
+        "## Why a person was needed",
+        "\n".join(f"- {CLOSING_WORDS[closing]}: {count}" for closing, count in _needs(report)),
+        *_section("Closed without a person, by week", _SHARE, [_week(week) for week in report.by_week]),
+        *_section("Closed without a person, by category", _SHARE, map(_share_row, report.by_category)),
+        *_section("Closed without a person, by cluster", _SHARE, map(_share_row, report.by_cluster)),
+    ]
+    for title, costs in _costs(report):
+        parts += _section(title, _COST, map(_cost_row, costs))
+    parts += _section("Mean time to failure by job size", _RATE, map(_rate_row, report.rates))
+    parts += _section("Long jobs, the lowest ETTR first", _LONG, map(_long_row, report.long_jobs))
+    return "\n\n".join(_shown(part, redact) for part in parts if part) + "\n"
+
+
+_Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+_SHARE = ("", "closed", "without a person", "share")
+_COST = ("", "failures", "GPU hours", "of unknown size")
+_RATE = ("GPUs", "hours of jobs", "failures", "MTTF (h)", "95 % bounds (h)")
+_LONG = ("job", "GPUs", "hours", "ETTR", "goodput", "failures")
+
+
+def _section(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str | _Table]:
+    """Nothing where there are no rows."""
+    listed = list(rows)
+    if listed:
+        yield f"## {title}"
+        yield columns, listed
+
+
+def _shown(part: str | _Table, redact: Redact) -> str:
+    if isinstance(part, str):
+        return part
+    columns, rows = part
+    lines = [_row(columns), _row(["---"] * len(columns))]
+    lines += [_row([plain(cell[:_NAME], redact) for cell in row]) for row in rows]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _facts(report: ImpactReport) -> Iterator[str]:
+    recovery, share = report.recovery, report.share
+    yield f"{plural(recovery.failures, 'failure')} in {plural(report.attempts, 'attempt')}"
+    if report.is_sample:
+        yield "there were more attempts: only the newest are counted"
+    yield f"{share.automatic} of {share.closed} closed without a person ({_percent(share.share)})"
+    if recovery.lost_hours is not None:
+        yield f"{recovery.lost_hours:,.1f} GPU hours lost"
+    if recovery.without_gpus:
+        yield f"{plural(recovery.without_gpus, 'failure')} of jobs that do not say their GPUs"
+    if recovery.saved_hours is not None and report.manual is not None:
+        yield f"{recovery.saved_hours:,.1f} GPU hours saved against {lasting(report.manual)} for a launch by people"
+    yield f"from the failure to the verdict: {_spread(report.to_verdict)}"
+    yield f"from the failure to the plan: {_spread(report.to_plan)}"
+    yield f"from the failure to the next launch: {_spread(report.to_relaunch)}"
+
+
+def _needs(report: ImpactReport) -> Iterator[tuple[Closing, int]]:
+    for closing, count in report.closings.items():
+        if closing is not Closing.AUTOMATIC:
+            yield closing, count
+
+
+def _costs(report: ImpactReport) -> Iterator[tuple[str, Sequence[Cost]]]:
+    yield "GPU hours lost by category", report.cost_by_category
+    yield "GPU hours lost by type", report.cost_by_type
+    yield "GPU hours lost by job size (GPUs)", report.cost_by_size
+    yield "GPU hours lost by user", report.cost_by_user
+    yield "Nodes that cost most", report.costly_nodes
+    yield "Jobs that cost most", report.costly_jobs
+    yield "Incidents that cost most", report.costly_incidents
+
+
+def _spread(spread: Spread) -> str:
+    if spread.median is None or spread.p90 is None:
+        return "not known"
+    return f"median {lasting(spread.median)}, nine in ten within {lasting(spread.p90)} ({spread.count})"
+
+
+def _percent(share: float | None) -> str:
+    return "none closed yet" if share is None else percent(share)
+
+
+def _week(week: ClosedShare) -> Sequence[str]:
+    return _share_cells(stamp(week.start)[:10], week)
+
+
+def _share_row(share: ClosedShare) -> Sequence[str]:
+    return _share_cells(share.name, share)
+
+
+def _share_cells(name: str, share: ClosedShare) -> Sequence[str]:
+    return name, str(share.closed), str(share.automatic), _percent(share.share)
+
+
+def _cost_row(cost: Cost) -> Sequence[str]:
+    name = cost.label or cost.name
+    if cost.cluster:
+        name = f"{name} ({cost.cluster})"
+    return name, str(cost.failures), f"{cost.gpu_hours:,.1f}", str(cost.without_gpus)
+
+
+def _rate_row(rate: FailureRate) -> Sequence[str]:
+    mttf, bounds = "none failed", f"over {rate.low:,.0f}"
+    if rate.mttf is not None and rate.high is not None:
+        mttf, bounds = f"{rate.mttf:,.0f}", f"{rate.low:,.0f} to {rate.high:,.0f}"
+    return rate.size, f"{rate.hours:,.0f}", str(rate.failures), mttf, bounds
+
+
+def _long_row(job: LongJob) -> Sequence[str]:
+    gpus = "unknown" if job.gpus is None else str(job.gpus)
+    most = "at most " if job.is_bound else ""
+    return job.job, gpus, f"{job.hours:,.0f}", most + percent(job.ettr), most + percent(job.goodput), str(job.failures)

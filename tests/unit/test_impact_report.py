@@ -1,0 +1,256 @@
+"""The report of impact against figures that were computed by hand, on 40 failures with six kinds of trouble."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from diagnoser.impact import poisson
+from diagnoser.impact.closing import _BY_REASON, Closing
+from diagnoser.impact.markdown import report_markdown
+from diagnoser.impact.report import Cost, ImpactReport, Spread, build_report, size_of
+from diagnoser.model import AttemptKey, AttemptOutcome, FailedRun, Mode, PlanOutcome, PlanReason, PlanState
+from diagnoser.model.taxonomy import Category, FailureType
+from diagnoser.redaction.redact import redact
+
+HOUR, DAY = 3600.0, 86_400.0
+INFRASTRUCTURE, SCRIPT, UNKNOWN = Category.INFRASTRUCTURE, Category.SCRIPT, Category.UNKNOWN
+ECC, NCCL, KEY = FailureType.ECC_ERROR, FailureType.NCCL_TIMEOUT_ERROR, FailureType.KEY_ERROR
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+NOW = at("2026-09-30T12:00Z")
+
+
+def plan(state: PlanState, reason: PlanReason, mode: Mode = Mode.ACT, *, waited: bool = False) -> dict[str, Any]:
+    return {"mode": mode, "state": state, "reason": reason, "has_waited": waited}
+
+
+CARRIED_OUT = plan(PlanState.REACHED, PlanReason.REACHED)
+APPROVED = plan(PlanState.REACHED, PlanReason.REACHED, Mode.APPROVE, waited=True)
+FOR_PEOPLE = plan(PlanState.ADVISED, PlanReason.FOR_A_PERSON)
+UNPROVEN = plan(PlanState.WAITING, PlanReason.UNPROVEN, waited=True)
+SPENT = plan(PlanState.HELD, PlanReason.RETRIES_SPENT)
+TRIED = plan(PlanState.NOT_REACHED, PlanReason.NOT_REACHED)
+ADVICE = plan(PlanState.ADVISED, PlanReason.OBSERVE, Mode.OBSERVE)
+SENT = plan(PlanState.SENT, PlanReason.ACT)
+
+
+def failed(
+    job: str,
+    number: int,
+    opened: float,
+    hours: float,
+    *,
+    after: float | None = None,
+    planned: dict[str, Any] | None = None,
+    verdict: float = 60.0,
+    kind: tuple[Category, FailureType] = (INFRASTRUCTURE, ECC),
+    gpus: int | None = 8,
+    **more: Any,
+) -> AttemptOutcome:
+    """after: hours from the failure to the next launch. verdict: seconds from the failure to the verdict and plan."""
+    end = opened + hours * HOUR
+    relaunched = None if after is None else end + after * HOUR
+    by_plan = planned is not None and planned["state"] is PlanState.REACHED
+    run = FailedRun(AttemptKey(job, number), end, end + verdict, gpus, relaunched, by_plan)
+    outcome = PlanOutcome(end + verdict, **planned) if planned else None
+    category, failure_type = kind
+    key = AttemptKey(job, number)
+    fields = {"gpus": gpus, "failure": run, "category": category, "type": failure_type, "plan": outcome, "until": end}
+    return AttemptOutcome(key, opened, **(fields | more))
+
+
+def ran(job: str, number: int, opened: float, hours: float, **more: Any) -> AttemptOutcome:
+    return AttemptOutcome(AttemptKey(job, number), opened, opened + hours * HOUR, **more)
+
+
+def fixture() -> Iterator[AttemptOutcome]:
+    # 10 failures that an agent recovered from, of 8 GPUs, after an hour each
+    for number in range(10):
+        job, opened = f"a{number}", at("2026-09-15T00:00Z") + number * HOUR
+        node: dict[str, Any] = {"cluster": "east", "user": "ann", "node": "n1" if number < 5 else "n2"}
+        yield failed(job, 1, opened, 5, after=1, planned=CARRIED_OUT, **node)
+        yield ran(job, 2, opened + 6 * HOUR, 2, gpus=8, **node)
+    # one job that is launched nine times: eight fail after ten hours, an hour after a checkpoint, and are approved.
+    # The first fails on Sunday in UTC, and on Monday where the site is.
+    opened = at("2026-09-20T14:30+02:00")
+    of_b: dict[str, Any] = {"cluster": "east", "user": "cal", "node": "n3", "gpus": 64}
+    for number in range(1, 9):
+        shape = {"verdict": 120.0, "kind": (INFRASTRUCTURE, NCCL), "saved": opened + 9 * HOUR} | of_b
+        yield failed("b", number, opened, 10, after=0.5, planned=APPROVED, **shape)
+        opened += 10.5 * HOUR
+    yield ran("b", 9, opened, 10, **of_b)
+    # 6 errors in scripts, of jobs that do not say their GPUs
+    for number in range(6):
+        begun = at("2026-09-08T08:00Z") + number * HOUR
+        yield failed(
+            f"c{number}", 1, begun, 1, planned=FOR_PEOPLE, kind=(SCRIPT, KEY), gpus=None, cluster="west", user="bob"
+        )
+    # 5 that people recovered from, after two to six hours
+    for number, after in enumerate((2, 3, 4, 5, 6)):
+        job, begun = f"d{number}", at("2026-09-22T00:00Z")
+        of_d: dict[str, Any] = {"cluster": "west", "user": "ann", "node": "n1"}
+        yield failed(job, 1, begun, 5, after=after, planned=UNPROVEN, **of_d)
+        yield ran(job, 2, begun + (5 + after) * HOUR, 1, gpus=8, **of_d)
+    # 2 jobs at the same time on one node, whose second launch begins ten minutes before the first one ends
+    for job in ("e1", "e2"):
+        of_e: dict[str, Any] = {
+            "gpus": 16,
+            "kind": (UNKNOWN, FailureType.UNKNOWN),
+            "cluster": "east",
+            "user": "eve",
+            "node": "n1",
+        }
+        yield failed(job, 1, at("2026-09-16T06:00Z"), 4, after=-1 / 6, **of_e)
+        yield failed(job, 2, at("2026-09-16T09:50Z"), 13 / 6, **of_e)
+    # a job that moves to another cluster
+    begun = at("2026-09-23T00:00Z")
+    of_f: dict[str, Any] = {"gpus": 32, "user": "fay", "node": "n4"}
+    yield failed("f", 1, begun, 4, after=1, planned=CARRIED_OUT, cluster="east", **of_f)
+    yield failed("f", 2, begun + 5 * HOUR, 4, after=2, planned=CARRIED_OUT, cluster="west", **of_f)
+    yield ran("f", 3, begun + 11 * HOUR, 4, cluster="west", **of_f)
+    # 2 that are open, and 3 that nobody launched again
+    of_g: dict[str, Any] = {"cluster": "east", "user": "gus"}
+    yield failed("g1", 1, NOW - 2 * HOUR, 1, planned=SENT, **of_g)
+    yield failed("g2", 1, NOW - 3 * HOUR, 1, gpus=None, **of_g)
+    for job, planned in (("g3", SPENT), ("g4", TRIED), ("g5", ADVICE)):
+        yield failed(job, 1, NOW - 3 * DAY - HOUR, 1, planned=planned, **of_g)
+
+
+@pytest.fixture(scope="module")
+def report() -> ImpactReport:
+    return build_report(list(fixture()), NOW - 30 * DAY, NOW)
+
+
+def test_totals_and_savings(report: ImpactReport) -> None:
+    """80 + 256 + 160 + 768 + 96 + 584 hours; saved against three hours, the median of 0, 0, 2, 3, 4, 5, 6."""
+    assert (report.attempts, report.recovery.failures, report.recovery.without_gpus) == (57, 40, 7)
+    assert report.recovery.lost_hours == pytest.approx(1944)
+    assert report.manual == pytest.approx(3 * HOUR)
+    assert report.recovery.saved_hours == pytest.approx(160 + 1280 + 96)
+
+
+def test_how_failures_were_closed(report: ImpactReport) -> None:
+    """12 of 38 without a person; two are open."""
+    assert report.closings == {
+        Closing.AUTOMATIC: 12,
+        Closing.POLICY: 9,
+        Closing.NO_PROOF: 5,
+        Closing.UNKNOWN: 4,
+        Closing.REPAIR: 6,
+        Closing.GUARDRAIL: 1,
+        Closing.NOT_REACHED: 1,
+        Closing.OPEN: 2,
+    }
+    assert (report.share.automatic, report.share.closed, report.share.share) == (12, 38, 12 / 38)
+    weeks = [(week.start, week.automatic, week.closed) for week in report.by_week]
+    assert weeks == [
+        (at("2026-09-07T00:00Z"), 0, 6),
+        (at("2026-09-14T00:00Z"), 10, 15),
+        (at("2026-09-21T00:00Z"), 2, 17),
+        (at("2026-09-28T00:00Z"), 0, 0),
+    ]
+    categories = [(group.name, group.automatic, group.closed) for group in report.by_category]
+    assert categories == [("infrastructure", 12, 28), ("script", 0, 6), ("unknown", 0, 4)]
+    clusters = [(group.name, group.automatic, group.closed) for group in report.by_cluster]
+    assert clusters == [("east", 11, 26), ("west", 1, 12)]
+
+
+def costs(listed: object) -> list[tuple[str, str, float, int, int]]:
+    assert isinstance(listed, list)
+    rows: list[Cost] = listed
+    return [(row.cluster, row.name, round(row.gpu_hours, 6), row.failures, row.without_gpus) for row in rows]
+
+
+def test_what_cost_most(report: ImpactReport) -> None:
+    """A name of a node means another node on another cluster."""
+    assert costs(report.cost_by_category) == [
+        ("", "infrastructure", 1176.0, 30, 1),
+        ("", "unknown", 768.0, 4, 0),
+        ("", "script", 0.0, 6, 6),
+    ]
+    assert costs(report.cost_by_size) == [
+        ("", "9-64", 1120.0, 14, 0),
+        ("", "2-8", 824.0, 19, 0),
+        ("", "unknown", 0.0, 7, 7),
+    ]
+    users = [(row.name, round(row.gpu_hours, 6)) for row in report.cost_by_user]
+    assert users == [("eve", 768), ("gus", 584), ("cal", 256), ("ann", 240), ("fay", 96), ("bob", 0)]
+    assert costs(report.costly_nodes) == [
+        ("east", "n1", 808.0, 9, 0),
+        ("east", "n3", 256.0, 8, 0),
+        ("west", "n1", 160.0, 5, 0),
+        ("west", "n4", 64.0, 1, 0),
+        ("east", "n2", 40.0, 5, 0),
+    ]
+    assert [row.name for row in report.costly_jobs] == ["e1", "e2", "b", "g3", "g4"]
+
+
+def test_times_from_the_failure(report: ImpactReport) -> None:
+    """Nearest rank, of those to which it happened."""
+    assert report.to_verdict == Spread(40, 60.0, 120.0)
+    assert report.to_plan == Spread(35, 60.0, 120.0)
+    assert report.to_relaunch == Spread(27, HOUR, 4 * HOUR)
+
+
+def test_time_to_failure_by_size(report: ImpactReport) -> None:
+    """Bounds by the chi-square quantiles of tables: 11.4393 and 29.6709 for 19 failures."""
+    by_size = {rate.size: rate for rate in report.rates}
+    small, large, unknown = by_size["2-8"], by_size["9-64"], by_size["unknown"]
+    assert [small.failures, large.failures, unknown.failures] == [19, 10, 1]
+    assert [small.hours, large.hours, unknown.hours] == pytest.approx([104, 114, 7])
+    assert [small.mttf, large.mttf, unknown.mttf] == pytest.approx([104 / 19, 11.4, 7])
+    assert [small.low, small.high] == pytest.approx([104 / 29.6709, 104 / 11.4393], rel=1e-4)
+
+
+def test_training_time_of_long_jobs(report: ImpactReport) -> None:
+    """Nine hours of each failed launch were saved, and all ten of the last: 82 of 94, and of 90 that GPUs were held."""
+    (job,) = report.long_jobs
+    assert (job.job, job.failures, job.is_bound) == ("b", 8, False)
+    assert [job.hours, job.ettr, job.goodput] == pytest.approx([94, 82 / 94, 82 / 90])
+
+
+def test_a_job_that_reports_no_checkpoint_has_a_bound() -> None:
+    """What it lost since the last one is not known."""
+    runs = [failed("j", 1, NOW - 30 * HOUR, 10, after=5), ran("j", 2, NOW - 15 * HOUR, 15)]
+    (job,) = build_report(runs, NOW - 7 * DAY, NOW).long_jobs
+    assert job.is_bound
+    assert job.ettr == pytest.approx(25 / 30)
+
+
+@pytest.mark.parametrize(
+    ("events", "low", "high"),
+    [(0, 0.0, 3.6889), (1, 0.0253, 5.5716), (10, 4.7954, 18.3904), (100, 81.3640, 121.6268)],
+)
+def test_bounds_are_those_of_tables(events: int, low: float, high: float) -> None:
+    """Garwood's, with 95 % confidence."""
+    assert list(poisson.mean_bounds(events)) == pytest.approx([low, high], abs=5e-5)
+
+
+def test_every_reason_is_classified_on_purpose() -> None:
+    """Reasons that are left out tell how a plan went on; a new one has to be added to either."""
+    course = {"ACT", "APPROVED", "TAKEN_BACK", "REFUSED", "EXPIRED", "LATER_DIAGNOSIS", "REACHED", "NOT_REACHED"}
+    assert {reason.name for reason in PlanReason if reason not in _BY_REASON} == course
+
+
+def test_sizes_of_jobs() -> None:
+    """Bounds belong to the smaller size."""
+    assert [size_of(gpus) for gpus in (None, 0, 1, 8, 9, 512, 5000)] == [
+        *("unknown", "unknown", "1", "2-8", "9-64", "65-512", "4097+")
+    ]
+
+
+def test_markdown_takes_names_as_they_are(report: ImpactReport) -> None:
+    """A name of a user draws no table, link or secret."""
+    text = report_markdown(report, "/impact", redact)
+    assert "12 of 38 closed without a person (32\u2009%)" in text
+    assert r"| n1 \(west\) | 5 | 160.0 | 0 |" in text
+    hostile = [failed("j", 1, NOW - HOUR, 1, user="a | [b](http://evil) api_key=sk-abcdefghijklmnopqrstuvwxyz012345")]
+    shown = report_markdown(build_report(hostile, NOW - DAY, NOW), "/impact", redact)
+    assert "a \\| \\[b\\]" in shown
+    assert "sk-abcdef" not in shown

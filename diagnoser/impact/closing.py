@@ -40,7 +40,7 @@ _BY_REASON: Mapping[str, Closing] = {
     _R.FOR_A_PERSON: _C.REPAIR,
     **dict.fromkeys((_R.SAME_STEP, _R.RETRIES_SPENT, _R.NODE_AGAIN, _R.REQUEUE_CAP), _C.GUARDRAIL),
     **dict.fromkeys((_R.WRONG_EVICTION, _R.BREAKER, _R.TENANT_CAP, _R.HANG_AGAIN), _C.GUARDRAIL),
-    **dict.fromkeys((_R.PERSON_HANDLES_NODE, _R.BAD_CHECKPOINT), _C.GUARDRAIL),
+    **dict.fromkeys((_R.PERSON_HANDLES_NODE, _R.BAD_CHECKPOINT, _R.ON_PROBATION), _C.GUARDRAIL),
     **dict.fromkeys((_R.ATTEMPT_CLOSED, _R.STILL_RUNNING), _C.GUARDRAIL),
 }
 """What a reason says by itself. The others tell how a plan went on, not why a person was needed."""

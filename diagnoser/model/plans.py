@@ -40,6 +40,7 @@ class PlanReason(StrEnum):
     SAME_STEP = "same_failure_at_same_step"  # another launch would end there again
     RETRIES_SPENT = "retries_spent"
     NODE_AGAIN = "node_fails_again"  # the same failure on the same node, more often than allowed
+    ON_PROBATION = "node_on_probation"  # suspected again within a day after it was given back
     REQUEUE_CAP = "requeue_cap"  # too many launches on this cluster within an hour
     WRONG_EVICTION = "wrong_eviction"  # it failed again right after a node was taken out
     BREAKER = "breaker_open"

@@ -34,6 +34,8 @@ from diagnoser.recovery.policy import Policy, plan_key
 
 _NAMED = 4
 """Most ranks that a reason names."""
+_PROBATION_HOURS = 24
+"""For how long after a node came back another failure on it weighs more."""
 _R = PlanReason
 _EXPLAINED: dict[str, str] = {
     _R.OBSERVE: "the policy only advises here",
@@ -195,6 +197,21 @@ def _repeat_eviction(plan: Plan, case: _Case) -> Plan | None:
     return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.NODE_AGAIN)
 
 
+def _on_probation(plan: Plan, case: _Case) -> Plan | None:
+    """A node that was given back within the day and is suspected again is checked, where one alone would not be."""
+    if plan.action is not Action.RESUBMIT:
+        return None
+    for suspect in plan.suspects:
+        mark = case.history.marks.get(suspect)
+        if mark is None or suspect not in plan.allocation:
+            continue
+        hours = (case.now - mark.time) / retry_history.HOUR
+        if mark.kind is NodeEventKind.UNCORDONED and 0 <= hours < _PROBATION_HOURS:
+            why = f"{suspect} was given back {hours:.0f} h ago and is suspected again: the nodes are checked"
+            return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.ON_PROBATION)
+    return None
+
+
 def _handled_by_person(plan: Plan, case: _Case) -> Plan | None:
     theirs = breaker.handled(plan.nodes, case.history, case.now, case.policy.table.ledger.person_hours)
     if not theirs:
@@ -261,6 +278,7 @@ _RAILS: tuple[_Rail, ...] = (
     _same_step,
     _retries,
     _repeat_eviction,
+    _on_probation,
     _handled_by_person,
     _tenant_requeue_cap,
     _requeue_cap,

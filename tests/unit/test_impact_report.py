@@ -14,8 +14,9 @@ from diagnoser.model import AttemptKey, AttemptOutcome, FailedRun, Mode, PlanOut
 from diagnoser.model.taxonomy import Category, FailureType
 from diagnoser.redaction.redact import redact
 
+NO_CAUSE = (Category.UNKNOWN, FailureType.UNKNOWN)
 HOUR, DAY = 3600.0, 86_400.0
-INFRASTRUCTURE, SCRIPT, UNKNOWN = Category.INFRASTRUCTURE, Category.SCRIPT, Category.UNKNOWN
+INFRASTRUCTURE, SCRIPT = Category.INFRASTRUCTURE, Category.SCRIPT
 ECC, NCCL, KEY = FailureType.ECC_ERROR, FailureType.NCCL_TIMEOUT_ERROR, FailureType.KEY_ERROR
 
 
@@ -101,7 +102,7 @@ def fixture() -> Iterator[AttemptOutcome]:
     for job in ("e1", "e2"):
         of_e: dict[str, Any] = {
             "gpus": 16,
-            "kind": (UNKNOWN, FailureType.UNKNOWN),
+            "kind": NO_CAUSE,
             "cluster": "east",
             "user": "eve",
             "node": "n1",

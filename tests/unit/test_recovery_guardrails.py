@@ -215,6 +215,27 @@ def test_a_resubmit_on_the_same_suspect_again_becomes_a_check(policy: Policy) ->
     assert stands(found) == ("check_and_resubmit", S.SENT, R.NODE_AGAIN)
 
 
+@pytest.mark.parametrize(
+    ("kind", "hours", "allocation", "action"),
+    [
+        (NodeEventKind.UNCORDONED, 5, ("n1",), "check_and_resubmit"),
+        (NodeEventKind.UNCORDONED, 25, ("n1",), "resubmit"),  # a day has gone by
+        (NodeEventKind.UNCORDONED, -5, ("n1",), "resubmit"),  # a clock that is ahead
+        (NodeEventKind.RESUMED, 5, ("n1",), "resubmit"),  # nobody had taken it out
+        (NodeEventKind.UNCORDONED, 5, ("n2",), "resubmit"),  # the job only names it
+    ],
+)
+def test_a_node_on_probation_is_checked_at_the_first_suspicion(
+    policy: Policy, kind: NodeEventKind, hours: float, allocation: tuple[str, ...], action: str
+) -> None:
+    """For a day after it was given back, and only by a job that ran on it."""
+    mark = NodeEvent("east", "n1", kind, NodeActor.PERSON, NOW - hours * 3600)
+    new = plan(action=Action.RESUBMIT, allocation=allocation)
+    found = settle(policy, new, marks={"n1": mark})
+    assert found.action.value == action
+    assert (found.reason == R.ON_PROBATION) == (action == "check_and_resubmit")
+
+
 def test_launches_an_hour_are_capped(policy: Policy) -> None:
     """Whatever fails so often on one cluster, a person looks at it first."""
     past = [done(n, 60.0, fingerprint=f"f{n}", job=f"j{n}", tenant=f"t{n % 5}") for n in range(30)]

@@ -82,7 +82,7 @@ def fixture() -> Iterator[AttemptOutcome]:
     opened = at("2026-09-20T14:30+02:00")
     of_b: dict[str, Any] = {"cluster": "east", "user": "cal", "node": "n3", "gpus": 64}
     for number in range(1, 9):
-        shape = {"verdict": 120.0, "kind": (INFRASTRUCTURE, NCCL), "saved": opened + 9 * HOUR} | of_b
+        shape: dict[str, Any] = {"verdict": 120.0, "kind": (INFRASTRUCTURE, NCCL), "saved": opened + 9 * HOUR} | of_b
         yield failed("b", number, opened, 10, after=0.5, planned=APPROVED, **shape)
         opened += 10.5 * HOUR
     yield ran("b", 9, opened, 10, **of_b)

@@ -14,8 +14,8 @@ from diagnoser.model.taxonomy import Category
 from diagnoser.model.weeks import week_of
 from diagnoser.recovery.downtime import RecoveryFigures, lost_hours, manual_recovery, recovery_figures
 
-ATTEMPTS = 200_000
-"""Attempts that are counted, those that began last."""
+ATTEMPTS, SHOWN_ATTEMPTS = 200_000, 50_000
+"""Attempts that the command counts, and those that a page does, which others wait beside: the ones that began last."""
 MOST_COSTLY, LISTED = 5, 20
 """Nodes, jobs and incidents that are named, and users and long jobs that are listed."""
 _SIZES = (1, 8, 64, 512, 4096)
@@ -130,7 +130,7 @@ def build_report(
 
     outcomes: in any order.
     """
-    ordered = sorted(outcomes, key=lambda outcome: outcome.attempt)
+    ordered = sorted(outcomes, key=lambda outcome: (outcome.attempt.job, outcome.attempt.number))
     failures = _failures(ordered, since, now)
     runs = [failure.run for failure in failures]
     times = run_times(ordered, since, now)
@@ -216,8 +216,10 @@ def _costs(failures: Iterable[_Failure], key: _Key, label: Callable[[AttemptOutc
         if not name:
             continue
         hours = [member.hours for member in members if member.hours is not None]
-        newest = max(members, key=lambda member: member.run.diagnosed)
-        shown = label(newest.outcome) if label else ""
+        shown = ""
+        if label:
+            newest = max(members, key=lambda member: member.run.diagnosed)
+            shown = label(newest.outcome)
         costs.append(Cost(name, len(members), math.fsum(hours), len(members) - len(hours), cluster, shown))
     return sorted(costs, key=lambda cost: (-cost.gpu_hours, -cost.failures, cost.cluster, cost.name))
 

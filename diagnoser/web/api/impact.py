@@ -7,7 +7,7 @@ from fastapi import Query
 from pydantic import Field
 
 from diagnoser.client.service import API
-from diagnoser.impact.report import ATTEMPTS, ImpactReport, build_report
+from diagnoser.impact.report import SHOWN_ATTEMPTS, ImpactReport, build_report
 from diagnoser.web.api.params import Name
 from diagnoser.web.api.views import WITHIN
 from diagnoser.web.http.authentication import READ
@@ -30,11 +30,11 @@ async def show(query: Annotated[ImpactQuery, Query()], core: Core) -> ImpactRepo
 
 
 async def read_report(core: Core, query: ImpactQuery) -> ImpactReport:
-    """The report as far as the caller may see. It is computed beside the requests: of 100,000 it takes a second."""
+    """The report as far as the caller may see. It is computed beside other requests."""
     now = core.clock()
     since = now - WITHIN[query.within]
-    outcomes = await core.store.impact.outcomes(since, ATTEMPTS)
-    is_sample = len(outcomes) == ATTEMPTS
+    outcomes = await core.store.impact.outcomes(since, SHOWN_ATTEMPTS)
+    is_sample = len(outcomes) == SHOWN_ATTEMPTS
     if query.cluster:
         outcomes = [outcome for outcome in outcomes if outcome.cluster == query.cluster]
     return await asyncio.to_thread(build_report, outcomes, since, now, is_sample=is_sample)

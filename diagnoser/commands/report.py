@@ -9,8 +9,9 @@ from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.redaction import load_redactor
 from diagnoser.impact.markdown import report_markdown
-from diagnoser.impact.report import ATTEMPTS, build_report
+from diagnoser.impact.report import ATTEMPTS, ImpactReport, build_report
 from diagnoser.model.credentials import seconds
+from diagnoser.model.record_json import RecordJson
 
 
 def report(
@@ -24,7 +25,7 @@ def report(
     outcomes = with_store(lambda store: store.impact.outcomes(since, ATTEMPTS), "report")
     made = build_report(outcomes, since, now, is_sample=len(outcomes) == ATTEMPTS)
     if as_json:
-        print_json(made)
+        print_json(RecordJson(ImpactReport).plain(made))
         return
     link = f"{settings.base_url}/impact"
     out.file.write(report_markdown(made, link, load_redactor(settings)))

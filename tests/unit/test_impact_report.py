@@ -1,11 +1,15 @@
 """The report of impact against figures that were computed by hand, on 40 failures with six kinds of trouble."""
 
+import json
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from diagnoser.cli import cli
 from diagnoser.impact import poisson
 from diagnoser.impact.closing import _BY_REASON, Closing
 from diagnoser.impact.markdown import report_markdown
@@ -255,3 +259,13 @@ def test_markdown_takes_names_as_they_are(report: ImpactReport) -> None:
     shown = report_markdown(build_report(hostile, NOW - DAY, NOW), "/impact", redact)
     assert "a \\| \\[b\\]" in shown
     assert "sk-abcdef" not in shown
+
+
+def test_the_command_prints_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an empty store: no figure is made up."""
+    monkeypatch.setenv("DIAGNOSER_DATABASE_URL", f"sqlite:///{tmp_path}/store.db")
+    printed = CliRunner().invoke(cli, ["report", "--week", "--json"], catch_exceptions=False)
+    report = json.loads(printed.output)
+    assert (report["recovery"]["lost_hours"], report["closings"]["automatic"]) == (None, 0)
+    printed = CliRunner().invoke(cli, ["report", "--week"], catch_exceptions=False)
+    assert "0 of 0 closed without a person (none closed yet)" in printed.output

@@ -1,52 +1,20 @@
-"""A protocol is a file and a line of the registry: a toy one takes part in all that goes by the registry."""
-
-import math
+"""A protocol is a file and a line of the registry: that of docs/extending.md takes part in all that goes by it."""
 
 import httpx
 import pytest
 
-from diagnoser.ingest import Batch, IngestReceipt, RecordDefaults, protocols
-from diagnoser.ingest.line_groups import LineGroups
-from diagnoser.ingest.mapping import FieldMapping
+from diagnoser.ingest import protocols
 from diagnoser.ingest.mapping_hints import mapping_hint
-from diagnoser.ingest.protocols.protocol import Answer, BodyFormat, Description, Protocol, RequestHead
+from diagnoser.ingest.protocols.protocol import Protocol
 from diagnoser.model import Stream, UnplacedReason
-from diagnoser.model.errors import Undecodable
 from diagnoser.web.http.auditing import is_audited
+from tests.how_tos import module
 from tests.integration import test_shipper_protocols as shippers
 
 site = shippers.site
 
 
-def parse_toy(body: bytes, defaults: RecordDefaults, received: float, mapping: FieldMapping) -> Batch:
-    """``JOB: line``."""
-    job, colon, line = body.partition(b": ")
-    if not colon:
-        raise Undecodable("a toy needs a colon")
-    groups, batch = LineGroups(), Batch()
-    group = groups.at(mapping.attribute((("job", job.decode()),), defaults))
-    group.texts.append(line)
-    group.times.append(math.nan)
-    groups.into(batch, received)
-    return batch
-
-
-def answer_toy(_batch: Batch, receipt: IngestReceipt, _head: RequestHead) -> Answer:
-    return Answer(200, b"stored: %d" % receipt.lines, "text/plain")
-
-
-def refuse_toy(_head: RequestHead, status: int, why: str) -> Answer:
-    return Answer(status, f"toy: {why}".encode(), "text/plain")
-
-
-TOY = Protocol(
-    name="toy",
-    paths=("/toy/{box}/push",),
-    formats={"application/toy": BodyFormat("toy", parse_toy, hint="Write the job in front")},
-    answer=answer_toy,
-    refuse=refuse_toy,
-    description=Description("Send toys", "A line a body.", "A toy.", {}, {200: {"description": "Stored"}}),
-)
+TOY: Protocol = module("A protocol").PROTOCOL
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +37,7 @@ async def test_a_record_becomes_a_stored_line(site: shippers.Site) -> None:
     await site.unplaced.flush()
     (stream,) = site.sink.streams
     assert stream.protocol == "toy"
-    assert mapping_hint((), UnplacedReason.NO_JOB, "toy").setting == "Write the job in front"
+    assert mapping_hint((), UnplacedReason.NO_JOB, "toy").setting == "Write the job before the line"
 
 
 @pytest.mark.parametrize(

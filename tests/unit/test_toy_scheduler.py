@@ -1,35 +1,33 @@
-"""A scheduler is a folder and a line of the registry: a toy one is a command of the agent, and carries out a plan."""
+"""A scheduler is a folder and a line of the registry: that of docs/extending.md carries out a plan."""
 
-import asyncio
-import json
+from pathlib import Path
+from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from diagnoser.agent import cli, schedulers
-from diagnoser.agent.scheduler import Scheduler
-from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.test_agent_executor import PLAN, carried_out, scheduler
+from diagnoser.agent import cli, runtime, schedulers
+from diagnoser.agent.state_file import AgentState
+from tests.how_tos import module
+from tests.unit.test_agent_executor import PLAN, Service, carried_out, scheduler
 
 
-def toy(cluster: str) -> None:
-    """Carry out the plan in a cluster in memory."""
-    lab = MemoryCluster(scheduler(), name=cluster)
-    service = asyncio.run(carried_out(lab))
-    typer.echo(json.dumps({"cluster": lab.name, "asked": lab.scheduler.asked, "state": service.end["state"]}))
-
-
-TOY = Scheduler("toy", {"toy": toy})
-
-
-def test_a_toy_scheduler_carries_out_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_toy_scheduler_carries_out_a_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The node is cordoned and the job launched, by the executor of all schedulers, and nothing else names the toy."""
-    monkeypatch.setattr(schedulers, "SCHEDULERS", (*schedulers.SCHEDULERS, TOY))
-    answer = CliRunner().invoke(cli.build(), ["toy", "lab"])
+    toy = module("A scheduler")
+    toy.LAB = scheduler()
+    seen = list[tuple[str, Service]]()
+
+    async def run_agent(options: Any, name: str, build: Any) -> None:
+        cluster, source = build(None, AgentState())
+        assert (cluster.name, source.scheduler) == (options.cluster, toy.LAB)
+        seen.append((name, await carried_out(cluster)))
+
+    monkeypatch.setattr(runtime, "run_agent", run_agent)
+    monkeypatch.setattr(schedulers, "SCHEDULERS", (*schedulers.SCHEDULERS, toy.SCHEDULER))
+    words = ["lab", "--server", "http://diagnoser.test", "--cluster", "north", "--state", str(tmp_path)]
+    answer = CliRunner().invoke(cli.build(), words)
     assert answer.exit_code == 0, answer.output
-    assert json.loads(answer.output.splitlines()[-1]) == {
-        "cluster": "lab",
-        "asked": [f"cordon n1 diagnoser {PLAN['id']}: ecc_error", "launch seven"],
-        "state": "reached",
-    }
+    ((name, service),) = seen
+    assert (name, service.end["state"]) == ("lab", "reached")
+    assert toy.LAB.asked == [f"cordon n1 diagnoser {PLAN['id']}: ecc_error", "launch seven"]

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -15,7 +16,7 @@ def shown(page: str, heading: str, language: str) -> str:
     return found[1]
 
 
-def module(heading: str) -> ModuleType:
+def module(heading: str) -> Any:
     """The Python block under a heading of docs/extending.md, as the module that a reader makes of it."""
     made = ModuleType(f"how_to_{heading.replace(' ', '_')}")
     exec(compile(shown("extending.md", heading, "python"), "docs/extending.md", "exec"), made.__dict__)

@@ -85,11 +85,12 @@ sbom: $(STAMP)  ## what the service is made of: build/sbom.cdx.json (CycloneDX) 
 audit: $(STAMP)  ## known vulnerabilities of the pinned packages (asks the advisory databases of PyPI and OSV)
 	$(BIN)/python -m tests.supply_chain audit
 
-lint: $(STAMP)  ## ruff, import-linter, and no function too complex to step through
+lint: $(STAMP)  ## ruff, import-linter, no function too complex to step through, and plain words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.house --check
+	$(BIN)/python -m tools.plain_words
 
 types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy

@@ -180,7 +180,7 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key [env: DIAGNOSER_TLS_KEY].")] = None,
 ) -> None:
-    """Run the service: HTTP API with web pages, and the worker, each in a process of its own, or one of them."""
+    """Run the service: HTTP API with web pages, and the worker, as separate processes, or only one of them."""
     named: dict[str, object] = {"host": host, "port": port, "role": role, "workers": workers}
     named |= {"tls_certificate": tls_certificate, "tls_key": tls_key}
     flags = {name: value for name, value in named.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Runs the parts of the service as processes of their own, on one machine: starts them, starts again what dies, and
+"""Runs the parts of the service as separate processes on one machine: starts them, restarts what dies, and
 stops them all.
 
 The parent loads code and rules, then forks: a part costs little memory of its own, and starts again at once. The parent

@@ -22,7 +22,7 @@ PHRASES = {
     r"(?:say|says|tell|tells) (?:its|their|the) (?:labels|name)s?\b": "put the subject first: its labels say",
     r"more right|as right\b": "correct, more accurate",
     r"painted over|at hand\b|by itself alone": "masked; available",
-    r"(?<=[.:] )(?:Of a|Whom|Whoever) ": "begin with the subject",
+    r"(?-i:Of a|Whom|Whoever) ": "begin with the subject",
 }
 PATTERN = re.compile("|".join(rf"(?P<p{number}>\b(?:{phrase}))" for number, phrase in enumerate(PHRASES)), re.I)
 HELP = re.compile(r"\bhelp=|description=|^\s+f?\"")

@@ -15,7 +15,7 @@ Consult = Callable[[Diagnosis, AttemptLog, Facts], Diagnosis]
 
 @contextmanager
 def consulted(settings: Settings, knowledge: RuleKnowledge) -> Iterator[Consult]:
-    """One connection, one budget and one circuit breaker for all files. Whatever goes wrong, the rules' verdict stays.
+    """One connection, budget and circuit breaker for all files. If the model fails, the rules decide alone.
 
     Raises RuleFaults, BadInput where the site's prompts or patterns are faulty.
     """

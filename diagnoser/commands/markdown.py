@@ -50,7 +50,7 @@ def _lines(excerpt: Excerpt) -> str:
 
 
 def _code(text: str) -> str:
-    """One line of code, whatever backticks it holds."""
+    """Return one line of code, with backticks inside it escaped by longer fences."""
     plain = printable(clipped(text))
     ticks = _fence(plain, 1)
     return f"{ticks} {plain} {ticks}"

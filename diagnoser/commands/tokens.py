@@ -17,7 +17,7 @@ token_cli = typer.Typer(no_args_is_help=True, help="Manage the tokens that the s
 
 Answer = TypeVar("Answer")
 
-_Name = Annotated[str, typer.Argument(help="Name of the token: history shows it for whatever is done with it.")]
+_Name = Annotated[str, typer.Argument(help="Name of the token: the history shows it beside each action.")]
 
 
 @token_cli.command()

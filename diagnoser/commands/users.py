@@ -14,7 +14,7 @@ from diagnoser.model.people import Role, User, UserChange, password_fault, prepa
 
 users_cli = typer.Typer(no_args_is_help=True, help="Manage the people who may sign in at the pages.")
 
-_Name = Annotated[str, typer.Argument(help="Name of the user: history shows it for whatever the person does.")]
+_Name = Annotated[str, typer.Argument(help="Name of the user: the history shows it beside each action.")]
 _Role = Annotated[
     Role, typer.Option(help="viewer looks; operator also approves, resets and corrects; admin does everything.")
 ]
@@ -29,7 +29,7 @@ async def _knows_nobody(store: Any) -> bool:
 
 @users_cli.command()
 def add(name: _Name, role: _Role) -> None:
-    """Make a user. The password is asked for, or is the first line of standard input."""
+    """Make a user. Ask for the password, or read it from the first line of standard input."""
     require_name(name, "user")
     hashed = _hashed(name)
     user = User(name, role, time.time())

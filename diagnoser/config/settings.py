@@ -47,7 +47,7 @@ class Settings(ChannelSettings):
     )
     workers: Annotated[int, Field(ge=1, le=64)] = Field(
         1,
-        description="Processes that take requests on the same port, each a replica of its own. Connections are dealt "
+        description="Processes that take requests on the same port, each a separate replica. Connections are dealt "
         "out among them.",
     )
     base_url: str = Field("", description="Public address of the pages, for links in alerts. Empty: host and port.")

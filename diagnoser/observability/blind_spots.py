@@ -152,7 +152,7 @@ def _node_logs_never_sent(vitals: Vitals, thresholds: SilenceThresholds) -> Iter
                 BlindSpotKind.NODE_LOGS_NEVER_SENT,
                 agent.cluster,
                 0.0,
-                f"Nodes of cluster {agent.cluster} send no logs of their own.",
+                f"Nodes of cluster {agent.cluster} send no node logs.",
                 "Faults of hardware are known only from what jobs print, which proves nothing: a person has to "
                 "approve before a node is taken out.",
             )

@@ -69,7 +69,7 @@ def _families(vitals: Vitals) -> Iterator[Metric]:
     )
     yield _gauge(
         "diagnoser_nodes_with_logs",
-        "Nodes that sent a line of their own log within a day",
+        "Nodes whose own log sent a line within a day",
         [({}, sum(map(len, vitals.node_logs.values())))],
     )
     yield _gauge(

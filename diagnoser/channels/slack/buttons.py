@@ -110,7 +110,7 @@ async def _act(scope: ScopedServices, plans: Plans, by: Credential, press: _Pres
     if press.action_id == SILENCE:
         until = scope.core.clock() + SILENCE_SECONDS
         await scope.core.store.alerts.save_silence(AlertSilence(press.value, until, by.name))
-        return "Nobody is told of this incident for a day."
+        return "This incident alerts nobody for a day."
     raise NotFound(f"there is no button {press.action_id!r}")
 
 

@@ -118,7 +118,8 @@ class RunOptions:
         typer.Option(min=1, help="Minutes without an answer of Slurm, Kubernetes or the nodes before this gives up."),
     ] = 60.0
     once: Annotated[
-        bool, typer.Option("--once", help="For a suite that follows a job: end when nothing is due, instead of waiting.")
+        bool,
+        typer.Option("--once", help="For a suite that follows a job: end when nothing is due, instead of waiting."),
     ] = False
     as_json: AsJson = False
     slurm: Annotated[

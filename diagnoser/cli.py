@@ -100,7 +100,12 @@ DEFERRED = (
     Deferred(SERVICE, "token", "commands.tokens:token_cli", "Manage the tokens that the service accepts."),
     Deferred(SERVICE, "users", "commands.users:users_cli", "Manage the people who may sign in at the pages."),
     Deferred(SERVICE, "audit", "commands.audit:audit_", "Show what people, agents, tokens and commands did."),
-    Deferred(SERVICE, "report", "commands.report:report", "Report what failures cost, and how they were closed."),
+    Deferred(
+        SERVICE,
+        "report",
+        "commands.report:report",
+        "Report what failures cost, how they were closed, and how much of their time long jobs trained.",
+    ),
     Deferred(SERVICE, "alerts", "commands.alerts:alerts_cli", "Show who is notified of what, and try the receivers."),
     Deferred(SERVICE, "consume", "commands.consume:consume", "Read the lines of a Kafka topic into the database."),
     Deferred(

@@ -477,7 +477,7 @@ async def _carried_out(
 
 
 def _gone(run: TrialRun, error: Unavailable) -> "FailedTrial":
-    """The run as a job that has failed: the service diagnoses it, and alerts who is told of failures."""
+    """The run as a job that has failed: the service diagnoses it, and alerts as it does about failures."""
     from diagnoser.evaluations.reporting import FailedTrial
 
     written = Path(run.folder) / "coordinator.log"

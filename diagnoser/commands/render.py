@@ -91,10 +91,10 @@ def _rows(verdict: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "what to do", verdict.mitigation
     for note in verdict.notes:
         yield "note", note
-    yield "decided by", verdict.decided_by
     yield from model_part(verdict)
     if verdict.left_out.lines:
         yield "left out", f"{verdict.left_out.lines} lines: {verdict.left_out.why}"
+    yield "decided by", verdict.decided_by  # by this row a quoted diagnosis is known to end
 
 
 def _root(root: RootCause | None) -> list[tuple[str, str]]:

@@ -64,6 +64,17 @@ FORMS = (
             "╰───────────────────────────────────────────────╯",
         ),
     ),
+    QuotedForm(  # `diagnose` in a pipe or a CI log
+        hint="% sure",
+        verdict=re.compile(rf"  [^()│]{{3,200}}  {_CATEGORY}, {_OUTCOME}, \d{{1,3}}% sure$"),
+        row=re.compile(r"  (?:[a-z][a-z ]{11}| {12})\S"),
+        last=re.compile(r"  decided by  \S"),
+        example=(
+            "  ecc error  infrastructure, failed, 99% sure",
+            "  root line   7: Xid 48 on gpu-3",
+            "  decided by  rule:ecc",
+        ),
+    ),
     QuotedForm(  # `explain`
         hint="% sure",
         verdict=re.compile(rf"  [^()]{{3,200}}  \({_CATEGORY}, {_OUTCOME}\), \d{{1,3}}% sure, decided by \S"),

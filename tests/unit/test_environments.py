@@ -19,6 +19,7 @@ PACKAGES = {
     "manifests": "kubernetes-validate",
     "sbom": "cyclonedx-bom",
     "workflows": "zizmor",
+    "engines": "lm_eval",
 }
 
 

@@ -29,6 +29,14 @@ ASSERTION = [
 
 def panel(diagnosis: Diagnosis) -> str:
     """`diagnose`."""
+    console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None)
+    render.diagnosis(console, "train.log", diagnosis)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def piped(diagnosis: Diagnosis) -> str:
+    """`diagnose` in a pipe or a CI log."""
     console = Console(file=io.StringIO(), width=120)
     render.diagnosis(console, "train.log", diagnosis)
     assert isinstance(console.file, io.StringIO)
@@ -64,7 +72,7 @@ def alert(diagnosis: Diagnosis) -> str:
     return text.body(failure_alert(diagnosis, Job("j"), 1, incident="i")).partition("\n\nDrain")[0]
 
 
-@pytest.mark.parametrize("printed", [panel, explained, printed_json, indented_json, client])
+@pytest.mark.parametrize("printed", [panel, piped, explained, printed_json, indented_json, client])
 def test_a_printed_diagnosis_is_no_evidence(printed: Callable[[Diagnosis], str]) -> None:
     """A log that quotes a diagnosis is judged by what else it says: training that goes on, or its own failure."""
     earlier = verdict(*EARLIER)
@@ -75,7 +83,7 @@ def test_a_printed_diagnosis_is_no_evidence(printed: Callable[[Diagnosis], str])
     assert verdict(*TRAINING, *ASSERTION, *quoted).type == "assertion_error"
 
 
-@pytest.mark.parametrize("printed", [panel, explained, printed_json, indented_json, client, alert])
+@pytest.mark.parametrize("printed", [panel, piped, explained, printed_json, indented_json, client, alert])
 def test_a_quotation_leaves_what_others_say_within_it(printed: Callable[[Diagnosis], str]) -> None:
     """A traceback, a launcher and the kernel between the lines of a quotation are heard."""
     quoted = printed(verdict(*EARLIER)).splitlines()

@@ -104,7 +104,7 @@ DEFERRED = (
         SERVICE,
         "report",
         "commands.report:report",
-        "Report what failures cost, how they were closed, and how much of their time long jobs trained.",
+        "Report what failures cost, and how many were closed without a person.",
     ),
     Deferred(SERVICE, "alerts", "commands.alerts:alerts_cli", "Show who is notified of what, and try the receivers."),
     Deferred(SERVICE, "consume", "commands.consume:consume", "Read the lines of a Kafka topic into the database."),

@@ -19,7 +19,7 @@ def report(
     within: Annotated[str, typer.Option(help="Of the last span, such as 24h or 90d.")] = "30d",
     as_json: AsJson = False,
 ) -> None:
-    """Report what failures cost, how they were closed, and how much of their time long jobs trained."""
+    """Report what failures cost, and how many were closed without a person."""
     settings, now = site(), time.time()
     since = now - seconds("7d" if week else within)
     outcomes = with_store(lambda store: store.impact.outcomes(since, ATTEMPTS), "report")

@@ -10,9 +10,10 @@ from diagnoser.impact import poisson
 from diagnoser.impact.closing import Closing, closing_of
 from diagnoser.impact.training_time import HOUR, LongJob, RunTime, long_jobs, run_times
 from diagnoser.model import AttemptOutcome, FailedRun
-from diagnoser.model.taxonomy import Category
+from diagnoser.model.taxonomy import Category, FailureType
 from diagnoser.model.weeks import week_of
 from diagnoser.recovery.downtime import RecoveryFigures, lost_hours, manual_recovery, recovery_figures
+from diagnoser.wording import words
 
 ATTEMPTS, SHOWN_ATTEMPTS = 200_000, 50_000
 """Attempts that the command counts, and those that a page does, which others wait beside: the ones that began last."""
@@ -146,7 +147,7 @@ def build_report(
         by_category=_shares(failures, lambda outcome: str(outcome.category)),
         by_cluster=_shares(failures, lambda outcome: outcome.cluster),
         cost_by_category=_costs(failures, lambda outcome: ("", str(outcome.category))),
-        cost_by_type=_costs(failures, lambda outcome: ("", str(outcome.type))),
+        cost_by_type=_costs(failures, lambda outcome: ("", str(outcome.type)), _type_label),
         cost_by_size=_costs(failures, lambda outcome: ("", size_of(outcome.gpus))),
         cost_by_user=_costs(failures, lambda outcome: ("", outcome.user))[:LISTED],
         costly_nodes=_costs(failures, lambda outcome: (outcome.cluster, outcome.node))[:MOST_COSTLY],
@@ -201,9 +202,14 @@ def _by_week(failures: Iterable[_Failure]) -> list[ClosedShare]:
     return [_closed("", weeks[start], start) for start in sorted(weeks)]
 
 
+def _type_label(outcome: AttemptOutcome) -> str:
+    return words.name(outcome.type or FailureType.UNKNOWN)
+
+
 def _incident_label(outcome: AttemptOutcome) -> str:
     """The type of the newest failure of an incident, with its node."""
-    return " ".join(filter(None, (str(outcome.type), outcome.node)))
+    cause = words.name(outcome.type or FailureType.UNKNOWN)
+    return f"{cause} on {outcome.node}" if outcome.node else cause
 
 
 def _costs(failures: Iterable[_Failure], key: _Key, label: Callable[[AttemptOutcome], str] | None = None) -> list[Cost]:

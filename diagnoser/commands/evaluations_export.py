@@ -1,7 +1,5 @@
 """`evaluations export`: the scores of a run, for spreadsheets, documents and MLflow."""
 
-import csv
-import io
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -52,11 +50,10 @@ def _rows(progress: RunProgress) -> list[Row]:
 
 
 def _as_csv(rows: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows(rows)
-    return text.getvalue()
+    """No cell is one that a spreadsheet would compute: names of metrics are the scorer's."""
+    from diagnoser.web.api.exports import csv_lines  # loads the web's packages, which no other format needs
+
+    return csv_lines([_COLUMNS, *rows])
 
 
 def _as_markdown(rows: Sequence[Row]) -> str:

@@ -64,21 +64,21 @@ def score(answers: Answers, task: str, include: str) -> Mapping[str, Any]:
             return stored(answers, requests)
 
     tasks = TaskManager(include_path=include or None)
-    found = simple_evaluate(StoredAnswers(), tasks=[task], task_manager=tasks, log_samples=False)
-    results: Mapping[str, Any] = found["results"][task]
+    evaluation = simple_evaluate(StoredAnswers(), tasks=[task], task_manager=tasks, log_samples=False)
+    results: Mapping[str, Any] = evaluation["results"][task]
     return results
 
 
 def stored(answers: Answers, requests: Iterable[Any]) -> list[Any]:
     """Look the answer to each request up. Raises SystemExit for a document that no shard inferred."""
-    repeats, found = Counter[tuple[int, int]](), []
+    repeats, resps = Counter[tuple[int, int]](), []
     for request in requests:
         place = request.doc_id, request.idx
         if request.doc_id not in answers:
             raise SystemExit(f"document {request.doc_id} was not inferred: has the task more samples than the suite?")
-        found.append(answers[request.doc_id][request.idx][repeats[place]])
+        resps.append(answers[request.doc_id][request.idx][repeats[place]])
         repeats[place] += 1
-    return found
+    return resps
 
 
 def metrics_of(results: Mapping[str, Any]) -> dict[str, float]:

@@ -225,11 +225,8 @@ def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
 
 
 def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
-    engine, known, splits = (
-        file.engine,
-        file.placeholders,
-        any(task.splits for task in file.tasks if task.infer is None),
-    )
+    engine, known = file.engine, file.placeholders
+    splits = any(task.splits for task in file.tasks if task.infer is None)
     if engine.infer and engine.score:
         yield from _command_faults(("engine", "infer"), engine.infer, known, _needed(splits))
         yield from _command_faults(("engine", "score"), engine.score, _SCORE, {"samples", "scores"})

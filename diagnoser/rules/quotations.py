@@ -52,6 +52,8 @@ def _any_of(names: type[Category] | type[Outcome] | type[Action]) -> str:
 
 _CATEGORY, _OUTCOME, _ACTION = _any_of(Category), _any_of(Outcome), _any_of(Action)
 _NOTHING = re.compile(r"(?!)")
+_LABELLED = re.compile(r"  (?:[a-z][a-z ]{11}| {12})\S")
+"""A row with its label in a column of twelve, as `diagnose` prints into a pipe, and the client."""
 FORMS = (
     QuotedForm(  # `diagnose`
         hint="% sure",
@@ -67,7 +69,7 @@ FORMS = (
     QuotedForm(  # `diagnose` in a pipe or a CI log
         hint="% sure",
         verdict=re.compile(rf"  [^()│]{{3,200}}  {_CATEGORY}, {_OUTCOME}, \d{{1,3}}% sure$"),
-        row=re.compile(r"  (?:[a-z][a-z ]{11}| {12})\S"),
+        row=_LABELLED,
         last=re.compile(r"  decided by  \S"),
         example=(
             "  ecc error  infrastructure, failed, 99% sure",
@@ -93,7 +95,7 @@ FORMS = (
     QuotedForm(  # the client, below a run that failed
         hint="% sure",
         verdict=re.compile(rf"Diagnosis: [^()]{{3,200}}  \({_CATEGORY}, {_OUTCOME}, \d{{1,3}}% sure\)$"),
-        row=re.compile(r"  (?:[a-z][a-z ]{11}| {12})\S"),
+        row=_LABELLED,
         last=re.compile(r"  page {8}\S"),
         example=(
             "Diagnosis: ecc error  (infrastructure, failed, 99% sure)",

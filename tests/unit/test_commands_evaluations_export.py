@@ -5,7 +5,7 @@ from diagnoser.model.evaluations import RunProgress, Suite, Task, TrialRecord, T
 
 TASK = Task("sums", 7, (), ())
 RUN = TrialRun("r1", Suite("small", ("/ckpt/step-100",), (TASK,)), "local", "/r1", "/", 0.0)
-SCORED = TrialRecord("/ckpt/step-100", "sums", TrialState.SCORED, {"acc,none": 0.25, "a | b\n": 1.0})
+SCORED = TrialRecord("/ckpt/step-100", "sums", TrialState.SCORED, {"acc,none": 0.25, "a | b\n": 1.0, "=1+1": 0.5})
 ROWS = _rows(RunProgress(RUN, (SCORED,), (), ()))
 
 
@@ -15,9 +15,11 @@ def test_a_table_has_a_row_a_metric() -> None:
         "checkpoint,step,task,metric,value",
         '/ckpt/step-100,100,sums,"acc,none",0.25',
     ]
+    assert _as_csv(ROWS).splitlines()[-1] == "/ckpt/step-100,100,sums,'=1+1,0.5"
     assert _as_markdown(ROWS).splitlines()[2:] == [
         "| /ckpt/step-100 | 100 | sums | acc,none | 0.25 |",
         "| /ckpt/step-100 | 100 | sums | a \\| b | 1 |",
+        "| /ckpt/step-100 | 100 | sums | =1+1 | 0.5 |",
     ]
 
 

@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.e2e.service import free_port
 from tests.environments import TANSU
+from tests.ports import free_port
 
 MISSING = "no Kafka broker: see `make tools`, or put tansu (github.com/tansu-io/tansu) on PATH"
 PARTITIONS = 4

@@ -7,11 +7,12 @@ ranks has a folder, with what its ranks trained on in ``before``, ``after`` and 
 
 import os
 import shutil
-import socket
 import sys
 import traceback
 from importlib import import_module
 from pathlib import Path
+
+from tests.ports import free_port
 
 RANKS = (1, 2)
 LAST = 16
@@ -32,7 +33,7 @@ LIBRARIES = {
 def launch(name: str, ranks: int, folder: Path, step: int | None, plan: dict[str, str]) -> None:
     """Raises RuntimeError unless all ranks end well."""
     environment = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "TORCHELASTIC_RUN_ID": "none", **plan}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     children = []
     for rank in range(ranks):
         if child := os.fork():
@@ -52,12 +53,6 @@ def launch(name: str, ranks: int, folder: Path, step: int | None, plan: dict[str
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     if any(codes):
         raise RuntimeError(f"ranks ended with {codes}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main(name: str, folder: Path) -> None:

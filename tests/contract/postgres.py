@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.ports import free_port
+
 MISSING = "PostgreSQL absent: apt-get install postgresql-15 (initdb and postgres in PATH or /usr/lib/postgresql)"
 
 
@@ -29,7 +31,7 @@ def server(programs: Path) -> Iterator[str]:
     home = Path(tempfile.mkdtemp(prefix="diagnoser-postgres-"))
     try:
         prefix = _as_other_user(home)
-        data, port = home / "data", _free_port()
+        data, port = home / "data", free_port()
         start = [*prefix, str(programs / "initdb"), "-D", str(data), "-U", "diagnoser", "--auth=trust"]
         subprocess.run([*start, "--no-sync", "-E", "UTF8", "--locale=C"], check=True, capture_output=True, cwd=home)
         with _running([*prefix, str(programs / "postgres"), "-D", str(data), *_options(port)], home, port):
@@ -72,9 +74,3 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
                 return
         time.sleep(0.1)
     raise RuntimeError(f"PostgreSQL did not start: {log.read_text()}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.environments import MOTO
+from tests.ports import free_port
 
 BUCKET = "logs"
 KEYS = {
@@ -24,9 +25,7 @@ def server(folder: Path) -> Iterator[str]:
     """Its address. Clients find ``KEYS`` in the environment. Raises AssertionError when it does not start."""
     import boto3
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     command = [str(MOTO.python.with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)]
     with (folder / "s3.log").open("wb") as log:

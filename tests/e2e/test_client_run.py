@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from tests.e2e.client import TOKENS, Client, events_of, stored_lines
-from tests.e2e.service import DEMO_LOG, Service, free_port, service, until
+from tests.e2e.service import DEMO_LOG, Service, service, until
+from tests.ports import free_port
 
 FAIL = f"cat {DEMO_LOG}; exit 1"
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.service import free_port, until
+from tests.e2e.service import until
 from tests.e2e.test_readme_commands import ROOT
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

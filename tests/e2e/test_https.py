@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 from tests.certificates import write_certificate
 from tests.e2e.service import until
+from tests.ports import free_port
 
 PASSWORD = "correct horse battery"
 
@@ -31,9 +31,7 @@ def diagnoser(folder: Path, *arguments: str, given: str = "") -> str:
 def served(tmp_path: Path) -> Iterator[httpx.Client]:
     """A client that trusts the service's certificate and no other."""
     certificate, key = write_certificate(tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     diagnoser(tmp_path, "users", "add", "maria", "--role", "admin", given=PASSWORD + "\n")
     flags = ["--tls-certificate", str(certificate), "--tls-key", str(key), "--port", str(port)]
     environment = os.environ | {"DIAGNOSER_DATABASE_URL": f"sqlite:///{tmp_path}/test.db"}

@@ -15,7 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.service import free_port, service, until
+from tests.e2e.service import service, until
+from tests.ports import free_port
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "nginx" / "diagnoser.conf"
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

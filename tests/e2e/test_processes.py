@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from tests.chaos.rounds import Shipper, check, shipping, wait_for_progress
-from tests.e2e.service import Service, alive, diagnosis_of, free_port, send, service, until
+from tests.e2e.service import Service, alive, diagnosis_of, send, service, until
+from tests.ports import free_port
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 FAILURE = [b"step 1 loss 11.2\n", b"RuntimeError: CUDA error: an illegal memory access was encountered\n"]

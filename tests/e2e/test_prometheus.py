@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from tests import prometheus_queries
-from tests.e2e.service import free_port, service, until
+from tests.e2e.service import service, until
+from tests.ports import free_port
 from tests.prometheus_queries import PROMETHEUS
 
 SERIES_MAX = 300

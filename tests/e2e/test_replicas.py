@@ -9,7 +9,6 @@ from tests.e2e.service import (
     DEMO_LOG,
     SECRET,
     diagnosis_of,
-    free_port,
     node_fault,
     receiver,
     send,
@@ -17,6 +16,7 @@ from tests.e2e.service import (
     until,
     verified,
 )
+from tests.ports import free_port
 
 LINES = DEMO_LOG.read_bytes().splitlines(keepends=True)
 

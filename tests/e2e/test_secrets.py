@@ -11,7 +11,8 @@ import httpx
 from diagnoser.config.settings import FROM_FILES, Settings
 from tests import preloaded
 from tests.conftest import NOWHERE
-from tests.e2e.service import DEMO_LOG, Service, diagnosis_of, free_port, send, service, until
+from tests.e2e.service import DEMO_LOG, Service, diagnosis_of, send, service, until
+from tests.ports import free_port
 
 SERVER = NOWHERE.removeprefix("http://")
 

@@ -14,13 +14,13 @@ from tests.e2e.service import (
     DEMO_LOG,
     SECRET,
     diagnosis_of,
-    free_port,
     node_fault,
     receiver,
     send,
     service,
     until,
 )
+from tests.ports import free_port
 from tests.receiver import Handler, Receiver, running
 
 LINES = DEMO_LOG.read_bytes().splitlines(keepends=True)

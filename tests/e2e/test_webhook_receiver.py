@@ -18,7 +18,8 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import DeliveryError
 from tests.contract.records import effect
-from tests.e2e.service import DEMO_LOG, SECRET, free_port, send, service, until
+from tests.e2e.service import DEMO_LOG, SECRET, send, service, until
+from tests.ports import free_port
 
 RECEIVER = Path(__file__).resolve().parents[2] / "deploy" / "webhook" / "receiver.py"
 ACT = """#!/bin/sh

@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.service import DEMO_LOG, diagnosis_of, free_port, send, until
+from tests.e2e.service import DEMO_LOG, diagnosis_of, send, until
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.image, pytest.mark.xdist_group("image")]
 

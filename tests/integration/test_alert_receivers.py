@@ -21,7 +21,7 @@ from diagnoser.channels.apprise.sending import AppriseReceiver
 from diagnoser.channels.slack.sending import SlackBot
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError
-from tests.e2e.service import free_port
+from tests.ports import free_port
 from tests.receiver import Receiver, running
 
 FAILURE = Alert(

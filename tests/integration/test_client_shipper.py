@@ -15,7 +15,7 @@ from diagnoser.client.backlog import LINGER_SECONDS, Backlog
 from diagnoser.client.launch import Launch
 from diagnoser.client.service import Service, TokenSource
 from diagnoser.client.shipper import LONGEST_PAUSE, REFUSED_PAUSE, Shipper
-from tests.e2e.service import free_port
+from tests.ports import free_port
 
 LINE = b"iteration %d | lm loss 2.31 | grad norm 0.9\n"
 

@@ -34,9 +34,10 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.web.http.access import JobAccess
 from tests import kafka_broker
 from tests.databases import sqlite_store
-from tests.e2e.service import DEMO_LOG, diagnosis_of, free_port, service, until
+from tests.e2e.service import DEMO_LOG, diagnosis_of, service, until
 from tests.in_memory import RecentUnplaced
 from tests.kafka_broker import PARTITIONS, Broker, Sent
+from tests.ports import free_port
 from tests.preloaded import Preloaded
 
 QUICK = "session.timeout.ms=6000\nheartbeat.interval.ms=500\n"

@@ -19,6 +19,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.model.people import Role, User, UserChange
 from diagnoser.model.queries import AuditFilter
 from tests.environments import OIDC
+from tests.ports import free_port
 from tests.serving import NOW, Web, serving
 
 pytestmark = pytest.mark.skipif(bool(OIDC.missing), reason=OIDC.missing)
@@ -35,9 +36,7 @@ PEOPLE = (
 
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = tmp_path_factory.mktemp("oidc") / "provider.log"
     people = [part for person in PEOPLE for part in ("--user-claims", json.dumps(person))]
     command = [str(OIDC.python), "-m", "oidc_provider_mock", "--port", str(port), "--require-nonce", "true", *people]

@@ -12,7 +12,8 @@ from diagnoser.adapters.redis import RedisWakeSignals
 from diagnoser.model.errors import BadInput, Unavailable
 from tests.contract import redis_server
 from tests.contract.redis_server import redis
-from tests.e2e.service import free_port, service
+from tests.e2e.service import service
+from tests.ports import free_port
 
 LONG = 120.0
 """Seconds that a test may wait for what should come at once."""

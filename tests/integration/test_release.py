@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PROXIES
-from tests.e2e.service import free_port, until
+from tests.e2e.service import until
 from tests.environments import MANIFESTS, SBOM, WORKFLOWS
+from tests.ports import free_port
 from tests.thorough import THOROUGH
 from tests.unit.test_client_archive import old_python
 from tools import release

@@ -9,10 +9,10 @@ import pytest
 from diagnoser.config import llm_factory
 from diagnoser.llm.answer import Answer
 from diagnoser.model.taxonomy import FailureType
-from tests.e2e.service import free_port
 from tests.integration.consulting import UNDECIDED, Site
 from tests.integration.model_server import ModelServer
 from tests.llm.servers import FOLDER, KEY, NOISE, Real, running, said
+from tests.ports import free_port
 
 PYTHON = Path(FOLDER) / "llama/bin/python"
 

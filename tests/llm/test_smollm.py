@@ -27,10 +27,10 @@ from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.llm.answer import Answer
 from diagnoser.model import Diagnosis, Facts
 from diagnoser.model.taxonomy import Category
-from tests.e2e.service import free_port
 from tests.integration.consulting import Site
 from tests.integration.model_server import ModelServer
 from tests.llm.servers import FOLDER, KEY, Real, running
+from tests.ports import free_port
 from tools.real_runs.measure import SAMPLES
 
 PYTHON = Path(FOLDER) / "smollm/bin/python"

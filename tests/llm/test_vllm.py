@@ -8,10 +8,11 @@ import pytest
 from diagnoser.config import llm_factory
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.model.taxonomy import FailureType
-from tests.e2e.service import diagnosis_of, free_port, send, service, until
+from tests.e2e.service import diagnosis_of, send, service, until
 from tests.integration.consulting import UNDECIDED, Site
 from tests.integration.model_server import ModelServer
 from tests.llm.servers import FOLDER, KEY, NOISE, Real, asked, running, said
+from tests.ports import free_port
 
 CONTEXT = 8192
 

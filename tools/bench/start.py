@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from tests.e2e.service import ROOT, Service, free_port
+from tests.e2e.service import ROOT, Service
+from tests.ports import free_port
 
 MUST = 1.5
 

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import yaml
 
+from tests.ports import free_port
 from tools.real_runs import environments
 from tools.real_runs.carriers import Line
 from tools.real_runs.frameworks import NODES, Framework
@@ -145,11 +146,6 @@ def _small_disk(folder: Path, options: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _commands(

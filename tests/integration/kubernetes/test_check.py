@@ -13,12 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.service import free_port, until
 from tests.e2e.service import service as running_service
+from tests.e2e.service import until
 from tests.environments import TORCH
 from tests.integration.kubernetes import cluster as real
 from tests.integration.kubernetes.conftest import agent_of, job, launched
 from tests.integration.kubernetes.double import Object, Server, State
+from tests.ports import free_port
 
 PROGRAM = Path(__file__).resolve().parents[3] / "deploy" / "checks" / "allgather.py"
 BAD = "gpu-03"

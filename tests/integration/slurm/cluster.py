@@ -5,18 +5,18 @@ As root, Slurm runs as its own user and jobs as ``nobody``; else everything runs
 
 import os
 import pwd
-import random
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sbatch", "srun", "scancel", "sinfo")
 PACKAGES = "slurmctld slurmd slurm-client munge"
@@ -159,7 +159,7 @@ def running(
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         names = tuple(f"gpu-{number:02}" for number in range(1, count + 1))
-        cluster = Cluster(folder, name, names, _free_ports(1)[0] if rest else 0)
+        cluster = Cluster(folder, name, names, free_ports(1)[0] if rest else 0)
         _prepare(cluster, silent, settings)
         stack.callback(_stop, cluster)
         munge = folder / "munge"
@@ -211,7 +211,7 @@ def _prepare(cluster: Cluster, silent: int, settings: Sequence[str]) -> None:
 def _configuration(cluster: Cluster, silent: int) -> str:
     """Short intervals everywhere: a test waits for them."""
     folder, own = cluster.folder, pwd.getpwuid(os.getuid()).pw_name
-    ports = _free_ports(len(cluster.nodes) + 1)
+    ports = free_ports(len(cluster.nodes) + 1)
     nodes = [
         f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=1000 State=UNKNOWN"
         for node, port in zip(cluster.nodes, ports[1:], strict=True)
@@ -262,20 +262,6 @@ def _stop(cluster: Cluster) -> None:
         time.sleep(0.5)
     for name in sorted(cluster.daemons, key=lambda name: (name == "munged", name == "slurmctld")):
         cluster.end(name)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Below those that the system gives to connections: one of these would take a port before its daemon does."""
-    ports: list[int] = []
-    with ExitStack() as stack:
-        for port in random.sample(range(20_000, 32_000), 1000):
-            probe = stack.enter_context(socket.socket())
-            with suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                ports.append(port)
-            if len(ports) == count:
-                break
-    return ports
 
 
 def _as(user: str) -> dict[str, Any]:

@@ -12,11 +12,12 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
-from tests.e2e.service import SECRET, free_port
+from tests.e2e.service import SECRET
 from tests.integration.agent_process import Agent, ended
 from tests.integration.slurm.cluster import Cluster, until
 from tests.integration.slurm.conftest import NAME, slurm_agent
 from tests.integration.slurm.double import Plans, plans
+from tests.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("slurm")
 

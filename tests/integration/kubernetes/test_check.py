@@ -145,7 +145,7 @@ def test_what_the_job_s_own_image_finds_waits_for_a_person(server: Server, tmp_p
         assert not server.state.objects["nodes", "", BAD]["spec"].get("unschedulable")
         assert server.state.get("jobs", "llama") is None, "it is held for the person"
         assert client.post(f"/api/v1/plans/{plan['id']}/refuse", json={}).status_code == 200
-        until(lambda: server.state.get("jobs", "llama"), "the job runs again", 60)
+        until(lambda: server.state.get("jobs", "llama"), "the job runs again")
     assert BAD in {pod["spec"]["nodeName"] for pod in server.state.pods("llama")}
     assert not server.state.objects["nodes", "", BAD]["spec"].get("unschedulable")
 

@@ -46,22 +46,31 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if why := real.missing():
         pytest.skip(f"needs a real Kubernetes: {why}")
     with real.running(tmp_path_factory.mktemp("kubernetes")) as found:
-        assert found.ask("POST", "/api/v1/namespaces", {"metadata": {"name": SPACE}}).status_code == 201
-        for name in APPLIED:
-            for item in yaml.safe_load_all((MANIFESTS / name).read_text()):
-                if name.startswith(("base/", "overlays/")) and item["kind"] != "Namespace":
-                    item["metadata"]["namespace"] = "diagnoser"  # as kustomize does
-                answer = found.ask("POST", path_of(item), item)
-                if item["kind"] == "Namespace" and answer.status_code == 409:
-                    continue  # the service's and the agent's is the same
-                assert answer.status_code == 201, f"{name}: {answer.text}"
-                assert left_out(item, answer.json()) == [], name
+        apply_manifests(found)
         yield found
+
+
+def apply_manifests(cluster: Cluster) -> None:
+    """Make what ``kubectl apply -k`` makes, and the namespace of the workloads."""
+    assert cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": SPACE}}).status_code == 201
+    for name in APPLIED:
+        for item in yaml.safe_load_all((MANIFESTS / name).read_text()):
+            if name.startswith(("base/", "overlays/")) and item["kind"] != "Namespace":
+                item["metadata"]["namespace"] = "diagnoser"  # as kustomize does
+            answer = cluster.ask("POST", path_of(item), item)
+            if item["kind"] == "Namespace" and answer.status_code == 409:
+                continue  # the service's and the agent's is the same
+            assert answer.status_code == 201, f"{name}: {answer.text}"
+            assert left_out(item, answer.json()) == [], name
 
 
 @pytest.fixture
 def token(cluster: Cluster) -> str:
-    """Of the agent's own service account."""
+    return agent_token(cluster)
+
+
+def agent_token(cluster: Cluster) -> str:
+    """Make a token of the agent's own service account."""
     path = "/api/v1/namespaces/diagnoser/serviceaccounts/diagnoser-agent/token"
     wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     answer = cluster.ask("POST", path, wanted)
@@ -89,7 +98,7 @@ def site(
             cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
 
 
-def _job(name: str, *, prefers: str = "", **spec: Any) -> dict[str, Any]:
+def job(name: str, *, prefers: str = "", **spec: Any) -> dict[str, Any]:
     """Its pods run on nodes of their own, and leave room: a hollow kubelet gives GPUs back late.
 
     prefers: a node that its pods go to as long as they may.
@@ -129,7 +138,7 @@ def _shown(cluster: Cluster, name: str) -> list[str]:
 def _running_pods(cluster: Cluster, name: str, count: int) -> list[dict[str, Any]]:
     """So many running pods, once they run."""
     try:
-        found: list[dict[str, Any]] = until(lambda: _running(cluster, name, count), "the pods run", 90)
+        found: list[dict[str, Any]] = until(lambda: _running(cluster, name, count), "the pods run")
     except AssertionError as error:
         raise AssertionError(f"{error}: {_shown(cluster, name)}") from None
     return found
@@ -140,7 +149,7 @@ def _running(cluster: Cluster, name: str, count: int) -> list[dict[str, Any]]:
     return live if len(live) == count else []
 
 
-def _fail(cluster: Cluster, pod: dict[str, Any]) -> None:
+def fail(cluster: Cluster, pod: dict[str, Any]) -> None:
     """What the kubelet writes when the program has ended: a hollow one has no programs."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     over = {"exitCode": 1, "reason": "Error", "startedAt": pod["status"]["startTime"], "finishedAt": now}
@@ -156,14 +165,14 @@ def _ended_plan(client: httpx.Client, agent: Agent, id: str) -> dict[str, Any]:
         return [one for one in plans if one["state"] in ("reached", "not_reached")]
 
     try:
-        found: dict[str, Any] = until(ended, "the plan has ended", 40)[0]
+        found: dict[str, Any] = until(ended, "the plan has ended")[0]
     except AssertionError as error:
         told = [client.get(f"/api/v1/{path}").text for path in ("plans", f"jobs/{id}")]
         raise AssertionError(f"{error}\n{told}\n{agent.log()[-4000:]}") from None
     return found
 
 
-def _launched(cluster: Cluster, client: httpx.Client, job: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+def launched(cluster: Cluster, client: httpx.Client, job: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     """(its id at the service, its pods) once they run and the service knows."""
     assert cluster.ask("POST", f"/apis/batch/v1/namespaces/{SPACE}/jobs", job).status_code == 201
     name = job["metadata"]["name"]
@@ -177,7 +186,7 @@ def _break(cluster: Cluster, client: httpx.Client, known: str, pod: dict[str, An
     node = pod["spec"]["nodeName"]
     _send(client, [KERNEL], source="kernel", cluster=NAME, node=node)
     _send(client, FAILURE, job=known, node=node, offset=0)
-    _fail(cluster, pod)
+    fail(cluster, pod)
 
 
 def _send(client: httpx.Client, lines: list[str], **query: Any) -> None:
@@ -189,7 +198,7 @@ def _send(client: httpx.Client, lines: list[str], **query: Any) -> None:
 def test_a_failed_job_comes_back_on_other_nodes(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
     """Found, diagnosed, the node cordoned with our marks, the Job made anew elsewhere, and the node given back."""
     client, agent = site
-    known, pods = _launched(cluster, client, _job("llama", backoffLimit=0))
+    known, pods = launched(cluster, client, job("llama", backoffLimit=0))
     bad = pods[0]["spec"]["nodeName"]
     _break(cluster, client, known, pods[0])
     plan = _ended_plan(client, agent, known)
@@ -221,12 +230,12 @@ def test_a_pod_that_its_job_replaced_leaves_the_bad_node(cluster: Cluster, site:
     client, agent = site
     client.post("/api/v1/jobs", json={"id": "other", "cluster": NAME, "nodes": NODES})  # for the breaker to know them
     bad = NODES[0]
-    job = _job("qwen", prefers=bad, parallelism=1, completions=1, backoffLimit=6)
-    known, [first] = _launched(cluster, client, job)
+    qwen = job("qwen", prefers=bad, parallelism=1, completions=1, backoffLimit=6)
+    known, [first] = launched(cluster, client, qwen)
     assert first["spec"]["nodeName"] == bad
     agent.end()
     time.sleep(1)  # times are of whole seconds: a pod that failed in the one of its creation may be of the same launch
-    _fail(cluster, first)
+    fail(cluster, first)
     [second] = _running_pods(cluster, "qwen", 1)
     assert second["spec"]["nodeName"] == bad
     _send(client, [KERNEL], source="kernel", cluster=NAME, node=bad)
@@ -250,11 +259,11 @@ def test_the_check_runs_in_a_namespace_of_its_own(cluster: Cluster, site: tuple[
     """Its pods are made with the rights of the manifests and placed by the scheduler, one on each node of the held job;
     that all pass launches the job again, and none of them is left."""
     client, agent = site
-    known, pods = _launched(cluster, client, _job("stalled", parallelism=3, completions=3, backoffLimit=0))
+    known, pods = launched(cluster, client, job("stalled", parallelism=3, completions=3, backoffLimit=0))
     stalls = [f"[rank{rank}]:[E1121 09:14:00.118 ProcessGroupNCCL.cpp:616] [Rank {rank}] {STALL}" for rank in range(3)]
     _send(client, stalls, job=known, offset=0)
     for pod in pods:
-        _fail(cluster, pod)
+        fail(cluster, pod)
     path = f"/api/v1/namespaces/{CHECK_SPACE}/pods"
 
     def running() -> list[dict[str, Any]]:
@@ -262,7 +271,7 @@ def test_the_check_runs_in_a_namespace_of_its_own(cluster: Cluster, site: tuple[
         return items if len(items) == 3 and {item["status"]["phase"] for item in items} == {"Running"} else []
 
     try:
-        checking = until(running, "the pods of the check run", 90)
+        checking = until(running, "the pods of the check run")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{client.get('/api/v1/plans').text}\n{agent.log()[-4000:]}") from None
     assert {pod["spec"]["nodeName"] for pod in checking} == set(NODES)
@@ -277,17 +286,17 @@ def test_the_check_runs_in_a_namespace_of_its_own(cluster: Cluster, site: tuple[
     assert not {pod["metadata"]["uid"] for pod in _running_pods(cluster, "stalled", 3)} & {
         pod["metadata"]["uid"] for pod in pods
     }
-    until(lambda: cluster.get(path)["items"] == [], "the pods of the check are gone", 60)
+    until(lambda: cluster.get(path)["items"] == [], "the pods of the check are gone")
     cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{SPACE}/jobs/stalled", {"propagationPolicy": "Background"})
 
 
 def test_a_node_that_dies_is_told(cluster: Cluster, site: tuple[httpx.Client, Agent]) -> None:
     """Its kubelet is killed: NotReady is an event of the node, and the launch on it ends as NODE_FAIL."""
     client, agent = site
-    known, pods = _launched(cluster, client, _job("solo", parallelism=1, completions=1, backoffLimit=0))
+    known, pods = launched(cluster, client, job("solo", parallelism=1, completions=1, backoffLimit=0))
     bad = pods[0]["spec"]["nodeName"]
     cluster.end(bad)
-    until(lambda: [one for one in client.get("/api/v1/nodes").json() if one["node"] == bad], "the node is told", 60)
+    until(lambda: [one for one in client.get("/api/v1/nodes").json() if one["node"] == bad], "the node is told")
     path = f"/api/v1/namespaces/{SPACE}/pods/{pods[0]['metadata']['name']}"
     cluster.ask("DELETE", path, {"gracePeriodSeconds": 30})  # what the cluster itself does after its toleration
 
@@ -331,7 +340,7 @@ def test_a_role_without_the_right_to_cordon_ends_the_plan(cluster: Cluster, site
     less = [{**rules[0], "verbs": ["get", "list", "watch"]}]
     assert cluster.ask("PATCH", path, {"rules": less}).status_code == 200
     try:
-        known, pods = _launched(cluster, client, _job("denied", backoffLimit=0))
+        known, pods = launched(cluster, client, job("denied", backoffLimit=0))
         _break(cluster, client, known, pods[0])
         plan = _ended_plan(client, agent, known)
     finally:
@@ -339,5 +348,5 @@ def test_a_role_without_the_right_to_cordon_ends_the_plan(cluster: Cluster, site
     assert plan["state"] == "not_reached"
     assert 'cannot patch resource "nodes"' in plan["steps"][-1]["output"]
     assert "could not be cordoned" in plan["history"][-1]["why"]
-    job = cluster.get(f"/apis/batch/v1/namespaces/{SPACE}/jobs/denied")
-    assert MARKS[0] not in (job["metadata"].get("annotations") or {})
+    denied = cluster.get(f"/apis/batch/v1/namespaces/{SPACE}/jobs/denied")
+    assert MARKS[0] not in (denied["metadata"].get("annotations") or {})

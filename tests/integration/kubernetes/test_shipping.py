@@ -124,7 +124,7 @@ def test_a_watch_goes_on_where_it_was_and_lists_anew_when_forgotten(
     assert server.listed == listed
     server.state.forget()
     other = launched(server, job("qwen"))
-    until(lambda: _events(client, other) == [(1, "started", None)], "the next job is found", 40)
+    until(lambda: _events(client, other) == [(1, "started", None)], "the next job is found")
     assert "watch_begins_anew" in agent.log()
     assert server.listed > listed
 

@@ -174,7 +174,7 @@ async def test_a_run_is_carried_out_by_jobs_and_leaves_none(
     assert set(inferred.values()) == set(NODES[:2])
     assert places, "pods were seen"
     assert all(inferred.get(batch, node) == node for batch, node in places)
-    await asyncio.to_thread(until, lambda: not jobs(cluster), "the Jobs are gone", 60)
+    await asyncio.to_thread(until, lambda: not jobs(cluster), "the Jobs are gone")
     assert not pods(cluster)
 
 
@@ -209,7 +209,7 @@ def _runs(folder: Path, batch: str) -> bool:
 
 def _restored(cluster: Cluster) -> None:
     cluster.start_node(NODES[1], 2)
-    until(lambda: _ready(cluster.node(NODES[1])), "the node is back", 90)
+    until(lambda: _ready(cluster.node(NODES[1])), "the node is back")
 
 
 def _ready(node: Object) -> bool:
@@ -232,7 +232,7 @@ async def test_a_batch_is_one_job_however_often_it_is_started(
     await trials.cancel(order)
     await trials.start(order)
     await reaches(trials, order, OrderState.LOST)
-    await asyncio.to_thread(until, lambda: not pods(cluster, labelSelector=f"{batch_jobs.BATCH}=b1"), "it is gone", 60)
+    await asyncio.to_thread(until, lambda: not pods(cluster, labelSelector=f"{batch_jobs.BATCH}=b1"), "it is gone")
 
 
 async def test_the_server_keeps_what_it_is_given(cluster: Cluster, trials: KubernetesBatches, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ async def test_a_cordoned_node_gets_nothing(
     assert cluster.ask("PATCH", f"/api/v1/nodes/{NODES[0]}", {"spec": {"unschedulable": True}}).status_code == 200
     order = sleeper(tmp_path)
     await trials.start(order)
-    await asyncio.to_thread(until, lambda: _is_unschedulable(cluster), "the scheduler finds no node for it", 60)
+    await asyncio.to_thread(until, lambda: _is_unschedulable(cluster), "the scheduler finds no node for it")
     [pod] = pods(cluster, labelSelector=f"{batch_jobs.BATCH}=b1")
     assert "nodeName" not in pod["spec"]
     assert [node.name for node in await trials.nodes()] == [NODES[1]]
@@ -344,19 +344,19 @@ def test_a_killed_coordinator_is_resumed_and_a_server_that_is_away_waited_for(
             "--weights=", "--score-cpu=100m", "--score-memory=64Mi", "--json")  # fmt: skip
     nodes = [f"--node={name}=1" for name in NODES]
     with coordinator_process(tmp_path, config, "run", str(file), *folder, *pods, *nodes) as first:
-        until(lambda: _started(tmp_path, first), "a batch runs", 90)
+        until(lambda: _started(tmp_path, first), "a batch runs")
     [run] = [path.name for path in (tmp_path / "runs").iterdir()]
     with coordinator_process(tmp_path, config, "run", "--resume", run, *pods, *nodes) as second:
-        until(lambda: (tmp_path / "err").read_text().count(f"run {run}") == 2, "it goes on", 60)
+        until(lambda: (tmp_path / "err").read_text().count(f"run {run}") == 2, "it goes on")
         cluster.end("kube-apiserver")
-        until(lambda: "trials_wait" in (tmp_path / "err").read_text(), "it waits for the server", 60)
+        until(lambda: "trials_wait" in (tmp_path / "err").read_text(), "it waits for the server")
         cluster.start_server()
         assert second.wait(180) == 0, (tmp_path / "err").read_text()
     done = json.loads((tmp_path / "out").read_text())
     assert {trial["task"]: trial["scores"]["distinct"] for trial in done["trials"]} == {"code": 12, "maths": 8}
     assert set(completions(tmp_path).values()) == {1}
     with coordinator_process(tmp_path, config, "run", str(file), *folder, *pods, *nodes) as third:
-        until(lambda: _job_of_another(cluster, run), "another run has Jobs", 90)
+        until(lambda: _job_of_another(cluster, run), "another run has Jobs")
         [other] = [path.name for path in (tmp_path / "runs").iterdir() if path.name != run]
         with coordinator_process(tmp_path, config, "cancel", other, "--json") as cancel:
             assert cancel.wait(60) == 0, (tmp_path / "err").read_text()

@@ -46,7 +46,6 @@ class Poster:
         self._judge(await self._first_answer(await self.resolve(), body, headers))
 
     async def _first_answer(self, hosts: list[str], body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """The first answer of any of the host's addresses."""
         try:
             for host in hosts[:-1]:
                 with suppress(httpx.ConnectError, httpx.ConnectTimeout):

@@ -40,7 +40,6 @@ class LogRoot:
         return os.fdopen(handle, "rb")
 
     def _below(self, path: str) -> tuple[str, ...]:
-        """The parts of the path below the folder."""
         if not path.startswith("/") or "\0" in path or len(path) > PATH_LENGTH:
             raise LogRefused(LogRefusal.INVALID_PATH, "log_path must be an absolute path")
         target = PurePosixPath(path)

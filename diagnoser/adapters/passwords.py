@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def new_secret() -> str:
-    """A secret for a token, which nobody can guess."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 

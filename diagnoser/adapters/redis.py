@@ -104,8 +104,6 @@ class RedisWakeSignals:
 
 
 class _SharedWake:
-    """Wakes the loops of this process and of all others."""
-
     def __init__(self, bell: RedisWakeSignals, name: str, local: WakeSignal) -> None:
         self._bell = bell
         self._name = name

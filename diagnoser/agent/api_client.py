@@ -62,7 +62,6 @@ class ApiClient:
         await self._call("POST", "/logs", params=query, content=body, headers={"content-type": content_type})
 
     async def job(self, id: str) -> dict[str, Any] | None:
-        """The job with its attempts; None when it is not known."""
         try:
             return await self._json("GET", f"/jobs/{id}")
         except NotFound:

@@ -12,8 +12,6 @@ STOPPED = 1
 
 @dataclass(frozen=True, slots=True)
 class JobRegistration:
-    """A job to be registered, with this body."""
-
     body: Body
 
 

@@ -110,7 +110,6 @@ class Attempts(tuple[CommandAttempt, ...]):
         return [attempt.code for attempt in self if attempt.command == command]
 
     def refusal(self, command: Command) -> CommandAttempt | None:
-        """Find the answer that refused the command for good."""
         for attempt in self:
             if attempt.command.words != command.words:
                 continue

@@ -68,7 +68,6 @@ class DryRunReporter(Generic[S]):
         )
 
     async def _first_step(self, plan: Mapping[str, Any]) -> str:
-        """Say what an agent would do first, as the cluster stands now."""
         try:
             verdict = await self.client.diagnosis(plan["diagnosis"])
             spec = self.cluster.spec(plan, str(verdict.get("type", "unknown")))

@@ -90,12 +90,10 @@ def program(asked: Sequence[NodeQuestion]) -> tuple[str, ...]:
 
 
 def seconds(asked: Sequence[NodeQuestion]) -> float:
-    """Say how long that may take."""
     return max(question.seconds for question in asked) + START_SECONDS
 
 
 def summary(asked: Sequence[NodeQuestion]) -> str:
-    """Describe the program for a person."""
     return f"python3 (asks: {', '.join(question.id for question in asked)})"
 
 

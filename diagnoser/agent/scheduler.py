@@ -33,8 +33,6 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFlags:
-    """Flags of the agents of all schedulers."""
-
     server: Annotated[str, typer.Option(help="Address of the service, such as http://diagnoser:8321.")]
     cluster: Annotated[str, typer.Option(help="Name of the cluster; part of every job id.")]
     token: Annotated[

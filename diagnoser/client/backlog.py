@@ -171,7 +171,6 @@ class Backlog:
 
     @property
     def waiting(self) -> int:
-        """Lines that the service does not have."""
         with self._changed:
             unsealed = sum(part.count(b"\n") for opened in self._open.values() for part in opened.parts)
             return sum(segment.lines for segment in self._segments) + unsealed

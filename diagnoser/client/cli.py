@@ -37,7 +37,6 @@ def main(words: Sequence[str], environment: Mapping[str, str] = os.environ) -> i
 
 
 def _act(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """`run`, `ship` or `send`. Raises UsageError."""
     identity = Options(options.job, options.attempt, options.rank, options.node, getattr(options, "name", ""))
     server = _server(options, environment)
     if options.command == "run":

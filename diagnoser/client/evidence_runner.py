@@ -566,7 +566,6 @@ def own_stack(process: Process, folder: str) -> bytes:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Tell whether a process has a handler for a signal."""
     with open("/proc/%d/status" % pid, "rb") as file:
         fields = dict(line.split(b":", 1) for line in file.read().splitlines())
     return bool(int(fields[b"SigCgt"], 16) >> (number - 1) & 1)

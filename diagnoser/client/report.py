@@ -55,7 +55,6 @@ def wait_for_diagnosis(
 
 
 def _newest(service: Service, job: str, attempt: int | None) -> dict[str, Any] | None:
-    """Ask the service once."""
     try:
         answer = service.get("/diagnoses", {"job": job, "limit": 20})
     except (Unreachable, UsageError) as error:

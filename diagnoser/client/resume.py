@@ -85,7 +85,6 @@ class RemainingBatches:
         return [step for step in range(max(first, self._next), first + self._steps) if step not in self._skipped]
 
     def _trains(self, number: int) -> bool:
-        """Tell whether a batch of this epoch trains."""
         step = self._first + self.epoch * self._steps + number // self._per_step
         return step >= self._next and step not in self._skipped
 

@@ -62,7 +62,6 @@ class Answer:
 
     @property
     def detail(self) -> str:
-        """Read what the service says about an error."""
         return str(self.fields().get("detail") or "")
 
     @property

@@ -72,6 +72,5 @@ def without_credentials(text: str) -> str:
 
 
 def recent_errors(log: Path) -> list[str]:
-    """The last warnings and errors of a service's log."""
     with log.open(encoding="utf-8", errors="replace") as lines:
         return [*deque((line.rstrip()[:2000] for line in lines if _TROUBLE.search(line)), maxlen=ERRORS_SHOWN)]

@@ -81,7 +81,6 @@ class _Choice:
 
 
 def _choices(suite: Suite, expected: RuntimeEstimates, pool: Sequence[Node]) -> list[_Choice]:
-    """Plan for 1, 2, 4 ... nodes, and for all."""
     counts = [1]
     while counts[-1] < len(pool):
         counts.append(min(2 * counts[-1], len(pool)))
@@ -93,7 +92,6 @@ def _choices(suite: Suite, expected: RuntimeEstimates, pool: Sequence[Node]) -> 
 
 
 def _choices_table(choices: Sequence[_Choice]) -> Table:
-    """Show how time falls, and cost rises, with the number of nodes."""
     table = Table("nodes", "ends after", "GPU hours", "", box=None)
     longest = max(choice.makespan for choice in choices) or 1.0
     for choice in choices:

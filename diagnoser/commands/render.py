@@ -44,7 +44,6 @@ def clipped(text: str) -> str:
 
 
 def plain(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON-ready data."""
     return asdict(value)
 
 

@@ -26,8 +26,6 @@ from diagnoser.model.taxonomy import GPU_TIME_SHARE
 
 
 class FoldBy(StrEnum):
-    """Fields of a label by which cases are grouped."""
-
     FRAMEWORK = "framework"
     LAUNCHER = "launcher"
     SCENARIO = "scenario"

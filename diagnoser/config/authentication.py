@@ -27,7 +27,6 @@ def tokens(settings: Settings) -> tuple[Token, ...]:
 
 
 def deprecated_scopes(settings: Settings) -> list[str]:
-    """Scopes of earlier versions that the settings still use."""
     scopes = {entry.partition(":")[0].strip() for entry in listed(settings.tokens.get_secret_value())}
     return sorted(scopes & DEPRECATED.keys())
 

@@ -81,7 +81,6 @@ async def _node_queries(settings: Settings) -> str:
 
 
 async def _database_address(settings: Settings) -> str:
-    """Nothing is opened."""
     administration.check_place(settings.database_url, Settings.model_fields["database_url"].default)
     return administration.place(settings.database_url)
 
@@ -309,6 +308,5 @@ _SERVERS: Mapping[str, Check] = {
 
 
 def faults_of(found: list[Finding]) -> Iterator[str]:
-    """Write the faults in words, each with its part."""
     for finding in found:
         yield from (f"{finding.part}: {fault}" for fault in finding.faults)

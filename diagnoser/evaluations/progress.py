@@ -38,12 +38,10 @@ def samples_stored(progress: RunProgress) -> int:
 
 
 def samples(progress: RunProgress) -> int:
-    """Count the samples of all trials."""
     return len(progress.run.suite.checkpoints) * sum(task.samples for task in progress.run.suite.tasks)
 
 
 def gpu_seconds(progress: RunProgress, now: float) -> float:
-    """Sum up for how long its batches have held GPUs."""
     seconds = 0.0
     for batch in progress.batches:
         if batch.kind is BatchKind.INFER:

@@ -70,7 +70,6 @@ def remaining_slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Place
 def remaining_trials(
     suite: Suite, estimates: RuntimeEstimates, done: Done, running: Sequence[Placement], now: float
 ) -> Iterator[Trial]:
-    """List the trials that are not scored yet."""
     covered: dict[TrialKey, list[TrialShard]] = {}
     for shard in done.shards:
         covered.setdefault(shard.trial, []).append(shard)

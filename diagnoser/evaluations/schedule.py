@@ -95,7 +95,6 @@ def in_line(suite: Suite, estimates: RuntimeEstimates, nodes: Sequence[Node]) ->
 
 
 def gpu_seconds(placements: Iterable[Placement], suite: Suite) -> float:
-    """Sum up for how long the placements hold GPUs."""
     return suite.gpus * sum(placement.end - placement.start for placement in placements)
 
 
@@ -331,7 +330,6 @@ def _scored_before_end(trials: Sequence[Trial], scorers: int) -> list[float]:
 
 
 def _taken(waiting: list[Range], count: int) -> Iterator[Range]:
-    """Take the first ``count`` samples out of the ranges."""
     while count:
         first, last = waiting.pop(0)
         cut = min(last, first + count)

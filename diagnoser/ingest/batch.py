@@ -110,7 +110,6 @@ class Batch:
 
     @property
     def unplaced_lines(self) -> int:
-        """How much belongs to no job."""
         return sum(lines for lines, _ in self.unplaced.values())
 
     def rename(self, names: Mapping[str, str]) -> None:

@@ -34,7 +34,6 @@ class _Member(Protocol):
 
 
 def gunzip(raw: bytes, limit: int) -> bytes:
-    """All members of a gzip body, at most ``limit`` bytes."""
     try:
         return _unpack(raw, limit, lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), GZIP_SLICE)
     except zlib.error as error:
@@ -60,7 +59,6 @@ def _has_zlib_header(raw: bytes) -> bool:
 
 
 def unzstd(raw: bytes, limit: int) -> bytes:
-    """All frames of a zstd body, at most ``limit`` bytes."""
     frames = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
     try:
         return _unpack(raw, limit, frames.decompressobj, ZSTD_SLICE)
@@ -126,7 +124,6 @@ def decoder(encoding: str | None) -> Decoder | None:
 
 
 def too_large(limit: int) -> TooLarge:
-    """The error for a body beyond its limit."""
     return TooLarge(f"the body holds more than {limit} bytes: send it in smaller parts")
 
 

@@ -80,8 +80,6 @@ class JobSender(Protocol):
 
 @dataclass(slots=True)
 class _Pending:
-    """A parsed request that waits for its commit."""
-
     batch: Batch
     received: float
     done: asyncio.Future[IngestReceipt]

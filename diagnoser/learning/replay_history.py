@@ -27,8 +27,6 @@ _PAGE = 200
 
 
 class ReplayGroup(Enum):
-    """Which check a stored attempt serves."""
-
     COMPLETED = auto()
     OTHER_TYPE = auto()
     CONFIRMED = auto()

@@ -24,8 +24,6 @@ _NO_FAILURE = frozenset({Category.NONE, Category.UNKNOWN})
 
 
 class ValidationCheck(StrEnum):
-    """The gates, in their order."""
-
     COMPILES = "compiles"
     SPECIFIC = "specific"
     EXAMPLES = "its_examples"
@@ -303,5 +301,4 @@ def passed(gates: Sequence[ValidationResult]) -> bool:
 
 
 def masked(gates: Sequence[ValidationResult], mask: Callable[[str], str]) -> tuple[ValidationResult, ...]:
-    """Reasons may quote a log."""
     return tuple(replace(gate, reason=mask(gate.reason)) for gate in gates)

@@ -163,7 +163,6 @@ class RuleWorkbench:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The site's own rules."""
         return self._registry.base.knowledge.engine.ruleset.rules
 
     async def trial(self, conditions: LineConditions) -> PatternTrial:

@@ -12,5 +12,4 @@ def only(values: Collection[_T]) -> _T | None:
 
 
 def first(values: Iterable[_T]) -> _T | None:
-    """The first value; None without any."""
     return next(iter(values), None)

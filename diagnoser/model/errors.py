@@ -27,8 +27,6 @@ from enum import StrEnum
 
 
 class DiagnoserError(Exception):
-    """Base of all errors that the service raises on purpose."""
-
     status = 500
     title = "Internal error"
 
@@ -148,8 +146,6 @@ class RuleFaults(DiagnoserError):
 
 
 class ModelFailure(StrEnum):
-    """Why the language model gave no usable answer."""
-
     UNAVAILABLE = "model_unavailable"
     TIMEOUT = "model_timeout"
     DENIED = "model_denied"  # the key is wrong or may not use this model

@@ -329,8 +329,6 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """All that the ledger knows of a run."""
-
     run: TrialRun
     trials: tuple[TrialRecord, ...]
     shards: tuple[ShardRecord, ...]
@@ -360,6 +358,5 @@ class RunProgress:
         return next(trial for trial in self.trials if trial.key == key)
 
     def is_whole(self, trial: TrialKey) -> bool:
-        """Tell whether all samples of the trial are stored."""
         stored = sum(record.shard.samples for record in self.inferred_of(trial))
         return stored == self.run.suite.task(trial[1]).samples

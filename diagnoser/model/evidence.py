@@ -15,8 +15,6 @@ ORDERED_SIGNALS = frozenset({1, 2, 3, 15})
 
 
 class Mark(IntEnum):
-    """Why a line is kept verbatim; the highest one that holds."""
-
     CONTEXT = 1  # near a line that matters
     SAMPLE = 2  # one of the few samples of a routine template
     EDGE = 3  # among the first or last lines of its stream or rank
@@ -96,7 +94,6 @@ class Line:
 
     @property
     def known_rank(self) -> int | None:
-        """The rank, None where it is unknown."""
         return self.rank if self.rank >= 0 else None
 
     @property
@@ -132,7 +129,6 @@ class Traceback:
 
     @property
     def start(self) -> int:
-        """Index of the first line."""
         return self.lines[0] if self.lines else self.raised
 
 
@@ -260,7 +256,6 @@ class RunStatus:
 
     @property
     def ends(self) -> float | None:
-        """When the last step will be done, at the present speed."""
         if self.step is None or self.total is None or not self.step_seconds or not self.at:
             return None
         return self.at + max(0, self.total - self.step) * self.step_seconds
@@ -377,7 +372,6 @@ class Evidence:
 
     @property
     def job_lines(self) -> list[Line]:
-        """The lines that the job itself printed."""
         return [line for line in self.lines if line.stream.from_job]
 
     @property
@@ -392,7 +386,6 @@ class Evidence:
 
     @property
     def traceback_lines(self) -> frozenset[int]:
-        """Indices of the lines of tracebacks."""
         return frozenset(chain.from_iterable(trace.lines for trace in self.tracebacks))
 
     @property

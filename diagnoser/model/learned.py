@@ -106,7 +106,6 @@ class LearnedRule:
     family: str = ""
 
     def with_state(self, state: LearnedState, *, by: str, why: str, now: float) -> "LearnedRule":
-        """The same rule in another state, with the reason."""
         turn = Turn(now, state, by, why)
         return replace(self, state=state, changed=now, history=(*self.history, turn))
 

@@ -77,7 +77,6 @@ class Stream:
 
     @property
     def from_job(self) -> bool:
-        """Whether the job itself wrote the lines."""
         return self.provenance is Provenance.JOB
 
 
@@ -103,7 +102,6 @@ class LineBlock:
 
     @property
     def lines(self) -> int:
-        """How many."""
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
     def received_at(self, number: int) -> float:

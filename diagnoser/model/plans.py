@@ -31,8 +31,6 @@ class PlanState(StrEnum):
 
 
 class PlanReason(StrEnum):
-    """Why a plan stands as it does, also when nothing is done."""
-
     OBSERVE = "observe_only"  # the mode of its row
     NEEDS_APPROVAL = "needs_approval"
     ACT = "may_act"
@@ -115,8 +113,6 @@ class CheckVerdict:
 
 
 class QueryState(StrEnum):
-    """How far a query on a node is."""
-
     ASKED = "asked"
     PROVES = "proves"  # its answer proves that the node is at fault
     PROVES_NOTHING = "proves_nothing"

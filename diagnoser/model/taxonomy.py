@@ -18,8 +18,6 @@ class Category(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How an attempt ended."""
-
     FAILED = "failed"
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -30,8 +28,6 @@ class Outcome(StrEnum):
 
 
 class Action(StrEnum):
-    """What should happen next."""
-
     CORDON_AND_RESUBMIT = "cordon_and_resubmit"
     CHECK_AND_RESUBMIT = "check_and_resubmit"
     RESUBMIT = "resubmit"
@@ -271,7 +267,6 @@ _SCRIPT = frozenset(
 
 
 def category_of(kind: FailureType) -> Category:
-    """The one category that a type belongs to."""
     if kind is _T.UNKNOWN:
         return Category.UNKNOWN
     for category, kinds in ((Category.NONE, _NONE), (Category.FRAMEWORK, _FRAMEWORK), (Category.SCRIPT, _SCRIPT)):

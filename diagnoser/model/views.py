@@ -5,8 +5,6 @@ from enum import StrEnum
 
 
 class ListName(StrEnum):
-    """The lists that can be filtered."""
-
     DIAGNOSES = "diagnoses"
     INCIDENTS = "incidents"
     JOBS = "jobs"

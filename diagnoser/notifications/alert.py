@@ -76,7 +76,6 @@ def _sentence(diagnosis: Diagnosis) -> str:
 
 
 def _nodes(diagnosis: Diagnosis) -> list[str]:
-    """The first suspects; without any, the node of the root cause."""
     suspects = [suspect.node for suspect in diagnosis.nodes[:3]]
     root = diagnosis.root_cause
     if not suspects and root and root.node:
@@ -85,7 +84,6 @@ def _nodes(diagnosis: Diagnosis) -> list[str]:
 
 
 def _facts(diagnosis: Diagnosis, nodes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Names and values, as far as they are known."""
     root = diagnosis.root_cause
     yield "Cause", answer(diagnosis)
     yield "Confidence", f"{diagnosis.confidence:.0%}"

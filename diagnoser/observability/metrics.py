@@ -259,7 +259,6 @@ class Metrics:
         self.archived.inc(size)
 
     def observe_losses(self, losses: Iterable[Losses]) -> None:
-        """Count what a commit or a compaction did not keep."""
         self.cached_templates.set(template_cache.held())
         for loss in losses:
             self.cut_lines.inc(loss.cut_lines)
@@ -287,16 +286,13 @@ class Metrics:
             self.checkpoint_blocked.inc((event.blocked_ms or 0.0) / 1000.0)
 
     def observe_transition(self, result: TransitionResult) -> None:
-        """Count a stored decision about a plan."""
         for reason in result.reasons:
             self.plan_transitions.labels(reason).inc()
 
     def observe_feedback(self, kind: FailureType, verdict: FeedbackVerdict) -> None:
-        """Count a person's feedback on a verdict of this type."""
         self.feedback.labels(verdict, category_of(kind)).inc()
 
     def observe_rule_writing(self, calls: int, author: Author) -> None:
-        """Count what it cost to have a model write a rule."""
         self.model_calls.inc(calls)
         self.model_tokens.labels("in").inc(author.tokens_in)
         self.model_tokens.labels("out").inc(author.tokens_out)
@@ -310,7 +306,6 @@ class Metrics:
         self.embedding_failures.labels(reason).inc()
 
     def observe_consultation(self, use: ModelUse) -> None:
-        """Count one consultation of the model."""
         self.model_calls.inc(use.calls)
         self.model_tokens.labels("in").inc(use.tokens_in)
         self.model_tokens.labels("out").inc(use.tokens_out)

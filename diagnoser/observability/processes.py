@@ -27,7 +27,6 @@ class ProcessFigures(Collector):
         self._folder = folder
 
     def collect(self) -> Iterator[Metric]:
-        """Collect from the processes that are alive."""
         families: dict[str, Metric] = {}
         for name, process in sorted(self._processes().items()):
             for family in ProcessCollector(pid=lambda process=process: process, registry=None).collect():  # type: ignore[misc]

@@ -80,7 +80,6 @@ class DecisionPlanner:
     redact: Callable[[str], str]
 
     def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision:
-        """Decide what to store and to send for a verdict."""
         record = DiagnosisRecord(self.make_id(now), claim.attempt.key, claim.attempt.revision, now, True, diagnosis)
         alert = verdict_alert(record, claim.job, self._link(record.id), self.redact)
         messages = self._messages(alert, verdict_key(record), now)
@@ -102,7 +101,6 @@ class DecisionPlanner:
         return transition
 
     def mode_of(self, row: str) -> Mode:
-        """Say how far plans of a row of the table may go now."""
         return self.mode or self.policy.mode(row)
 
     def announce(self, plan: Plan, record: DiagnosisRecord | None) -> tuple[OutboxMessage, ...]:
@@ -206,7 +204,6 @@ class DecisionPlanner:
 
 
 def verdict_alert(record: DiagnosisRecord, job: Job, link: str, redact: Callable[[str], str]) -> Alert:
-    """Make what people are told about a verdict."""
     diagnosis = record.diagnosis
     incident = incident_id(diagnosis, cluster_of(job), retry_history.family(job))
     return failure_alert(

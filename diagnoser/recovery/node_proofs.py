@@ -121,7 +121,6 @@ class NodeProofTable(StrictModel):
         return [re2.compile(self.filled(form.pattern)) for form in self.free_fields]
 
     def filled(self, pattern: str) -> str:
-        """Fill the parts that it names into the pattern."""
         for name, part in self.parts.items():
             pattern = pattern.replace(f"{{{name}}}", part)
         return pattern

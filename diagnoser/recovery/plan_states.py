@@ -36,7 +36,6 @@ _ENDINGS = {PlanState.REACHED: PlanReason.REACHED}
 
 
 def with_state(plan: Plan, state: PlanState, reason: PlanReason, *, by: str, why: str, now: float) -> Plan:
-    """The plan in another state, with the change in its history."""
     return replace(plan, state=state, reason=reason.value, history=(*plan.history, PlanChange(now, state, by, why)))
 
 

@@ -236,7 +236,6 @@ class Policy:
         return next(row for row in self.table.rows if not _why_not(row.when, case))
 
     def mode(self, row_id: str) -> Mode:
-        """Say how far plans of a row may go."""
         return _or_default(self._row_by_id(row_id).mode, self.table.defaults.mode)
 
     def _row_by_id(self, row_id: str) -> PolicyRow:

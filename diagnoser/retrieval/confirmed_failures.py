@@ -522,7 +522,6 @@ def describe(similar: Similar) -> str:
 
 
 def _done(record: DiagnosisRecord) -> str:
-    """Tell what was done about it, as far as the service knows."""
     if record.plan is None:
         return f"advised: {_words(record.diagnosis.recovery.action)}"
     return f"{_words(record.plan.action)}: {record.plan.state}"

@@ -21,7 +21,6 @@ class Index:
         return len(self._confirmed_failures)
 
     def put(self, confirmed: ConfirmedFailure, vector: Vector) -> None:
-        """Add, or replace the entry of the same diagnosis."""
         if not self._confirmed_failures:
             self._matrix = np.zeros((_FIRST, len(vector)), np.float32)
         if len(vector) != self._matrix.shape[1]:

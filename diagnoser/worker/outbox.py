@@ -28,8 +28,6 @@ ERROR_LENGTH = 500
 
 
 class DeliveryResult(StrEnum):
-    """How a try to deliver a message ended."""
-
     DELIVERED = "delivered"
     NOT_NOW = "not_now"  # the receiver or the way to it is down: another try may help
     REFUSED = "refused"  # another try cannot help
@@ -153,7 +151,6 @@ class Outbox:
         return len(due)
 
     async def _release_on_shutdown(self, due: DueMessage) -> None:
-        """This process stops; what is recorded is no longer ours."""
         await self._store.record_delivery(due, "deferred", retry_at=self._clock())
 
     async def _handle(self, due: DueMessage) -> None:

@@ -120,15 +120,11 @@ class RollbackCheck(Protocol):
 
 
 class DivergedRuns(Protocol):
-    """``worker.metric_watch.MetricWatch``."""
-
     def take_diverged(self) -> list[AttemptKey]:
         """Running attempts whose loss diverged since the last call."""
 
 
 class ClaimResult(StrEnum):
-    """What became of a claim."""
-
     SAVED = "saved"
     SOUND = "sound"  # the run goes on and its log shows no cause
     SUSPECTED = "suspected"  # it is silent for longer than usual: evidence is asked for

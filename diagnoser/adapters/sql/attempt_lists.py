@@ -28,8 +28,6 @@ _VERDICT = (diagnoses.c.id.label("diagnosis"), *diagnoses.c["outcome", "category
 
 
 class AttemptRepository(Repository):
-    """Attempts as lists show them."""
-
     async def page(
         self,
         state: AttemptState | None,
@@ -78,7 +76,6 @@ class AttemptRepository(Repository):
             return [_summary(None, row) for row in rows]
 
     async def count_running(self, silent_since: float) -> int:
-        """How many attempts are running."""
         return await self._count_of(_in(AttemptState.RUNNING, silent_since))
 
     async def count_silent(self, since: float, silent_since: float) -> int:

@@ -33,7 +33,6 @@ class AuditRepository(Repository):
         return await self._db.rows(query, _entry)
 
     async def drop(self, before: float, limit: int) -> int:
-        """Drop entries that were written before."""
         row = audit_log.c
         return await self._db.drop_rows(select(row.id).where(row.time < before).order_by(row.time), limit, row.id)
 

@@ -119,7 +119,6 @@ def diagnosis_row(record: DiagnosisRecord, plan: Plan | None, job: Job | None) -
 
 
 def facets_of(diagnosis: Diagnosis, job: Job | None) -> dict[str, str]:
-    """The columns that people narrow the list by."""
     return {
         "decided_by": _stored(diagnosis.decided_by),
         "cluster": cluster_of(job),
@@ -254,7 +253,6 @@ def _vectors(data: bytes) -> dict[str, bytes]:
 
 
 def words_row(record: DiagnosisRecord) -> dict[str, Any]:
-    """What the text filter looks at."""
     return {"diagnosis": record.id, "words": words_of(_search_text(record)[:SEARCHED])}
 
 

@@ -151,7 +151,6 @@ def _begin_sqlite(connection: Connection) -> None:
 
 @asynccontextmanager
 async def our_errors() -> AsyncIterator[None]:
-    """Foreign errors become ours on the way out."""
     try:
         yield
     except (SQLAlchemyError, OSError, OverflowError, UnicodeEncodeError) as error:
@@ -251,7 +250,6 @@ class Database:
             yield connection
 
     async def rows(self, query: Executable, make: Callable[[RowMapping], T]) -> list[T]:
-        """The rows of a query, each as ``make`` reads it."""
         async with self.reading() as connection:
             return list(map(make, (await connection.execute(query)).mappings()))
 
@@ -260,7 +258,6 @@ class Database:
         return await self.rows(query, lambda row: kind(**row))
 
     async def values(self, query: Executable, make: Callable[[Any], T]) -> list[T]:
-        """The first column of a query, each value as ``make`` reads it."""
         async with self.reading() as connection:
             return list(map(make, (await connection.execute(query)).scalars()))
 

@@ -68,8 +68,6 @@ _VALUES = 12
 
 
 class DiagnosisRepository(Repository):
-    """Diagnoses as the pages and the API list, find and count them."""
-
     async def page(self, where: DiagnosisFilter, after: str, limit: int, sort: Sort = NEWEST) -> list[DiagnosisRecord]:
         """sort: by one of ``DIAGNOSIS_SORTS``; those with a text are always the newest first. after: id of the last one
         already seen, "" for the first page. Raises BadInput for one that a sorted list does not find any more.
@@ -329,7 +327,6 @@ def _newest(where: DiagnosisFilter, query: Select[Any]) -> Select[Any]:
 
 
 def _only(where: DiagnosisFilter, name: str) -> DiagnosisFilter:
-    """With this filter alone; "" for none of them."""
     return replace(DiagnosisFilter(), **{name: getattr(where, name)}) if name else DiagnosisFilter()
 
 

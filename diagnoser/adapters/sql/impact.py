@@ -42,8 +42,6 @@ _NOT_DURABLE = (CheckpointPhase.STAGED.value, CheckpointPhase.BAD.value)
 
 
 class ImpactRepository(Repository):
-    """Attempts with what became of them."""
-
     async def outcomes(self, since: float, limit: int) -> list[AttemptOutcome]:
         """List the attempts that ran, or were judged, since then: the ``limit`` that began last, ordered by job."""
         async with self._db.reading() as connection:

@@ -52,7 +52,6 @@ SHOWN = (*incidents.c, _MUTED.label("muted_until"))
 
 
 def is_muted(now: float) -> ColumnElement[bool]:
-    """Whether nobody wants to hear of the incident yet."""
     row = alert_silences.c
     return exists().where(row.incident == incidents.c.id, row.until > now)
 
@@ -98,7 +97,6 @@ class IncidentRepository(Repository):
         return next(iter(await self._shown(select(*SHOWN).where(incidents.c.id == id))), None)
 
     async def of_diagnosis(self, diagnosis: str) -> Incident | None:
-        """The incident of the attempt that this diagnosis is of."""
         of_attempt = and_(
             incident_attempts.c.job == diagnoses.c.job, incident_attempts.c.attempt == diagnoses.c.attempt
         )

@@ -53,8 +53,6 @@ _OWNED = select(jobs.c.id, jobs.c.cluster, jobs.c.tenant)
 
 
 class JobRepository(Repository):
-    """Jobs, their attempts and what the cluster says about them."""
-
     async def register(self, job: Job, attempt: int | None = None) -> Job:
         """Insert or update a job: fields that are set win, empty ones keep what is stored.
 
@@ -318,7 +316,6 @@ async def _owners(connection: AsyncConnection, query: Select[Any], ids: Collecti
 
 
 async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, tuple[Event, ...]]:
-    """The events of each attempt, in order of time."""
     pairs = [(key.job, key.number) for key in keys]
     query = select(events).where(tuple_(events.c.job, events.c.attempt).in_(pairs))
     by_attempt: dict[AttemptKey, tuple[Event, ...]] = dict.fromkeys(keys, ())

@@ -53,7 +53,6 @@ class LoginTryRepository(Repository):
         await self._db.write(work)
 
     async def drop(self, before: float, limit: int) -> int:
-        """Drop keys that were last tried before."""
         return await self._db.drop_rows(select(_ROW.key).where(_ROW.last < before).order_by(_ROW.last), limit, _ROW.key)
 
 

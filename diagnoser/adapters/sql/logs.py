@@ -189,7 +189,6 @@ class LogRepository(Repository):
         return None
 
     async def put_off_compaction(self, attempt: AttemptKey, until: float) -> None:
-        """Leave an attempt that cannot be compacted alone until then."""
         async with self._db.writing() as connection:
             await connection.execute(update(attempts).where(of_attempt(attempts, attempt)).values(compacting=until))
 
@@ -235,7 +234,6 @@ class LogRepository(Repository):
         return (await self.current_attempts([job]))[job]
 
     async def current_attempts(self, jobs: Collection[str]) -> dict[str, int]:
-        """The same of many jobs at once."""
         names, newest = sorted(jobs), dict.fromkeys(jobs, 1)
         async with self._db.reading() as connection:
             for start in range(0, len(names), _CHUNK):

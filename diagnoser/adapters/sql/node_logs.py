@@ -11,8 +11,6 @@ _CHUNK = 5_000
 
 
 class NodeLogRepository(Repository):
-    """The logs of nodes and of clean runs, in parts of an hour."""
-
     async def parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
         """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first.
 

@@ -20,8 +20,6 @@ GIVEN_UP = frozenset({"dead", "expired"})
 
 
 class OutboxRepository(Repository):
-    """Messages that must leave the service."""
-
     async def claim(self, now: float, lease: float, limit: int) -> list[DueMessage]:
         due = select(effects).where(effects.c.state == "pending", effects.c.due <= now, effects.c.lease <= now)
         due = due.order_by(effects.c.due, effects.c.key).limit(limit)

@@ -27,8 +27,6 @@ def _changed(user: User, change: UserChange, now: float) -> User:
 
 
 class UserRepository(Repository):
-    """Accounts of people and the sessions of their browsers."""
-
     async def add(self, user: User, password: str) -> None:
         """password: its hash. Raises Conflict when the name is taken: history names it, also when it is disabled."""
         async with self._db.writing() as connection:
@@ -137,7 +135,6 @@ class UserRepository(Repository):
         return count
 
     async def has_signed_in(self, name: str, address: str, since: float) -> bool:
-        """Whether the user has signed in from this address since then."""
         row = sessions.c
         where = and_(row.user == name, row.address == address, row.created >= since)
         return await self._db.any(select(row.hash).where(where).limit(1))

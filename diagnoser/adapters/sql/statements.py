@@ -35,7 +35,6 @@ def pick(row: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def fields_of(record: object, names: Iterable[str]) -> dict[str, Any]:
-    """Some of the fields of a record, as a row has them."""
     return {name: getattr(record, name) for name in names}
 
 

@@ -50,7 +50,6 @@ def _attempt_columns(*, key: bool = False) -> list[Column[Any]]:
 
 
 def _where(condition: Any) -> dict[str, Any]:
-    """Options of a partial index."""
     return {"postgresql_where": condition, "sqlite_where": condition}
 
 

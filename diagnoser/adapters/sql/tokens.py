@@ -16,8 +16,6 @@ _FIELDS = tuple(field.name for field in fields(Credential))
 
 
 class TokenRepository(Repository):
-    """Tokens by the hash of their secrets."""
-
     async def add(self, token: StoredToken) -> None:
         """Raises Conflict when the name was given before, also to a token that is revoked: history names it."""
         credential = token.credential
@@ -65,7 +63,6 @@ class TokenRepository(Repository):
             return revoked
 
     async def record_use(self, hash: str, now: float) -> None:
-        """Its secret with this hash was used."""
         async with self._db.writing() as connection:
             await connection.execute(update(tokens).where(tokens.c.hash == hash).values(last_used=now))
             await connection.execute(update(tokens).where(tokens.c.old_hash == hash).values(old_used=now))

@@ -63,7 +63,6 @@ class UnplacedRepository(Repository):
             return [_record(found) for found in (await connection.execute(newest_first)).mappings()]
 
     async def count(self, now: float) -> int:
-        """How many streams there are."""
         is_shown = unplaced_streams.c.last_seen >= now - KEPT_SECONDS
         async with self._db.reading() as connection:
             query = select(func.count()).select_from(unplaced_streams).where(is_shown)

@@ -13,8 +13,6 @@ from diagnoser.model.views import ListName, SavedView
 
 
 class ViewRepository(Repository):
-    """Views of lists that people keep under a name, for everybody."""
-
     async def of_list(self, listed: ListName) -> list[SavedView]:
         """By name."""
         row = saved_views.c

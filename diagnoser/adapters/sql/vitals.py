@@ -99,7 +99,6 @@ class VitalRepository(Repository):
         return PoolUse(pool.checkedout(), pool.checkedin()) if isinstance(pool, QueuePool) else PoolUse(0, 0)
 
     async def record_agent(self, cluster: str, executor: str, now: float) -> None:
-        """The agent of this cluster asked for a plan."""
         await self._db.upsert(agents, {"cluster": cluster, "executor": executor, "last_seen": now})
 
     async def blind_spots(self) -> list[BlindSpot]:

@@ -59,7 +59,6 @@ async def uncordon(context: str, nodes: Sequence[str]) -> list[str]:
 
 
 def reflectors(api: Kube, cache: InformerCache, namespaces: Sequence[str]) -> list[Reflector]:
-    """One for each list that is kept up to date."""
 
     def keep(item: Object) -> None:
         """An event that the server has forgotten is still one that happened."""

@@ -239,7 +239,6 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
 
 
 def _picked(given: Mapping[str, Any], names: Sequence[str]) -> Object:
-    """Pick those of the fields that there are."""
     return {name: given[name] for name in names if name in given}
 
 

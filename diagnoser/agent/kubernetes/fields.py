@@ -5,14 +5,12 @@ from typing import Any
 
 
 def section(item: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """Read the object below these names."""
     for name in path:
         item = item.get(name) or {}
     return item
 
 
 def entries(item: Mapping[str, Any], *path: str) -> Sequence[Any]:
-    """Read the list below these names."""
     *above, last = path
     return section(item, *above).get(last) or ()
 

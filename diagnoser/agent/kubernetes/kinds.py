@@ -41,8 +41,6 @@ KINDS = {kind.word: kind for kind in (JOB, JOBSET, PYTORCHJOB, RAYJOB)}
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRef:
-    """One workload, by its name."""
-
     kind: WorkloadKind
     namespace: str
     name: str
@@ -56,7 +54,6 @@ class WorkloadRef:
         return self.kind.path(self.namespace, self.name)
 
     def core(self, plural: str, name: str = "") -> str:
-        """Address of pods or ConfigMaps of its namespace."""
         return f"/api/v1/namespaces/{self.namespace}/{plural}/{name}".rstrip("/")
 
 

@@ -52,7 +52,6 @@ class ApiResponse:
 
     @property
     def exit_code(self) -> int:
-        """As of a command: 0 where it was done."""
         return 0 if self.ok else self.code
 
 

@@ -97,7 +97,6 @@ class PodRecord:
 
     @property
     def never_ends(self) -> bool:
-        """Whether it is being deleted, from a node that is lost."""
         if not self.leaving:
             return False
         return self.lost

@@ -40,7 +40,6 @@ def place(pod: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def gpus(spec: Mapping[str, Any]) -> int:
-    """Count the GPUs of all containers of a pod."""
     total = 0
     for container in fields.entries(spec, "containers"):
         for name, count in fields.resources(container).items():

@@ -126,7 +126,6 @@ def hold(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
 
 
 def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
-    """Launch the workload again."""
     if _is_made_for(spec, state.manifest):
         return _clean_up(spec, state, attempts)
     if end := _nothing_to_launch(spec, state):

@@ -62,7 +62,6 @@ def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegi
 
 
 def _unseen_end(known: JobCheckpoint, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:
-    """Make the end of an attempt that Slurm requeued at once."""
     down = _down(known.nodes, nodes)
     body: Body = {"kind": "cancelled", "attempt": known.attempt, "reason": "REQUEUED"}
     if down:

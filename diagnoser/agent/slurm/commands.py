@@ -44,7 +44,6 @@ class CommandResult:
 
     @property
     def fault(self) -> str:
-        """Why it failed, for a person."""
         return self.message or f"exit code {self.code}"
 
     @property

@@ -41,7 +41,6 @@ class SlurmState:
 
 
 def job_id(cluster: str, number: int) -> str:
-    """Name a job of this cluster as the service does."""
     return f"slurm-{cluster}-{number}"
 
 

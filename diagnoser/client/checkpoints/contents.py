@@ -57,7 +57,6 @@ def find_defects(directory: str, names: Sequence[str]) -> list[Defect]:
 
 
 def _defects_of(path: str, name: str) -> Iterator[Defect]:
-    """Yield what is wrong with one file, where its format tells."""
     check = _check_for(path, name)
     if check is None:
         return

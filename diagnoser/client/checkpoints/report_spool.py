@@ -42,7 +42,6 @@ class PendingReport:
 
     @property
     def path(self) -> str:
-        """Return the directory of the checkpoint."""
         return str(self.event.get("path", ""))
 
     def followed_by(self, later: PendingReport) -> PendingReport:
@@ -63,12 +62,10 @@ class ReportSpool:
 
     @property
     def path(self) -> str:
-        """Return the file that this process writes."""
         return self._files[0]
 
     @property
     def paths(self) -> list[str]:
-        """Return all files of which reports are to be sent."""
         return list(self._files)
 
     def append(self, report: PendingReport) -> None:
@@ -93,12 +90,10 @@ class ReportSpool:
 
 
 def is_report_file(path: str) -> bool:
-    """Tell whether a file has the name of a spool."""
     return _NAME.match(os.path.basename(path)) is not None
 
 
 def report_files(folder: str) -> list[str]:
-    """List the files of reports in a folder."""
     try:
         names = os.listdir(folder)
     except OSError:

@@ -283,7 +283,6 @@ def _was_killed(found: Verification, newest: float) -> bool:
 
 
 def _last_written(path: str) -> float:
-    """Return when anything below the directory was written last."""
     times = [os.stat(path).st_mtime]
     for folder, _, names in os.walk(path):
         for name in names:

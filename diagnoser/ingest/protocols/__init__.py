@@ -12,5 +12,4 @@ PROTOCOLS: tuple[Protocol, ...] = (
 
 
 def path_ends() -> tuple[str, ...]:
-    """Ends of the paths at which lines come in."""
     return tuple(end for protocol in PROTOCOLS for end in protocol.path_ends)

@@ -122,7 +122,6 @@ class BulkBatch(Batch):
         return Batch.drop(self, reasons)
 
     def answer(self) -> bytes:
-        """The body of the answer once the lines are committed."""
         others = {index: _failed(REFUSED, refusal) for index, refusal in self.refusals.items()}
         others |= dict.fromkeys(self.passed_over, b'"status":200,"result":"noop"}}')
         return self._answer(b'"status":201,"result":"created"}}', others, has_errors=bool(self.refusals))
@@ -263,7 +262,6 @@ def _pairs(lines: Sequence[bytes], actions: _Actions) -> Iterator[tuple[Action, 
 
 
 def _has_document(action: Action, row: bytes, actions: _Actions) -> bool:
-    """Whether the row behind an action is its document."""
     if action.verb == "delete":
         return False
     if action.verb:

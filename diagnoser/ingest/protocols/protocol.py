@@ -60,8 +60,6 @@ class BodyReading(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer of the protocol."""
-
     status: int = 204
     body: bytes = b""
     media_type: str = ""

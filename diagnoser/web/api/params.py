@@ -81,7 +81,6 @@ def seconds_of(time: TimeField) -> float:
 
 
 def sort_field(columns: Iterable[str], default: Sort) -> Any:
-    """The field ``sort`` of a list."""
     pattern = f"^-?({'|'.join(columns)})$"
     return Field(str(default), pattern=pattern, description="Column that orders the list; `-` in front: descending")
 

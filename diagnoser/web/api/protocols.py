@@ -48,7 +48,6 @@ class ShipperQuery(StrictSchema):
 
     @property
     def first(self) -> int | None:
-        """Number of the first line."""
         return None
 
     def defaults(self, caller: Credential) -> RecordDefaults:

@@ -30,7 +30,6 @@ class JobAccess:
         self._owners: OrderedDict[str, tuple[Owner, float]] = OrderedDict()  # job -> whose it is, and until when
 
     def sender(self, caller: Credential) -> "JobSenderOf":
-        """For the intake of lines."""
         return JobSenderOf(self, caller)
 
     async def check(self, caller: Credential, job: str) -> str:

@@ -129,7 +129,6 @@ class Authenticator:
         return await self._sessions.find(cookie, is_background=is_background)
 
     async def has_people(self) -> bool:
-        """Whether anybody can sign in."""
         await self._tokens()
         return self._knows_people
 

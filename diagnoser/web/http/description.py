@@ -101,7 +101,6 @@ def complete(document: dict[str, Any]) -> None:
 
 
 def operation_id(summary: str) -> str:
-    """What a generated client calls the operation."""
     return re.sub(r"[^a-z0-9]+", "_", summary.lower()).strip("_")
 
 

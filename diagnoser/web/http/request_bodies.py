@@ -81,6 +81,5 @@ class Bodies:
 
 
 def declared_length(request: Request) -> int | None:
-    """The Content-Length of a request; None where it is none."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() else None

@@ -120,8 +120,6 @@ class LogServices:
 
 @dataclass(frozen=True, slots=True)
 class LiveServices:
-    """Counts and news that all open pages of a viewer share."""
-
     news: NewsFeed
     attention: RememberedCount[Attention]
     trends: FailureTrends

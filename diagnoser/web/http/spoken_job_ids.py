@@ -54,7 +54,6 @@ def _has_length(message: Message) -> bool:
 
 
 def spoken(body: bytes, tenant: str) -> bytes:
-    """The body with the tenant's job ids as it says them."""
     if b"~of~" not in body:
         return body
     return _mark_of(tenant).sub(b"", body)

@@ -173,7 +173,6 @@ def told_words(row: AlertRow) -> tuple[str, str]:
 
 
 def origin_of(name: str, settings: Sequence[ShownSetting]) -> ShownSetting | None:
-    """Where a table was read from."""
     return next((setting for setting in settings if setting.name == name), None)
 
 

@@ -61,7 +61,6 @@ async def attempt_axis(
 
 
 async def _node_events(core: Core, record: DiagnosisRecord, job: Job | None, since: float) -> list[NodeEvent]:
-    """What happened to the suspected nodes since then."""
     cluster = cluster_of(job)
     events: list[NodeEvent] = []
     for suspect in record.diagnosis.nodes[:SUSPECTS]:

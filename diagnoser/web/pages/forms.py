@@ -25,8 +25,6 @@ FIELDS_LIMIT = 64
 
 
 class Form:
-    """The fields of a form that was sent, and who sent it."""
-
     def __init__(self, fields: Mapping[str, Sequence[str]], caller: Credential) -> None:
         self._fields = fields
         self.caller = caller

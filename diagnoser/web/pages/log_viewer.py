@@ -35,7 +35,6 @@ def log_path(key: AttemptKey) -> str:
 
 
 def lines_path(key: AttemptKey) -> str:
-    """Address of the page of lines as they came."""
     return f"{log_path(key).removesuffix('log')}lines"
 
 

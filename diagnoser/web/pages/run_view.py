@@ -108,7 +108,6 @@ async def index_of(logs: Logs, key: AttemptKey) -> LogIndex | None:
 
 
 def points_of(index: LogIndex) -> list[Progress]:
-    """The training steps of a log, in its order."""
     return [timed.point for timed in index.timeline.progress if timed.point.stage is Stage.TRAIN]
 
 

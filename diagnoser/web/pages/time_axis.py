@@ -396,7 +396,6 @@ def _checkpoint(saved: Checkpoint, *, is_chosen: bool) -> str:
 
 
 def _event(event: Event) -> str:
-    """The kind of the event, and whatever is known of it."""
     numbers = {"code": event.code, "signal": event.signal, "step": event.step, "rank": event.rank}
     details = [f"{name} {number(value)}" for name, value in numbers.items() if value is not None]
     return event.kind.value + after(": ", joined([*details, event.node, event.reason]))

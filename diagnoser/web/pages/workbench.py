@@ -55,7 +55,6 @@ class Draft:
         return LineConditions(self.patterns, self.anchors, self.unless)
 
     def address(self, **changes: str) -> str:
-        """Of the page with this draft."""
         values = {
             "patterns": "\n".join(self.patterns),
             "anchors": "\n".join(self.anchors),
@@ -145,14 +144,12 @@ async def _draw(
 
 
 def draft_of(given: Mapping[str, str]) -> Draft:
-    """What an address or a form says."""
     patterns, anchors, unless = (lines_of(given.get(name, "")) for name in ("patterns", "anchors", "unless"))
     title, mitigation, case, rule = (line_of(given.get(name, "")) for name in ("title", "mitigation", "case", "rule"))
     return Draft(patterns, anchors, unless, title, mitigation, case, rule)
 
 
 def drafted(rule: Rule, draft: Draft) -> Draft:
-    """The draft with what a rule says."""
     return replace(
         draft,
         patterns=rule.patterns,

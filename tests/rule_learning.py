@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from prometheus_client import CollectorRegistry
 
@@ -160,7 +161,7 @@ async def site(
         logs=logs,
         context=DiagnosisContext(store, logs, lambda: NOW, baseline_days=30 if filters else 0),
         analysis=registry,
-        confirmed_failures=confirmed_failures if has_memory else Bystander(),
+        confirmed_failures=confirmed_failures if has_memory else cast(ConfirmedFailures, Bystander()),
         planner=commands.planner,
         shadow=shadow,
         llm_stage=None,

@@ -1,6 +1,7 @@
 """A worker on a real store with collaborators that a test scripts."""
 
 from collections.abc import Callable, Collection
+from typing import Any, cast
 
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
@@ -13,7 +14,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import WakeSignal
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
-from diagnoser.worker.worker import Analysis, EvidenceCollector, ModelStage, Planner, Worker, WorkerConfig
+from diagnoser.worker.worker import Analysis, EvidenceCollector, Worker, WorkerConfig
 from tests.serving import plan_commands
 
 
@@ -53,12 +54,12 @@ class Bystander:
 def scripted_worker(
     store: SqlStore,
     script: Bystander,
-    planner: Planner,
+    planner: Any,
     clock: Callable[[], float],
     config: WorkerConfig,
     metrics: Metrics,
     *,
-    llm_stage: ModelStage | None = None,
+    llm_stage: Any = None,
     outbox: WakeSignal | None = None,
     plans: PlanService | None = None,
     retention: RetentionConfig | None = None,
@@ -69,9 +70,9 @@ def scripted_worker(
     return Worker(
         store=store.work,
         logs=AttemptLogs(store, Compressor),
-        context=script,
+        context=cast(Any, script),
         analysis=script,
-        confirmed_failures=script,
+        confirmed_failures=cast(Any, script),
         planner=planner,
         shadow=script,
         llm_stage=llm_stage,

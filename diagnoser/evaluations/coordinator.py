@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import quote
 
 import structlog
@@ -17,7 +16,7 @@ import structlog
 from diagnoser.adapters.sql.trials import TrialRepository
 from diagnoser.evaluations.batch_folder import link_samples, read_scores
 from diagnoser.evaluations.progress import job_of
-from diagnoser.evaluations.reporting import FailedTrial
+from diagnoser.evaluations.reporting import FailedTrial, LogReporter
 from diagnoser.evaluations.runner import log_of
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates, estimate_runtimes
 from diagnoser.evaluations.schedule import rescheduled
@@ -48,12 +47,6 @@ from diagnoser.ports import Clock, Command, CommandResult, NodeExecutor, Order, 
 
 Planner = Callable[[Suite, RuntimeEstimates, Sequence[Node], Done, Sequence[Placement], float, Goal | None], Schedule]
 """As ``schedule.rescheduled``."""
-
-
-class FailureReporter(Protocol):
-    """``reporting.LogReporter``."""
-
-    def report(self, failed: FailedTrial) -> None: ...
 
 
 SERVER_STARTS = 20.0
@@ -94,7 +87,7 @@ class Coordinator:
         new_id: Callable[[], str],
         planner: Planner = rescheduled,
         settings: CoordinatorSettings = CoordinatorSettings(),
-        reporter: FailureReporter | None = None,
+        reporter: LogReporter | None = None,
     ) -> None:
         self._ledger = ledger
         self._executor = executor

@@ -5,24 +5,17 @@ Each replica does it: whoever stores the change first sends what tells of it, in
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from diagnoser.adapters.sql.vitals import VitalRepository
-from diagnoser.model import OutboxMessage
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.errors import Unavailable
 from diagnoser.observability.vitals import VitalsReader
+from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
 
 PERIOD = 15.0
-
-
-class AlertPlanner(Protocol):
-    """``planning.planner.DecisionPlanner``."""
-
-    def alert_blind_spot(self, spot: BlindSpot, now: float, *, ended: bool = False) -> tuple[OutboxMessage, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +24,7 @@ class BlindSpotWatch:
 
     store: VitalRepository
     reader: VitalsReader
-    planner: AlertPlanner
+    planner: DecisionPlanner
     clock: Clock
     outbox: WakeSignal
 

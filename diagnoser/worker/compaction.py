@@ -9,7 +9,6 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
@@ -22,14 +21,8 @@ from diagnoser.compress.segments import Segment, segments
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.logs import ArchivedSegment, CompactionClaim, CompactionTiming, StoredPiece
+from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Archive, Clock
-
-
-class CompactionMetrics(Protocol):
-    """``observability.metrics.Metrics``."""
-
-    def observe_losses(self, losses: Sequence[Losses]) -> None: ...
-    def observe_archived(self, size: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +47,7 @@ class Compaction:
         store: LogRepository,
         compressor: Callable[[], Compressor],
         clock: Clock,
-        metrics: CompactionMetrics,
+        metrics: Metrics,
         archive: Archive | None = None,
         config: CompactionConfig = CompactionConfig(),
         folding: Folding = unfolded,

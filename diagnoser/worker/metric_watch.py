@@ -9,16 +9,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Protocol
 
 import structlog
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, read_pieces
 from diagnoser.localize.metric_watch import MetricHistory
-from diagnoser.model import AttemptKey, Job, MetricEvent, MetricEventKind, OutboxMessage, Progress
+from diagnoser.model import AttemptKey, MetricEvent, MetricEventKind, Progress
 from diagnoser.model.errors import DiagnoserError, Unavailable
 from diagnoser.model.logs import StoredPiece
+from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
 from diagnoser.worker.straggler_looks import StragglerLooks
 
@@ -28,12 +28,6 @@ WATCHED, NEW = 1000, 20
 FRESH_SECONDS = 60.0
 PIECES, PIECE_BYTES = 16, 256 << 10
 """Newest pieces of a log that are read at a look, and the largest of them."""
-
-
-class MetricAlerts(Protocol):
-    """``planning.planner.DecisionPlanner``."""
-
-    def alert_metric(self, job: Job, attempt: int, event: MetricEvent, now: float) -> tuple[OutboxMessage, ...]: ...
 
 
 @dataclass(slots=True)
@@ -56,7 +50,7 @@ class MetricWatch:
         self,
         store: SqlStore,
         compressor: Callable[[], Compressor],
-        planner: MetricAlerts,
+        planner: DecisionPlanner,
         clock: Clock,
         attempts_due: WakeSignal,
         outbox: WakeSignal,

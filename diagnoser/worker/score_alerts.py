@@ -5,15 +5,13 @@ Each replica looks; the key of a message is the same wherever it is made, so tha
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.evaluations.scores import drops, series
-from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Unavailable
-from diagnoser.model.evaluations import ScoreDrop
+from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
 
 PERIOD = 60.0
@@ -24,18 +22,12 @@ FRESH_SECONDS = 3600.0
 than its messages are kept."""
 
 
-class AlertPlanner(Protocol):
-    """``planning.planner.DecisionPlanner``."""
-
-    def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]: ...
-
-
 @dataclass(frozen=True)
 class ScoreWatch:
     """Run it as a task, or ``step`` it in a test. outbox: notified when there is something to send."""
 
     store: SqlStore
-    planner: AlertPlanner
+    planner: DecisionPlanner
     clock: Clock
     outbox: WakeSignal
 

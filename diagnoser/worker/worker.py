@@ -18,34 +18,26 @@ from structlog.contextvars import bound_contextvars
 from diagnoser.adapters.sql.work import WorkRepository
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.context import DiagnosisContext
+from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.localize.hang_detection import ExpectedSilence
-from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, Plan, PlanReason, TransitionResult
+from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, PlanReason, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord, Timing
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
-from diagnoser.planning.plan_service import trace_transition
-from diagnoser.planning.planner import Decision
+from diagnoser.planning.plan_service import PlanService, trace_transition
+from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
+from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.worker.lease import claimed, renewed
+from diagnoser.worker.maintenance import Maintenance
+from diagnoser.worker.metric_watch import MetricWatch
 
 SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
 _PATIENCE_GROWTH = 1.1
-
-
-class Context(Protocol):
-    """``diagnosis.context.DiagnosisContext``."""
-
-    async def facts(self, claim: Claim) -> Facts:
-        """What is known beside the log."""
-
-    async def baseline(self, job: Job) -> Baseline:
-        """What is remembered of the clean runs of the job's family."""
-
-    async def record_baseline(self, claim: Claim, verdict: Diagnosis, log: AttemptLog) -> None:
-        """Remember what a clean run printed; other runs are ignored."""
 
 
 class Analysis(Protocol):
@@ -75,21 +67,6 @@ class EvidenceCollector(Protocol):
         """Ask for the dumps that a run left behind, if its failure is of a kind that leaves some."""
 
 
-class FailureMatcher(Protocol):
-    """``retrieval.confirmed_failures.ConfirmedFailures``."""
-
-    async def match_confirmed_failure(
-        self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog, facts: Facts, analysis: Analysis
-    ) -> Diagnosis:
-        """The verdict, or that of a judged failure which is the same failure. Quick, and never raises."""
-
-
-class Planner(Protocol):
-    """``planning.planner.DecisionPlanner``."""
-
-    def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision: ...
-
-
 class ShadowEvaluation(Protocol):
     """``learning.shadow_evaluation.ShadowEvaluator``. Neither method raises."""
 
@@ -98,30 +75,6 @@ class ShadowEvaluation(Protocol):
 
     async def observe(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
         """Count what rules on trial would have said about a verdict that was saved."""
-
-
-class ModelStage(Protocol):
-    """``diagnosis.llm_stage.LLMStage``."""
-
-    async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
-        """A better verdict, or None to keep the one that is published. Bounded by a deadline."""
-
-
-class Sweep(Protocol):
-    """``worker.maintenance.Maintenance``."""
-
-    async def sweep(self) -> None: ...
-
-
-class RollbackCheck(Protocol):
-    """``planning.plan_service.PlanService``."""
-
-    async def check_rollback(self, plan: Plan, now: float) -> Plan: ...
-
-
-class DivergedRuns(Protocol):
-    def take_diverged(self) -> list[AttemptKey]:
-        """Running attempts whose loss diverged since the last call."""
 
 
 class ClaimResult(StrEnum):
@@ -171,21 +124,21 @@ class Worker:
         *,
         store: WorkRepository,
         logs: AttemptLogs,
-        context: Context,
+        context: DiagnosisContext,
         analysis: Analysis,
-        confirmed_failures: FailureMatcher,
-        planner: Planner,
+        confirmed_failures: ConfirmedFailures,
+        planner: DecisionPlanner,
         shadow: ShadowEvaluation,
-        llm_stage: ModelStage | None,
-        plans: RollbackCheck,
-        maintenance: Sweep,
+        llm_stage: LLMStage | None,
+        plans: PlanService,
+        maintenance: Maintenance,
         clock: Clock,
         attempts_due: WakeSignal,
         outbox: WakeSignal,
         metrics: Metrics,
         config: WorkerConfig,
         evidence: EvidenceCollector | None = None,
-        diverged: DivergedRuns | None = None,
+        diverged: MetricWatch | None = None,
         trace: Trace = untraced,
     ) -> None:
         """attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send.
@@ -368,7 +321,7 @@ class Worker:
         task.add_done_callback(self._llm_tasks.discard)
 
     async def _run_llm_stage(
-        self, stage: ModelStage, claim: Claim, record: DiagnosisRecord, log: AttemptLog | None, facts: Facts
+        self, stage: LLMStage, claim: Claim, record: DiagnosisRecord, log: AttemptLog | None, facts: Facts
     ) -> None:
         async with self._llm_seats:
             started = self._clock()

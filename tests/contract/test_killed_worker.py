@@ -39,7 +39,7 @@ def _work_for_ever(url: str, ready: Connection) -> None:
         store.work.extend = told  # type: ignore[method-assign]
         config = WorkerConfig(TIMING, lease=Settings().claim_lease_seconds, hang_check_idle=1e6)
         metrics = Metrics(CollectorRegistry())
-        await scripted_worker(store, bystander, bystander, time.time, config, metrics).step()  # type: ignore[arg-type]
+        await scripted_worker(store, bystander, bystander, time.time, config, metrics).step()
 
     asyncio.run(main())
 

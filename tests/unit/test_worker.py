@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -32,7 +33,7 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
-from diagnoser.worker.worker import EvidenceCollector, ModelStage, WorkerConfig, is_sound
+from diagnoser.worker.worker import EvidenceCollector, WorkerConfig, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
 from tests.databases import sqlite_store
 from tests.scripted_worker import Bystander, delta_of, scripted_worker
@@ -49,7 +50,7 @@ class Bench(Bystander):
     def __init__(
         self,
         store: SqlStore,
-        llm_stage: ModelStage | None = None,
+        llm_stage: Any = None,
         config: WorkerConfig = CONFIG,
         evidence: EvidenceCollector | None = None,
     ) -> None:

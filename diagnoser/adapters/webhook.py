@@ -17,14 +17,7 @@ class RecoveryWebhook:
     """A Sender. ``webhook-id`` is the effect's key, by which a receiver recognises repeats."""
 
     def __init__(
-        self,
-        url: str,
-        secret: str,
-        client: httpx.AsyncClient,
-        clock: Clock,
-        *,
-        allow_private: bool = False,
-        timeout: float = TIMEOUT,
+        self, url: str, secret: str, client: httpx.AsyncClient, clock: Clock, *, allow_private: bool = False
     ) -> None:
         """secret: ``whsec_`` and base64. Raises BadInput for anything else."""
         try:
@@ -32,7 +25,7 @@ class RecoveryWebhook:
         except Exception as error:
             raise BadInput("DIAGNOSER_WEBHOOK_SECRET must be whsec_ and base64, the same at the receiver") from error
         self._clock = clock
-        self._poster = poster(url, client, clock, timeout, allow_private)
+        self._poster = poster(url, client, clock, TIMEOUT, allow_private)
 
     async def send(self, effect: OutboxMessage) -> None:
         """Signs every attempt again, because receivers refuse old timestamps."""

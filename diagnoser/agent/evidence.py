@@ -205,12 +205,10 @@ def parse_output(node: str, output: str, bounds: Bounds) -> Iterator[Collected]:
             yield NotCollected(f"{node}: a line of the collector cannot be read: {type(error).__name__}")
 
 
-async def from_nodes(
-    nodes: Sequence[str], ask: Callable[[int, str], Any], at_once: int = NODES_AT_ONCE
-) -> AsyncGenerator[Collected]:
+async def from_nodes(nodes: Sequence[str], ask: Callable[[int, str], Any]) -> AsyncGenerator[Collected]:
     """Give what each node printed, as it comes. ask: (place among the nodes, node) -> what was printed; raises
     Unavailable where it could not be asked. Ends what is under way when nobody wants more."""
-    turn, bounds = asyncio.Semaphore(at_once), Bounds()
+    turn, bounds = asyncio.Semaphore(NODES_AT_ONCE), Bounds()
 
     async def findings(place: int, node: str) -> list[Collected]:
         async with turn:

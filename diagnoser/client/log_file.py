@@ -74,7 +74,7 @@ def read_chunk(
     return LogChunk(body, lines, after, anew)
 
 
-def read_rotated(path: str, offset: Offset, limit: int = CHUNK_BYTES) -> LogChunk[Offset] | None:
+def read_rotated(path: str, offset: Offset) -> LogChunk[Offset] | None:
     """Read what a rotation took away: the next lines of the file that was at ``path`` before, None when there are
     none, or ``path`` is still that file.
 
@@ -91,7 +91,7 @@ def read_rotated(path: str, offset: Offset, limit: int = CHUNK_BYTES) -> LogChun
                 if not _holds(handle, offset):
                     continue
                 inode = os.fstat(handle).st_ino
-            chunk = read_chunk(str(sibling), replace(offset, inode=inode), rest=True, limit=limit)
+            chunk = read_chunk(str(sibling), replace(offset, inode=inode), rest=True)
         except OSError:
             continue
         if chunk and not chunk.anew:

@@ -7,7 +7,7 @@ started; where only the ledger knows it, it is started again, which its id makes
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -76,31 +76,22 @@ class CoordinatorSettings:
     fast: bool = False
 
 
+@dataclass(eq=False)
 class Coordinator:
     """Call ``step`` until it says that the run is over, or ``carry_out``. new_id: a name that was never given."""
 
-    def __init__(
-        self,
-        ledger: TrialRepository,
-        executor: NodeExecutor,
-        clock: Clock,
-        new_id: Callable[[], str],
-        planner: Planner = rescheduled,
-        settings: CoordinatorSettings = CoordinatorSettings(),
-        reporter: LogReporter | None = None,
-    ) -> None:
-        self._ledger = ledger
-        self._executor = executor
-        self._clock = clock
-        self._new_id = new_id
-        self._planner = planner
-        self._settings = settings
-        self._reporter = reporter
-        self._plan: list[Placement] = []
-        self._planned_for: tuple[tuple[Node, ...], frozenset[str]] = (), frozenset()
-        self._goal: Goal | None = None
-        """Of the first plan."""
-        self._prior: RuntimeEstimates | None = None
+    ledger: TrialRepository
+    executor: NodeExecutor
+    clock: Clock
+    new_id: Callable[[], str]
+    planner: Planner = rescheduled
+    settings: CoordinatorSettings = CoordinatorSettings()
+    reporter: LogReporter | None = None
+    _plan: list[Placement] = field(default_factory=list, init=False)
+    _planned_for: tuple[tuple[Node, ...], frozenset[str]] = field(default=((), frozenset()), init=False)
+    _goal: Goal | None = field(default=None, init=False)
+    """Of the first plan."""
+    _prior: RuntimeEstimates | None = field(default=None, init=False)
 
     async def carry_out(
         self, run: str, pause: Callable[[], Awaitable[None]], changed: Callable[[RunProgress], None]
@@ -111,18 +102,18 @@ class Coordinator:
         Raises Unavailable when nothing has answered for as long as the settings allow. The ledger keeps the run, and
         another coordinator can go on with it.
         """
-        answered = self._clock()
+        answered = self.clock()
         while True:
             try:
                 progress = await self.step(run)
                 changed(progress)
                 if progress.run.state is not RunState.RUNNING:
                     return progress
-                answered = self._clock()
+                answered = self.clock()
             except Unavailable as error:
                 log.warning("trials_wait", run=run, error=str(error))
-                silent = self._clock() - answered
-                if silent > self._settings.patience:
+                silent = self.clock() - answered
+                if silent > self.settings.patience:
                     why = f"no answer for {silent / 60:.0f} minutes, so the run is left as it is: {error}"
                     raise Unavailable(why) from error
             await pause()
@@ -133,13 +124,13 @@ class Coordinator:
         """
         progress = await self._progress(run)
         if progress.run.state is RunState.RUNNING:
-            nodes = await self._executor.nodes()
+            nodes = await self.executor.nodes()
             if await self._record_outcomes(progress, nodes):
                 progress = await self._progress(run)
             progress = await self._score(progress)
             progress = await self._infer(progress, nodes)
             if not progress.running and {trial.state for trial in progress.trials} <= TRIALS_OVER:
-                await self._ledger.end_run(run, RunState.ENDED, self._clock())
+                await self.ledger.end_run(run, RunState.ENDED, self.clock())
                 progress = await self._progress(run)
         if progress.run.state is not RunState.RUNNING:
             await self._end(progress)
@@ -147,20 +138,20 @@ class Coordinator:
         return progress
 
     async def _progress(self, run: str) -> RunProgress:
-        progress = await self._ledger.progress(run)
+        progress = await self.ledger.progress(run)
         if progress is None:
             raise BadInput(f"there is no run {run}")
         return progress
 
     async def _end(self, progress: RunProgress) -> None:
         for batch in progress.running:
-            await self._executor.cancel(_order(progress, batch))
+            await self.executor.cancel(_order(progress, batch))
             await self._close(batch, BatchState.CANCELLED)
         nodes = sorted({batch.node for batch in progress.batches if batch.kind is BatchKind.INFER})
-        await self._executor.finish(progress.run.suite.checkpoints, nodes)
+        await self.executor.finish(progress.run.suite.checkpoints, nodes)
 
     async def _close(self, batch: BatchRecord, state: BatchState) -> None:
-        await self._ledger.record_batch(replace(batch, state=state, ended=self._clock()))
+        await self.ledger.record_batch(replace(batch, state=state, ended=self.clock()))
 
     # --- what came of the batches ---
 
@@ -170,7 +161,7 @@ class Coordinator:
         if not batches:
             return False
         orders = [_order(progress, batch) for batch in batches]
-        statuses = await self._executor.poll(orders)
+        statuses = await self.executor.poll(orders)
         idle, is_changed = _has_idle_slot(progress, nodes), False
         for batch, order, status in zip(batches, orders, statuses, strict=True):
             if status.state is OrderState.UNKNOWN:
@@ -201,11 +192,11 @@ class Coordinator:
         if batch.kind is not BatchKind.INFER:
             return BatchState.RUNNING
         if status.state is OrderState.QUEUED and batch.node not in {node.name for node in nodes}:
-            await self._executor.cancel(order)
+            await self.executor.cancel(order)
             return BatchState.CANCELLED
         if idle and self._is_late(batch, progress):
             log.warning("trial_batch_late", batch=batch.id, node=batch.node)
-            await self._executor.cancel(order)
+            await self.executor.cancel(order)
             return BatchState.LOST
         return BatchState.RUNNING
 
@@ -215,8 +206,8 @@ class Coordinator:
         """
         if any(record.failures for record in progress.open_shards(batch)):
             return False
-        limit = self._settings.late_factor * batch.seconds + self._settings.late_seconds
-        return self._clock() - batch.started > limit
+        limit = self.settings.late_factor * batch.seconds + self.settings.late_seconds
+        return self.clock() - batch.started > limit
 
     async def _record_inference(
         self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
@@ -230,7 +221,7 @@ class Coordinator:
             if record.state is ShardState.FAILED:
                 failed[record.shard.trial] = record
         trials = list(map(_failed_trial, failed.values()))
-        if await self._ledger.record_batch(self._at(batch, state), changes, trials, runtimes):
+        if await self.ledger.record_batch(self._at(batch, state), changes, trials, runtimes):
             results = _by_output(status)
             for record in failed.values():
                 output = _samples_of(progress, record.shard)
@@ -272,17 +263,17 @@ class Coordinator:
         self, progress: RunProgress, of: TrialShard | TrialRecord, failed_log: Path, result: CommandResult | None
     ) -> None:
         """Report a failed trial. Only the coordinator that recorded it does, so that a trial is not reported twice."""
-        if self._reporter is None:
+        if self.reporter is None:
             return
         if not failed_log.exists():
             return
         job, name = job_of(progress.run, of.checkpoint, of.task), f"{progress.run.suite.name} {of.task}"
         code = result.code if result else None
-        self._reporter.report(FailedTrial(job, name, failed_log, code))
+        self.reporter.report(FailedTrial(job, name, failed_log, code))
 
     def _failed(self, record: ShardRecord, why: str) -> ShardRecord:
         failures = record.failures + 1
-        state = ShardState.FAILED if failures >= self._settings.failures_max else ShardState.WAITING
+        state = ShardState.FAILED if failures >= self.settings.failures_max else ShardState.WAITING
         shard = record.shard
         log.warning("trial_piece_failed", task=shard.task, first=shard.first, failures=failures, why=why[:200])
         return replace(record, state=state, failures=failures, error=why)
@@ -290,7 +281,7 @@ class Coordinator:
     def _at(self, batch: BatchRecord, state: BatchState) -> BatchRecord:
         if state is BatchState.RUNNING:
             return replace(batch, state=state, ended=None)
-        return replace(batch, state=state, ended=self._clock())
+        return replace(batch, state=state, ended=self.clock())
 
     async def _record_scoring(
         self, progress: RunProgress, batch: BatchRecord, order: Order, state: BatchState, status: OrderStatus
@@ -305,11 +296,11 @@ class Coordinator:
             if result.code:
                 raise BadInput(f"exit code {result.code}\n{result.tail}")
             scores = read_scores(Path(result.output))
-            trial = replace(trial, state=TrialState.SCORED, scores=scores, error="", scored=self._clock())
+            trial = replace(trial, state=TrialState.SCORED, scores=scores, error="", scored=self.clock())
             runtimes = _runtime(progress, progress.inferred_of(trial.key)[0], result.seconds)
         except BadInput as error:
             trial = self._not_scored(trial, str(error))
-        is_recorded = await self._ledger.record_batch(self._at(batch, state), (), [trial], runtimes)
+        is_recorded = await self.ledger.record_batch(self._at(batch, state), (), [trial], runtimes)
         if is_recorded and trial.state is TrialState.FAILED:
             self._report(progress, trial, _log_of(order, order.commands[0].output), result)
         return True
@@ -317,7 +308,7 @@ class Coordinator:
     def _not_scored(self, trial: TrialRecord, why: str) -> TrialRecord:
         """Count a try to score the trial that failed: it is tried again, as often as shards are."""
         failures = trial.failures + 1
-        state = TrialState.FAILED if failures >= self._settings.failures_max else TrialState.SCORING
+        state = TrialState.FAILED if failures >= self.settings.failures_max else TrialState.SCORING
         return replace(trial, state=state, failures=failures, error=f"scoring: {why}")
 
     # --- scoring ---
@@ -331,7 +322,7 @@ class Coordinator:
             if progress.is_whole(trial.key):
                 whole.append(trial.key)
         if whole:
-            await self._ledger.begin_scoring(progress.run.id, whole)
+            await self.ledger.begin_scoring(progress.run.id, whole)
             progress = await self._progress(progress.run.id)
         running = {batch.key: batch.slot for batch in progress.running if batch.kind is BatchKind.SCORE}
         waiting = _waiting_for_scorer(progress, running)
@@ -339,7 +330,7 @@ class Coordinator:
             return progress
         expected = (await self._expected(progress)).scores
         waiting.sort(key=lambda trial: -expected[trial.task])  # the longest first: it ends last
-        scorers = progress.run.suite.scorers or self._settings.scorers
+        scorers = progress.run.suite.scorers or self.settings.scorers
         free = sorted(set(range(scorers)).difference(running.values()))
         for slot, trial in zip(free, waiting, strict=False):
             batch = BatchRecord(
@@ -348,12 +339,12 @@ class Coordinator:
                 BatchKind.SCORE,
                 "",
                 slot,
-                self._clock(),
+                self.clock(),
                 expected[trial.task],
                 checkpoint=trial.checkpoint,
                 task=trial.task,
             )
-            if await self._ledger.start_batch(batch, ()):
+            if await self.ledger.start_batch(batch, ()):
                 await self._start(progress, batch, _order(progress, batch))
         return await self._progress(progress.run.id)
 
@@ -397,22 +388,22 @@ class Coordinator:
         self._plan = []
         waiting, begun = progress.waiting, progress.run.created
         running = []
-        for placed in _placements(progress, self._clock()):
+        for placed in _placements(progress, self.clock()):
             running.append(replace(placed, start=placed.start - begun, end=placed.end - begun))
         # In a thread: thousands of trials take seconds, in which batches end and the progress is shown.
         schedule = await asyncio.to_thread(
-            self._planner,
+            self.planner,
             progress.run.suite,
             await self._expected(progress),
             nodes,
             _done(progress),
             running,
-            self._clock() - begun,
-            None if self._settings.fast else self._goal or Goal(),
+            self.clock() - begun,
+            None if self.settings.fast else self._goal or Goal(),
         )
         self._goal = self._goal or schedule.goal
         cut = _shards(schedule.placements)
-        if set(cut) != set(waiting) and not await self._ledger.cut(progress.run.id, progress.run.cuts, waiting, cut):
+        if set(cut) != set(waiting) and not await self.ledger.cut(progress.run.id, progress.run.cuts, waiting, cut):
             return progress
         self._plan = list(schedule.placements)
         return await self._progress(progress.run.id)
@@ -431,14 +422,14 @@ class Coordinator:
         if placed is None:
             return
         expected = await self._expected(progress)
-        batch_seconds = self._settings.batch_seconds
+        batch_seconds = self.settings.batch_seconds
         if progress.run.suite.server is not None:
             batch_seconds = max(batch_seconds, SERVER_STARTS * expected.load)
         shards, seconds = _first_of(placed.batch, expected, batch_seconds)
-        batch = BatchRecord(self._name(progress), progress.run.id, BatchKind.INFER, node, slot, self._clock(), seconds)
+        batch = BatchRecord(self._name(progress), progress.run.id, BatchKind.INFER, node, slot, self.clock(), seconds)
         left = replace(placed, batch=replace(placed.batch, shards=placed.batch.shards[len(shards) :]))
         self._plan[self._plan.index(placed)] = left
-        if not await self._ledger.start_batch(batch, shards):
+        if not await self.ledger.start_batch(batch, shards):
             self._plan = []  # somebody else has changed what waits
             return
         await self._start(progress, batch, _order(progress, batch, shards))
@@ -449,18 +440,18 @@ class Coordinator:
             folders = [Path(_samples_of(progress, record.shard)) for record in progress.inferred_of(batch.key)]
             link_samples(Path(order.folder) / "samples", folders)
         try:
-            await self._executor.start(order)
+            await self.executor.start(order)
         except Unavailable as error:
             log.warning("trial_batch_waits", batch=batch.id, node=batch.node, error=str(error))
 
     def _name(self, progress: RunProgress) -> str:
-        return f"{progress.run.id}-{self._new_id()}"
+        return f"{progress.run.id}-{self.new_id()}"
 
     async def _expected(self, progress: RunProgress) -> RuntimeEstimates:
         """Estimate from the runs before this one: what is expected does not change within it."""
         if self._prior is None:
             tasks = [task.name for task in progress.run.suite.tasks]
-            self._prior = estimate_runtimes(progress.run.suite, await self._ledger.runtimes(tasks, RUNTIMES))
+            self._prior = estimate_runtimes(progress.run.suite, await self.ledger.runtimes(tasks, RUNTIMES))
         return self._prior
 
 

@@ -64,7 +64,7 @@ class LocalExecutor:
         with _locked(Path(order.folder)) as lock:
             if lock is None:
                 return
-            if _is_begun(Path(order.folder)):
+            if batch_folder.is_marked(Path(order.folder), STARTED, CANCELLED):
                 return
             folder = batch_folder.write_order(order, self._copies, _gpus(order))
             environment = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
@@ -104,10 +104,6 @@ def _locked(folder: Path, kind: int = fcntl.LOCK_EX) -> Iterator[int | None]:
         yield None
     finally:
         os.close(lock)
-
-
-def _is_begun(folder: Path) -> bool:
-    return batch_folder.is_marked(folder, STARTED, CANCELLED)
 
 
 def _lives(folder: Path) -> bool:

@@ -15,9 +15,8 @@ RETRY_SECONDS = 2.0
 class CompressionBacklog:
     """Looks into the store once a second, and only while requests come."""
 
-    def __init__(self, store: LogRepository, most: int = BACKLOG_BYTES) -> None:
+    def __init__(self, store: LogRepository) -> None:
         self._store = store
-        self._most = most
         self._jobs: frozenset[str] = frozenset()
         self._looked = -FRESH_SECONDS
 
@@ -27,7 +26,7 @@ class CompressionBacklog:
         if now - self._looked >= FRESH_SECONDS:
             self._looked = now  # before the look: the others do not wait for it
             try:
-                self._jobs = frozenset(await self._store.jobs_with_raw(self._most))
+                self._jobs = frozenset(await self._store.jobs_with_raw(BACKLOG_BYTES))
             except Unavailable:
                 self._jobs = frozenset()  # the commit will tell
         for job in jobs if self._jobs else ():

@@ -10,7 +10,7 @@ this member lives.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -44,47 +44,37 @@ class _Position:
     next: int | None
 
 
+@dataclass(eq=False)
 class LogConsumer:
     """``run`` it once. ingest must be running. refused: jobs that this topic may not name, with the reason."""
 
-    def __init__(
-        self,
-        source: MessageSource,
-        ingest: IngestService,
-        store: LogRepository,
-        reader: MessageReader,
-        unplaced: UnattributedStreams,
-        refused: RefusedJobs,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._source = source
-        self._ingest = ingest
-        self._store = store
-        self._reader = reader
-        self._unplaced = unplaced
-        self._refused = refused
-        self._clock = clock
-        self._metrics = metrics
-        self._positions: dict[Partition, _Position] = {}
+    source: MessageSource
+    ingest: IngestService
+    store: LogRepository
+    reader: MessageReader
+    unplaced: UnattributedStreams
+    refused: RefusedJobs
+    clock: Clock
+    metrics: Metrics
+    _positions: dict[Partition, _Position] = field(default_factory=dict, init=False)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until ``stopping`` is set; then the batch under way is still stored. Raises BadInput when the brokers refuse
         us."""
-        await self._source.subscribe(self._stored)
+        await self.source.subscribe(self._stored)
         while not stopping.is_set():
-            if messages := await self._source.receive(BATCH_BYTES, WAIT_SECONDS):
+            if messages := await self.source.receive(BATCH_BYTES, WAIT_SECONDS):
                 await self._store_all(messages)
-            owned = self._source.owned()
-            self._metrics.consumer_partitions.set(len(owned))
-            self._metrics.consumer_lag.set(await self._source.lag({p: self._positions[p].next or 0 for p in owned}))
+            owned = self.source.owned()
+            self.metrics.consumer_partitions.set(len(owned))
+            self.metrics.consumer_lag.set(await self.source.lag({p: self._positions[p].next or 0 for p in owned}))
 
     async def _stored(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Waits for the database: reading must not go on from anywhere else."""
         retry = _Retry("offsets_not_read")
         while True:
             try:
-                offsets = await self._store.source_offsets(partitions)
+                offsets = await self.store.source_offsets(partitions)
             except Unavailable as error:
                 await retry.wait(error)
                 continue
@@ -97,20 +87,20 @@ class LogConsumer:
         storing = asyncio.create_task(self._store_some(messages, positions))
         try:
             while not (await asyncio.wait([storing], timeout=COMMIT_SECONDS))[0]:
-                await self._source.keep_alive()
+                await self.source.keep_alive()
             await storing
         except OffsetsMoved as error:
             structlog.get_logger().warning("offsets_moved", why=str(error), what="reading on from what is stored")
-            self._metrics.consumer_rewinds.inc()
-            await self._source.rewind(positions.keys())
+            self.metrics.consumer_rewinds.inc()
+            await self.source.rewind(positions.keys())
         finally:
             storing.cancel()
 
     async def _store_some(self, messages: Sequence[Message], positions: Mapping[Partition, _Position]) -> None:
         """What the database cannot hold is looked for by halves: one message must not take the others with it."""
-        received = self._clock()
+        received = self.clock()
         try:
-            batch = await asyncio.to_thread(self._reader.read, messages, received)
+            batch = await asyncio.to_thread(self.reader.read, messages, received)
             await self._commit(batch, messages, positions, received)
         except BadInput as error:
             if len(messages) > 1:
@@ -118,7 +108,7 @@ class LogConsumer:
                 await self._store_some(messages[:middle], positions)
                 await self._store_some(messages[middle:], positions)
                 return
-            batch = self._reader.without(messages[0], UnplacedReason.NOT_STORED, str(error))
+            batch = self.reader.without(messages[0], UnplacedReason.NOT_STORED, str(error))
             await self._commit(batch, messages, positions, received)
 
     async def _commit(
@@ -132,20 +122,20 @@ class LogConsumer:
         while True:
             try:
                 await self._drop_refused(batch)
-                await self._ingest.store(batch, received, advances)
+                await self.ingest.store(batch, received, advances)
                 break
             except (Unavailable, Overloaded) as error:
                 await retry.wait(error)
         for advance in advances:
             positions[advance.partition].next = advance.next
-        self._unplaced.note(batch, "kafka", self._reader.defaults, received)
-        self._metrics.consumed_messages.inc(len(messages))
-        await self._source.note_stored({advance.partition: advance.next for advance in advances})
+        self.unplaced.note(batch, "kafka", self.reader.defaults, received)
+        self.metrics.consumed_messages.inc(len(messages))
+        await self.source.note_stored({advance.partition: advance.next for advance in advances})
 
     async def _drop_refused(self, batch: Batch) -> None:
-        reasons = batch.of_jobs(await self._refused({target.job for target in batch.blocks}))
-        if not self._reader.defaults.vouched:
-            reasons |= await self._ingest.ahead(batch)
+        reasons = batch.of_jobs(await self.refused({target.job for target in batch.blocks}))
+        if not self.reader.defaults.vouched:
+            reasons |= await self.ingest.ahead(batch)
         for target, reason in reasons.items():
             unplaced = Unattributed(UnplacedReason.REFUSED, reason, (("job", target.job),))
             for block in batch.blocks.pop(target):

@@ -6,7 +6,7 @@ the reader it began with.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -55,10 +55,6 @@ class RuleSnapshot:
         return tuple(rule for rule in self.of(LearnedState.ACTIVE) if may_learn(tenant, rule.tenant))
 
 
-BuildSnapshot = Callable[[LogAnalyzer, int, Sequence[LearnedRule]], RuleSnapshot]
-"""The site's own analyzer, revision and rules -> the snapshot used from now on. Runs in a thread."""
-
-
 def build_snapshot(base: LogAnalyzer, revision: int, rules: Sequence[LearnedRule]) -> RuleSnapshot:
     """A rule that this version of the code cannot read is left out, with a warning: the others go on."""
     snapshot = RuleSnapshot(revision, tuple(rules), base, Engine(RuleSet((), "")))
@@ -100,7 +96,6 @@ class RuleRegistry:
         base: LogAnalyzer,
         store: LearnedRuleRepository,
         clock: Clock,
-        build: BuildSnapshot = build_snapshot,
         *,
         shared: bool = False,
     ) -> None:
@@ -109,12 +104,11 @@ class RuleRegistry:
         self.base = base
         self._clock = clock
         self._store = store
-        self._build = build
         self._turn = asyncio.Lock()
         self._shared = shared
         self._keeping = Lock()  # several threads diagnose
         self._of_tenants: OrderedDict[tuple[int, tuple[str, ...]], LogAnalyzer] = OrderedDict()
-        self.snapshot = build(base, 0, ())
+        self.snapshot = build_snapshot(base, 0, ())
 
     @property
     def analyzer(self) -> LogAnalyzer:
@@ -148,7 +142,7 @@ class RuleRegistry:
             if revision == self.snapshot.revision:
                 return False
             rules, filters = await self._load(filters=False), await self._load(filters=True)
-            snapshot = await asyncio.to_thread(self._build, self.base, revision, rules)
+            snapshot = await asyncio.to_thread(build_snapshot, self.base, revision, rules)
             self.snapshot = replace(snapshot, filters=tuple(filters))
         structlog.get_logger().info("rules_loaded", revision=revision, learned=len(rules), filters=len(filters))
         return True

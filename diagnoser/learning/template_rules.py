@@ -81,7 +81,7 @@ def _shape(line: str) -> tuple[str, str, str] | None:
             words, pattern = words + "...", pattern + wild
         else:
             literals.append(text)
-            words, pattern = words + text, pattern + _literal(text)
+            words, pattern = words + text, pattern + re.sub(r"\s+", r"\\s+", _SPECIAL.sub(r"\\\1", text))
     anchor = max(map(_anchor, literals), key=worth, default="")
     if len(anchor) < _LEAST_ANCHOR:
         return None
@@ -216,7 +216,3 @@ def worth(text: str) -> tuple[int, int]:
         if len(word) > 2:
             own_words += word not in signature.COMMON
     return own_words, len(text)
-
-
-def _literal(text: str) -> str:
-    return re.sub(r"\s+", r"\\s+", _SPECIAL.sub(r"\\\1", text))

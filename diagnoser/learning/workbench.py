@@ -140,30 +140,23 @@ class _Held:
         return [self.lines[name] for name in map(_name, records) if name in self.lines]
 
 
+@dataclass(eq=False)
 class RuleWorkbench:
     """One a process. seconds: of a clock that never runs backwards."""
 
-    def __init__(
-        self,
-        history: ReplayHistory,
-        registry: RuleRegistry,
-        lifecycle: RuleLifecycle,
-        seconds: Callable[[], float],
-        search_seconds: float = SEARCH_SECONDS,
-    ) -> None:
-        self._history = history
-        self._registry = registry
-        self._lifecycle = lifecycle
-        self._seconds = seconds
-        self._search_seconds = search_seconds
-        self._turn = asyncio.Lock()
-        self._waiting = 0
-        self._held = _Held()
-        self._examples: tuple[object, _ExampleLines] | None = None
+    history: ReplayHistory
+    registry: RuleRegistry
+    lifecycle: RuleLifecycle
+    seconds: Callable[[], float]
+    search_seconds: float = SEARCH_SECONDS
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _waiting: int = field(default=0, init=False)
+    _held: _Held = field(default_factory=_Held, init=False)
+    _examples: "tuple[object, _ExampleLines] | None" = field(default=None, init=False)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        return self._registry.base.knowledge.engine.ruleset.rules
+        return self.registry.base.knowledge.engine.ruleset.rules
 
     async def trial(self, conditions: LineConditions) -> PatternTrial:
         """Raises BadInput where the pattern cannot be used, Overloaded while many are being tried."""
@@ -180,7 +173,7 @@ class RuleWorkbench:
 
     async def suggestion(self, source: str) -> RuleDraft | None:
         """What a rule for a case could say, from the shape of its root line; None where that says nothing specific."""
-        return await self._lifecycle.suggestion(source)
+        return await self.lifecycle.suggestion(source)
 
     async def propose(self, proposal: RuleProposal, by: str) -> tuple[LearnedRule, tuple[ValidationResult, ...]]:
         """Store a person's rule; the worker holds it against history, and then it runs in shadow.
@@ -189,11 +182,11 @@ class RuleWorkbench:
         is returned as it is. Raises NotFound, BadInput where no rule can be made of the case.
         """
         LineMatcher(LineConditions(proposal.draft.patterns, proposal.draft.anchors, proposal.draft.unless))
-        return await self._lifecycle.propose(proposal.source, proposal.draft, by, proposal.replaces)
+        return await self.lifecycle.propose(proposal.source, proposal.draft, by, proposal.replaces)
 
     async def _read_attempts(self) -> None:
         """Hold the lines of the attempts to search, as many of them as can be read in time."""
-        held, now = self._held, self._seconds()
+        held, now = self._held, self.seconds()
         await self._list_attempts(now)
         size = sum(_size(lines) for lines in held.lines.values())
         wanted = [*held.cases[:1], *held.healthy[:1], *held.cases[1:], *held.healthy[1:]]
@@ -202,7 +195,7 @@ class RuleWorkbench:
                 continue
             if size > CHARS_HELD:
                 continue
-            if self._seconds() - now > READ_SECONDS:
+            if self.seconds() - now > READ_SECONDS:
                 break
             lines = held.lines[_name(record)] = await self._lines_of(record)
             size += _size(lines)
@@ -212,14 +205,14 @@ class RuleWorkbench:
     async def _list_attempts(self, now: float) -> None:
         """List the attempts again where a case is new, or after a while."""
         held = self._held
-        mark = await self._history.store.cases.mark()
+        mark = await self.history.store.cases.mark()
         if mark != held.mark or now - held.listed > FRESH_SECONDS:
-            held.cases = [record async for record in self._history.confirmed(CASES)]
-            held.healthy = await self._history.completed_records(HEALTHY)
+            held.cases = [record async for record in self.history.confirmed(CASES)]
+            held.healthy = await self.history.completed_records(HEALTHY)
             held.mark, held.listed = mark, now
 
     async def _lines_of(self, record: DiagnosisRecord) -> AttemptLines:
-        case = await self._history.case_of(record)
+        case = await self.history.case_of(record)
 
         def texts() -> LineTexts:
             kept = [line.body for line in case.evidence.lines[-LINES_EACH:]]
@@ -232,8 +225,8 @@ class RuleWorkbench:
 
     def _search(self, matcher: LineMatcher) -> PatternTrial:
         """Search what is held; call it in a thread."""
-        until = self._seconds() + self._search_seconds
-        found = _Findings(matcher, lambda: self._seconds() > until)
+        until = self.seconds() + self.search_seconds
+        found = _Findings(matcher, lambda: self.seconds() > until)
         held = self._held
         cases, healthy = held.lines_of(held.cases), held.lines_of(held.healthy)
         case_hits = found.attempts(cases)
@@ -258,7 +251,7 @@ class RuleWorkbench:
 
     def _example_lines(self) -> "_ExampleLines":
         """Example lines of the rules in force and of the filters; made again when those change."""
-        analyzer = self._registry.analyzer
+        analyzer = self.registry.analyzer
         if self._examples is None or self._examples[0] is not analyzer:
             self._examples = (
                 analyzer,

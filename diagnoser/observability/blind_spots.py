@@ -37,19 +37,19 @@ TOGETHER = 3
 """So many jobs do not fall silent within two minutes by chance."""
 
 
-def find_blind_spots(vitals: Vitals, thresholds: SilenceThresholds = THRESHOLDS) -> list[BlindSpot]:
+def find_blind_spots(vitals: Vitals) -> list[BlindSpot]:
     """The most serious first."""
     return [
-        *_intake(vitals, thresholds),
-        *_agents(vitals, thresholds),
-        *_jobs(vitals, thresholds),
-        *_node_logs(vitals, thresholds),
-        *_waiting(vitals, thresholds),
+        *_intake(vitals),
+        *_agents(vitals),
+        *_jobs(vitals),
+        *_node_logs(vitals),
+        *_waiting(vitals),
     ]
 
 
-def _intake(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
-    if not _has_stopped(vitals, thresholds):
+def _intake(vitals: Vitals) -> Iterator[BlindSpot]:
+    if not _has_stopped(vitals):
         return
     jobs = max(vitals.running, vitals.together)
     yield BlindSpot(
@@ -61,19 +61,19 @@ def _intake(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot
     )
 
 
-def _has_stopped(vitals: Vitals, thresholds: SilenceThresholds) -> bool:
+def _has_stopped(vitals: Vitals) -> bool:
     """One job alone may hang: that is told as a job that is silent."""
     if not vitals.newest_line:
         return False
     quiet = vitals.time - vitals.newest_line
-    return (quiet > thresholds.line and vitals.running >= 2) or (
-        quiet > thresholds.line_unannounced and vitals.together >= TOGETHER
+    return (quiet > THRESHOLDS.line and vitals.running >= 2) or (
+        quiet > THRESHOLDS.line_unannounced and vitals.together >= TOGETHER
     )
 
 
-def _agents(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
+def _agents(vitals: Vitals) -> Iterator[BlindSpot]:
     for agent in vitals.agents:
-        if vitals.time - agent.last_seen > thresholds.agent:
+        if vitals.time - agent.last_seen > THRESHOLDS.agent:
             yield BlindSpot(
                 BlindSpotKind.AGENT_SILENT,
                 agent.cluster,
@@ -85,8 +85,8 @@ def _agents(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot
             )
 
 
-def _jobs(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
-    if vitals.silent.count and not _has_stopped(vitals, thresholds):
+def _jobs(vitals: Vitals) -> Iterator[BlindSpot]:
+    if vitals.silent.count and not _has_stopped(vitals):
         yield BlindSpot(
             BlindSpotKind.JOB_SILENT,
             "",
@@ -106,12 +106,12 @@ def _jobs(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
         )
 
 
-def _node_logs(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
+def _node_logs(vitals: Vitals) -> Iterator[BlindSpot]:
     """Clusters whose nodes all fell silent, and single nodes of the others; then clusters that never sent any."""
     heard: dict[str, float] = {}
     for cluster, nodes in sorted(vitals.node_logs.items()):
         newest = max(nodes.values())
-        if vitals.time - newest > thresholds.node_logs:
+        if vitals.time - newest > THRESHOLDS.node_logs:
             yield BlindSpot(
                 BlindSpotKind.NODE_LOGS_STOPPED,
                 cluster,
@@ -123,16 +123,16 @@ def _node_logs(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindS
         else:
             heard |= nodes
     if heard:
-        yield from _silent_nodes(vitals, thresholds, heard)
-    yield from _node_logs_never_sent(vitals, thresholds)
+        yield from _silent_nodes(vitals, heard)
+    yield from _node_logs_never_sent(vitals)
 
 
-def _silent_nodes(vitals: Vitals, thresholds: SilenceThresholds, heard: Mapping[str, float]) -> Iterator[BlindSpot]:
+def _silent_nodes(vitals: Vitals, heard: Mapping[str, float]) -> Iterator[BlindSpot]:
     """heard: node -> time of its newest line, of clusters that send lines."""
     last = {node: heard.get(node, 0.0) for node in vitals.busy}
-    missing = sorted((time, node) for node, time in last.items() if vitals.time - time > thresholds.node_log)
+    missing = sorted((time, node) for node, time in last.items() if vitals.time - time > THRESHOLDS.node_log)
     if missing:
-        since = next((time for time, _ in missing if time), vitals.time - thresholds.node_log)
+        since = next((time for time, _ in missing if time), vitals.time - THRESHOLDS.node_log)
         names = tuple(node for _, node in missing)
         yield BlindSpot(
             BlindSpotKind.NODE_LOGS_MISSING,
@@ -144,9 +144,9 @@ def _silent_nodes(vitals: Vitals, thresholds: SilenceThresholds, heard: Mapping[
         )
 
 
-def _node_logs_never_sent(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
+def _node_logs_never_sent(vitals: Vitals) -> Iterator[BlindSpot]:
     for agent in vitals.agents:
-        is_there = vitals.time - agent.last_seen <= thresholds.agent
+        is_there = vitals.time - agent.last_seen <= THRESHOLDS.agent
         if is_there and vitals.busy and agent.cluster not in vitals.node_logs:
             yield BlindSpot(
                 BlindSpotKind.NODE_LOGS_NEVER_SENT,
@@ -158,8 +158,8 @@ def _node_logs_never_sent(vitals: Vitals, thresholds: SilenceThresholds) -> Iter
             )
 
 
-def _waiting(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpot]:
-    if vitals.due.count and vitals.time - vitals.due.since > thresholds.verdict:
+def _waiting(vitals: Vitals) -> Iterator[BlindSpot]:
+    if vitals.due.count and vitals.time - vitals.due.since > THRESHOLDS.verdict:
         yield BlindSpot(
             BlindSpotKind.DIAGNOSIS_LATE,
             "",
@@ -168,7 +168,7 @@ def _waiting(vitals: Vitals, thresholds: SilenceThresholds) -> Iterator[BlindSpo
             f"{_clock(vitals.due.since)}{_named(vitals.due)}.",
             "Incidents are missing from this page. Look at whether the worker runs, and at its log.",
         )
-    if vitals.undelivered.count and vitals.time - vitals.undelivered.since > thresholds.delivery:
+    if vitals.undelivered.count and vitals.time - vitals.undelivered.since > THRESHOLDS.delivery:
         yield BlindSpot(
             BlindSpotKind.MESSAGES_UNDELIVERED,
             "",

@@ -18,17 +18,16 @@ class VitalsSource(Protocol):
 
 
 class VitalsReader:
-    def __init__(self, source: VitalsSource, clock: Clock, fresh: float = FRESH_SECONDS) -> None:
+    def __init__(self, source: VitalsSource, clock: Clock) -> None:
         self._source = source
         self._clock = clock
-        self._fresh = fresh
         self._vitals: Vitals | None = None
         self._reading = asyncio.Lock()
 
     async def vitals(self) -> Vitals:
         """Raises Unavailable: nothing old is given out for what is there now."""
         async with self._reading:
-            if self._vitals is None or self._clock() - self._vitals.time >= self._fresh:
+            if self._vitals is None or self._clock() - self._vitals.time >= FRESH_SECONDS:
                 self._vitals = None
                 self._vitals = await self._source.read(self._clock(), THRESHOLDS.job, THRESHOLDS.first_line)
             return self._vitals

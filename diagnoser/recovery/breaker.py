@@ -124,15 +124,11 @@ def _nodes_taken(past: Iterable[Plan], since: float) -> set[str]:
     """Nodes that plans have taken out since then, or may be taking out now."""
     out: set[str] = set()
     for plan in past:
-        if _last_change(plan) > since:
+        if max([plan.created, *(change.time for change in plan.history)]) > since:
             out |= set(plan.drained)
             if plan.state is PlanState.SENT:
                 out |= set(plan.nodes)
     return out
-
-
-def _last_change(plan: Plan) -> float:
-    return max([plan.created, *(change.time for change in plan.history)])
 
 
 def handled(nodes: Sequence[str], history: ClusterHistory, now: float, hours: float) -> dict[str, NodeEvent]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Protocol
 
 import structlog
@@ -102,33 +102,25 @@ class _Memory:
     newest: float = 0.0
 
 
+@dataclass(eq=False)
 class ConfirmedFailures:
-    """One a process. The database is the truth: each question first reads what has changed since the last one."""
+    """One a process. The database is the truth: each question first reads what has changed since the last one. shared:
+    failures of all tenants are looked for, whoever's job it is; else only those of the job's own."""
 
-    def __init__(
-        self,
-        store: FeedbackRepository,
-        logs: LogLoader,
-        policy: Policy,
-        metrics: Metrics,
-        embedder: Embedder | None = None,
-        *,
-        shared: bool = False,
-    ) -> None:
-        """shared: failures of all tenants are looked for, whoever's job it is; else only those of the job's own."""
-        self._store = store
-        self._logs = logs
-        self._policy = policy
-        self._metrics = metrics
-        self._embedder = embedder
-        self._shared = shared
-        self._memory = _Memory()
-        self._turn = asyncio.Lock()
+    store: FeedbackRepository
+    logs: LogLoader
+    policy: Policy
+    metrics: Metrics
+    embedder: Embedder | None = None
+    _: KW_ONLY
+    shared: bool = False
+    _memory: _Memory = field(default_factory=_Memory, init=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def reading(self, logs: LogLoader) -> "ConfirmedFailures":
         """The same, with logs from elsewhere."""
         other = copy(self)
-        other._logs = logs
+        other.logs = logs
         return other
 
     async def learn(self, record: DiagnosisRecord, feedback: Feedback, after: str | None = None) -> None:
@@ -140,8 +132,8 @@ class ConfirmedFailures:
         """
         confirmed = await self._confirmed_failure_of(record, feedback)
         wanted = rule_requests.rule_wanted(record, confirmed)
-        if await self._store.add(feedback, confirmed, wanted, after):
-            self._metrics.observe_feedback(record.diagnosis.type, feedback.verdict)
+        if await self.store.add(feedback, confirmed, wanted, after):
+            self.metrics.observe_feedback(record.diagnosis.type, feedback.verdict)
 
     async def take_back(self, record: DiagnosisRecord, id: str, by: str, now: float) -> None:
         """Take back the newest feedback on a diagnosis: what was said before counts again, and what it decided is
@@ -155,14 +147,14 @@ class ConfirmedFailures:
         remains = confirmed(record, replace(newest, type=FailureType.UNKNOWN), Evidence())
         if earlier:
             remains = await self._confirmed_failure_of(record, earlier[0])
-        await self._store.take_back(newest, replace(remains, by=by, changed=now))
+        await self.store.take_back(newest, replace(remains, by=by, changed=now))
 
     async def confirm(self, record: DiagnosisRecord, by: str, now: float) -> bool:
         """The same where the next launch, not a person, confirms the verdict; False when it was known already."""
         confirmed = await self._confirmed_failure_of(
             record, Feedback("", record.id, now, FeedbackVerdict.CONFIRMED, by)
         )
-        return await self._store.add_confirmed_failure(confirmed, rule_requests.rule_wanted(record, confirmed))
+        return await self.store.add_confirmed_failure(confirmed, rule_requests.rule_wanted(record, confirmed))
 
     async def _confirmed_failure_of(self, record: DiagnosisRecord, feedback: Feedback) -> ConfirmedFailure:
         evidence = await self.evidence(record.attempt)
@@ -187,7 +179,7 @@ class ConfirmedFailures:
             return replace(lesson, named=LineShapes(evidence).of(named))
         if record.diagnosis.outcome not in _OPEN:
             return None
-        family = await self._store.family_of(record.id)
+        family = await self.store.family_of(record.id)
         root = precedents.rules_root(evidence, record.diagnosis)
         return await asyncio.to_thread(precedents.lesson_of, evidence, root, family, named)
 
@@ -248,9 +240,9 @@ class ConfirmedFailures:
 
     @property
     def _embedder_name(self) -> str:
-        if self._embedder is None:
+        if self.embedder is None:
             return ""
-        return self._embedder.name
+        return self.embedder.name
 
     async def match_confirmed_failure(
         self, attempt: AttemptKey, diagnosis: Diagnosis, log: AttemptLog, facts: Facts, analysis: Analysis
@@ -271,7 +263,7 @@ class ConfirmedFailures:
             evidence = await asyncio.to_thread(lambda: log.evidence)
             sign = signature.signature_of(evidence, diagnosis)
             nearest = await self._nearest(sign, RIVALS, await self._tenant_of(attempt))
-            adopted = adopt_confirmed_failure(diagnosis, attempt, sign, nearest, self._policy)
+            adopted = adopt_confirmed_failure(diagnosis, attempt, sign, nearest, self.policy)
             return _with_root(adopted, nearest, evidence)
         except DiagnoserError as error:
             structlog.get_logger().warning("confirmed_failures_away", error=str(error))
@@ -295,28 +287,28 @@ class ConfirmedFailures:
         if found is None:
             return None
         if found.judged.type is not FailureType.COMPLETED:
-            return _overruled(diagnosis, found, self._policy, facts.job.labels)
+            return _overruled(diagnosis, found, self.policy, facts.job.labels)
         if objection := _objection(diagnosis, judged):
             return _objected(diagnosis, found.judged, objection)
         lines = precedents.lines_of(evidence, here)
         remaining = await analysis.analyze_without(lines, log, facts)
         if not precedents.ended_well(evidence, lines, remaining):
             return None
-        return _cleared(diagnosis, remaining, found.judged, self._policy)
+        return _cleared(diagnosis, remaining, found.judged, self.policy)
 
     async def search(self, attempt: AttemptKey, query: str, limit: int) -> list[SearchResult]:
         """Lines and templates of one attempt, the best first."""
         return await asyncio.to_thread(search.find_lines, await self.evidence(attempt), query, limit)
 
     async def evidence(self, attempt: AttemptKey) -> Evidence:
-        log = await self._logs.load(attempt)
+        log = await self.logs.load(attempt)
         return await asyncio.to_thread(lambda: log.evidence)
 
     async def _tenant_of(self, attempt: AttemptKey) -> str:
         """Whose failures may be told of this attempt; "" for everybody's."""
-        if self._shared:
+        if self.shared:
             return ""
-        return await self._store.tenant_of(attempt.job)
+        return await self.store.tenant_of(attempt.job)
 
     async def _nearest(self, sign: Signature, limit: int, tenant: str) -> list[Similar]:
         async with self._turn:
@@ -326,7 +318,7 @@ class ConfirmedFailures:
         memory = self._memory
         async with self._turn:
             since, after = memory.newest - _LATE, ""
-            while page := await self._store.confirmed_failures(since, after, _PAGE):
+            while page := await self.store.confirmed_failures(since, after, _PAGE):
                 for confirmed in page:
                     self._remember(confirmed)
                 after = page[-1].diagnosis
@@ -348,14 +340,14 @@ class ConfirmedFailures:
 
         Without a vector, callers fall back on hashed words.
         """
-        if self._embedder is None or not sign.text:
+        if self.embedder is None or not sign.text:
             return None, None
         try:
-            (embedding,) = await self._embedder.embed([sign.text])
+            (embedding,) = await self.embedder.embed([sign.text])
         except (ModelFailed, ValueError) as error:
             structlog.get_logger().warning("embedding_failed", error=str(error), instead=hashing.NAME)
             reason = error.reason if isinstance(error, ModelFailed) else ModelFailure.MALFORMED
-            self._metrics.observe_embedding_failure(reason)
+            self.metrics.observe_embedding_failure(reason)
             return None, reason
         return hashing.unpacked(hashing.packed(embedding)), None
 

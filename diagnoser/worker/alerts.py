@@ -4,7 +4,7 @@ Each alert that is not sent says why: the reason stands with it in the outbox.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from diagnoser.adapters.sql.alerts import AlertRepository
@@ -24,40 +24,34 @@ HEAD_SECONDS = 60.0
 """After which a thread that somebody began and never posted may be begun by another."""
 
 
+@dataclass(eq=False)
 class AlertSender:
     """A Sender. channels: by the name of the receiver; the target of a message may add a place, as in
     ``slack:#gpu-oncall``."""
 
-    def __init__(
-        self,
-        channels: Mapping[str, AlertChannel],
-        store: AlertRepository,
-        routing: AlertRouting,
-        clock: Clock,
-    ) -> None:
-        self._channels = channels
-        self._store = store
-        self._routing = routing
-        self._clock = clock
+    channels: Mapping[str, AlertChannel]
+    store: AlertRepository
+    routing: AlertRouting
+    clock: Clock
 
     async def send(self, effect: OutboxMessage) -> None:
         """Raises Withheld, Deferred, DeliveryError."""
-        alert, receiver, now = decode(effect.body), effect.target, self._clock()
-        channel = self._channels.get(receiver.partition(":")[0])
+        alert, receiver, now = decode(effect.body), effect.target, self.clock()
+        channel = self.channels.get(receiver.partition(":")[0])
         if channel is None:
             raise Withheld(f"no receiver {receiver!r} is configured any more")
         await self._check_silence(alert, now)
         self._check_quiet_hours(receiver, alert, now)
         if alert.kind is AlertKind.RECOVERED:
             await self._check_running(channel, alert, now)
-        thread = await self._store.thread(receiver, alert.incident)
+        thread = await self.store.thread(receiver, alert.incident)
         if thread is None:
             _check_cause_first(alert, effect, now)
         elif not channel.threaded:
             await self._check_repeat(alert, thread, now)
             alert = _with_held_back(alert, thread)
         handle = await self._post(channel, alert, receiver, thread, now)
-        await self._store.save_thread(AlertThread(receiver, alert.incident, handle, now))
+        await self.store.save_thread(AlertThread(receiver, alert.incident, handle, now))
 
     async def _post(
         self, channel: AlertChannel, alert: Alert, receiver: str, thread: AlertThread | None, now: float
@@ -70,37 +64,37 @@ class AlertSender:
     async def _begin_thread(self, channel: AlertChannel, alert: Alert, receiver: str, now: float) -> str:
         """Post the first alert of an incident, once, however many of them go out at the same moment. Raises Deferred
         for all but one."""
-        if not await self._store.claim_head(receiver, alert.incident, now, HEAD_SECONDS):
+        if not await self.store.claim_head(receiver, alert.incident, now, HEAD_SECONDS):
             raise Deferred("the first alert of this incident is on its way", now + RETRY_SECONDS)
         try:
             return await channel.post(alert, None, receiver.partition(":")[2])
         except DeliveryError:
-            await self._store.release_head(receiver, alert.incident)
+            await self.store.release_head(receiver, alert.incident)
             raise
 
     async def _check_running(self, channel: AlertChannel, alert: Alert, now: float) -> None:
         """A job is recovered when it prints again; an incident, where a channel ends it, when all of its jobs do."""
-        down = await self._store.jobs_down(alert.incident)
+        down = await self.store.jobs_down(alert.incident)
         if alert.job in down:
             raise Deferred("the job that was launched again has not printed yet", now + AGAIN_SECONDS)
         if down and channel.resolves:
             raise Deferred(f"{plural(len(down), 'job')} of the incident not running again", now + AGAIN_SECONDS)
 
     async def _check_silence(self, alert: Alert, now: float) -> None:
-        silence = await self._store.silence(alert.incident)
+        silence = await self.store.silence(alert.incident)
         if silence and now < silence.until:
             raise Withheld(f"silenced until {_clock_time(silence.until)} by {silence.by}")
 
     def _check_quiet_hours(self, receiver: str, alert: Alert, now: float) -> None:
-        quiet_until = self._routing.quiet_until(receiver, alert.severity, now)
+        quiet_until = self.routing.quiet_until(receiver, alert.severity, now)
         if quiet_until is not None:
             raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
 
     async def _check_repeat(self, alert: Alert, thread: AlertThread, now: float) -> None:
         """Decisions and recoveries are always news."""
-        repeat = 60.0 * self._routing.table.repeat_minutes
+        repeat = 60.0 * self.routing.table.repeat_minutes
         if alert.kind is AlertKind.FAILURE and now < thread.told + repeat:
-            await self._store.save_thread(replace(thread, held_back=thread.held_back + 1))
+            await self.store.save_thread(replace(thread, held_back=thread.held_back + 1))
             raise Withheld(f"the same incident was told at {_clock_time(thread.told)}")
 
 

@@ -24,6 +24,8 @@ from diagnoser.model.logs import ArchivedSegment, CompactionClaim, CompactionTim
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Archive, Clock
 
+log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionConfig:
@@ -39,28 +41,17 @@ class CompactionConfig:
     window_most: int = 8 << 20
 
 
+@dataclass(eq=False)
 class Compaction:
-    """``run`` it as a task, or ``step`` it."""
+    """``run`` it as a task, or ``step`` it. folding: what the filters of a job family make of a delta."""
 
-    def __init__(
-        self,
-        store: LogRepository,
-        compressor: Callable[[], Compressor],
-        clock: Clock,
-        metrics: Metrics,
-        archive: Archive | None = None,
-        config: CompactionConfig = CompactionConfig(),
-        folding: Folding = unfolded,
-    ) -> None:
-        """folding: what the filters of a job family make of a delta."""
-        self._store = store
-        self._compressor = compressor
-        self._clock = clock
-        self._metrics = metrics
-        self._archive = archive
-        self._config = config
-        self._folding = folding
-        self._log = structlog.get_logger()
+    store: LogRepository
+    compressor: Callable[[], Compressor]
+    clock: Clock
+    metrics: Metrics
+    archive: Archive | None = None
+    config: CompactionConfig = CompactionConfig()
+    folding: Folding = unfolded
 
     async def run(self) -> None:
         """Until it is cancelled. Waits while the database or the archive is down."""
@@ -68,15 +59,15 @@ class Compaction:
             try:
                 worked = await self.step()
             except Unavailable as error:
-                self._log.warning("compaction_waits", error=str(error))
+                log.warning("compaction_waits", error=str(error))
                 worked = False
             if not worked:
-                await asyncio.sleep(self._config.poll)
+                await asyncio.sleep(self.config.poll)
 
     async def step(self) -> bool:
         """Make the pieces of one attempt fewer; False when there is none to do. Raises Unavailable."""
-        config, now = self._config, self._clock()
-        claim = await self._store.claim_compaction(now, config.timing, now + config.lease)
+        config, now = self.config, self.clock()
+        claim = await self.store.claim_compaction(now, config.timing, now + config.lease)
         if claim is None:
             return False
         try:
@@ -84,24 +75,24 @@ class Compaction:
         except Unavailable:
             raise
         except Exception:  # one log that cannot be merged must not stop the others
-            self._log.exception("compaction_failed", job=claim.attempt.job, attempt=claim.attempt.number)
-            await self._store.put_off_compaction(claim.attempt, now + config.retry)
+            log.exception("compaction_failed", job=claim.attempt.job, attempt=claim.attempt.number)
+            await self.store.put_off_compaction(claim.attempt, now + config.retry)
         return True
 
     async def _compact(self, claim: CompactionClaim) -> None:
         key = claim.attempt
         if claim.merges_deltas:
-            replaced = await self._store.pieces(key)
+            replaced = await self.store.pieces(key)
         else:
-            replaced = await self._store.raw_pieces(key, self._config.window_most)
+            replaced = await self.store.raw_pieces(key, self.config.window_most)
         raw = [piece.data for piece in replaced if piece.raw]
-        archived = await self._put(self._archive, key, raw) if self._archive and raw else []
-        merged, losses = await asyncio.to_thread(self._merged, replaced, await self._folding(key))
-        if not await self._store.compact(key, merged, replaced, archived, self._clock()):
+        archived = await self._put(self.archive, key, raw) if self.archive and raw else []
+        merged, losses = await asyncio.to_thread(self._merged, replaced, await self.folding(key))
+        if not await self.store.compact(key, merged, replaced, archived, self.clock()):
             return
         if losses:
-            self._metrics.observe_losses([losses])
-        self._metrics.observe_archived(sum(segment.size for segment in archived))
+            self.metrics.observe_losses([losses])
+        self.metrics.observe_archived(sum(segment.size for segment in archived))
 
     async def _put(self, archive: Archive, attempt: AttemptKey, raw: Sequence[bytes]) -> list[ArchivedSegment]:
         """Of two replicas, or after a crash, the same pieces become the same object. One that the store never hears of
@@ -109,14 +100,14 @@ class Compaction:
         object which is about to be swept."""
         made = await asyncio.to_thread(lambda: list(segments(block for piece in raw for block in unpack(piece))))
         data = b"".join(segment.data for segment in made)
-        day = time.strftime("%Y%m%d", time.gmtime(self._clock()))
+        day = time.strftime("%Y%m%d", time.gmtime(self.clock()))
         key = f"{attempt.job}/{attempt.number}/{day}-{hashlib.sha256(data).hexdigest()[:32]}.zst"
         await archive.put(key, data)
         return _placed(key, made)
 
     def _merged(self, pieces: Sequence[StoredPiece], fold: Fold) -> tuple[bytes, Losses | None]:
         """losses: of what was raw; those of the deltas have been counted."""
-        raw = compress.read_pieces([piece.data for piece in pieces if piece.raw], self._compressor)
+        raw = compress.read_pieces([piece.data for piece in pieces if piece.raw], self.compressor)
         deltas = [compress.from_bytes(piece.data) for piece in pieces if not piece.raw]
         losses = raw.losses if raw.lines else None
         return compress.to_bytes(fold(compress.merge([raw, *deltas]) if deltas else raw)), losses

@@ -40,31 +40,22 @@ class WatchedRun:
     told: set[MetricEventKind] = field(default_factory=set)
 
 
+@dataclass(eq=False)
 class MetricWatch:
     """Run it as a task, or ``step`` it in a test.
 
     attempts_due: notified of a run that diverged; outbox: of messages. stragglers: looks at runs that crawl.
     """
 
-    def __init__(
-        self,
-        store: SqlStore,
-        compressor: Callable[[], Compressor],
-        planner: DecisionPlanner,
-        clock: Clock,
-        attempts_due: WakeSignal,
-        outbox: WakeSignal,
-        stragglers: StragglerLooks,
-    ) -> None:
-        self._store = store
-        self._compressor = compressor
-        self._planner = planner
-        self._clock = clock
-        self._attempts_due = attempts_due
-        self._outbox = outbox
-        self._stragglers = stragglers
-        self._runs: OrderedDict[AttemptKey, WatchedRun] = OrderedDict()
-        self._diverged = set[AttemptKey]()
+    store: SqlStore
+    compressor: Callable[[], Compressor]
+    planner: DecisionPlanner
+    clock: Clock
+    attempts_due: WakeSignal
+    outbox: WakeSignal
+    stragglers: StragglerLooks
+    _runs: OrderedDict[AttemptKey, WatchedRun] = field(default_factory=OrderedDict, init=False)
+    _diverged: set[AttemptKey] = field(default_factory=set[AttemptKey], init=False)
 
     async def run(self) -> None:
         """Until it is cancelled. Waits while the database is down."""
@@ -82,13 +73,13 @@ class MetricWatch:
 
     async def step(self) -> None:
         """Read what running attempts have printed since the last look. Raises Unavailable."""
-        revisions = await self._store.work.printing(self._clock() - FRESH_SECONDS, WATCHED)
+        revisions = await self.store.work.printing(self.clock() - FRESH_SECONDS, WATCHED)
         new = [key for key in revisions if key not in self._runs][:NEW]
         changed = [key for key, run in self._runs.items() if revisions.get(key, run.revision) != run.revision]
-        pieces = await self._store.logs.newest_pieces(changed, PIECES, PIECE_BYTES) if changed else {}
+        pieces = await self.store.logs.newest_pieces(changed, PIECES, PIECE_BYTES) if changed else {}
         for key in new:
             self._runs[key] = WatchedRun(revisions[key])
-            pieces[key] = await self._store.logs.pieces(key)
+            pieces[key] = await self.store.logs.pieces(key)
         for key, stored in pieces.items():
             run = self._runs[key]
             run.revision = revisions[key]
@@ -96,7 +87,7 @@ class MetricWatch:
             run.piece = max(map(attrgetter("id"), stored), default=run.piece)
             events = await asyncio.to_thread(self._read, key, run, unread)
             await self._tell(key, run, events)
-        for key, event in await self._stragglers.step():
+        for key, event in await self.stragglers.step():
             await self._tell_once(key, self._runs.get(key), event)
         while len(self._runs) > 2 * WATCHED:
             self._runs.popitem(last=False)
@@ -112,7 +103,7 @@ class MetricWatch:
         return list(run.history.events())
 
     def _points(self, pieces: Sequence[StoredPiece]) -> tuple[Progress, ...]:
-        delta = read_pieces(list(map(attrgetter("data"), pieces)), self._compressor)
+        delta = read_pieces(list(map(attrgetter("data"), pieces)), self.compressor)
         if not any(share.points for share in delta.shares.values()):
             return ()
         return AttemptLog(delta).digest.progress
@@ -120,7 +111,7 @@ class MetricWatch:
     async def _tell(self, key: AttemptKey, run: WatchedRun, events: Iterable[MetricEvent]) -> None:
         for event in events:
             if event.kind is MetricEventKind.CRAWLING:
-                self._stragglers.begin(key, event)
+                self.stragglers.begin(key, event)
             else:
                 await self._tell_once(key, run, event)
 
@@ -132,14 +123,14 @@ class MetricWatch:
         structlog.get_logger().info("metric_event", job=key.job, attempt=key.number, reason=event.kind.value)
         if event.kind is MetricEventKind.DIVERGED:
             self._diverged.add(key)
-            self._attempts_due.notify()
+            self.attempts_due.notify()
         else:
             await self._alert(key, event)
 
     async def _alert(self, key: AttemptKey, event: MetricEvent) -> None:
-        job = await self._store.jobs.find(key.job)
+        job = await self.store.jobs.find(key.job)
         if job is None:
             return
-        for message in self._planner.alert_metric(job, key.number, event, self._clock()):
-            await self._store.outbox.add(message)
-            self._outbox.notify()
+        for message in self.planner.alert_metric(job, key.number, event, self.clock()):
+            await self.store.outbox.add(message)
+            self.outbox.notify()

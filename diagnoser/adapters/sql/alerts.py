@@ -5,7 +5,7 @@ from dataclasses import asdict
 from sqlalchemy import and_, delete, exists, not_, select
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository
+from diagnoser.adapters.sql.database import Repository, put_rows
 from diagnoser.adapters.sql.tables import alert_silences, alert_threads, attempts, incident_attempts
 from diagnoser.model.alerts import AlertSilence, AlertThread
 
@@ -15,8 +15,7 @@ class AlertRepository(Repository):
 
     async def thread(self, receiver: str, incident: str) -> AlertThread | None:
         query = select(alert_threads).where(alert_threads.c.receiver == receiver, alert_threads.c.incident == incident)
-        async with self._db.reading() as connection:
-            row = (await connection.execute(query)).mappings().first()
+        row = await self._db.row(query)
         return AlertThread(**row) if row else None
 
     async def save_thread(self, thread: AlertThread) -> None:
@@ -51,16 +50,13 @@ class AlertRepository(Repository):
     async def silence(self, incident: str) -> AlertSilence | None:
         """The last one, over or not."""
         query = select(alert_silences).where(alert_silences.c.incident == incident)
-        async with self._db.reading() as connection:
-            row = (await connection.execute(query)).mappings().first()
+        row = await self._db.row(query)
         return AlertSilence(**row) if row else None
 
     async def save_silence(self, silence: AlertSilence) -> None:
         row = asdict(silence)
         mine = select(alert_silences).where(alert_silences.c.incident == silence.incident)
-        new = self._db.insert(alert_silences).values(row)
-        upsert = new.on_conflict_do_update(index_elements=["incident"], set_={"until": row["until"], "by": row["by"]})
         async with self._db.writing() as connection:
             stored = (await connection.execute(mine)).mappings().first()
-            await connection.execute(upsert)
+            await put_rows(connection, alert_silences, [row])
             await note_change(connection, "silence", silence.incident, dict(stored) if stored else None, row)

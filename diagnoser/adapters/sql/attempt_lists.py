@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, exists, func, not_, select, union_all
 
 from diagnoser.adapters.sql.database import Repository
-from diagnoser.adapters.sql.statements import is_behind, ordered
+from diagnoser.adapters.sql.statements import is_behind, ordered, pick
 from diagnoser.adapters.sql.tables import FRAMEWORK, HAS_ENDED, IS_JOB, IS_UNENDED, attempts, diagnoses, jobs
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
@@ -208,11 +208,8 @@ def _summary(state: AttemptState | None, row: RowMapping) -> AttemptSummary:
     key = f"{row['number']}:{row['job']}"
     place = f"{row[_TIMES[state]]!r}:{key}" if state in _TIMES else key
     return AttemptSummary(
+        **pick(row, ("opened", "last_line", "ended", "revision")),
         key=AttemptKey(row["job"], row["number"]),
-        opened=row["opened"],
-        last_line=row["last_line"],
-        ended=row["ended"],
-        revision=row["revision"],
         diagnosis=row["diagnosis"] or "",
         outcome=outcome,
         category=category,

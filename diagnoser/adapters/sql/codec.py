@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from diagnoser.adapters.sql.statements import fields_of, pick
+from diagnoser.adapters.sql.statements import fields_of, pick, read_record
 from diagnoser.adapters.sql.words import words_of
 from diagnoser.model import (
     Attempt,
@@ -19,7 +19,6 @@ from diagnoser.model import (
     Feedback,
     Incident,
     Job,
-    MessageKind,
     NodeEvent,
     OutboxMessage,
     Plan,
@@ -75,38 +74,19 @@ def event_row(key: AttemptKey, event: Event) -> dict[str, Any]:
     if event.kind is EventKind.CHECKPOINT:
         told = "\0".join((event.phase or "", "" if event.step is None else str(event.step), event.path))
         digest = CHECKPOINT + hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()
-    return {
-        "job": key.job,
-        "attempt": key.number,
-        "digest": digest,
-        "time": event.time,
-        "body": body,
-    }
+    return {"job": key.job, "attempt": key.number, "digest": digest, "time": event.time, "body": body}
 
 
 def attempt_of(row: RowMapping, events: tuple[Event, ...], nodes: tuple[str, ...]) -> Attempt:
-    return Attempt(
-        key=AttemptKey(row["job"], row["number"]),
-        opened=row["opened"],
-        last_line=row["last_line"],
-        fatal=row["fatal"],
-        ended=row["ended"],
-        revision=row["revision"],
-        diagnosed=row["diagnosed"],
-        events=events,
-        nodes=nodes,
-    )
+    return read_record(Attempt, row, key=AttemptKey(row["job"], row["number"]), events=events, nodes=nodes)
 
 
 def diagnosis_row(record: DiagnosisRecord, plan: Plan | None, job: Job | None) -> dict[str, Any]:
     """job: whose attempt it is, where it is known."""
     diagnosis = record.diagnosis
-    return {
-        "id": record.id,
+    return fields_of(record, ("id", "revision", "created")) | {
         "job": record.attempt.job,
         "attempt": record.attempt.number,
-        "revision": record.revision,
-        "created": record.created,
         "current": True,
         "outcome": diagnosis.outcome.value,
         "category": diagnosis.category.value,
@@ -136,31 +116,20 @@ def diagnosis_nodes(diagnosis: Diagnosis) -> list[str]:
 def record_of(row: RowMapping) -> DiagnosisRecord:
     """row: the columns of diagnoses, and ``plan_body`` (None when it has no plan)."""
     return DiagnosisRecord(
-        id=row["id"],
+        **pick(row, ("id", "revision", "created", "current")),
         attempt=AttemptKey(row["job"], row["attempt"]),
-        revision=row["revision"],
-        created=row["created"],
-        current=row["current"],
         diagnosis=_DIAGNOSIS.load(row["body"]),
         plan=plan_of(row["plan_body"]) if row["plan_body"] else None,
     )
 
 
 def plan_row(plan: Plan) -> dict[str, Any]:
-    return {
-        "key": plan.key,
-        "job": plan.job,
-        "attempt": plan.attempt,
+    names = ("key", "job", "attempt", "id", "cluster", "family", "fingerprint", "created", "expires")
+    return fields_of(plan, names) | {
         "state": plan.state.value,
         "body": _PLAN.dump(plan),
-        "id": plan.id,
-        "cluster": plan.cluster,
         "action": plan.action.value,
-        "family": plan.family,
-        "fingerprint": plan.fingerprint,
         "suspect": plan.suspects[0] if plan.suspects else None,
-        "created": plan.created,
-        "expires": plan.expires,
         "lease": plan.lease.until if plan.lease else 0.0,
     }
 
@@ -168,50 +137,28 @@ def plan_row(plan: Plan) -> dict[str, Any]:
 def mark_row(mark: NodeEvent) -> dict[str, Any]:
     """``digest`` is the identity of an event: equal events are one row."""
     body = _MARK.dump(mark)
-    return {
-        "cluster": mark.cluster,
-        "node": mark.node,
-        "digest": _digest(body),
-        "time": mark.time,
-        "body": body,
-    }
+    return fields_of(mark, ("cluster", "node", "time")) | {"digest": _digest(body), "body": body}
 
 
 def breaker_row(state: BreakerState, cluster: str) -> dict[str, Any]:
-    return {
-        "scope": state.scope,
-        "cluster": cluster,
-        "tripped": state.tripped,
-        "body": _BREAKER.dump(state),
-    }
+    return fields_of(state, ("scope", "tripped")) | {"cluster": cluster, "body": _BREAKER.dump(state)}
 
 
 def effect_row(effect: OutboxMessage) -> dict[str, Any]:
-    return {
-        "key": effect.key,
-        "kind": effect.kind.value,
-        "target": effect.target,
-        "body": effect.body,
-        "created": effect.created,
-        "expires": effect.expires,
-        "state": "pending",
-        "due": effect.created,
-    }
+    row = fields_of(effect, ("key", "target", "body", "created", "expires"))
+    return row | {"kind": effect.kind.value, "state": "pending", "due": effect.created}
 
 
 def effect_of(row: RowMapping) -> OutboxMessage:
-    return OutboxMessage(
-        row["key"], MessageKind(row["kind"]), row["target"], bytes(row["body"]), row["created"], row["expires"]
-    )
+    return read_record(OutboxMessage, row, body=bytes(row["body"]))
 
 
 def effect_record_of(row: RowMapping) -> OutboxRecord:
-    return OutboxRecord(effect_of(row), row["state"], row["tries"], row["due"], row["error"])
+    return read_record(OutboxRecord, row, message=effect_of(row))
 
 
 def feedback_row(feedback: Feedback) -> dict[str, Any]:
-    body = _FEEDBACK.dump(feedback)
-    return {"id": feedback.id, "diagnosis": feedback.diagnosis, "created": feedback.created, "body": body}
+    return fields_of(feedback, ("id", "diagnosis", "created")) | {"body": _FEEDBACK.dump(feedback)}
 
 
 def confirmed_failure_row(confirmed: ConfirmedFailure) -> dict[str, Any]:

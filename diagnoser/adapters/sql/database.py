@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from functools import partial
@@ -37,6 +37,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolProxiedConnection
 
 from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
+from diagnoser.adapters.sql.statements import read_record
 from diagnoser.adapters.sql.tables import revisions
 from diagnoser.adapters.sql.visibility import narrowed
 from diagnoser.model.access import EVERYTHING, Viewer
@@ -205,6 +206,17 @@ async def insert_new(connection: AsyncConnection, table: Table, rows: Sequence[d
     return (await connection.execute(statement, rows[0])).rowcount
 
 
+async def put_rows(connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows as a whole, whether their keys exist or not."""
+    await connection.execute(_upsert(insert(connection, table), table, rows[0]), rows)
+
+
+def _upsert(statement: Any, table: Table, names: Iterable[str]) -> Any:
+    keys = table.primary_key.columns.keys()
+    changes = {name: statement.excluded[name] for name in names if name not in keys}
+    return statement.on_conflict_do_update(index_elements=keys, set_=changes)
+
+
 class Database:
     """Transactions over one engine. Within a process, SQLite's writers queue here, in order, instead of polling."""
 
@@ -255,7 +267,7 @@ class Database:
 
     async def records(self, query: Executable, kind: Callable[..., T]) -> list[T]:
         """The rows of a query as records whose fields are called like its columns."""
-        return await self.rows(query, lambda row: kind(**row))
+        return await self.rows(query, partial(read_record, kind))
 
     async def values(self, query: Executable, make: Callable[[Any], T]) -> list[T]:
         async with self.reading() as connection:
@@ -265,6 +277,15 @@ class Database:
         """The first column of the first row; None where there is none."""
         async with self.reading() as connection:
             return (await connection.execute(query)).scalar()
+
+    async def row(self, query: Executable) -> RowMapping | None:
+        async with self.reading() as connection:
+            return (await connection.execute(query)).mappings().first()
+
+    async def execute(self, change: Executable) -> int:
+        """A transaction of one statement; how many rows it changed."""
+        async with self.writing() as connection:
+            return (await connection.execute(change)).rowcount
 
     async def any(self, query: Select[Any]) -> bool:
         """Whether there is a row, for work that is looked for far more often than it is there: no lock is taken."""
@@ -337,12 +358,8 @@ class Database:
 
     async def upsert(self, table: Table, row: dict[str, Any]) -> None:
         """Write a row as a whole, whether its key exists or not."""
-        keys = list(table.primary_key.columns.keys())
-        statement = self.insert(table).values(row)
-        upsert = statement.on_conflict_do_update(
-            index_elements=keys, set_={name: statement.excluded[name] for name in row if name not in keys}
-        )
-        await self.write(lambda connection: connection.execute(upsert))
+        upsert = _upsert(self.insert(table), table, row)
+        await self.write(lambda connection: connection.execute(upsert, row))
 
     async def drop_rows(self, query: Select[Any], limit: int, *key: Any) -> int:
         """Delete at most ``limit`` rows that the query finds by their key, in one short commit; how many."""

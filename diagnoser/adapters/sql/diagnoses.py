@@ -135,7 +135,7 @@ class DiagnosisRepository(Repository):
         bounded, and an index has it in order.
         """
         narrowest = next((name for name in _NARROWEST if getattr(where, name)), "")
-        only = _only(where, narrowest)
+        only = replace(DiagnosisFilter(), **{narrowest: getattr(where, narrowest)}) if narrowest else DiagnosisFilter()
         columns = diagnoses.c["id", *FACETS]
         most = _COUNTED_WITH if where.text else _COUNTED
         async with self._db.reading() as connection:
@@ -324,10 +324,6 @@ def _newest(where: DiagnosisFilter, query: Select[Any]) -> Select[Any]:
     row = diagnosis_nodes.c
     joined = diagnosis_nodes.join(diagnoses, diagnoses.c.id == row.diagnosis)
     return query.select_from(joined).where(row.node == where.node).order_by(row.diagnosis.desc())
-
-
-def _only(where: DiagnosisFilter, name: str) -> DiagnosisFilter:
-    return replace(DiagnosisFilter(), **{name: getattr(where, name)}) if name else DiagnosisFilter()
 
 
 def _on_node(node: str) -> Select[Any]:

@@ -8,16 +8,15 @@ from sqlalchemy import RowMapping, and_, case, func, select, update
 
 from diagnoser.adapters.sql.agent_requests import claim_requests
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.statements import excluded, of_attempt, pick
+from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
+from diagnoser.adapters.sql.statements import fields_of, of_attempt, pick, read_record
 from diagnoser.adapters.sql.tables import attempts, evidence_requests, runtime_files
-from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RuntimeFile
+from diagnoser.model import AttemptKey, EvidenceRequest, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
 from diagnoser.model.hangs import LIMITS, EvidenceLimits, StoredFile
 from diagnoser.model.record_json import RecordJson
 
 _REQUEST = RecordJson(EvidenceRequest)
-_KEY = ("job", "attempt", "kind", "rank", "node", "provenance")
 
 
 class EvidenceRepository(Repository):
@@ -40,12 +39,10 @@ class EvidenceRepository(Repository):
             "lease": case((attempts.c.token == "", 0.0), else_=attempts.c.lease),
         }
         locked = update(attempts).where(mine).values(news if due else {"revision": attempts.c.revision})
-        statement = self._db.insert(runtime_files)
-        changes = excluded(statement, ("received", "size", "stored", "data"))
         async with self._db.writing() as connection:
             if not (await connection.execute(locked)).rowcount:
                 raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
-            await connection.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changes), rows)
+            await put_rows(connection, runtime_files, rows)
             held = select(func.count(), func.sum(runtime_files.c.stored)).where(of_attempt(runtime_files, attempt))
             count, size = (await connection.execute(held)).one()
             if count > limits.files or size > limits.bytes:
@@ -65,25 +62,18 @@ class EvidenceRepository(Repository):
 
     async def list_runtime_files(self, attempt: AttemptKey) -> list[StoredFile]:
         row = runtime_files.c
-        columns = (row.kind, row.rank, row.node, row.received, row.provenance, row.size)
+        columns = (row.kind, row.rank, row.node, row.received, row.provenance, row.size.label("bytes"))
         query = select(*columns).where(of_attempt(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
-        return await self._db.rows(query, _stored_file)
+        return await self._db.records(query, StoredFile)
 
     async def request(self, request: EvidenceRequest, not_before: float = 0.0) -> bool:
         """False when the same was asked for already: of one silence evidence is collected once.
 
         not_before: when agents may get it.
         """
-        row = {
-            "id": request.id,
-            "job": request.attempt.job,
-            "attempt": request.attempt.number,
-            "since": request.since,
-            "cluster": request.cluster,
-            "created": request.created,
-            "lease": not_before,
-            "body": _REQUEST.dump(request),
-        }
+        row = fields_of(request, ("id", "since", "cluster", "created"))
+        row |= {"job": request.attempt.job, "attempt": request.attempt.number}
+        row |= {"lease": not_before, "body": _REQUEST.dump(request)}
         async with self._db.writing() as connection:
             return bool(await insert_new(connection, evidence_requests, [row]))
 
@@ -119,33 +109,10 @@ def _request_of(row: RowMapping) -> tuple[EvidenceRequest, str]:
 
 def _file_row(attempt: AttemptKey, file: RuntimeFile) -> dict[str, Any]:
     data = zstandard.compress(file.data, level=1)
-    return {
-        "job": attempt.job,
-        "attempt": attempt.number,
-        "kind": file.kind.value,
-        "rank": file.rank,
-        "node": file.node,
-        "provenance": file.provenance.value,
-        "received": file.received,
-        "size": len(file.data),
-        "stored": len(data),
-        "data": data,
-    }
-
-
-def _stored_file(row: RowMapping) -> StoredFile:
-    return StoredFile(
-        EvidenceKind(row["kind"]),
-        row["rank"],
-        row["node"],
-        row["received"],
-        Provenance(row["provenance"]),
-        row["size"],
-    )
+    row = fields_of(file, ("kind", "rank", "node", "provenance", "received"))
+    sizes = {"size": len(file.data), "stored": len(data)}
+    return row | sizes | {"job": attempt.job, "attempt": attempt.number, "data": data}
 
 
 def _file_of(row: RowMapping) -> RuntimeFile:
-    data = zstandard.decompress(bytes(row["data"]))
-    return RuntimeFile(
-        EvidenceKind(row["kind"]), data, row["rank"], row["node"], row["received"], Provenance(row["provenance"])
-    )
+    return read_record(RuntimeFile, row, data=zstandard.decompress(bytes(row["data"])))

@@ -8,9 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
 from diagnoser.adapters.sql.learned import add_proposal, judge_rule_hits, reopen_rule_hits, withdraw_rules
-from diagnoser.adapters.sql.statements import excluded
 from diagnoser.adapters.sql.tables import attempts, confirmed_failures, diagnoses, feedback, jobs
 from diagnoser.model import ConfirmedFailure, Feedback, FeedbackVerdict, LearnedRule
 from diagnoser.model.errors import Conflict, NotFound
@@ -71,10 +70,7 @@ class FeedbackRepository(Repository):
         """
         latest = (await connection.execute(select(func.max(confirmed_failures.c.changed)))).scalar() or 0.0
         confirmed = replace(confirmed, changed=max(confirmed.changed, latest + _TICK))
-        row = codec.confirmed_failure_row(confirmed)
-        new = self._db.insert(confirmed_failures).values(row)
-        changed = excluded(new, [name for name in row if name != "diagnosis"])
-        await connection.execute(new.on_conflict_do_update(index_elements=["diagnosis"], set_=changed))
+        await put_rows(connection, confirmed_failures, [codec.confirmed_failure_row(confirmed)])
         await withdraw_rules(connection, confirmed)
         await _diagnose_again(connection, confirmed)
         return confirmed

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert, insert_new
+from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
 from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered, pick
 from diagnoser.adapters.sql.tables import (
@@ -230,9 +230,7 @@ async def _mute(connection: AsyncConnection, before: Incident, after: Incident) 
     if after.muted_until == before.muted_until:
         return
     row = {"incident": after.id, "until": after.muted_until, "by": after.history[-1].by}
-    upsert = insert(connection, alert_silences).values(row)
-    changes = pick(row, ("until", "by"))
-    await connection.execute(upsert.on_conflict_do_update(index_elements=["incident"], set_=changes))
+    await put_rows(connection, alert_silences, [row])
 
 
 async def _count_one_more(connection: AsyncConnection, id: str, attempt: AttemptKey) -> None:

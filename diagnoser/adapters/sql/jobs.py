@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert, insert_new
-from diagnoser.adapters.sql.logs import check_owners, create_jobs, touch_attempts
+from diagnoser.adapters.sql.database import Repository, insert, insert_new, put_rows
+from diagnoser.adapters.sql.logs import check_owners, create_jobs, new_attempt_row, touch_attempts
 from diagnoser.adapters.sql.statements import of_attempt
 from diagnoser.adapters.sql.tables import (
     agents,
@@ -144,8 +144,7 @@ class JobRepository(Repository):
         row = attempts.c
         mine = of_attempt(attempts, attempt)
         values = {"revision": row.revision + 1, "dirty": case((row.revision == row.diagnosed, now), else_=row.dirty)}
-        async with self._db.writing() as connection:
-            await connection.execute(update(attempts).where(mine).values(values))
+        await self._db.execute(update(attempts).where(mine).values(values))
 
     async def find(self, id: str) -> Job | None:
         async with self._db.reading() as connection:
@@ -199,11 +198,7 @@ async def _allocate(connection: AsyncConnection, job: Job, attempt: int | None) 
         attempt = (await connection.execute(newest)).scalar() or 1
     opened = _attempt_row(AttemptKey(job.id, attempt), Event(EventKind.STARTED, job.created))
     await insert_new(connection, attempts, [opened | {"revision": 0}])
-    row = {"job": job.id, "attempt": attempt, "nodes": " ".join(names)}
-    new = insert(connection, allocations)
-    await connection.execute(
-        new.on_conflict_do_update(index_elements=["job", "attempt"], set_={"nodes": new.excluded.nodes}), row
-    )
+    await put_rows(connection, allocations, [{"job": job.id, "attempt": attempt, "nodes": " ".join(names)}])
 
 
 def job_names(id: str, viewer: Viewer) -> list[str]:
@@ -347,17 +342,4 @@ def completed(stored: Job, new: Job) -> Job:
 
 
 def _attempt_row(attempt: AttemptKey, event: Event) -> dict[str, Any]:
-    return {
-        "job": attempt.job,
-        "number": attempt.number,
-        "opened": event.time,
-        "last_line": 0.0,
-        "fatal": None,
-        "fatal_revision": 0,
-        "ended": event.time if event.kind in ENDS else None,
-        "revision": 1,
-        "dirty": event.time,
-        "deltas": 0,
-        "raw_bytes": 0,
-        "streams": 0,
-    }
+    return new_attempt_row(attempt, event.time) | {"ended": event.time if event.kind in ENDS else None}

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert, insert_new
-from diagnoser.adapters.sql.statements import excluded, fields_of, of_attempt
+from diagnoser.adapters.sql.statements import excluded, fields_of, of_attempt, read_record
 from diagnoser.adapters.sql.tables import diagnoses, jobs, learned_rules, revisions, rule_hits
 from diagnoser.model import (
     LOADED,
@@ -122,7 +122,8 @@ class LearnedRuleRepository(Repository):
         """The newest first."""
         query = select(rule_hits).where(rule_hits.c.rule == rule)
         order = (rule_hits.c.time.desc(), rule_hits.c.job, rule_hits.c.attempt)
-        return await self._db.rows(query.order_by(*order).limit(limit), _hit_of)
+        rows = await self._db.rows(query.order_by(*order).limit(limit), dict)
+        return [read_record(RuleHit, row, attempt=AttemptKey(row["job"], row["attempt"])) for row in rows]
 
 
 async def add_proposal(connection: AsyncConnection, rule: LearnedRule) -> bool:
@@ -224,16 +225,3 @@ def _rule_of(row: RowMapping) -> LearnedRule:
 def _hit_row(hit: RuleHit) -> dict[str, Any]:
     values = fields_of(hit, ("rule", "time", "diagnosis", "active", "lines", "bytes"))
     return values | {"job": hit.attempt.job, "attempt": hit.attempt.number, "verdict": hit.verdict.value}
-
-
-def _hit_of(row: RowMapping) -> RuleHit:
-    return RuleHit(
-        row["rule"],
-        AttemptKey(row["job"], row["attempt"]),
-        row["time"],
-        row["diagnosis"],
-        HitVerdict(row["verdict"]),
-        row["active"],
-        row["lines"],
-        row["bytes"],
-    )

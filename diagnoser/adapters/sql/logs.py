@@ -189,8 +189,7 @@ class LogRepository(Repository):
         return None
 
     async def put_off_compaction(self, attempt: AttemptKey, until: float) -> None:
-        async with self._db.writing() as connection:
-            await connection.execute(update(attempts).where(of_attempt(attempts, attempt)).values(compacting=until))
+        await self._db.execute(update(attempts).where(of_attempt(attempts, attempt)).values(compacting=until))
 
     async def compact(
         self,
@@ -283,8 +282,7 @@ class LogRepository(Repository):
         recent = func.coalesce(attempts.c.ended, attempts.c.fatal) >= since
         is_job = attempts.c.job.not_like(f"{NODE_LOG}%")
         bump = update(attempts).where(recent, diagnosed, is_job, allocated)
-        async with self._db.writing() as connection:
-            return (await connection.execute(bump.values(revision=attempts.c.revision + 1, dirty=now))).rowcount
+        return await self._db.execute(bump.values(revision=attempts.c.revision + 1, dirty=now))
 
 
 def _advance(connection: Connection, advance: OffsetAdvance) -> None:
@@ -429,20 +427,17 @@ def _cursor_rows(appends: Sequence[Append]) -> list[dict[str, Any]]:
 
 def _attempt_row(append: Append) -> dict[str, Any]:
     fatal = append.fatal and not append.attempt.job.startswith(NODE_LOG)  # a node's log is never due by itself
-    return {
-        "job": append.attempt.job,
-        "number": append.attempt.number,
-        "opened": append.received,
-        "last_line": append.received,
-        "fatal": append.received if fatal else None,
-        "fatal_revision": 1 if fatal else 0,
-        "ended": None,
-        "revision": 1,
-        "dirty": append.received,
-        "deltas": 1,
-        "raw_bytes": append.raw,
-        "streams": append.new_streams,
-    }
+    news = {"last_line": append.received, "deltas": 1, "raw_bytes": append.raw, "streams": append.new_streams}
+    if fatal:
+        news |= {"fatal": append.received, "fatal_revision": 1}
+    return new_attempt_row(append.attempt, append.received) | news
+
+
+def new_attempt_row(attempt: AttemptKey, time: float) -> dict[str, Any]:
+    """An attempt of which nothing but this time is known."""
+    row: dict[str, Any] = {"job": attempt.job, "number": attempt.number, "opened": time, "dirty": time, "revision": 1}
+    nothing = dict.fromkeys(("fatal_revision", "deltas", "raw_bytes", "streams"), 0)
+    return row | nothing | {"last_line": 0.0, "fatal": None, "ended": None}
 
 
 def _piece_row(attempt: AttemptKey, data: bytes, raw: int = 0) -> dict[str, Any]:

@@ -28,5 +28,4 @@ class NodeLogRepository(Repository):
     async def drop_parts(self, kind: str, below: int) -> int:
         """Drop parts with numbers under ``below``; how many. kind: ``model.NODE_LOG`` or ``model.CLEAN_RUNS``."""
         old = and_(attempts.c.job.startswith(kind, autoescape=True), attempts.c.number < below)
-        async with self._db.writing() as connection:
-            return (await connection.execute(delete(attempts).where(old))).rowcount
+        return await self._db.execute(delete(attempts).where(old))

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
 from diagnoser.adapters.sql.tables import breakers, node_events, nodes
 from diagnoser.model import BreakerState, NodeEvent
 from diagnoser.model.errors import NotFound
@@ -52,11 +52,10 @@ class NodeRepository(Repository):
     async def trip_breaker(self, state: BreakerState) -> BreakerState:
         """Trip one by hand, whether it tripped before or not."""
         row = codec.breaker_row(state, state.scope.partition(":")[0])
-        new = self._db.insert(breakers).values(row)
         async with self._db.writing() as connection:
             before = select(breakers.c.body).where(breakers.c.scope == state.scope)
             stored = (await connection.execute(before.with_for_update())).scalar()
-            await connection.execute(new.on_conflict_do_update(index_elements=[breakers.c.scope], set_=row))
+            await put_rows(connection, breakers, [row])
             await note_change(connection, "breaker", state.scope, codec.breaker_of(stored) if stored else None, state)
         return state
 

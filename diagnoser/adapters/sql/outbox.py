@@ -37,8 +37,7 @@ class OutboxRepository(Repository):
         """Renew the leases; those that are recorded by now, or lost, stay as they are."""
         mine = [(message.message.key, message.token) for message in due]
         held = update(effects).where(tuple_(effects.c.key, effects.c.token).in_(mine))
-        async with self._db.writing() as connection:
-            await connection.execute(held.values(lease=until))
+        await self._db.execute(held.values(lease=until))
 
     async def record_delivery(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:
         """state: ``sent``, ``dead``, ``expired``, ``withheld``, ``pending`` with ``retry_at`` after a failed try, or
@@ -50,8 +49,7 @@ class OutboxRepository(Repository):
         if state == "deferred":
             values["state"] = "pending"
         mine = update(effects).where(effects.c.key == due.message.key, effects.c.token == due.token)
-        async with self._db.writing() as connection:
-            await connection.execute(mine.values(values))
+        await self._db.execute(mine.values(values))
 
     async def add(self, message: OutboxMessage, *, audited: bool = False) -> None:
         """Ignored when its key is there. audited: the message is what the current call is about."""

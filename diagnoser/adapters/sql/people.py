@@ -71,8 +71,7 @@ class UserRepository(Repository):
     async def renew_password(self, name: str, old: str, new: str) -> None:
         """Store another hash of the same password, unless it was changed meanwhile."""
         mine = update(users).where(users.c.name == name, users.c.password == old)
-        async with self._db.writing() as connection:
-            await connection.execute(mine.values(password=new))
+        await self._db.execute(mine.values(password=new))
 
     async def sign_in_identity(self, identity: Identity, now: float) -> User:
         """The account of that person, made or brought up to date. It keeps the name that it got first.
@@ -112,8 +111,7 @@ class UserRepository(Repository):
     async def session(self, hash: str) -> tuple[Session, User] | None:
         query = select(users, *(sessions.c[name].label(f"session_{name}") for name in _SESSION))
         query = query.join(sessions, sessions.c.user == users.c.name).where(sessions.c.hash == hash)
-        async with self._db.reading() as connection:
-            row = (await connection.execute(query)).mappings().first()
+        row = await self._db.row(query)
         return (Session(**{name: row[f"session_{name}"] for name in _SESSION}), _user(row)) if row else None
 
     async def sessions(self, name: str) -> list[Session]:
@@ -123,8 +121,7 @@ class UserRepository(Repository):
         return await self._db.records(query, Session)
 
     async def record_session_use(self, hash: str, now: float) -> None:
-        async with self._db.writing() as connection:
-            await connection.execute(update(sessions).where(sessions.c.hash == hash).values(last_used=now))
+        await self._db.execute(update(sessions).where(sessions.c.hash == hash).values(last_used=now))
 
     async def end_sessions(self, name: str, now: float, hash: str = "") -> int:
         """Sign out: the session with that hash, or all of the user; how many that were."""

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert, insert_new
+from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
 from diagnoser.adapters.sql.jobs import find_allocation, find_completed, job_names
 from diagnoser.adapters.sql.nodes import add_mark, find_marks
 from diagnoser.adapters.sql.outbox import add_messages
@@ -48,8 +48,7 @@ class PlanRepository(Repository):
         return await self._db.values(query.order_by(newest.c.id.desc()).limit(limit), codec.plan_of)
 
     async def find(self, id: str) -> Plan | None:
-        async with self._db.reading() as connection:
-            body = (await connection.execute(select(plans.c.body).where(plans.c.id == id))).scalar()
+        body = await self._db.value(select(plans.c.body).where(plans.c.id == id))
         return codec.plan_of(body) if body is not None else None
 
     async def change(self, id: str, now: float, transition: PlanTransition, *, alone: bool = False) -> TransitionResult:
@@ -178,10 +177,7 @@ async def put_plan(connection: AsyncConnection, plan: Plan) -> None:
 
 async def _trip(connection: AsyncConnection, cluster: str, trips: Sequence[BreakerState]) -> None:
     for state in trips:
-        row = codec.breaker_row(state, cluster)
-        changes = {"tripped": row["tripped"], "body": row["body"]}
-        upsert = insert(connection, breakers).values(row).on_conflict_do_update(index_elements=["scope"], set_=changes)
-        await connection.execute(upsert)
+        await put_rows(connection, breakers, [codec.breaker_row(state, cluster)])
         await note_change(connection, "breaker", state.scope, None, state)
 
 

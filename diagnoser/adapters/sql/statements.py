@@ -1,13 +1,17 @@
 """Parts of statements that many repositories write: names of columns, keys of attempts, orders of pages."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import EnumType
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
 
 from sqlalchemy import ColumnElement, and_, literal, tuple_
 
 from diagnoser.adapters.sql.tables import attempts
 from diagnoser.model import AttemptKey
 from diagnoser.model.sorting import Sort
+
+T = TypeVar("T")
 
 
 def of_attempt(table: Any, attempt: AttemptKey) -> ColumnElement[bool]:
@@ -36,6 +40,23 @@ def pick(row: Any, names: Iterable[str]) -> dict[str, Any]:
 
 def fields_of(record: object, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names}
+
+
+def read_record(kind: Callable[..., T], row: Mapping[str, Any], **given: object) -> T:
+    """A record whose fields are called like the columns of the row, but for those that are given."""
+    names = _readers(kind).items()
+    return kind(**given, **{name: read(row[name]) for name, read in names if name not in given})
+
+
+@cache
+def _readers(kind: Any) -> dict[str, Callable[[Any], Any]]:
+    """Field -> how its column is read: texts become the enumeration that the field is of."""
+    hints = get_type_hints(kind)
+    return {name: hint if isinstance(hint, EnumType) else _as_it_is for name, hint in hints.items()}
+
+
+def _as_it_is(value: object) -> object:
+    return value
 
 
 def ordered(columns: Sequence[ColumnElement[Any]], sort: Sort) -> list[ColumnElement[Any]]:

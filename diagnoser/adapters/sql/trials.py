@@ -6,6 +6,7 @@ followed by another, and two at once do the work of one.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +16,7 @@ from sqlalchemy import ColumnElement, RowMapping, Table, and_, or_, select, tupl
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.database import Repository, insert, insert_new
-from diagnoser.adapters.sql.statements import pick
+from diagnoser.adapters.sql.statements import fields_of, pick, read_record
 from diagnoser.adapters.sql.tables import trial_batches, trial_pieces, trial_runs, trial_runtimes
 from diagnoser.adapters.sql.tables import trials as trial_table
 from diagnoser.model.errors import Conflict
@@ -79,7 +80,7 @@ class TrialRepository(Repository):
             record = _run(found)
             trials = map(_trial, await _rows_of(connection, trial_table, run))
             shards = map(_shard, await _rows_of(connection, trial_pieces, run))
-            batches = map(_batch, await _rows_of(connection, trial_batches, run))
+            batches = map(partial(read_record, BatchRecord), await _rows_of(connection, trial_batches, run))
         return RunProgress(
             record,
             tuple(sorted(trials, key=_place_in(record.suite))),
@@ -170,8 +171,7 @@ class TrialRepository(Repository):
     async def set_suite(self, run: str, suite: Suite) -> None:
         """With other commands. Its checkpoints, tasks and samples are to stay the same."""
         text = _SUITE.dump(suite)
-        async with self._db.writing() as connection:
-            await connection.execute(update(trial_runs).where(trial_runs.c.id == run).values(suite=text))
+        await self._db.execute(update(trial_runs).where(trial_runs.c.id == run).values(suite=text))
 
     async def end_run(self, run: str, state: RunState, now: float) -> bool:
         """CANCELLED also cancels its trials and shards that are not over."""
@@ -305,47 +305,21 @@ def _is_trial(run: str, checkpoint: str, task: str) -> ColumnElement[bool]:
 
 
 def _run(row: RowMapping) -> TrialRun:
-    values = dict(row) | {"suite": _SUITE.load(row["suite"]), "state": RunState(row["state"])}
-    return TrialRun(**values)
+    return read_record(TrialRun, row, suite=_SUITE.load(row["suite"]))
 
 
 def _trial_row(run: str, record: TrialRecord) -> dict[str, Any]:
-    scores = orjson.dumps(dict(record.scores)).decode()
-    return {
-        "run": run,
-        "checkpoint": record.checkpoint,
-        "task": record.task,
-        "state": record.state.value,
-        "scores": scores,
-        "error": record.error,
-        "failures": record.failures,
-        "scored": record.scored,
-        "batch": "",
-    }
+    return asdict(record) | {"run": run, "scores": orjson.dumps(dict(record.scores)).decode(), "batch": ""}
 
 
 def _trial(row: RowMapping) -> TrialRecord:
-    return TrialRecord(
-        row["checkpoint"],
-        row["task"],
-        TrialState(row["state"]),
-        orjson.loads(row["scores"]),
-        row["error"],
-        row["failures"],
-        row["scored"],
-    )
+    return read_record(TrialRecord, row, scores=orjson.loads(row["scores"]))
 
 
 def _shard_row(run: str, record: ShardRecord) -> dict[str, Any]:
-    more = {"failures": record.failures, "error": record.error, "seconds": record.seconds, "load": record.load}
-    return {**asdict(record.shard), "run": run, "state": record.state.value, "batch": record.batch, **more}
+    row = fields_of(record, ("state", "batch", "failures", "error", "seconds", "load"))
+    return row | asdict(record.shard) | {"run": run}
 
 
 def _shard(row: RowMapping) -> ShardRecord:
-    shard = TrialShard(row["checkpoint"], row["task"], row["first"], row["last"])
-    state = ShardState(row["state"])
-    return ShardRecord(shard, state, row["batch"], row["failures"], row["error"], row["seconds"], row["load"])
-
-
-def _batch(row: RowMapping) -> BatchRecord:
-    return BatchRecord(**{**row, "kind": BatchKind(row["kind"]), "state": BatchState(row["state"])})
+    return read_record(ShardRecord, row, shard=read_record(TrialShard, row))

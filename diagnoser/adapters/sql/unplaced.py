@@ -8,8 +8,9 @@ import orjson
 from sqlalchemy import Connection, RowMapping, case, delete, func, select
 
 from diagnoser.adapters.sql.database import Repository
+from diagnoser.adapters.sql.statements import fields_of, read_record
 from diagnoser.adapters.sql.tables import unplaced_streams
-from diagnoser.model import UnplacedReason, UnplacedStream
+from diagnoser.model import UnplacedStream
 from diagnoser.model.unplaced import UnplacedRecord
 
 KEPT_SECONDS = 7 * 86_400.0
@@ -72,13 +73,7 @@ class UnplacedRepository(Repository):
 def _row(stream: UnplacedStream) -> dict[str, Any]:
     """The digest is of what makes two streams one; NUL, which PostgreSQL cannot hold, becomes a replacement."""
     labels = orjson.dumps([[_text(name), _text(value)] for name, value in stream.labels]).decode()
-    key = {
-        "sender": stream.sender,
-        "cluster": stream.cluster,
-        "protocol": stream.protocol,
-        "reason": stream.reason.value,
-        "labels": labels,
-    }
+    key = fields_of(stream, ("sender", "cluster", "protocol", "reason")) | {"labels": labels}
     return {
         **key,
         "digest": hashlib.sha256(orjson.dumps(list(key.values()))).hexdigest(),
@@ -95,15 +90,5 @@ def _text(text: str) -> str:
 
 
 def _record(row: RowMapping) -> UnplacedRecord:
-    stream = UnplacedStream(
-        labels=tuple((name, value) for name, value in orjson.loads(row["labels"])),
-        reason=UnplacedReason(row["reason"]),
-        detail=row["detail"],
-        protocol=row["protocol"],
-        sample=row["sample"],
-        lines=row["lines"],
-        sender=row["sender"],
-        cluster=row["cluster"],
-        received=row["last_seen"],
-    )
-    return UnplacedRecord(stream, row["first_seen"])
+    labels = tuple(map(tuple, orjson.loads(row["labels"])))
+    return UnplacedRecord(read_record(UnplacedStream, row, labels=labels, received=row["last_seen"]), row["first_seen"])

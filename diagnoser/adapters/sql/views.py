@@ -2,11 +2,10 @@
 
 from dataclasses import asdict
 
-from sqlalchemy import RowMapping, and_, delete, func, select
+from sqlalchemy import and_, delete, func, select
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository
-from diagnoser.adapters.sql.statements import excluded
+from diagnoser.adapters.sql.database import Repository, put_rows
 from diagnoser.adapters.sql.tables import saved_views
 from diagnoser.model.errors import BadInput
 from diagnoser.model.views import ListName, SavedView
@@ -17,19 +16,17 @@ class ViewRepository(Repository):
         """By name."""
         row = saved_views.c
         query = select(saved_views).where(row.listed == listed.value).order_by(row.name)
-        return await self._db.rows(query, _view)
+        return await self._db.records(query, SavedView)
 
     async def save(self, view: SavedView, limit: int) -> None:
         """In place of one of the same name. Raises BadInput where the list has ``limit`` others already."""
         row = saved_views.c
         others = select(func.count()).where(row.listed == view.listed.value, row.name != view.name)
         values = asdict(view) | {"listed": view.listed.value}
-        new = self._db.insert(saved_views).values(values)
-        changes = excluded(new, ("query", "by", "created"))
         async with self._db.writing() as connection:
             if (await connection.execute(others)).scalar_one() >= limit:
                 raise BadInput(f"there are {limit} saved views of this list already: delete one first")
-            await connection.execute(new.on_conflict_do_update(index_elements=["listed", "name"], set_=changes))
+            await put_rows(connection, saved_views, [values])
             await note_change(connection, "view", f"{view.listed}/{view.name}", None, view)
 
     async def delete(self, listed: ListName, name: str) -> bool:
@@ -40,7 +37,3 @@ class ViewRepository(Repository):
             if is_gone:
                 await note_change(connection, "view", f"{listed}/{name}", {"name": name}, None)
             return is_gone
-
-
-def _view(row: RowMapping) -> SavedView:
-    return SavedView(ListName(row["listed"]), row["name"], row["query"], row["by"], row["created"])

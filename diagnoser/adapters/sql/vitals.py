@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, delete, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.pool import QueuePool
 
@@ -26,7 +26,7 @@ from diagnoser.adapters.sql.tables import (
     events,
 )
 from diagnoser.model import NODE_LOG, OutboxMessage, node_log_id
-from diagnoser.model.blind_spots import BlindSpot, BlindSpotKind
+from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.vitals import HEARD_SECONDS, AgentSeen, PoolUse, Vitals, Waiting
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
@@ -104,7 +104,7 @@ class VitalRepository(Repository):
     async def blind_spots(self) -> list[BlindSpot]:
         """Those that were told, and whose end was not."""
         query = select(blind_spots).order_by(blind_spots.c.since, blind_spots.c.kind, blind_spots.c.subject)
-        return await self._db.rows(query, _spot)
+        return await self._db.records(query, BlindSpot)
 
     async def begin_blind_spot(self, spot: BlindSpot, messages: Sequence[OutboxMessage]) -> bool:
         """Store it with what tells of it, in one transaction. False, and nothing is stored, where it is there."""
@@ -188,7 +188,3 @@ async def _busy_nodes(connection: AsyncConnection, now: float) -> frozenset[str]
     query = select(allocations.c.nodes).join(attempts, of_attempt).where(printing)
     lists = (await connection.execute(query)).scalars()
     return frozenset(node_log_id("", node).removeprefix(f"{NODE_LOG}/") for names in lists for node in names.split())
-
-
-def _spot(row: RowMapping) -> BlindSpot:
-    return BlindSpot(BlindSpotKind(row["kind"]), row["subject"], row["since"], row["what"], row["lost"])

@@ -62,8 +62,7 @@ class WorkRepository(Repository):
         newest = case((row.last_line > row.ended, row.last_line), else_=row.ended)
         wait = case((_awaits_verdict(), timing.exit_grace_after_fatal), else_=timing.exit_grace)
         query = select(func.min(newest + wait)).where(IS_OPEN, row.ended.is_not(None), row.token == "")
-        async with self._db.reading() as connection:
-            due: float | None = (await connection.execute(query)).scalar()
+        due: float | None = await self._db.value(query)
         return due
 
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
@@ -154,8 +153,7 @@ class WorkRepository(Repository):
         values = {"fatal": case((no_news, None), else_=attempts.c.last_line), "token": "", "lease": until, "tries": 0}
         values |= {"looked_at": claim.attempt.revision} if until else {}
         values |= {} if patience is None else {"patience": patience}
-        async with self._db.writing() as connection:
-            await connection.execute(_update_claimed(claim).values(values))
+        await self._db.execute(_update_claimed(claim).values(values))
 
     async def extend(self, claim: Claim, until: float) -> None:
         """Move the end of the lease: to keep it during long work, or to put off the next try. Raises Conflict."""

@@ -73,10 +73,10 @@ class Alertmanager:
     threaded = True
     resolves = True
 
-    def __init__(self, url: str, client: "httpx.AsyncClient", clock: Clock, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, url: str, client: "httpx.AsyncClient", clock: Clock) -> None:
         from diagnoser.adapters.http import poster  # loads for a while
 
-        self._poster = poster(url.rstrip("/") + "/api/v2/alerts", client, clock, timeout, allow_private=True)
+        self._poster = poster(url.rstrip("/") + "/api/v2/alerts", client, clock, TIMEOUT, allow_private=True)
         self._clock = clock
 
     async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:

@@ -36,16 +36,8 @@ class SlackWebhook:
     threaded = False
     resolves = False
 
-    def __init__(
-        self,
-        url: str,
-        client: httpx.AsyncClient,
-        clock: Clock,
-        *,
-        allow_private: bool = False,
-        timeout: float = TIMEOUT,
-    ) -> None:
-        self._poster = poster(url, client, clock, timeout, allow_private)
+    def __init__(self, url: str, client: httpx.AsyncClient, clock: Clock, *, allow_private: bool = False) -> None:
+        self._poster = poster(url, client, clock, TIMEOUT, allow_private)
 
     async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:
         await self._poster.post(orjson.dumps(slack_message(alert)), {})

@@ -72,7 +72,7 @@ class JobAccess:
         if not sees_all:
             owners = await self._owners_of(others, Owner(caller.cluster, caller.tenant))
             for job, owner in owners.items():
-                reasons[job] = _foreign_job(caller, job, owner)
+                reasons[job] = _foreign(caller, f"the job {spoken_job_id(job)!r}", owner.cluster)
         return {job: reason for job, reason in reasons.items() if reason}
 
     async def _owners_of(self, jobs: Collection[str], own: Owner) -> dict[str, Owner]:
@@ -172,10 +172,6 @@ def _foreign(caller: Credential, what: str, cluster: str) -> str:
     if caller.cluster in ("", cluster):
         return ""
     return f"{what} belongs to the cluster {cluster!r}, and the token {caller.name!r} to {caller.cluster!r}"
-
-
-def _foreign_job(caller: Credential, job: str, owner: Owner) -> str:
-    return _foreign(caller, f"the job {spoken_job_id(job)!r}", owner.cluster)
 
 
 def _node_reason(caller: Credential, log: str) -> str:

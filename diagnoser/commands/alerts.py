@@ -12,7 +12,7 @@ from diagnoser.config.redaction import load_outbound_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.model import Job
 from diagnoser.model.alerts import Alert
-from diagnoser.model.errors import DeliveryError, NotFound
+from diagnoser.model.errors import DeliveryError, NotFound, existing
 from diagnoser.model.outbox import OutboxRecord
 from diagnoser.notifications import text
 from diagnoser.notifications.alert import TEST_ALERT, seal
@@ -108,9 +108,7 @@ async def _stored(settings: Settings, id: str) -> tuple[Alert, list[OutboxRecord
 
     store = await open_store(settings.database_url)
     try:
-        record = await store.diagnoses.find(id)
-        if record is None:
-            raise NotFound(f"there is no diagnosis {id!r}")
+        record = existing(await store.diagnoses.find(id), f"there is no diagnosis {id!r}")
         job = await store.jobs.find(record.attempt.job) or Job(record.attempt.job)
         base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
         redact = load_outbound_redactor(settings)

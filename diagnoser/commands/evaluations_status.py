@@ -10,7 +10,7 @@ from rich.text import Text
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, iso, out, print_json
 from diagnoser.evaluations.progress import gpu_seconds, samples, samples_stored, trial_fields
-from diagnoser.model.errors import NotFound
+from diagnoser.model.errors import existing
 from diagnoser.model.evaluations import BatchState, RunProgress, ShardState, TrialRun
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ def status(
 
 async def progress_of(store: "SqlStore", run: str) -> RunProgress:
     """Raises NotFound."""
-    progress = await store.trials.progress(run)
-    if progress is None:
-        raise NotFound(f"there is no run {run[:60]!r}")
-    return progress
+    return existing(await store.trials.progress(run), f"there is no run {run[:60]!r}")
 
 
 def show(progress: RunProgress, as_json: bool) -> None:

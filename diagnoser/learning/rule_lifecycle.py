@@ -17,7 +17,7 @@ from diagnoser.learning.rule_writer import LLMRuleWriter
 from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.validation import RuleHistory
 from diagnoser.model import LOADED, Author, Diagnosis, HitVerdict, LearnedRule, LearnedState, Line, ValidationResult
-from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
+from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable, existing
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.observability.metrics import Metrics
@@ -138,9 +138,7 @@ class RuleLifecycle:
         the rule says, so that saving it twice stores one rule. replaces: as in ``LearnedRule``. Raises NotFound,
         BadInput where nobody judged the failure or no line shows it.
         """
-        record = await self._store.diagnoses.find(source)
-        if record is None:
-            raise NotFound(f"there is no diagnosis {source!r}")
+        record = existing(await self._store.diagnoses.find(source), f"there is no diagnosis {source!r}")
         if not record.feedback:
             raise BadInput("confirm or correct the diagnosis first: a rule is written for a cause that a person named")
         case = await self._cases.case_of(record)

@@ -24,6 +24,9 @@ DiagnoserError
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class DiagnoserError(Exception):
@@ -53,6 +56,13 @@ class Unsupported(BadInput):
 class NotFound(DiagnoserError):
     status = 404
     title = "Not found"
+
+
+def existing(value: T | None, fault: str) -> T:
+    """The value. Raises NotFound where there is none."""
+    if value is None:
+        raise NotFound(fault)
+    return value
 
 
 class Denied(DiagnoserError):

@@ -11,7 +11,7 @@ from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.statements import pick
 from diagnoser.adapters.sql.tables import sessions, users
-from diagnoser.model.errors import Conflict, Denied, NotFound
+from diagnoser.model.errors import Conflict, Denied, NotFound, existing
 from diagnoser.model.people import MOST_FIRST, Identity, Role, Session, User, UserChange
 
 _USER = tuple(field.name for field in fields(User))
@@ -52,9 +52,7 @@ class UserRepository(Repository):
         """A new password, a lower role or a disabled account ends all sessions. Raises NotFound."""
         has_new_password = change.password is not None
         async with self._db.writing() as connection:
-            row = await _find(connection, users.c.name == name, lock=True)
-            if row is None:
-                raise NotFound(f"there is no user {name!r}")
+            row = existing(await _find(connection, users.c.name == name, lock=True), f"there is no user {name!r}")
             user = _user(row)
             if has_new_password and not user.is_local:
                 raise Conflict(f"{name!r} signs in at {user.issuer}: there is no password here")

@@ -10,7 +10,7 @@ from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.statements import fields_of, pick
 from diagnoser.adapters.sql.tables import tokens
 from diagnoser.model.access import Credential, Scope, StoredToken
-from diagnoser.model.errors import Conflict, NotFound
+from diagnoser.model.errors import Conflict, existing
 
 _FIELDS = tuple(field.name for field in fields(Credential))
 
@@ -71,9 +71,7 @@ class TokenRepository(Repository):
 async def _find(connection: AsyncConnection, name: str) -> StoredToken:
     """Raises NotFound."""
     query = select(tokens).where(tokens.c.name == name).with_for_update()
-    row = (await connection.execute(query)).mappings().first()
-    if row is None:
-        raise NotFound(f"there is no token {name!r}")
+    row = existing((await connection.execute(query)).mappings().first(), f"there is no token {name!r}")
     return _token_of(row)
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model import Advice
-from diagnoser.model.errors import NotFound
+from diagnoser.model.errors import existing
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.sorting import DIAGNOSIS_SORTS, NEWEST, Sort
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
@@ -152,7 +152,4 @@ async def page(store: SqlStore, query: DiagnosisQuery, now: float) -> tuple[Sequ
 
 async def find(store: SqlStore, id: str) -> DiagnosisRecord:
     """Raises NotFound."""
-    record = await store.diagnoses.find(id)
-    if record is None:
-        raise NotFound(f"there is no diagnosis {id!r}")
-    return record
+    return existing(await store.diagnoses.find(id), f"there is no diagnosis {id!r}")

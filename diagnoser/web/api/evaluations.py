@@ -16,7 +16,7 @@ from diagnoser.evaluations.progress import (
     samples_stored,
     trial_fields,
 )
-from diagnoser.model.errors import NotFound
+from diagnoser.model.errors import existing
 from diagnoser.model.evaluations import RunProgress, RunState, TrialRun, TrialState
 from diagnoser.web.api.params import Moment, MomentIfSet
 from diagnoser.web.http.authentication import READ
@@ -98,7 +98,4 @@ async def show_evaluation(id: EvaluationId, core: Core) -> EvaluationDetail:
 
 async def find(store: SqlStore, id: str) -> RunProgress:
     """Raises NotFound."""
-    progress = await store.trials.progress(id)
-    if progress is None:
-        raise NotFound(f"no evaluation {id!r}")
-    return progress
+    return existing(await store.trials.progress(id), f"no evaluation {id!r}")

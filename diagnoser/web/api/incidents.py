@@ -11,7 +11,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model import Incident, IncidentState
 from diagnoser.model.access import Credential
-from diagnoser.model.errors import NotFound
+from diagnoser.model.errors import existing
 from diagnoser.model.queries import UNRESOLVED, IncidentFilter, position_of
 from diagnoser.model.sorting import INCIDENT_SORTS, LAST_SEEN, Sort
 from diagnoser.recovery import incidents as rules
@@ -137,10 +137,7 @@ async def list_incidents(core: Core, query: IncidentQuery) -> tuple[Sequence[Inc
 
 async def find(store: SqlStore, id: str) -> Incident:
     """Raises NotFound."""
-    incident = await store.incidents.find(id)
-    if incident is None:
-        raise NotFound(f"there is no incident {id!r}")
-    return incident
+    return existing(await store.incidents.find(id), f"there is no incident {id!r}")
 
 
 async def change(core: Core, plans: Plans, caller: Credential, id: str, act: Act, comment: str) -> Incident:

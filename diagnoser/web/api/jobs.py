@@ -22,7 +22,7 @@ from diagnoser.model import (
     spoken_job_id,
 )
 from diagnoser.model.access import Credential
-from diagnoser.model.errors import BadInput, NotFound, OwnerMoved
+from diagnoser.model.errors import BadInput, OwnerMoved, existing
 from diagnoser.model.queries import AttemptState, AttemptSummary, DiagnosisFilter, JobFilter
 from diagnoser.model.sorting import ATTEMPT_SORTS, NEWEST, Sort
 from diagnoser.model.work import DiagnosisRecord
@@ -219,9 +219,7 @@ async def index(query: Annotated[RunQuery, Query()], core: Core, logs: Logs) -> 
 @router.get("/jobs/{id}", dependencies=READ, responses=READ_ERRORS, summary="One job")
 async def show(id: JobPath, core: Core) -> JobPage:
     """The job with its attempts and the current diagnosis of each."""
-    job = await core.store.jobs.find(id)
-    if job is None:
-        raise NotFound(f"no job is called {id!r}")
+    job = existing(await core.store.jobs.find(id), f"no job is called {id!r}")
     attempts = await core.store.jobs.attempts(id)
     return JobPage.from_attempts(job, attempts, await latest(core.store, id), core.config.base_url)
 

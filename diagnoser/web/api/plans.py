@@ -9,7 +9,7 @@ from pydantic import Field
 from diagnoser.client.service import API
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
 from diagnoser.model.access import Credential
-from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.model.errors import BadInput, Conflict, NotFound, existing
 from diagnoser.model.queries import PlanFilter
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
 from diagnoser.recovery import node_check
@@ -321,10 +321,7 @@ async def take_plan_back(core: Core, plans: Plans, caller: Credential, id: str, 
 
 async def find(core: Core, id: str) -> Plan:
     """Raises NotFound."""
-    plan = await core.store.plans.find(id)
-    if plan is None:
-        raise NotFound(f"there is no plan {id!r}")
-    return plan
+    return existing(await core.store.plans.find(id), f"there is no plan {id!r}")
 
 
 def _nodes_of(job: Job | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from diagnoser.client.service import API
 from diagnoser.learning import rule_lifecycle
 from diagnoser.model import HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.access import Credential
-from diagnoser.model.errors import NotFound
+from diagnoser.model.errors import existing
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.api.params import Moment, first_page
 from diagnoser.web.api.plans import DecisionBody
@@ -176,7 +176,4 @@ async def changed(core: Core, caller: Credential, id: str, move: Move, comment: 
 
 
 async def find(core: Core, id: str) -> LearnedRule:
-    rule = await core.store.rules.find(id)
-    if rule is None:
-        raise NotFound(f"there is no learned rule {id!r}")
-    return rule
+    return existing(await core.store.rules.find(id), f"there is no learned rule {id!r}")

@@ -16,7 +16,7 @@ from diagnoser.model import Job
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.alerts import Alert
 from diagnoser.model.credentials import new_credential
-from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.model.errors import BadInput, Conflict, existing
 from diagnoser.model.outbox import OutboxRecord
 from diagnoser.model.people import Role, UserChange
 from diagnoser.model.shown_settings import Origin, ShownSetting
@@ -196,9 +196,7 @@ def _places(table: AlertTable) -> list[str]:
 async def _preview(core: Core, plans: Plans, id: str) -> AlertPreview:
     """Raises NotFound."""
     planner = plans.commands.planner
-    record = await core.store.diagnoses.find(id.rpartition("/")[2])
-    if record is None:
-        raise NotFound(f"there is no diagnosis {id[:80]!r}")
+    record = existing(await core.store.diagnoses.find(id.rpartition("/")[2]), f"there is no diagnosis {id[:80]!r}")
     job = await core.store.jobs.find(record.attempt.job) or Job(record.attempt.job)
     alert = seal(verdict_alert(record, job, f"{core.config.base_url}/diagnoses/{record.id}", planner.redact))
     route = planner.alerts.route(alert)

@@ -10,7 +10,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.context import nodes_of
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.model import Attempt, AttemptKey, Job
-from diagnoser.model.errors import NotFound
+from diagnoser.model.errors import NotFound, existing
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
@@ -117,10 +117,7 @@ async def changes_page(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs
 
 
 async def _find(store: SqlStore, id: str) -> Job:
-    job = await store.jobs.find(id)
-    if job is None:
-        raise NotFound(f"no job is called {id!r}")
-    return job
+    return existing(await store.jobs.find(id), f"no job is called {id!r}")
 
 
 async def _run(store: SqlStore, key: AttemptKey, record: DiagnosisRecord | None) -> Run:

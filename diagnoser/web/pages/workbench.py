@@ -13,7 +13,7 @@ from diagnoser.learning import rule_registry
 from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.workbench import LINES_COUNTED, LineHit, PatternTrial, RuleProposal
 from diagnoser.model import LearnedRule
-from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults
+from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults, existing
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.rules.line_match import LineConditions
 from diagnoser.rules.schema import Rule
@@ -186,9 +186,7 @@ async def _loaded(core: Core, bench: Workbench, draft: Draft) -> Draft:
     shipped = next((rule for rule in bench.rules if rule.id == draft.rule), None)
     if shipped:
         return drafted(shipped, draft)
-    learned = await core.store.rules.find(draft.rule)
-    if learned is None:
-        raise NotFound(f"there is no rule {draft.rule!r}")
+    learned = existing(await core.store.rules.find(draft.rule), f"there is no rule {draft.rule!r}")
     parsed = _parsed(learned)
     draft = replace(draft, case=draft.case or learned.source)
     if learned.family:

@@ -3,6 +3,7 @@
 Times are seconds since the epoch. Migrations are written by hand; a test compares their result with this file.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -51,6 +52,14 @@ def _attempt_columns(*, key: bool = False) -> list[Column[Any]]:
 
 def _where(condition: Any) -> dict[str, Any]:
     return {"postgresql_where": condition, "sqlite_where": condition}
+
+
+def _create_with(table: Table, statements: Mapping[str, Iterable[str]]) -> None:
+    """Statements of each dialect that follow when the table is made."""
+    for dialect, texts in statements.items():
+        for statement in texts:
+            ddl = DDL(statement).execute_if(dialect=dialect)  # type: ignore[no-untyped-call]
+            event.listen(table, "after_create", ddl)
 
 
 class _OfBody(ColumnElement[Any]):
@@ -118,11 +127,7 @@ FRAMEWORK = Grouping(_OfBody("framework", jobs.c.body))
 
 _BY_BEGINNING = "CREATE INDEX jobs_by_beginning ON jobs (id text_pattern_ops)"
 """Finds jobs by how their ids begin, whatever the language of the database; SQLite's own index does."""
-event.listen(
-    jobs,
-    "after_create",
-    DDL(_BY_BEGINNING).execute_if(dialect="postgresql"),  # type: ignore[no-untyped-call]
-)
+_create_with(jobs, {"postgresql": (_BY_BEGINNING,)})
 
 attempts = Table(
     "attempts",
@@ -317,10 +322,7 @@ _WORD_INDEX = {
         "USING gin (array_to_tsvector(string_to_array(words, ' '))) WITH (fastupdate = off)",
     ),
 }
-for _dialect, _statements in _WORD_INDEX.items():
-    for _statement in _statements:
-        _ddl = DDL(_statement).execute_if(dialect=_dialect)  # type: ignore[no-untyped-call]
-        event.listen(diagnosis_words, "after_create", _ddl)
+_create_with(diagnosis_words, _WORD_INDEX)
 
 diagnosis_nodes = Table(
     "diagnosis_nodes",
@@ -674,8 +676,7 @@ trial_pieces = Table(
     "trial_pieces",
     metadata,
     *_of_run(key=True),
-    Column("first", BigInteger, primary_key=True, autoincrement=False),
-    Column("last", BigInteger, primary_key=True, autoincrement=False),
+    *_numbers(BigInteger, "first", "last", key=True),
     *_texts("state", "batch"),
     Column("failures", BigInteger, nullable=False),
     Column("error", Text, nullable=False),
@@ -800,7 +801,4 @@ _APPEND_ONLY = {
         "EXECUTE FUNCTION audit_log_refuse()",
     ),
 }
-for _dialect, _statements in _APPEND_ONLY.items():
-    for _statement in _statements:
-        _ddl = DDL(_statement).execute_if(dialect=_dialect)  # type: ignore[no-untyped-call]
-        event.listen(audit_log, "after_create", _ddl)
+_create_with(audit_log, _APPEND_ONLY)

@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from diagnoser.agent.runtime import AgentOptions
 
 STATE = Path("/var/lib/diagnoser-agent")
-CHECKS, EVIDENCE, WEBHOOK = "Checks of nodes", "Evidence of hangs", "Webhook"
-"""Groups of flags in the help."""
+check_option = partial(typer.Option, rich_help_panel="Checks of nodes")
+evidence_option = partial(typer.Option, rich_help_panel="Evidence of hangs")
+webhook_option = partial(typer.Option, rich_help_panel="Webhook")
 CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,99}")
 
 Nodes = Annotated[list[str], typer.Argument(help="Nodes to put back into service.")]
@@ -47,43 +49,36 @@ class AgentFlags:
     logs: Annotated[bool, typer.Option(help="Ship the logs of jobs.")] = True
     node_queries: Annotated[
         Path | None,
-        typer.Option(
+        check_option(
             help="Table of the commands that may be run on a suspected node to ask it. Default: the shipped "
-            "node_queries.yaml.",
-            rich_help_panel=CHECKS,
+            "node_queries.yaml."
         ),
     ] = None
     node_check_script: Annotated[
         str,
-        typer.Option(
+        check_option(
             help="The site's own check of a node, as the node calls it: one more query. Exit codes 1 to 125 prove a "
-            "fault.",
-            rich_help_panel=CHECKS,
+            "fault."
         ),
     ] = ""
     dumps: Annotated[
         list[str] | None,
-        typer.Option(
+        evidence_option(
             help="Dump files of a job that this agent can read, such as '/shared/dumps/{job}/_dump_*'. Only plain "
             "files of the job's user are read, and no link is followed below the first name with a field or "
-            "wildcard. Repeatable.",
-            rich_help_panel=EVIDENCE,
+            "wildcard. Repeatable."
         ),
     ] = None
     node_dumps: Annotated[
         list[str] | None,
-        typer.Option(
-            help="The same for files on the nodes, where --collect-evidence reads them. Repeatable.",
-            rich_help_panel=EVIDENCE,
-        ),
+        evidence_option(help="The same for files on the nodes, where --collect-evidence reads them. Repeatable."),
     ] = None
     collect_evidence: Annotated[
         bool,
-        typer.Option(
+        evidence_option(
             "--collect-evidence",
             help="When a run falls silent, run ncclras and py-spy beside it, as the job's user and without stopping "
             "any process.",
-            rich_help_panel=EVIDENCE,
         ),
     ] = False
     state: Annotated[Path, typer.Option(help="Folder for state that must survive a restart.")] = STATE
@@ -91,18 +86,14 @@ class AgentFlags:
     json_log: Annotated[bool, typer.Option(help="Write the agent's own log as JSON.")] = False
     listen: Annotated[
         str,
-        typer.Option(
-            help="host:port on which to receive the service's signed webhook, instead of long polling for plans.",
-            rich_help_panel=WEBHOOK,
+        webhook_option(
+            help="host:port on which to receive the service's signed webhook, instead of long polling for plans."
         ),
     ] = ""
     secret: Annotated[
         str,
-        typer.Option(
-            envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET",
-            help="Signing secret of that webhook.",
-            show_default=False,
-            rich_help_panel=WEBHOOK,
+        webhook_option(
+            envvar="DIAGNOSER_AGENT_WEBHOOK_SECRET", help="Signing secret of that webhook.", show_default=False
         ),
     ] = ""
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,16 +23,11 @@ from diagnoser.ports import NodeExecutor
 if TYPE_CHECKING:
     from diagnoser.agent.kubernetes.batch_jobs import JobSettings
 
-_PANEL = "Kubernetes"
+_option = partial(typer.Option, rich_help_panel="Kubernetes")
 _MEMORY = "/mnt/node-memory"
 """Where pods have the memory for copies of weights."""
 
-Context = Annotated[
-    str,
-    typer.Option(
-        help="Context of the kubeconfig. In a pod, the service account is used instead.", rich_help_panel=_PANEL
-    ),
-]
+Context = Annotated[str, _option(help="Context of the kubeconfig. In a pod, the service account is used instead.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,64 +38,42 @@ class KubernetesOptions:
     copy_rate: bytes a second.
     """
 
-    namespace: Annotated[str, typer.Option(help="Where Jobs are made.", rich_help_panel=_PANEL)] = "default"
+    namespace: Annotated[str, _option(help="Where Jobs are made.")] = "default"
     context: Context = ""
     image: Annotated[
-        str,
-        typer.Option(
-            help="Image of the pods: the suite's programs, sh, and python3 (3.11) with this package.",
-            rich_help_panel=_PANEL,
-        ),
+        str, _option(help="Image of the pods: the suite's programs, sh, and python3 (3.11) with this package.")
     ] = ""
-    queue: Annotated[str, typer.Option(help="LocalQueue of Kueue that admits the Jobs.", rich_help_panel=_PANEL)] = ""
+    queue: Annotated[str, _option(help="LocalQueue of Kueue that admits the Jobs.")] = ""
     claims: Annotated[
         list[str] | None,
-        typer.Option(
+        _option(
             "--claim",
             metavar="NAME=PATH",
             help="Claim of a shared volume, and the path where pods have it, as the coordinator does. Repeatable.",
-            rich_help_panel=_PANEL,
         ),
     ] = None
     host_paths: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--host-path", help="Path that all nodes and the coordinator share. Repeatable.", rich_help_panel=_PANEL
-        ),
+        list[str] | None, _option("--host-path", help="Path that all nodes and the coordinator share. Repeatable.")
     ] = None
-    gpu: Annotated[
-        str,
-        typer.Option(
-            "--gpu-resource", help='By which pods ask for GPUs; "" where nodes have none.', rich_help_panel=_PANEL
-        ),
-    ] = "nvidia.com/gpu"
+    gpu: Annotated[str, _option("--gpu-resource", help='By which pods ask for GPUs; "" where nodes have none.')] = (
+        "nvidia.com/gpu"
+    )
     selector: Annotated[
-        str,
-        typer.Option(
-            "--node-selector",
-            help="Labels of nodes that may be used, such as pool=eval; without --node.",
-            rich_help_panel=_PANEL,
-        ),
+        str, _option("--node-selector", help="Labels of nodes that may be used, such as pool=eval; without --node.")
     ] = ""
     template: Annotated[
         Path | None,
-        typer.Option(
+        _option(
             "--pod-template",
             help="PodTemplateSpec (YAML) with what else the pods need; its container is named trial. What diagnoser "
             "sets goes before it.",
-            rich_help_panel=_PANEL,
         ),
     ] = None
-    cpu: Annotated[str, typer.Option("--score-cpu", help="CPUs that scoring asks for.", rich_help_panel=_PANEL)] = "1"
-    memory: Annotated[
-        str, typer.Option("--score-memory", help="Memory that scoring asks for.", rich_help_panel=_PANEL)
-    ] = "2Gi"
-    run_as: Annotated[
-        str,
-        typer.Option(
-            metavar="UID:GID", help="User and group of the pods, not root. Default: yours.", rich_help_panel=_PANEL
-        ),
-    ] = ""
+    cpu: Annotated[str, _option("--score-cpu", help="CPUs that scoring asks for.")] = "1"
+    memory: Annotated[str, _option("--score-memory", help="Memory that scoring asks for.")] = "2Gi"
+    run_as: Annotated[str, _option(metavar="UID:GID", help="User and group of the pods, not root. Default: yours.")] = (
+        ""
+    )
     weights: str | None = ""
     copy_rate: float = 0.0
 

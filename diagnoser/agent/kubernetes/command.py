@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.flags import from_flags
-from diagnoser.agent.scheduler import CHECKS, AgentFlags, Nodes, Scheduler
+from diagnoser.agent.scheduler import AgentFlags, Nodes, Scheduler, check_option
 from diagnoser.model.errors import BadInput
 
 _Context = Annotated[
@@ -31,30 +31,26 @@ class KubernetesFlags(AgentFlags):
     namespace: Annotated[list[str] | None, typer.Option(help="Namespace to watch. Repeatable. Default: all.")] = None
     context: _Context = ""
     check: Annotated[
-        Path | None,
-        typer.Option(help="File with the node check program (deploy/checks/allgather.py).", rich_help_panel=CHECKS),
+        Path | None, check_option(help="File with the node check program (deploy/checks/allgather.py).")
     ] = None
     check_image: Annotated[
         str,
-        typer.Option(
+        check_option(
             help="Image of the pods of that check, one that you trust: python3 and torch. Empty: the workload's own "
-            "image; a node that fails in it waits for a person.",
-            rich_help_panel=CHECKS,
+            "image; a node that fails in it waits for a person."
         ),
     ] = ""
     check_namespace: Annotated[
         str,
-        typer.Option(
-            help="Namespace of the pods with --check-image and --node-query-image, where tenants have no rights.",
-            rich_help_panel=CHECKS,
+        check_option(
+            help="Namespace of the pods with --check-image and --node-query-image, where tenants have no rights."
         ),
     ] = "diagnoser-check"
     node_query_image: Annotated[
         str,
-        typer.Option(
+        check_option(
             help="Image of the pods that ask a suspected node, one that you trust: python3, and nvidia-smi as your "
-            "container runtime adds it. Empty: nodes are not asked.",
-            rich_help_panel=CHECKS,
+            "container runtime adds it. Empty: nodes are not asked."
         ),
     ] = ""
 

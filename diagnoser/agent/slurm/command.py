@@ -11,15 +11,12 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.flags import from_flags
-from diagnoser.agent.scheduler import CHECKS, AgentFlags, Nodes, Scheduler
+from diagnoser.agent.scheduler import AgentFlags, Nodes, Scheduler, check_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmFlags(AgentFlags):
-    check: Annotated[
-        str,
-        typer.Option(help="Command of the node check, as the nodes run it. Empty: no check.", rich_help_panel=CHECKS),
-    ] = ""
+    check: Annotated[str, check_option(help="Command of the node check, as the nodes run it. Empty: no check.")] = ""
     rest: Annotated[
         str,
         typer.Option(

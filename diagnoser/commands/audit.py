@@ -11,6 +11,7 @@ from diagnoser.commands.terminal import AsJson, iso, print_json, print_rows, pri
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.model.credentials import seconds
 from diagnoser.model.queries import AuditFilter
+from diagnoser.model.record_json import fields_of
 
 PAGE = 500
 WIDTH = 200
@@ -77,11 +78,5 @@ def _fields(entry: AuditEntry) -> dict[str, Any]:
         "actor": entry.actor.name,
         "actor_kind": entry.actor.kind.value,
         "address": entry.actor.address,
-        "action": entry.action,
-        "object_kind": entry.object_kind,
-        "object_id": entry.object_id,
-        "result": entry.result.value,
-        "detail": entry.detail,
-        "before": entry.before,
-        "after": entry.after,
+        **fields_of(entry, ("action", "object_kind", "object_id", "result", "detail", "before", "after")),
     }

@@ -1,5 +1,6 @@
 """Records as JSON and back."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -31,3 +32,7 @@ class RecordJson(Generic[Record]):
     def _adapter(self) -> TypeAdapter[Record]:
         """Made at its first use: those of all records take a twentieth of a start."""
         return TypeAdapter(self._shape)
+
+
+def fields_of(record: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}

@@ -27,6 +27,7 @@ from diagnoser.model.alerts import Alert, Severity, encode
 from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
 from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.plans import PlanTransition
+from diagnoser.model.record_json import fields_of
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.notifications.alert import (
@@ -251,22 +252,11 @@ def _recovery_message(plan: Plan, record: DiagnosisRecord, redact: Callable[[str
         "timestamp": datetime.fromtimestamp(plan.created, UTC).isoformat(),
         "data": {
             "plan": plan.id,
-            "key": plan.key,
-            "job": plan.job,
-            "attempt": plan.attempt,
-            "cluster": plan.cluster,
-            "action": plan.action,
-            "nodes": plan.nodes,
-            "rollback": plan.rollback,
-            "reason": plan.reason,
+            **fields_of(plan, ("key", "job", "attempt", "cluster", "action", "nodes", "rollback", "reason")),
             "expires": datetime.fromtimestamp(plan.expires, UTC).isoformat(),
             "diagnosis": {
                 "id": record.id,
-                "outcome": diagnosis.outcome,
-                "category": diagnosis.category,
-                "type": diagnosis.type,
-                "confidence": diagnosis.confidence,
-                "decided_by": diagnosis.decided_by,
+                **fields_of(diagnosis, ("outcome", "category", "type", "confidence", "decided_by")),
                 **root,
             },
         },

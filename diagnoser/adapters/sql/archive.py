@@ -10,6 +10,7 @@ from diagnoser.adapters.sql.tables import archive_segments
 from diagnoser.adapters.sql.tables import streams as stream_rows
 from diagnoser.model import AttemptKey, Provenance, Stream
 from diagnoser.model.logs import ArchivedSegment
+from diagnoser.model.record_json import fields_of
 
 
 class ArchiveRepository(Repository):
@@ -85,9 +86,7 @@ def add_segments(
         row = {
             "job": attempt.job,
             "attempt": attempt.number,
-            "key": segment.key,
-            "start": segment.start,
-            "size": segment.size,
+            **fields_of(segment, ("key", "start", "size")),
             "first_stream": segment.streams[0],
             "last_stream": segment.streams[1],
             "first_line": segment.lines[0],

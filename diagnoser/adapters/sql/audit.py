@@ -9,8 +9,9 @@ from sqlalchemy import RowMapping, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.database import Repository
+from diagnoser.adapters.sql.statements import read_record
 from diagnoser.adapters.sql.tables import audit_log
-from diagnoser.model.audit import Actor, ActorKind, AuditEntry, AuditResult, changed_fields
+from diagnoser.model.audit import Actor, ActorKind, AuditEntry, changed_fields
 from diagnoser.model.queries import AuditFilter
 from diagnoser.ports.audit import current_call
 
@@ -105,14 +106,5 @@ def _text(fields: Mapping[str, object] | None) -> str | None:
 
 def _entry(row: RowMapping) -> AuditEntry:
     sides = {name: orjson.loads(row[name]) if row[name] is not None else None for name in ("before", "after")}
-    return AuditEntry(
-        time=row["time"],
-        actor=Actor(row["actor"], ActorKind(row["actor_kind"]), row["address"]),
-        action=row["action"],
-        object_kind=row["object_kind"],
-        object_id=row["object_id"],
-        result=AuditResult(row["result"]),
-        detail=row["detail"],
-        id=row["id"],
-        **sides,
-    )
+    actor = Actor(row["actor"], ActorKind(row["actor_kind"]), row["address"])
+    return read_record(AuditEntry, row, actor=actor, **sides)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from diagnoser.adapters.sql.statements import fields_of, pick, read_record
+from diagnoser.adapters.sql.statements import pick, read_record
 from diagnoser.adapters.sql.words import words_of
 from diagnoser.model import (
     Attempt,
@@ -27,7 +27,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.logs import Cursor
 from diagnoser.model.outbox import OutboxRecord
-from diagnoser.model.record_json import RecordJson
+from diagnoser.model.record_json import RecordJson, fields_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.retry_history import family

@@ -9,12 +9,12 @@ from sqlalchemy import RowMapping, and_, case, func, select, update
 from diagnoser.adapters.sql.agent_requests import claim_requests
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
-from diagnoser.adapters.sql.statements import fields_of, of_attempt, pick, read_record
+from diagnoser.adapters.sql.statements import of_attempt, pick, read_record
 from diagnoser.adapters.sql.tables import attempts, evidence_requests, runtime_files
 from diagnoser.model import AttemptKey, EvidenceRequest, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
 from diagnoser.model.hangs import LIMITS, EvidenceLimits, StoredFile
-from diagnoser.model.record_json import RecordJson
+from diagnoser.model.record_json import RecordJson, fields_of
 
 _REQUEST = RecordJson(EvidenceRequest)
 

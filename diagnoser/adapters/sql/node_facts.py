@@ -28,7 +28,7 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.agent_requests import claim_requests
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.statements import fields_of, matches
+from diagnoser.adapters.sql.statements import matches
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
     IS_UNENDED,
@@ -42,7 +42,7 @@ from diagnoser.adapters.sql.tables import (
     nodes,
 )
 from diagnoser.model import AttemptKey, NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
-from diagnoser.model.record_json import RecordJson
+from diagnoser.model.record_json import RecordJson, fields_of
 from diagnoser.model.taxonomy import Category, FailureType
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 

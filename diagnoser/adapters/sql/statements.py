@@ -38,10 +38,6 @@ def pick(row: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
-def fields_of(record: object, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in names}
-
-
 def read_record(kind: Callable[..., T], row: Mapping[str, Any], **given: object) -> T:
     """A record whose fields are called like the columns of the row, but for those that are given."""
     names = _readers(kind).items()

@@ -7,10 +7,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.statements import fields_of, pick
+from diagnoser.adapters.sql.statements import pick
 from diagnoser.adapters.sql.tables import tokens
 from diagnoser.model.access import Credential, Scope, StoredToken
 from diagnoser.model.errors import Conflict, existing
+from diagnoser.model.record_json import fields_of
 
 _FIELDS = tuple(field.name for field in fields(Credential))
 

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, RowMapping, Table, and_, or_, select, tupl
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.database import Repository, insert, insert_new
-from diagnoser.adapters.sql.statements import fields_of, pick, read_record
+from diagnoser.adapters.sql.statements import pick, read_record
 from diagnoser.adapters.sql.tables import trial_batches, trial_pieces, trial_runs, trial_runtimes
 from diagnoser.adapters.sql.tables import trials as trial_table
 from diagnoser.model.errors import Conflict
@@ -35,7 +35,7 @@ from diagnoser.model.evaluations import (
     TrialShard,
     TrialState,
 )
-from diagnoser.model.record_json import RecordJson
+from diagnoser.model.record_json import RecordJson, fields_of
 
 _SUITE = RecordJson(Suite)
 _AT_ONCE = 500

@@ -8,9 +8,10 @@ import orjson
 from sqlalchemy import Connection, RowMapping, case, delete, func, select
 
 from diagnoser.adapters.sql.database import Repository
-from diagnoser.adapters.sql.statements import fields_of, read_record
+from diagnoser.adapters.sql.statements import read_record
 from diagnoser.adapters.sql.tables import unplaced_streams
 from diagnoser.model import UnplacedStream
+from diagnoser.model.record_json import fields_of
 from diagnoser.model.unplaced import UnplacedRecord
 
 KEPT_SECONDS = 7 * 86_400.0

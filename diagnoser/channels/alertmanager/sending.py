@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread
+from diagnoser.model.record_json import fields_of
 from diagnoser.notifications.text import body
 from diagnoser.ports import Clock
 
@@ -38,10 +39,7 @@ def labels_of(alert: Alert) -> Labels:
         "service": "diagnoser",
         "incident": alert.incident,
         "severity": alert.severity.value,
-        "cluster": alert.cluster,
-        "category": alert.category,
-        "type": alert.type,
-        "node": alert.node,
+        **fields_of(alert, ("cluster", "category", "type", "node")),
     }
     return {name: value for name, value in labels.items() if value}
 

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, field_validator
 from diagnoser.integrations.ft_launcher import AnalysisProgress, LogAttribution, Recommendation, recommend
 from diagnoser.model import Diagnosis, cited_place
 from diagnoser.model.errors import LogRefusal, LogRefused, NotFound
+from diagnoser.model.record_json import fields_of
 from diagnoser.web.api.params import IS_NUMBER
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Attribution
@@ -175,11 +176,7 @@ def _verdict(diagnosis: Diagnosis) -> dict[str, Any]:
     """The verdict in this service's own fields, which the launcher ignores."""
     root = diagnosis.root_cause
     return {
-        "outcome": diagnosis.outcome,
-        "category": diagnosis.category,
-        "type": diagnosis.type,
-        "confidence": diagnosis.confidence,
-        "decided_by": diagnosis.decided_by,
+        **fields_of(diagnosis, ("outcome", "category", "type", "confidence", "decided_by")),
         "line": getattr(root, "line", None),
         "rank": getattr(root, "rank", None),
         "node": getattr(root, "node", None),

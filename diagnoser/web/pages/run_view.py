@@ -12,6 +12,7 @@ from diagnoser.logview.log_index import LogIndex
 from diagnoser.logview.log_timeline import LogTimeline, RankSpan
 from diagnoser.model import Attempt, AttemptKey, Job, Progress, RunStatus, Stage
 from diagnoser.model.errors import NotFound
+from diagnoser.model.record_json import fields_of
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages import charts
 from diagnoser.web.pages.log_viewer import log_path
@@ -87,15 +88,8 @@ async def run_view(core: Core, logs: Logs, job: Job, attempt: Attempt) -> RunVie
 
 def _of_step(status: RunStatus, point: Progress) -> RunStatus:
     """The newest step of the whole log, where the newest lines of all ranks hold none."""
-    return replace(
-        status,
-        stage=point.stage,
-        step=point.step,
-        loss=point.loss,
-        grad_norm=point.grad_norm,
-        step_seconds=point.step_seconds,
-        tokens_per_second=point.tokens_per_second,
-    )
+    names = ("stage", "step", "loss", "grad_norm", "step_seconds", "tokens_per_second")
+    return replace(status, **fields_of(point, names))
 
 
 async def index_of(logs: Logs, key: AttemptKey) -> LogIndex | None:

@@ -156,18 +156,18 @@ class TimeAxis:
 
     parts: tuple[ScalePart, ...]
     ticks: tuple[AxisTick, ...]
-    stages: AxisLane
-    curve: AxisCurve | None
-    ranks: RankStrip | None
-    metrics: AxisLane
     checkpoints: AxisLane
-    cited: AxisLane
     events: AxisLane
-    plan: AxisLane
-    root: float | None
-    is_timed: bool
-    is_late: bool
-    shown: float
+    stages: AxisLane = AxisLane("Stages")
+    curve: AxisCurve | None = None
+    ranks: RankStrip | None = None
+    metrics: AxisLane = AxisLane("Metrics")
+    cited: AxisLane = AxisLane("Cited lines")
+    plan: AxisLane = AxisLane("Recovery plan")
+    root: float | None = None
+    is_timed: bool = True
+    is_late: bool = False
+    shown: float = 0.0
 
     @property
     def is_long(self) -> bool:
@@ -285,18 +285,8 @@ def checkpoint_axis(attempt: Attempt, now: float) -> TimeAxis | None:
     return TimeAxis(
         parts=scale.parts,
         ticks=tuple(_ticks(scale, 0.0)),
-        stages=AxisLane("Stages"),
-        curve=None,
-        ranks=None,
-        metrics=AxisLane("Metrics"),
         checkpoints=drawn.lane("Checkpoints", saved, max(times)),
-        cited=AxisLane("Cited lines"),
         events=drawn.lane("Events", events, max(times)),
-        plan=AxisLane("Recovery plan"),
-        root=None,
-        is_timed=True,
-        is_late=False,
-        shown=0.0,
     )
 
 

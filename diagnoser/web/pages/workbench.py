@@ -15,6 +15,7 @@ from diagnoser.learning.workbench import LINES_COUNTED, LineHit, PatternTrial, R
 from diagnoser.model import LearnedRule
 from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults, existing
 from diagnoser.model.queries import LearnedRuleQuery
+from diagnoser.model.record_json import fields_of
 from diagnoser.rules.line_match import LineConditions
 from diagnoser.rules.schema import Rule
 from diagnoser.web.api.workbench import ProposalBody, faults, proposed
@@ -150,14 +151,8 @@ def draft_of(given: Mapping[str, str]) -> Draft:
 
 
 def drafted(rule: Rule, draft: Draft) -> Draft:
-    return replace(
-        draft,
-        patterns=rule.patterns,
-        anchors=rule.anchors,
-        unless=rule.unless,
-        title=rule.title,
-        mitigation=" ".join(rule.mitigation.split()),
-    )
+    taken = fields_of(rule, ("patterns", "anchors", "unless", "title"))
+    return replace(draft, mitigation=" ".join(rule.mitigation.split()), **taken)
 
 
 def pieces(hit: LineHit) -> Iterator[tuple[str, bool]]:

@@ -11,12 +11,7 @@ from enum import StrEnum
 
 import structlog
 
-from diagnoser.failure_agent.acceptance import (
-    CONFIDENCE_UNJUDGED,
-    DECIDER,
-    lowered_action,
-    objection_to_end,
-)
+from diagnoser.failure_agent.acceptance import CONFIDENCE_UNJUDGED, DECIDER, lowered_action, objection_to_end
 from diagnoser.failure_agent.consultation import AblationSwitches, Consultation, ConsultationConfig, ConsultationInput
 from diagnoser.failure_agent.conversation import UsageCounter
 from diagnoser.failure_agent.tools import RECORDS

@@ -12,15 +12,7 @@ from typing import Any
 
 import orjson
 
-from diagnoser.ingest.batch import (
-    RECORDS_LIMIT,
-    Batch,
-    Place,
-    RecordDefaults,
-    Unattributed,
-    check_count,
-    check_json,
-)
+from diagnoser.ingest.batch import RECORDS_LIMIT, Batch, Place, RecordDefaults, Unattributed, check_count, check_json
 from diagnoser.ingest.mapping import DEFAULT, FieldMapping
 from diagnoser.ingest.records import MESSAGE, RecordPlaces, text_of, time_of
 from diagnoser.model import UnplacedReason

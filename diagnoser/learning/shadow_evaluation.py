@@ -14,16 +14,7 @@ from diagnoser.compress import AttemptLog
 from diagnoser.learning.log_agent import LogAgent
 from diagnoser.learning.rule_context import known_type
 from diagnoser.learning.rule_registry import RuleRegistry, RuleSnapshot
-from diagnoser.model import (
-    AttemptKey,
-    Diagnosis,
-    Facts,
-    HitVerdict,
-    Plan,
-    PlanState,
-    ProofKind,
-    RuleHit,
-)
+from diagnoser.model import AttemptKey, Diagnosis, Facts, HitVerdict, Plan, PlanState, ProofKind, RuleHit
 from diagnoser.model.queries import PlanFilter
 from diagnoser.model.taxonomy import Category, Outcome, category_of
 from diagnoser.model.work import Claim, DiagnosisRecord

@@ -12,16 +12,7 @@ from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert, insert_new
 from diagnoser.adapters.sql.statements import excluded, of_attempt, read_record
 from diagnoser.adapters.sql.tables import diagnoses, jobs, learned_rules, revisions, rule_hits
-from diagnoser.model import (
-    LOADED,
-    AttemptKey,
-    ConfirmedFailure,
-    Counts,
-    HitVerdict,
-    LearnedRule,
-    LearnedState,
-    RuleHit,
-)
+from diagnoser.model import LOADED, AttemptKey, ConfirmedFailure, Counts, HitVerdict, LearnedRule, LearnedState, RuleHit
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.record_json import RecordJson, fields_of

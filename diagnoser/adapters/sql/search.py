@@ -7,15 +7,7 @@ from sqlalchemy import Column, ColumnElement, and_, func, select, text
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.incidents import SHOWN
-from diagnoser.adapters.sql.tables import (
-    IS_UNENDED,
-    attempts,
-    diagnosis_nodes,
-    incidents,
-    jobs,
-    learned_rules,
-    nodes,
-)
+from diagnoser.adapters.sql.tables import IS_UNENDED, attempts, diagnosis_nodes, incidents, jobs, learned_rules, nodes
 from diagnoser.adapters.sql.words import asked_words
 from diagnoser.model import Incident, LearnedRule
 from diagnoser.model.queries import FoundNode

@@ -15,28 +15,11 @@ from typing import Any, TypeGuard
 import numpy as np
 import orjson
 
-from diagnoser.ingest.batch import (
-    RECORDS_LIMIT,
-    Batch,
-    IngestReceipt,
-    Labels,
-    RecordDefaults,
-    check_count,
-    check_json,
-)
+from diagnoser.ingest.batch import RECORDS_LIMIT, Batch, IngestReceipt, Labels, RecordDefaults, check_count, check_json
 from diagnoser.ingest.encodings import decoder, unsnappy
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import FieldMapping
-from diagnoser.ingest.protocols.protobuf_wire import (
-    LENGTH,
-    VARINT,
-    Malformed,
-    fields,
-    messages,
-    packed,
-    signed,
-    varint,
-)
+from diagnoser.ingest.protocols.protobuf_wire import LENGTH, VARINT, Malformed, fields, messages, packed, signed, varint
 from diagnoser.ingest.protocols.protocol import (
     JSON,
     PLAIN_TEXT,

@@ -17,15 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from diagnoser.ingest.batch import (
-    RECORDS_LIMIT,
-    Batch,
-    IngestReceipt,
-    Labels,
-    RecordDefaults,
-    check_count,
-    check_json,
-)
+from diagnoser.ingest.batch import RECORDS_LIMIT, Batch, IngestReceipt, Labels, RecordDefaults, check_count, check_json
 from diagnoser.ingest.labels import flat
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import FieldMapping

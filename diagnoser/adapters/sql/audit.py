@@ -23,7 +23,7 @@ class AuditRepository(Repository):
 
     async def add(self, entry: AuditEntry) -> None:
         """Of something that left no entry in a transaction of its own."""
-        await self._db.execute(audit_log.insert(), _row(entry))
+        await self._db.execute(audit_log.insert().values(_row(entry)))
 
     async def page(self, where: AuditFilter, before: int, limit: int) -> list[AuditEntry]:
         """The newest first. before: id of the last entry already seen, 0 for the first page."""

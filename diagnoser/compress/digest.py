@@ -335,26 +335,28 @@ class Digest:
 
     @cached_property
     def left_out(self) -> LeftOut:
-        missing = self.delta.lines - len(self._rows)
-        why, caps = list[str](), set(self.delta.caps)
-        if missing:
-            why.append("routine lines are shown as templates with counts")
-        if filtered := sum(stat.count for stat in self.delta.shapes.values() if stat.is_folded):
-            why.append(f"{filtered} lines filtered as routine of the job family")
-        if Cap.SHAPES in caps:
-            uncounted = self.delta.lines - sum(stat.count for stat in self.delta.shapes.values())
-            why.append(f"high cardinality: {uncounted} lines belong to shapes beyond the bound")
-        for name, shapes in self._many():
-            why.append(f"{name} prints about {shapes} shapes of lines")
-        if self.delta.cut_lines:
-            why.append(f"{self.delta.cut_bytes} bytes were cut from the middle of {self.delta.cut_lines} long lines")
-        if self.delta.painted:
-            why.append(f"{self.delta.painted} bytes were painted over on the screen")
+        caps, missing = set(self.delta.caps), self.delta.lines - len(self._rows)
         if len(self.templates) > self.delta.limits.templates:
             caps.add(Cap.TEMPLATES)
+        return LeftOut(missing, "; ".join(self._why_left_out(missing, caps)), tuple(sorted(caps)))
+
+    def _why_left_out(self, missing: int, caps: set[Cap]) -> Iterator[str]:
+        delta = self.delta
+        if missing:
+            yield "routine lines are shown as templates with counts"
+        if filtered := sum(stat.count for stat in delta.shapes.values() if stat.is_folded):
+            yield f"{filtered} lines filtered as routine of the job family"
+        if Cap.SHAPES in caps:
+            uncounted = delta.lines - sum(map(attrgetter("count"), delta.shapes.values()))
+            yield f"high cardinality: {uncounted} lines belong to shapes beyond the bound"
+        for name, shapes in self._many():
+            yield f"{name} prints about {shapes} shapes of lines"
+        if delta.cut_lines:
+            yield f"{delta.cut_bytes} bytes were cut from the middle of {delta.cut_lines} long lines"
+        if delta.painted:
+            yield f"{delta.painted} bytes were painted over on the screen"
         if others := sorted(caps - {Cap.SHAPES}):
-            why.append(f"there was more than is held of: {', '.join(others)}")
-        return LeftOut(missing, "; ".join(why), tuple(sorted(caps)))
+            yield f"there was more than is held of: {', '.join(others)}"
 
     def _many(self) -> Iterator[tuple[str, int]]:
         """Streams whose lines have more shapes than are held of an attempt."""

@@ -19,18 +19,19 @@ _FAR = 64
 voice."""
 _START = re.compile(r"\s{0,8}(?:Exception Group )?Traceback \(most recent call last\)")
 _BEGUN = re.compile(r"\bTraceback \(most recent call last\):$")
-_CHAIN = re.compile(r"\s{0,8}(?:During handling of the above exception|The above exception was the direct cause)")
 _FRAME = re.compile(r'\s{0,8}>? ?File "')
-_INDENTED = re.compile(r" {0,3}\t|  ")
-"""Some frameworks put one blank in front of each of their lines."""
-_ITEM = re.compile(r"[-*•] ")
-"""An item of a list, which goes on with what introduces it."""
+_BELOW = re.compile(r" {0,3}\t|  |[-*•] ")
+"""Indented, or an item of a list. Some frameworks put one blank in front of each of their lines."""
 _WARNED = re.compile(r"\S{1,200}:\d{1,7}: (?:[A-Z]\w{0,60})?Warning: ")
 """Python prints a warning and all lines of its message, then the line of source that warned, behind two blanks."""
 _SOURCE = re.compile(r"  \S")
 _WARNING_LINES = 12
 """Lines of a message, at most, behind which the line of source is looked for."""
-_ERROR = re.compile(r"(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?::|$)")
+_OF_TRACEBACK = re.compile(
+    r"\s{0,8}(?:During handling of the above exception|The above exception was the direct cause)"
+    r"|(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?::|$)"
+)
+"""What joins two exceptions, and what was raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +228,9 @@ class _OpenRecord:
         if _START.match(text) or _FRAME.match(text):
             self.is_traceback |= (self.head.line.severity or 0) >= Severity.WARNING
             return self.is_traceback
-        if not text.strip() or _INDENTED.match(text) or _ITEM.match(text):
+        if not text.strip() or _BELOW.match(text):
             return True
-        if not self.is_traceback:
-            return False
-        return any(form.match(text) for form in (_CHAIN, _ERROR))
+        return self.is_traceback and _OF_TRACEBACK.match(text) is not None
 
 
 class Continuations:

@@ -53,17 +53,13 @@ def objection_to_end(kind: FailureType, cited: Sequence[Line], diagnosis: Diagno
     diagnosis: of the rules.
     reported: what the scheduler, the agent or an exit status says.
     """
-    if category_of(kind) is not Category.NONE:
-        return ""
-    if reported is not None and reported.type is kind:
+    if category_of(kind) is not Category.NONE or (reported and reported.type is kind):
         return ""
     if contradiction := _contradiction(kind, diagnosis, reported):
         return f"the model says {kind}, but {contradiction}"
     # A record says many things, such as a start; what in it ends the attempt is ``reported``.
-    printed = [line for line in cited if line.stream.source not in RECORDS]
-    if any(line.stream.provenance is Provenance.SCHEDULER for line in printed):
-        return ""
-    if _knows_no_failure(diagnosis):
+    printed = (line.stream.provenance for line in cited if line.stream.source not in RECORDS)
+    if Provenance.SCHEDULER in printed or _knows_no_failure(diagnosis):
         return ""
     if kind is not FailureType.COMPLETED and _is_weighed_as(kind, cited, diagnosis):
         return ""

@@ -92,6 +92,7 @@ class Consultation:
         self._config = config
         self._conversation = Conversation(model, ConversationLimits(config.deadline_seconds, CALLS_MAX, TOKENS_MAX))
         self._tools: tuple[ToolSpec, ...] = ()
+        self._wanted = vote.AGREE if config.switches.vote else 1
         self._looks_until = 0.0
         self.tool_uses: tuple[ToolUse, ...] = ()
 
@@ -133,45 +134,37 @@ class Consultation:
     async def _agree(self, log_tokens: int) -> tuple[Checked, ...]:
         """Ask until enough answers agree. Raises ModelFailed."""
         asked = await asyncio.to_thread(prepare, self._subject, self._config, log_tokens, self._tools)
-        wanted = vote.AGREE if self._config.switches.vote else 1
-        asked, samples = await self._look(asked, wanted)
-        answers: list[Checked] = []
-        failures: list[ModelFailed] = []
-        read = 0
+        asked, samples = await self._look(asked)
+        results = list[Checked | ModelFailed]()
+        answers = list[Checked]()
         while samples:
-            for result in await asyncio.gather(*(self._checked(asked, sample) for sample in samples)):
-                if isinstance(result, Checked):
-                    answers.append(result)
-                else:
-                    failures.append(result)
-            read += len(samples)
+            results += await asyncio.gather(*(self._checked(asked, sample) for sample in samples))
+            answers = [result for result in results if isinstance(result, Checked)]
             try:
-                samples = await self._more(asked, answers, read)
+                samples = await self._more(asked, answers, len(results))
             except ModelFailed as failure:
-                failures.append(failure)
+                results.append(failure)
                 break
-        if len(answers) < wanted:
-            raise failures[0]
-        if wanted == 1:
+        if len(answers) < self._wanted:
+            raise next(result for result in results if isinstance(result, ModelFailed))
+        if self._wanted == 1:
             return tuple(answers)
         agreed = vote.agreed(answers)
         if agreed and not self._contradicts(agreed[0]):
             return agreed
         return await self._second_look(asked, answers)
 
-    async def _look(
-        self, asked: "ConsultationRound", wanted: int
-    ) -> tuple["ConsultationRound", tuple[ModelSample, ...]]:
+    async def _look(self, asked: "ConsultationRound") -> tuple["ConsultationRound", tuple[ModelSample, ...]]:
         """The question with all that the model wanted to see, and its first answers. Raises ModelFailed."""
         while self._may_look(asked):
-            request = replace(asked.question.request, may_call=True, samples=wanted)
+            request = replace(asked.question.request, may_call=True, samples=self._wanted)
             reply = await self._conversation.send(request)
             calls = list(chain.from_iterable(sample.calls for sample in reply.samples))
             if not calls:
                 return asked, reply.samples
             asked = asked.with_results(await asked.toolbox.run(calls))
             self.tool_uses = tuple(asked.toolbox.uses)
-        return asked, await self._samples(asked, wanted)
+        return asked, await self._samples(asked, self._wanted)
 
     def _may_look(self, asked: "ConsultationRound") -> bool:
         """Whether rounds, time and the limits leave room for another look and the answer after it."""

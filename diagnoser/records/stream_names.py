@@ -206,11 +206,12 @@ def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collec
     """
     numbered = [name for name in names if _DIGITS.search(name)]
     for rule in _rules(numbered):
-        ranks = {name: rule.rank(name) for name in numbered}
-        if stated:
-            if all(rule.rank(name) == rank for name, rank in stated.items()) and _are_ranks(ranks):
-                return rule
-        elif rule.offset == 0 and count_ranks(set(ranks.values()), sizes) and _are_ranks(ranks):
+        ranks = {name: rule.rank(name) for name in (*numbered, *stated)}
+        if not _are_ranks(ranks):
+            continue
+        if stated and stated.items() <= ranks.items():
+            return rule
+        if not stated and rule.offset == 0 and count_ranks(ranks.values(), sizes):
             return rule
     return None
 

@@ -459,8 +459,9 @@ def _total_of_loops(log: _Log) -> CleanEnd | None:
     if not last or len(last) < len({*log.processes.loops, *log.processes.steps}):
         return None
     index = max(last.values())
-    is_over = all(_is_last_of_total(lines[turn]) for turn in last.values()) and _ends_soon(log, index)
-    if not is_over or any(_is_trouble(log, line) for line in lines[index:]):
+    if not all(_is_last_of_total(lines[turn]) for turn in last.values()) or not _ends_soon(log, index):
+        return None
+    if not _is_calm(log, range(index, len(lines))):
         return None
     return CleanEnd(index, "the last turn of the loop is the last of the total", Specificity.CLASS)
 

@@ -187,27 +187,25 @@ def read(dialect: int, body: str) -> Point:
         text = text[_last_state(text) :]
     steps, losses, grads, millis, seconds, rates = _KEYS
     step = _first(_WHOLE, text, steps)
+    if not step and name in _COUNTED and (counted := _FRACTION.search(text)):
+        step = counted[1]
     number = int(step.replace(",", "")[:15]) if step else None
     if DIALECTS[dialect].stage is Stage.SAVE:
         return Point(number, checkpoint=_saved_path(body), dialect=dialect)
-    elapsed = _number(_VALUE, text, millis)
-    duration = elapsed / 1000 if elapsed is not None else _number(_VALUE, text, seconds)
-    place, printed = _find(_VALUE, text, losses)
-    loss, grad = _float(printed) if printed else None, _number(_VALUE, text, grads)
+    duration = _duration(_number(_VALUE, text, millis), _number(_VALUE, text, seconds))
+    grad, batch = _number(_VALUE, text, grads), _number(_VALUE, text, _BATCH_KEYS)
+    point = Point(number, None, grad, duration, _number(_RATE, text, rates), dialect=dialect, batch_size=batch)
+    place, loss = _find(_VALUE, text, losses)
+    if loss:
+        point = point._replace(loss=_float(loss), metric=_name_at(text, place), is_objective=not _PLAYERS.search(text))
     if match := _MLLOG_LOSS.search(text):
-        loss = _float(match.group(1))
-    point = Point(number, loss, grad, duration, _number(_RATE, text, rates), dialect=dialect)
-    if printed:
-        point = point._replace(metric=_name_at(text, place), is_objective=not _PLAYERS.search(text))
-    point = point._replace(batch_size=_number(_VALUE, text, _BATCH_KEYS))
-    if name == "bar":
-        return _of_bar(point, text)
-    if step:
-        return point
-    if name not in _COUNTED:
-        return point
-    counted = _FRACTION.search(text)
-    return point._replace(step=int(counted[1])) if counted else point
+        point = point._replace(loss=_float(match[1]))
+    return _of_bar(point, text) if name == "bar" else point
+
+
+def _duration(millis: float | None, seconds: float | None) -> float | None:
+    """Seconds of a step that prints either."""
+    return seconds if millis is None else millis / 1000
 
 
 def read_fields(dialect: int, fields: Mapping[str, str | int | float | bool]) -> Point:
@@ -216,8 +214,7 @@ def read_fields(dialect: int, fields: Mapping[str, str | int | float | bool]) ->
     if DIALECTS[dialect].stage is not Stage.TRAIN:
         return Point(dialect=dialect)
     step = _field(numbers, _STEP_FIELDS)
-    millis = _field(numbers, _MILLIS_FIELDS)
-    seconds = millis / 1000 if millis is not None else _field(numbers, _SECONDS_FIELDS)
+    seconds = _duration(_field(numbers, _MILLIS_FIELDS), _field(numbers, _SECONDS_FIELDS))
     whole = int(step) if step is not None and math.isfinite(step) and step >= 0 else None
     grad, rate = _field(numbers, _GRAD_FIELDS), _field(numbers, _RATE_FIELDS)
     metric, is_objective = _loss_field(numbers), not _PLAYERS.search(" ".join(fields).lower())

@@ -9,8 +9,6 @@ from itertools import chain
 from diagnoser.model import Stream
 
 _ISO = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
-_ISO_STAMP = re.compile(rb"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)")
-_FRACTION = re.compile(rb"[.,](\d{1,9})")
 _GLOG = re.compile(r"(?:^|\[)[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
 _SYSLOG = re.compile(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2}) "
@@ -49,7 +47,7 @@ def _seconds(fields: tuple[int | str, ...], part: str | None) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _whole_seconds(fields: tuple[int | str | bytes, ...]) -> float | None:
+def _whole_seconds(fields: tuple[int | str, ...]) -> float | None:
     """Convert fields from year to second; None for what is no time. Many ranks print within one second."""
     try:
         year, month, day, hour, minute, second = map(int, fields)
@@ -74,37 +72,12 @@ def moments(known: Iterable[float], lines: Iterable[bytes], received: Iterable[f
     received: arrivals, for streams that print no time.
     year: for formats that print none.
     """
-    moments = list[float]()
-    head, place, end, latest = b"", 0, 0, 0.0
+    moments, latest = list[float](), 0.0
     for time, line in zip(known, lines, strict=True):
-        if not time:
-            # What stands in front of stamps is mostly the same in all lines; then so is the place of the stamp, and
-            # no pattern has to search for it.
-            whole = None
-            if end and line[:place] == head:
-                whole = _iso_seconds(line[place:end])
-            if whole is not None:
-                part = _FRACTION.match(line, end)
-                time = whole + float(b"0." + part[1]) if part else whole
-            else:
-                time = read_time(line[: 2 * _HEAD].decode("utf-8", "replace"), year)
-                # Characters beyond ASCII would shift the place.
-                stamp = time and line.isascii() and _ISO_STAMP.search(line, 0, _HEAD)
-                place, end = stamp.span() if stamp else (0, 0)
-                head = line[:place]
-        if time > latest:
-            latest = time
+        latest = max(latest, time or read_time(line[: 2 * _HEAD].decode("utf-8", "replace"), year))
         moments.append(latest)
     first = next(filter(None, chain(moments, received)), 0.0)
-    unknown = moments.count(0.0)  # all of them in front: times never run backwards
-    return [first] * unknown + moments[unknown:]
-
-
-@lru_cache(maxsize=16384)
-def _iso_seconds(stamp: bytes) -> float | None:
-    if match := _ISO_STAMP.fullmatch(stamp):
-        return _whole_seconds(match.groups())
-    return None
+    return [time or first for time in moments]
 
 
 class LogClock:

@@ -51,7 +51,6 @@ from diagnoser.rules import (
     outcome,
     precursors,
     quotations,
-    run_end,
     statements,
     xid,
 )
@@ -89,7 +88,7 @@ class RuleKnowledge:
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """What the compressor's gate must let through."""
-        of_modules = (*run_end.ANCHORS, *quotations.ANCHORS, *exception_lines.ANCHORS, *ANCHORS)
+        of_modules = (*quotations.ANCHORS, *exception_lines.ANCHORS, *ANCHORS)
         return (*self.engine.ruleset.anchors, *self.exits.anchors, *of_modules)
 
 

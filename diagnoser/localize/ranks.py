@@ -44,8 +44,8 @@ class LauncherTopology:
     """How the launcher describes the job.
 
     agents: one process per node starts the ranks (torchrun), so srun's tasks and the labels on their lines are agents,
-    not ranks. children: local ranks that the job's only agent saw fail, in its order. labelled: the task numbers
-    in front of lines are the ranks, as some of the lines confirm. pods: pod -> node that it was assigned to.
+    not ranks. children: local ranks that the job's only agent saw fail, in its order.
+    pods: pod -> node that it was assigned to.
     processes: process id -> rank, where the launcher lists both.
     listed: nodes that lists of nodes name, those that never print as well.
     """
@@ -56,7 +56,6 @@ class LauncherTopology:
     agents: bool
     children: tuple[int, ...] = ()
     only_node: str | None = None
-    labelled: bool = False
     pods: Mapping[str, str] = field(default_factory=dict)
     listed: frozenset[str] = frozenset()
     processes: Mapping[int, int] = field(default_factory=dict)
@@ -100,7 +99,6 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
         agents,
         children=_children(evidence),
         only_node=only,
-        labelled=not agents and _labelled(evidence),
         pods=dict(filter(None, map(mentions.assigned_pod, bodies))),
         listed=listed,
         processes=_processes(evidence.lines),
@@ -209,15 +207,6 @@ def _short(name: str) -> str:
     return name.partition(".")[0].lower()
 
 
-def _labelled(evidence: Evidence) -> bool:
-    """Whether the lines that tell both have their task's number as their rank."""
-    agreements = set[bool]()
-    for line in evidence.lines:
-        if min(line.rank, line.task) >= 0:
-            agreements.add(line.rank == line.task)
-    return agreements == {True}
-
-
 @dataclass(frozen=True, slots=True)
 class Spot:
     """Where a failure happened, None where not shown.
@@ -308,14 +297,6 @@ def _with_node(report: _Report, sources: Mapping[str, _NodeSource]) -> _Report:
     return report
 
 
-def _rank_by_label(report: _Report) -> int | None:
-    """The task number in front of the line, where these are the ranks."""
-    task = report.line.task
-    if report.launch.labelled and task >= 0:
-        return task
-    return None
-
-
 def _rank_of_process(report: _Report) -> int | None:
     """The rank that the line names, else that of the process that printed it, or that it names."""
     processes = report.launch.processes
@@ -400,7 +381,6 @@ def _rank_by_prefix(report: _Report) -> int | None:
 
 
 _RANK_SOURCES: Mapping[str, _RankSource] = {
-    "label of the task": _rank_by_label,
     "list of processes": _rank_of_process,
     "message": _rank_in_message,
     "copied traceback": _rank_of_copied,

@@ -41,27 +41,13 @@ def _is_of_broken_file(candidate: Candidate) -> bool:
 
 
 def _kind_in_context(candidate: Candidate, trace: Traceback | None, message: str, log: RuleLog) -> FailureType | None:
-    """The type by subject and place, else by the status in the message, else by the exceptions raised from this one."""
+    """The type by subject and place, else by the status in the message."""
     table = log.tables.exceptions
     if trace is None:
         return table.in_context(candidate.type, message, ())
     stated = None if _is_of_broken_file(candidate) else table.by_status(trace.message)
     kind = table.in_context(stated or candidate.type, message, trace.frames)
-    return kind or stated or _named_by_outer(candidate, log)
-
-
-def _named_by_outer(candidate: Candidate, log: RuleLog) -> FailureType | None:
-    """What those say that were raised from the exception, as a framework that restores a checkpoint says which
-    variable did not fit."""
-    links = {candidate.trace}
-    for number, trace in enumerate(log.evidence.tracebacks):
-        if trace.cause not in links:
-            continue
-        links.add(number)
-        kind = log.tables.exceptions.in_context(candidate.type, f"{trace.exception}: {trace.message}", ())
-        if kind:
-            return kind
-    return None
+    return kind or stated
 
 
 def named_by_words(candidate: Candidate, log: RuleLog) -> Candidate:

@@ -26,7 +26,7 @@ from diagnoser.rules.process_ends import (
     raised_again,
     went_on_speaking,
 )
-from diagnoser.rules.run_end import RunTimeline, resolve_attempts, resolve_end, tells_of_lost_peer
+from diagnoser.rules.run_end import RunTimeline, resolve_end, tells_of_lost_peer
 from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
@@ -92,10 +92,6 @@ _Step = Callable[[CandidateSet, RunTimeline], None]
 
 def _dismiss_benign(candidate_set: CandidateSet, _: RunTimeline) -> None:
     candidate_set.dismiss(RejectionReason.BENIGN, lambda c: c.role is Role.BENIGN)
-
-
-def _dismiss_of_earlier_launches(candidate_set: CandidateSet, run: RunTimeline) -> None:
-    resolve_attempts(candidate_set, run.evidence)
 
 
 def _dismiss_recovered(candidate_set: CandidateSet, run: RunTimeline) -> None:
@@ -353,7 +349,6 @@ def _is_explained(candidate: Candidate, causes: Sequence[Candidate]) -> bool:
 
 _STEPS: tuple[_Step, ...] = (
     _dismiss_benign,
-    _dismiss_of_earlier_launches,
     _dismiss_recovered,
     _dismiss_habitual,
     _dismiss_handled,

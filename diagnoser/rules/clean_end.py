@@ -63,12 +63,6 @@ _PERCENT = re.compile(r"\b(\d{1,3})%\|")
 _EPOCH = re.compile(r"\bepoch\W{0,4}(\d{1,9})\b(?! ?\.\d)(?: ?/ ?(\d{1,9}))?", re.IGNORECASE)
 _EPOCH_LINES = 200
 """Lines back in which the heading of an epoch is looked for."""
-_STATED = re.compile(
-    r"\b(?:max|total|num|n)[_ -]?(?:train(?:ing)?[_ -]|optimi[sz]ation[_ -])?(?:steps|iters|iterations|updates?)"
-    r"\W{1,4}(\d{1,12})\b|(?:^|\s)--(?:steps|iters|iterations|max-updates?|train-iters)[ =](\d{1,12})\b"
-    r"|\btrain[_-]iters\W{1,60}(\d{1,12})\b",
-    re.IGNORECASE,
-)
 """How many steps the run is to make, as its configuration says."""
 _ASKED = re.compile(
     r"\b(\d{2,12}) (?:\w{1,20} )?(?:steps|iterations|iters|epochs|rounds|updates|draws)\b"
@@ -447,7 +441,9 @@ def _total(log: _Log) -> CleanEnd | None:
     lines = log.evidence.lines
     if any(_counts_to(line, last.step) for line in lines[max(0, index - _CLOSING) :]):
         return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
-    return _at_stated_total(log, index, last.step)
+    if _is_asked_for(log, last.step):
+        return CleanEnd(index, f"step {last.step} is the last one that was asked for", Specificity.CLASS)
+    return None
 
 
 def _total_of_loops(log: _Log) -> CleanEnd | None:
@@ -533,9 +529,7 @@ def _has_left_loop(log: _Log, stream: Stream, number: int) -> bool:
     lines = [line for line in log.evidence.lines if line.stream == stream]
     in_loop = [line for line in lines if line.number <= number]
     bars = [line for line in lines if _BAR in line.body]
-    if any(map(_is_short, (*in_loop[-1:], *bars[-1:]))):
-        return False
-    return not _in_stated_epoch(in_loop)
+    return not any(map(_is_short, (*in_loop[-1:], *bars[-1:])))
 
 
 def _is_short(line: Line) -> bool:
@@ -544,15 +538,6 @@ def _is_short(line: Line) -> bool:
     if any(int(percent) < 100 for percent in _PERCENT.findall(newest)[-1:]):
         return True
     return any(int(step) + 1 < int(total) for step, total in _OF_TOTAL.findall(newest)[-2:])
-
-
-def _in_stated_epoch(lines: Sequence[Line]) -> bool:
-    """Whether the newest epoch that is counted to a total is not the last one."""
-    for line in reversed(lines[-_EPOCH_LINES:]):
-        totals = [(int(epoch), int(total)) for epoch, total in _EPOCH.findall(line.body[:_LONGEST]) if total]
-        if totals:
-            return all(epoch + 1 < total for epoch, total in totals)
-    return False
 
 
 def _shared(log: _Log) -> CleanEnd | None:
@@ -588,32 +573,21 @@ def _index_of(lines: Sequence[Line], number: int, stream: Stream | None = None) 
     return next((index for index, line in places if stream in (None, line.stream)), None)
 
 
-def _at_stated_total(log: _Log, index: int, last: int) -> CleanEnd | None:
-    """The last step, if the log says before the first one that so many are to be made, or the only total that its
-    configuration states is reached before another step would be printed."""
-    lines = log.evidence.lines
-    first = min(log.steps, key=lambda point: point.line).line
-    end = CleanEnd(index, f"step {last} is the last one that was asked for", Specificity.CLASS)
-    if last in _totals(_ASKED, (line for line in lines[:index] if line.number < first)):
-        return end
-    stated = _totals(_STATED, lines[:index])
-    if len(stated) == 1 and last <= min(stated) < last + max(_interval(numbers_of(log.steps)), 2):
-        return end
-    return None
+def _is_asked_for(log: _Log, step: int) -> bool:
+    """Whether the log says before the first step that so many are to be made."""
+    first = min(map(attrgetter("line"), log.steps))
+    for line in log.evidence.lines:
+        if line.number >= first:
+            continue
+        for match in _ASKED.finditer(line.body[:_LONGEST]):
+            if int(next(filter(None, match.groups()))) == step:
+                return True
+    return False
 
 
 def _counts_to(line: Line, last: int) -> bool:
     """Whether the line counts to the last step, as ``300/300`` does."""
     return any(int(step) == int(total) == last for step, total in _COUNTED.findall(line.text))
-
-
-def _totals(stating: re.Pattern[str], lines: Iterable[Line]) -> set[int]:
-    """How many steps the run is to make, as lines say it."""
-    totals = set[int]()
-    for line in lines:
-        for match in stating.finditer(line.body[:_LONGEST]):
-            totals.add(int(next(filter(None, match.groups()))))
-    return totals
 
 
 def _raises_after(evidence: Evidence, index: int) -> bool:

@@ -1,12 +1,11 @@
 """Where attempts begin and end: launches in one log, runs that say they are complete, and ends that were ordered."""
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
 
-from diagnoser.model import Anchor, Evidence, Line
+from diagnoser.model import Evidence, Line
 from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
@@ -17,50 +16,14 @@ from diagnoser.rules.schema import Role, Specificity
 
 LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """What processes print when their peers have exited already."""
-_LAUNCH = re.compile(
-    r"^START TIME:|Setting OMP_NUM_THREADS environment variable|^\+ ?(?:srun|torchrun|mpirun) "
-    r"|\[launch(?:er)?\.py:\d+:main\]"
-)
-ANCHORS = tuple(
-    Anchor(text) for text in ("START TIME:", "Setting OMP_NUM_THREADS environment", "+ srun ", "+ torchrun ", ":main]")
-)
-"""What the compressor must let through for this module, besides the rules' anchors."""
 _COMPATIBLE_WITH_SUCCESS = frozenset({FailureType.COMPLETED, FailureType.LOSS_DIVERGENCE})
 _WITH_CAUSE = (Role.ROOT, Role.SYMPTOM, Role.WRAPPER)
-_IS_FAULT, _IS_END = attrgetter("is_fault"), attrgetter("is_end")
+_IS_END = attrgetter("is_end")
 _IS_FAILING, _IS_COMPLETED = attrgetter("is_failing"), attrgetter("is_completed")
-
-
-def resolve_attempts(candidate_set: CandidateSet, evidence: Evidence) -> None:
-    """Two launches in one log: what failed before the last launch belongs to the one before, if the last failed too.
-
-    Restarts inside a launch (torchelastic) are no new launch: there later failures often bury the first.
-    """
-    lines = evidence.lines
-    faults = candidate_set.where(_IS_FAULT)
-    outcomes = faults + candidate_set.where(_IS_END)
-    for before, launch in reversed(list(pairwise(_launches(evidence)))):
-        if not is_after(lines[launch], lines[before]).after:
-            continue  # nodes that print no times come up together
-        if not _is_before(launch, faults):
-            continue
-        if any(before < c.line < launch for c in outcomes):
-            candidate_set.dismiss_before(launch)
-            return
 
 
 def _is_before(line: int, candidates: Sequence[Candidate]) -> bool:
     return any(c.line > line for c in candidates)
-
-
-def _launches(evidence: Evidence) -> list[int]:
-    """Lines with the launcher's start banner; only the banner text that comes first in the log counts."""
-    banners: dict[str, list[int]] = {}
-    for index, line in enumerate(evidence.lines):
-        match = _LAUNCH.search(line.body)
-        if match:
-            banners.setdefault(match[0], []).append(index)
-    return next(iter(banners.values()), [])
 
 
 @dataclass(frozen=True, slots=True)

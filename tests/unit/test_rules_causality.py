@@ -197,17 +197,6 @@ def test_the_last_attempt_of_a_requeued_job_counts() -> None:
     assert why(story, 10) is RejectionReason.EARLIER_ATTEMPT
 
 
-def test_two_launches_in_one_log_diagnose_the_last() -> None:
-    """What failed before the last launch is an earlier attempt, also when neither made progress."""
-    bodies = ["line"] * 400
-    bodies[0] = bodies[200] = "START TIME: Sun Mar 1 10:00:00 UTC 2026"
-    story = decide(one(50, T.OUT_OF_MEMORY_ERROR), one(300), evidence=log(*bodies))
-    assert story.root is not None and story.root.type is T.KEY_ERROR
-    assert why(story, 50) is RejectionReason.EARLIER_ATTEMPT
-    alone = decide(one(50, T.OUT_OF_MEMORY_ERROR), evidence=log(*bodies))
-    assert alone.root is not None and alone.root.type is T.OUT_OF_MEMORY_ERROR
-
-
 def test_chain_keeps_the_cause_that_says_something() -> None:
     """Of a refused connection under a storage client the client's error speaks; KeyError while filling a cache not."""
     lines = log(*("x",) * 40, tracebacks=(trace(5, "ConnectionRefusedError"), trace(15, "S3Error", cause=0)))

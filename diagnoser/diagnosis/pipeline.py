@@ -49,7 +49,6 @@ from diagnoser.rules import (
     left_behind,
     log_likeness,
     outcome,
-    precursors,
     quotations,
     statements,
     xid,
@@ -113,7 +112,6 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     processes = left_behind.find_processes(evidence, ends.says_last_words, ends.says_trouble)
     end = clean_end.find_clean_end(evidence, ends, lambda line: timeline.went_on(line, 0), processes)
     collected = candidates.collect(evidence, hits, knowledge.heuristics, loss, end)
-    collected = precursors.link(collected, evidence, knowledge.heuristics.keywords)
     collected = xid.follow(collected, evidence, knowledge.codes)
     causal = causality.decide(
         evidence,

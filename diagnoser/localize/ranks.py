@@ -88,7 +88,7 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
         if _is_about(placements, near):
             nodes |= placements
     nodes |= facts.job.rank_nodes
-    only = _only_node_since(evidence, near, at, nodes)
+    only = _only_node(evidence, nodes)
     listed = _listed(evidence)
     if len(listed) > 1 and only in listed:
         only = None  # the others just do not print
@@ -108,25 +108,6 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
 def _failed_on(failures: Iterable[exit_reports.ElasticFailure]) -> dict[int, str]:
     """rank -> the host that torchelastic's table names."""
     return {failure.rank: failure.host for failure in failures if failure.host}
-
-
-def _only_node_since(evidence: Evidence, near: Evidence, at: int | None, nodes: Mapping[int, str]) -> str | None:
-    """The only node that the log names; of a job that was launched anew elsewhere, the only one of the newest launch.
-
-    near: the lines about the failure.
-    nodes: rank -> node, by the whole log.
-    """
-    if at is not None and _has_moved(_hosts(replace(evidence, lines=evidence.lines[:at])), _hosts(near)):
-        return _only_node(near, _failed_on(exit_reports.failures(near)), _exits_since(evidence, at))
-    return _only_node(evidence, nodes, evidence.exits)
-
-
-def _has_moved(before: frozenset[str], since: frozenset[str]) -> bool:
-    if not bool(before):
-        return False
-    if not bool(since):
-        return False
-    return before.isdisjoint(since)
 
 
 def _processes(lines: Sequence[Line]) -> dict[int, int]:
@@ -658,13 +639,13 @@ def _children(evidence: Evidence) -> tuple[int, ...]:
     return tuple(children) if len(labels - {-1}) <= 1 else ()
 
 
-def _only_node(evidence: Evidence, nodes: Mapping[int, str], exits: Sequence[ExitReport]) -> str | None:
+def _only_node(evidence: Evidence, nodes: Mapping[int, str]) -> str | None:
     """The only node that is named, in a job that may fit on it."""
     if max(evidence.ranks, default=0) >= _ONE_NODE:
         return None
     if any(_is_larger(line.body) for line in evidence.lines):
         return None
-    names = {*nodes.values(), *map(_NODE_OF, exits)}
+    names = {*nodes.values(), *map(_NODE_OF, evidence.exits)}
     for line in evidence.lines:
         names.add(line.node)
         names.update(mentions.named(Tells.HOST, line.body))

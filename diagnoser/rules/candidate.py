@@ -18,8 +18,6 @@ class Candidate:
     maturity: of the rule, None without one.
     raised: the line is an exception as Python or C++ prints it, not a log line that mentions one.
     control_flow: its class is raised on purpose and handled.
-    precursor: it came when a collective that timed out later began to wait, so that steps after it do not show that it
-        was survived.
     logged: the program caught the error and logged it, without calling it its end.
     goes_on: it says there how it goes on.
     exit: the line reports that a process ended in failure.
@@ -44,7 +42,6 @@ class Candidate:
     trace: int = -1
     raised: bool = False
     control_flow: bool = False
-    precursor: bool = False
     logged: bool = False
     goes_on: bool = False
     exit: bool = False

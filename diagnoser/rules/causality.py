@@ -174,8 +174,6 @@ def _is_mild(candidate: Candidate, evidence: Evidence) -> bool:
         return False
     if candidate.raised or candidate.exit or candidate.names_no_failure:
         return False  # a launcher may carry what a process prints as information
-    if candidate.precursor:
-        return False  # what came when a collective began to wait
     if candidate.type is FailureType.LOSS_DIVERGENCE:
         return False  # metrics are information, and NaN is what they say
     if not candidate.is_vague and severity is Severity.WARNING:

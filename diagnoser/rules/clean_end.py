@@ -63,13 +63,12 @@ _PERCENT = re.compile(r"\b(\d{1,3})%\|")
 _EPOCH = re.compile(r"\bepoch\W{0,4}(\d{1,9})\b(?! ?\.\d)(?: ?/ ?(\d{1,9}))?", re.IGNORECASE)
 _EPOCH_LINES = 200
 """Lines back in which the heading of an epoch is looked for."""
-"""How many steps the run is to make, as its configuration says."""
 _ASKED = re.compile(
     r"\b(\d{2,12}) (?:\w{1,20} )?(?:steps|iterations|iters|epochs|rounds|updates|draws)\b"
     r"|\b(?:\w{1,20}_)?(?:steps|iterations|iters|epochs|rounds|updates)\b\W{1,4}(\d{2,12})\b",
     re.IGNORECASE,
 )
-"""The same in any words, where it counts only behind what says so and in front of the first step."""
+"""How many steps the run is to make, as the log says in front of the first one."""
 
 _MILD = (Severity.DEBUG, Severity.INFO, Severity.WARNING)
 _ROWS = ("run", "closing", "part", "result", "leaving", "passing", "trouble", "beginning")
@@ -596,12 +595,8 @@ def _raises_after(evidence: Evidence, index: int) -> bool:
     for number, trace in enumerate(evidence.tracebacks):
         if is_logged(evidence, trace.raised, number):
             logged.update(trace.lines)
-    for later in range(index, len(evidence.lines)):
-        if later in logged:
-            continue
-        if _is_frame(evidence.lines[later].body):
-            return True
-    return False
+    behind = set(range(index, len(evidence.lines))) - logged
+    return any(_is_frame(evidence.lines[later].body) for later in behind)
 
 
 def _in_earlier_epoch(lines: Sequence[Line]) -> bool:

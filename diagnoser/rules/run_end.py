@@ -11,7 +11,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.left_behind import Processes
-from diagnoser.rules.logged_errors import is_retried, spoke_on
+from diagnoser.rules.logged_errors import spoke_on
 from diagnoser.rules.schema import Role, Specificity
 
 LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
@@ -46,8 +46,6 @@ class RunTimeline:
 
     def survived(self, candidate: Candidate) -> bool:
         """Whether the candidate is a failure after which training went on."""
-        if candidate.precursor:
-            return False  # the steps after it do not show that it was survived
         if candidate.names_no_failure:
             return False
         if self.left_behind(candidate):
@@ -162,8 +160,6 @@ class _CleanEnd:
         near, vague = self.line - other.line <= SAME_STORY, self.candidate.is_vague
         if self.candidate.is_by_rule:
             return vague and near and other.is_fault
-        if other.exit:
-            return not is_retried(self.run.evidence, other.line)
         return other.role in _WITH_CAUSE and (vague or (near and other.raised))
 
     def _is_before(self, other: Candidate) -> bool:
@@ -196,23 +192,8 @@ class _CleanEnd:
             return False
         if _is_of_leaving_peer(other):
             return False
-        if not other.logged:
-            return not self._is_verdict_on(other)
-        if spoke_on(self.run.evidence, other.line, self.traced):
-            return False  # the program caught it
-        return not self._is_verdict_on(other)
-
-    def _is_verdict_on(self, other: Candidate) -> bool:
-        """Whether the end is the benchmark's own verdict on a step, and the candidate is about tasks of that step: the
-        end of one, its cancellation, or a line that one printed."""
-        if "all" not in self.candidate.explains or not self.candidate.is_by_rule:
-            return False
-        if other.exit:
-            return True
-        if (other.type, other.role) == (FailureType.CANCELLED, Role.SYMPTOM):
-            return True
-        lines = self.run.evidence.lines
-        return min(lines[other.line].task, lines[self.line].task) >= 0
+        # what the program logged and went on after was caught
+        return not other.logged or not spoke_on(self.run.evidence, other.line, self.traced)
 
 
 def _is_another_rank(line: Line, last: Line) -> bool:

@@ -114,9 +114,6 @@ def test_what_was_said_about_other_hosts_places_nobody() -> None:
     other = log(*said, "srun: error: new-7: task 1: Exited with exit code 1")
     assert ranks.read(other, Facts(Job("j")), at=3).nodes == {1: "new-7"}
     assert ranks.read(other, Facts(Job("j")), at=3).only_node == "new-7"
-    table = ["  host      : new-8", "  rank      : 0 (local_rank: 0)", "  exitcode  : 1 (pid: 7)"]
-    older = log("old-1:77:78 [0] NCCL INFO Bootstrap", *said, *table)
-    assert ranks.read(older, Facts(Job("j")), at=4).only_node == "new-8"
     same = log(*said, "srun: error: OLD-2.cluster.example: task 1: Exited with exit code 1")
     assert ranks.read(same, Facts(Job("j")), at=3).nodes == {0: "old-1", 1: "old-2"}
     assert ranks.read(log(*said), Facts(Job("j")), at=3).nodes == {0: "old-1", 1: "old-2"}

@@ -148,8 +148,6 @@ _ALIKE, _NAMED_ALIKE = 0.5, 0.1
 """Least share of the lines of quieter streams that other streams print as well: processes of one job run one code."""
 _TURNS = 1.5
 """Least number of times that a stream begins to speak: a counter has its lines in one piece."""
-_COUNTING = 0.75
-"""Share of turns that go to the next number, from which on the values count something."""
 _MESSAGES, _NAMED_MESSAGES = 3, 2
 """Least number of different messages that streams have in common: a program that counts prints the same one again."""
 _TRACEBACK = re.compile(r"(?:Exception Group )?Traceback \(most recent call last\)")
@@ -428,12 +426,7 @@ class _Streams:
             return True
         values = [line.value for line in self._headed]
         turns = [(before, after) for before, after in pairwise(values) if before != after]
-        if len(turns) < _TURNS * len(self.values):
-            return False
-        if len(self.values) < 3 or all(map(stream_names.has_word, self.values)):
-            return True
-        steps = sum(map(stream_names.is_next, *zip(*turns, strict=True)))
-        return steps < _COUNTING * len(turns)
+        return len(turns) >= _TURNS * len(self.values)
 
     def _print_alike(self, *, everywhere: bool) -> bool:
         """Whether the quieter streams print what others print as well, and it is text: levels, loggers, and keys of a

@@ -99,25 +99,12 @@ def is_called_stream(value: str) -> bool:
     return _CALLED.search(value) is not None
 
 
-def has_word(value: str) -> bool:
-    return _WORD.search(value) is not None
-
-
 def have_no_gap(values: Collection[str]) -> bool:
     """Whether those that are nothing but a number, or one of so many, count from 0 or 1 without a gap."""
     numbers = sorted({int(bare[1]) for bare in map(_BARE.fullmatch, values) if bare})
     if not numbers:
         return True
     return numbers[0] <= 1 and numbers[-1] - numbers[0] + 1 == len(numbers) == len(values)
-
-
-def is_next(before: str, after: str) -> bool:
-    """Whether two names differ by one number, which is the next one."""
-    left, right = _numbers(before), _numbers(after)
-    if len(left) != len(right):
-        return False
-    steps = [high - low for low, high in zip(left, right, strict=True) if low != high]
-    return steps == [1]
 
 
 def _numbers(name: str) -> list[int]:

@@ -23,6 +23,8 @@ _REPORTS = 8
 """Reports that are looked into: of a thousand ranks that end alike the first ones tell as much."""
 _SAME = 2
 """Complaints of one shape that a process may have among its last words: what it prints again and again is routine."""
+_COMPLAINT = re.compile(r"(?i)\b(?:unknown|unrecogni[sz]ed|wrong|bad)\b")
+"""Words that complain where a process is known to have failed."""
 _SHAPE = 200
 """Characters of a line that tell one shape from another."""
 _AROUND_NAME = "[]<>():| "
@@ -177,6 +179,8 @@ def _is_of(report: ExitReport, reporter: Line, line: Line) -> bool:
 def _complains(line: Line, log: RuleLog) -> bool:
     if line.severity in _MILD:
         return False
+    if _COMPLAINT.search(line.body[:_SHAPE]):
+        return True
     return log.tables.ends.says_trouble(line.body)
 
 

@@ -206,7 +206,6 @@ _RUN_SHARE, _DOCUMENT_SHARE, _PROGRAM_SHARE, _PROGRAMS = 0.2, 0.5, 0.8, 4
 """Most lines of a run in a text that is none; fewest lines of a known other form; programs that a system log is of."""
 _TAIL = 5
 """Last lines among which nothing of a run may stand."""
-_MODULE = re.compile(r"[rb]?\"\"\"|#!/|(?:from|import) \w|/\*|//")
 _TROUBLE = re.compile(r"(?i).{0,1000}?(?:error|exception|fail|abort|kill|trace|usage|denied|refused|not found)")
 """What a log of a few lines is about, and what source code and settings may speak of as well."""
 _BLOCK_SCALAR = re.compile(r"\s*(?:- |[\w.-]{1,80}: )[|>][-+]?$")
@@ -229,7 +228,7 @@ def unlike_a_run(evidence: Evidence) -> str:
     if _ends_like_a_run(evidence, text):
         return ""
     if text.lines < _LEAST:
-        return _short(text)
+        return ""
     if text.lines < _FEW and text.holds(_TROUBLE):
         return ""
     if _programs(text) >= _PROGRAMS:
@@ -326,14 +325,6 @@ def _texts(evidence: Evidence) -> tuple[list[tuple[str, int]], list[str]]:
         samples = [line.text for line in evidence.lines if line.text.strip()]
         shapes = [(text, 1) for text in samples]
     return shapes, samples
-
-
-def _short(text: _Text) -> str:
-    """A file of a few lines is source code if it begins like a module or script and holds nothing else."""
-    kinds = {text.kind(line) for line, _ in text.shapes}
-    if _MODULE.match(text.shapes[0][0]) and kinds <= {LineKind.CODE, LineKind.PROSE}:
-        return LineKind.CODE
-    return ""
 
 
 def _document(text: _Text) -> str:

@@ -30,6 +30,12 @@ _FATAL = re.compile(
     re.IGNORECASE,
 )
 """Words of a program that logs the error that ends it."""
+_STARTS_AGAIN = re.compile(
+    r"\b(?:retr(?:y|ies|ied|ying)|re-?(?:start|submit|launch|spawn|execut|schedul|queu)\w{1,5})\b", re.IGNORECASE
+)
+_RETRIED = 6
+"""Lines in which a manager of processes says that it starts one again."""
+
 _HARMLESS = re.compile(r"(?i)\b(?:safe to ignore|safely ignored?|can be ignored|(?:is|are) harmless)\b")
 """Words of a program that says of an error, at whatever level, that it is none."""
 
@@ -51,6 +57,12 @@ def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
     if line is None or _FATAL.search(line.body[:_READ]):
         return False
     return bool(_GOES_ON.search(line.body[:_READ]))
+
+
+def is_retried(evidence: Evidence, index: int) -> bool:
+    """Whether the line, or one soon after it, says that what ended there is started again."""
+    near = evidence.lines[index : index + _RETRIED]
+    return any(_STARTS_AGAIN.search(line.body[:_READ]) for line in near)
 
 
 def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:

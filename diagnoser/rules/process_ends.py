@@ -44,6 +44,12 @@ _PEER = (r"(?i)\b(?:rank|peer|worker|replica|process|task|actor)[ _#:=]{0,3}\d{1
 """How an error about a connection names the process at its other end."""
 _NO_ROUTE = (r"(?i)no route to host|network is (?:unreachable|down)|name or service not known|link (?:down|failure)",)
 """Words of a network that is at fault itself: no process that ends does that."""
+_RAISED_STORY = 200
+"""Lines by which a program prints an exception and its chain again, which it raises once more in its handlers."""
+_RAISED_RECORDS = 10
+"""Lines by which it does where a record of one line holds a whole traceback."""
+_NODE_STORY = 1000
+"""Lines by which several processes of a node, which share a prefix, print the exception that ends them all."""
 _LONGEST = 2048
 """Characters of a line that are read."""
 _TABLES = frozenset({"torchelastic"})
@@ -131,6 +137,13 @@ def went_on_speaking(evidence: Evidence, candidate: Candidate) -> bool:
     return spoke_on(evidence, candidate.line, evidence.traceback_lines)
 
 
+def _near(line: Line, first: Line) -> int:
+    """Lines by which what is printed may still be the same failure. first: of the traceback."""
+    if line.rank < 0:
+        return _NODE_STORY
+    return _RAISED_RECORDS if first.number == line.number else _RAISED_STORY
+
+
 def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = False) -> bool:
     """Whether the very process that raised the candidate raised another exception later, which is not of its chain nor
     the same one, raised again.
@@ -140,16 +153,22 @@ def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = Fal
     line = evidence.lines[candidate.line]
     if candidate.trace < 0 or not line.names_process:
         return False
-    start = evidence.tracebacks[candidate.trace].raised
+    near = SAME_STORY
+    if surely:
+        near = _near(line, evidence.lines[evidence.tracebacks[candidate.trace].start])
+    raised = list(_raised_behind(evidence, candidate))
+    if any(later.number - line.number > near for later in raised):
+        return True
+    return not surely and any(later.body != line.body for later in raised)
+
+
+def _raised_behind(evidence: Evidence, candidate: Candidate) -> Iterator[Line]:
+    """What its process raised after the candidate, but for what followed from an exception."""
+    speaker, start = evidence.lines[candidate.line].speaker, evidence.tracebacks[candidate.trace].raised
     for trace in evidence.tracebacks:
         later = evidence.lines[trace.raised]
-        if trace.cause >= 0 or trace.start <= start or later.speaker != line.speaker:
-            continue
-        if later.number - line.number > SAME_STORY:
-            return True
-        if not surely and later.body != line.body:
-            return True
-    return False
+        if trace.cause < 0 and trace.start > start and later.speaker == speaker:
+            yield later
 
 
 def _reported(evidence: Evidence, complaining: frozenset[int]) -> Iterator[ProcessEnd]:

@@ -11,7 +11,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.left_behind import Processes
-from diagnoser.rules.logged_errors import spoke_on
+from diagnoser.rules.logged_errors import is_retried, spoke_on
 from diagnoser.rules.schema import Role, Specificity
 
 LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
@@ -160,6 +160,8 @@ class _CleanEnd:
         near, vague = self.line - other.line <= SAME_STORY, self.candidate.is_vague
         if self.candidate.is_by_rule:
             return vague and near and other.is_fault
+        if other.exit:
+            return not is_retried(self.run.evidence, other.line)
         return other.role in _WITH_CAUSE and (vague or (near and other.raised))
 
     def _is_before(self, other: Candidate) -> bool:

@@ -38,7 +38,7 @@ test: $(STAMP) system torch shippers tools  ## all checks and tests
 	@$(MAKE) --no-print-directory --jobs 2 lint types tests
 
 tests: $(STAMP)  ## the tests alone; many wait for processes, so that two cores have time for four of them
-	$(BIN)/pytest -n 4 --dist loadgroup
+	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
 system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
 	@deploy/test/system.sh

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -64,7 +65,7 @@ def rule_id(path: str) -> str:
 
 def read_rule_files(folder: Path | None) -> RuleFiles:
     """folder: of the site, None where it has none. Raises RuleFaults, and BadInput for what cannot be used."""
-    shipped = folder_texts(files.bundled("rules"))
+    shipped = _shipped()
     if folder is None:
         return laid_over(shipped, {}, DisabledFile(version=1))
     site = folder_texts(folder)
@@ -74,6 +75,12 @@ def read_rule_files(folder: Path | None) -> RuleFiles:
         disabled = yaml_loader.load(DISABLED, site.pop(DISABLED), DisabledFile)
     _check_disabled(disabled, (*shipped, *site))
     return laid_over(shipped, site, disabled)
+
+
+@cache
+def _shipped() -> Mapping[str, str]:
+    """Read the files that come with this code, once in a process: a start of the service asks for them four times."""
+    return folder_texts(files.bundled("rules"))
 
 
 def folder_texts(folder: Path) -> dict[str, str]:

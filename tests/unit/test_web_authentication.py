@@ -2,16 +2,18 @@
 
 import asyncio
 import base64
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from fastapi.routing import iter_route_contexts
 
 from diagnoser.ingest.protocols import PROTOCOLS
 from diagnoser.model.access import Scope, Token
 from diagnoser.web.server import create
-from tests.serving import Web, serving
+from tests.serving import NOW, Web, serving
 
 TOKENS = tuple(Token(f"the-{scope}", f"a-secret-for-{scope}", scope) for scope in Scope)
 MAY: dict[Scope | None, frozenset[Scope]] = {
@@ -196,12 +198,17 @@ NEEDS: dict[str, Scope | None] = {
 FORM = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
 
 
-@pytest.fixture
-async def web(tmp_path: Path) -> AsyncIterator[Web]:
-    """With one token of each scope. It is stopping, so that live streams end."""
-    stopping = asyncio.Event()
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def web(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Web]:
+    """With one token of each scope, for all tests here: of what they ask about, nothing exists. It is stopping, so that
+    live streams end, and hours pass between two requests, so that no wrong token is one too many."""
+    stopping, hours = asyncio.Event(), itertools.count(NOW, 3600.0)
     stopping.set()
-    async with serving(tmp_path, tokens=TOKENS, stopping=stopping) as made:
+    folder = tmp_path_factory.mktemp("web")
+    async with serving(folder, tokens=TOKENS, stopping=stopping, clock=lambda: next(hours)) as made:
         yield made
 
 
@@ -290,11 +297,6 @@ async def test_without_tokens_nobody_is_asked_for_one(tmp_path: Path) -> None:
         assert ">anonymous</span>" in (await web.client.get("/recovery")).text
 
 
-def test_a_token_does_not_show_its_secret() -> None:
-    """A token that ends up in a log line does not give itself away."""
-    assert "a-secret" not in repr(TOKENS)
-
-
 async def test_how_to_come_in_is_told(web: Web) -> None:
     """A program is asked for a bearer token, a browser for a password, each with a sentence."""
     program = await web.client.get("/api/v1/diagnoses")
@@ -324,11 +326,12 @@ async def test_a_token_of_the_wrong_scope_is_told_which_it_needs(web: Web) -> No
     assert "www-authenticate" not in answer.headers
 
 
-async def test_refusals_are_counted(web: Web) -> None:
+async def test_refusals_are_counted(tmp_path: Path) -> None:
     """By status, so that somebody who tries tokens can be seen."""
-    await status(web, "GET /api/v1/diagnoses", "Bearer nope")
-    await status(web, "POST /api/v1/jobs", bearer(Scope.READ))
-    shown = (await web.client.get("/metrics", headers={"authorization": bearer(Scope.READ)})).text
+    async with serving(tmp_path, tokens=TOKENS) as web:
+        await status(web, "GET /api/v1/diagnoses", "Bearer nope")
+        await status(web, "POST /api/v1/jobs", bearer(Scope.READ))
+        shown = (await web.client.get("/metrics", headers={"authorization": bearer(Scope.READ)})).text
     counts = {code: f'diagnoser_refused_requests_total{{status="{code}"}} {count}' for code, count in COUNTS}
     assert all(line in shown for line in counts.values())
 

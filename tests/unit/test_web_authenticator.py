@@ -88,6 +88,11 @@ async def refusal(door: Authenticator, secret: str, address: str = HERE) -> str:
     return str(denied.value)
 
 
+def test_a_token_does_not_show_its_secret() -> None:
+    """A token that ends up in a log line does not give itself away."""
+    assert "from-the-environment" not in repr(CONFIGURED)
+
+
 async def test_a_secret_is_its_owners(door: Authenticator) -> None:
     """Those of the settings and the stored ones, beside each other."""
     assert await door.identify("from-the-environment", HERE) == CONFIGURED.credential

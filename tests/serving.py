@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.files import bundled, text
@@ -159,6 +161,10 @@ class StoredLogs:
         return self.hang
 
 
+_descriptions: dict[tuple[object, ...], dict[str, Any]] = {}
+"""Routes -> the OpenAPI document of an application that has them."""
+
+
 @dataclass(frozen=True)
 class Web:
     """The web package in this process: over a real store, with an ingest that only listens."""
@@ -178,9 +184,24 @@ async def serving(folder: Path, *, store: SqlStore | None = None, **parts: objec
         if store is None:
             stack.push_async_callback(opened.close)
         made = await services(opened, stack, **{"ingest": ingest} | parts)
-        transport = httpx.ASGITransport(app=create(made), raise_app_exceptions=False)
+        app = create(made)
+        _share_description(app)
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test") as client:
             yield Web(opened, ingest, made, client)
+
+
+def _share_description(app: FastAPI) -> None:
+    """Applications of the same routes share their OpenAPI document: drawing it takes a second."""
+    routes = tuple((route.path, *sorted(route.methods or ())) for route in iter_route_contexts(app.routes))
+    draw = app.openapi
+
+    def described() -> dict[str, Any]:
+        if routes not in _descriptions:
+            _descriptions[routes] = draw()
+        return _descriptions[routes]
+
+    app.openapi = described  # type: ignore[method-assign]
 
 
 async def services(store: SqlStore, stack: AsyncExitStack, /, **parts: object) -> WebServices:

@@ -96,7 +96,7 @@ def tansu(program: str, folder: Path, *options: str, port: int = 0) -> Iterator[
 
 def _wait_for(address: str) -> None:
     host, _, port = address.partition(":")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         try:
             socket.create_connection((host, int(port)), timeout=1).close()

@@ -2,10 +2,14 @@
 
 import itertools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.contract import postgres
+
+if TYPE_CHECKING:
+    from diagnoser.adapters.sql.store import SqlStore
 
 _numbers = itertools.count()
 _shared: dict[str, str] = {}
@@ -51,18 +55,20 @@ async def new_database(server: str) -> str:
     return f"{server}/{name}"
 
 
-async def emptied_database(server: str) -> str:
-    """Address of the database with the tables of the code and nothing in them. The test that had it before is over;
-    none may change its schema."""
-    from diagnoser.adapters.sql.store import open_store  # loads for a while, also for runs without any database
-
+async def shared_database(server: str) -> str:
+    """Address of the database that tests use one after the other: each empties it when it has opened its store. None
+    may change its schema."""
     if server not in _shared:
-        url = await new_database(server)
-        await (await open_store(url)).close()
-        _shared[server] = url
-    else:
-        await execute(_shared[server], _EMPTY)
+        _shared[server] = await new_database(server)
     return _shared[server]
+
+
+async def empty(store: "SqlStore") -> None:
+    """Take away what the test before has left, by a connection that this one uses as well: each costs a process."""
+    from sqlalchemy import text
+
+    async with store.db.writing() as connection:
+        await connection.execute(text(_EMPTY))
 
 
 async def execute(url: str, statement: str) -> None:

@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits
 from typing import Any
@@ -44,10 +44,11 @@ def listed() -> dict[str, Any]:
     return known
 
 
-def secrets(seed: int) -> Iterator[Secret]:
+@lru_cache(maxsize=8)
+def secrets(seed: int) -> Sequence[Secret]:
     """Each format. seed: of the made-up values."""
-    for known in listed()["formats"]:
-        yield _made(known["name"], known["text"], seed, glued=known.get("glued", False))
+    formats = listed()["formats"]
+    return [_made(known["name"], known["text"], seed, glued=known.get("glued", False)) for known in formats]
 
 
 def disguised(seed: int) -> Iterator[Secret]:

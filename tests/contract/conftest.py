@@ -7,7 +7,7 @@ import pytest
 
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from tests.databases import sqlite_store
-from tests.postgresql import emptied_database, new_database
+from tests.postgresql import empty, new_database, shared_database
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgresql"))]
 
@@ -19,7 +19,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/test.db"
     server: str = request.getfixturevalue("postgresql")
     if "store" in request.fixturenames and not request.node.get_closest_marker("own_database"):
-        return await emptied_database(server)
+        return await shared_database(server)
     return await new_database(server)
 
 
@@ -35,6 +35,8 @@ async def second_url(url: str, request: pytest.FixtureRequest) -> str:
 async def store(url: str) -> AsyncIterator[SqlStore]:
     file = url.removeprefix("sqlite:///")
     opened = await (open_store(url) if file == url else sqlite_store(Path(file)))
+    if file == url:
+        await empty(opened)
     yield opened
     await opened.close()
 

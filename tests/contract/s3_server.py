@@ -17,7 +17,7 @@ KEYS = {
     "AWS_SECRET_ACCESS_KEY": "for-this-test",
     "AWS_DEFAULT_REGION": "us-east-1",
 }
-_START_SECONDS = 60
+_START_SECONDS = 180
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def server(folder: Path) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def _answers(port: int) -> bool:

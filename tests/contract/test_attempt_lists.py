@@ -1,5 +1,6 @@
 """Contract of the list of attempts."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -157,20 +158,15 @@ def test_a_summary_is_heard_at_its_last_line_or_its_begin() -> None:
     assert AttemptSummary(AttemptKey("j"), 5.0, 7.0, None, 0).heard == 7.0
 
 
-@pytest.mark.parametrize(
-    ("where", "found"),
-    [
-        (JobFilter(user="maria"), ["a", "b"]),
-        (JobFilter(user="maria", framework="nemo"), ["b"]),
-        (JobFilter(cluster="east"), ["a", "c"]),
-        (JobFilter(cluster="east", framework="nemo"), []),
-    ],
-)
-@pytest.mark.parametrize("state", [None, AttemptState.RUNNING, AttemptState.FAILED])
-@pytest.mark.parametrize("sort", [NEWEST, Sort("job")])
-async def test_attempts_are_found_by_their_jobs(
-    store: SqlStore, where: JobFilter, found: list[str], state: AttemptState | None, sort: Sort
-) -> None:
+FOUND_BY: list[tuple[JobFilter, list[str]]] = [
+    (JobFilter(user="maria"), ["a", "b"]),
+    (JobFilter(user="maria", framework="nemo"), ["b"]),
+    (JobFilter(cluster="east"), ["a", "c"]),
+    (JobFilter(cluster="east", framework="nemo"), []),
+]
+
+
+async def test_attempts_are_found_by_their_jobs(store: SqlStore) -> None:
     """By user, cluster and framework, in each state and order; none failed."""
     for job in (
         Job("a", "east", framework="megatron", tenant="maria"),
@@ -179,6 +175,9 @@ async def test_attempts_are_found_by_their_jobs(
     ):
         await store.jobs.register(job)
         await running(store, job.id)
-    rows = await store.attempts.page(state, SILENT_SINCE, "", 10, sort, where)
-    assert sorted(row.key.job for row in rows) == ([] if state is AttemptState.FAILED else found)
+    for state, sort in product((None, AttemptState.RUNNING, AttemptState.FAILED), (NEWEST, Sort("job"))):
+        for where, jobs in FOUND_BY:
+            rows = await store.attempts.page(state, SILENT_SINCE, "", 10, sort, where)
+            expected = [] if state is AttemptState.FAILED else jobs
+            assert sorted(row.key.job for row in rows) == expected, (state, sort, where)
     assert await store.alerts.jobs_down("no-such-incident") == frozenset()

@@ -20,6 +20,7 @@ SHARES_BROWSER = [
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium-headless-shell"),
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.usefixtures("shared_browser"),
+    pytest.mark.xdist_group("browser"),
 ]
 """``pytestmark`` of tests that call ``browser``: it belongs to an event loop, and a start takes three CPU-seconds."""
 _running: dict[asyncio.AbstractEventLoop, Browser] = {}

@@ -68,7 +68,8 @@ class Service:
         return self._end(signal.SIGTERM)
 
     def parts(self) -> list[int]:
-        """Ids of the processes of a running service, without their parent."""
+        """Ids of the processes of a running service, without their parent, in the order of their starts: numbers begin
+        again from the lowest now and then."""
         assert self.process is not None
         pid = self.process.pid
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

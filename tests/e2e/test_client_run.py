@@ -104,14 +104,14 @@ def test_signals_reach_the_command_and_its_end_is_ours(client: Client, number: s
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
-        assert process.wait(60) == -number
+        assert process.wait(180) == -number
     handles = f"trap 'echo noted; exit 7' {number.name[3:]}; echo ready; sleep 60 >/dev/null 2>&1 & wait"
     with client.running("run", "--wait", "0", "--", "sh", "-c", handles) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(number)
         assert process.stdout.read() == b"noted\n"
-        assert process.wait(60) == 7
+        assert process.wait(180) == 7
 
 
 def test_a_killed_command_is_reported_with_its_signal(client: Client, running: Service) -> None:
@@ -153,14 +153,14 @@ def test_both_streams_keep_apart_or_keep_their_order(client: Client) -> None:
     assert together.stdout == b"".join(b"out %d\nerr %d\n" % (number, number) for number in range(1, 9))
 
 
-def test_what_the_command_leaves_behind_keeps_nobody_waiting(client: Client) -> None:
+def test_what_the_command_leaves_behind_keeps_nobody_waiting(client: Client, tmp_path: Path) -> None:
     """A process that holds the output open still prints there after we have ended with the command's code."""
-    began = time.monotonic()
-    with client.running(
-        "run", "--", "sh", "-c", "(sleep 5; echo late; sleep 1; echo later) & echo early; exit 0"
-    ) as process:
-        assert process.wait(60) == 0
-        assert time.monotonic() - began < 5
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    script = f"(read word < {gate}; echo late; sleep 1; echo later) & echo early; exit 0"
+    with client.running("run", "--", "sh", "-c", script) as process:
+        assert process.wait(180) == 0
+        gate.write_text("now\n")
         assert process.stdout is not None
         assert process.stdout.read() == b"early\nlate\nlater\n"
 
@@ -353,7 +353,7 @@ def test_the_rank_that_holds_up_the_others_is_named_without_an_agent(tmp_path: P
             until(lambda: verdict(http), "it is called hung")
             found = verdict(http)
             run.send_signal(signal.SIGINT)
-            assert run.wait(60)
+            assert run.wait(180)
             assert run.stderr is not None
             told = run.stderr.read().decode()
     assert (found["outcome"], found["root_cause"]["rank"]) == ("hung", 2)

@@ -94,7 +94,7 @@ def test_files_are_followed_through_both_rotations_and_kills(
     with client.running(*words) as process:
         wait_for(process, state, {"train.log": 300})
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
     ended_with(http, "rotated", 301)
 
 

@@ -255,9 +255,9 @@ def test_a_sender_that_hangs_up_costs_one_line_of_log(guarded: Service, path: st
     """It goes in the middle of its body: that is no failure of the service, and no traceback is worth it."""
     before = len(guarded.log().splitlines())
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
-    head += "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
-    with connected(guarded, head.encode() + b'{"job": '):
-        time.sleep(0.3)  # it is being read
+    head += "Content-Type: application/json\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n"
+    with connected(guarded, head.encode() + b'{"job": ') as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # the body is being read
     until(lambda: "client_hung_up" in "\n".join(guarded.log().splitlines()[before:]), "the service has seen it go")
     assert guarded.process is not None and guarded.process.poll() is None
     said = guarded.log().splitlines()[before:]

@@ -28,7 +28,7 @@ def test_a_demo_that_is_ended_leaves_no_service(tmp_path: Path, number: signal.S
         url = re.findall(r"http://[\d.:]+", printed.read_text())[-1]
         assert httpx.get(f"{url}/readyz").status_code == 200
         process.send_signal(number)
-        process.wait(timeout=60)
+        process.wait(timeout=180)
     finally:
         process.kill()
     with pytest.raises(httpx.ConnectError):

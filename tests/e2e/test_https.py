@@ -40,12 +40,12 @@ def served(tmp_path: Path) -> Iterator[httpx.Client]:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     trusted = ssl.create_default_context(cafile=str(certificate))
     try:
-        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusted, timeout=60) as client:
+        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusted) as client:
             until(lambda: _is_ready(client, process), "the service is ready")
             yield client
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(120)
 
 
 def _is_ready(client: httpx.Client, process: "subprocess.Popen[bytes]") -> bool:

@@ -106,7 +106,7 @@ def proxied(folder: Path, replicas: Sequence[int]) -> Iterator[Proxy]:
         yield found
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=180)
 
 
 @pytest.fixture

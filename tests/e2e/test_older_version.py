@@ -108,5 +108,5 @@ def carried_out(client: httpx.Client, url: str, older: Path, folder: Path) -> di
         raise AssertionError(f"{error}\n{(folder / 'agent.log').read_text()[-3000:]}") from None
     finally:
         agent.terminate()
-        agent.wait(timeout=60)
+        agent.wait(timeout=180)
     return dict(plan)

@@ -218,7 +218,7 @@ def alertmanager(folder: Path, settings: str = "route: {receiver: none}\nreceive
         yield url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 @pytest.fixture

@@ -95,6 +95,7 @@ def record(line: str) -> DiagnosisRecord:
     return DiagnosisRecord("01J", AttemptKey("job-1"), 1, NOW, True, diagnosis(line))
 
 
+@cache
 def planner() -> DecisionPlanner:
     table = routing.load("alerts.yaml", text(bundled("rules") / "alerts.yaml"))
     return DecisionPlanner(None, str, None, True, AlertRouting(table, ("r",)), "", Redactor(addresses=True))  # type: ignore[arg-type]

@@ -150,7 +150,7 @@ def test_the_lines_of_a_topic_are_stored_by_job(broker: Broker, tmp_path: Path) 
     with consuming(tmp_path, broker.address) as first:
         until(lambda: count(tmp_path) == 1000, "all lines are stored")
         first.send_signal(signal.SIGTERM)
-        assert first.wait(60) == 0
+        assert first.wait(180) == 0
     broker.send("logs", numbered(1000, 1500))
     with consuming(tmp_path, broker.address):
         until(lambda: count(tmp_path) == 1500, "the lines behind them are stored")

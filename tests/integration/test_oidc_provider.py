@@ -24,7 +24,7 @@ from tests.serving import NOW, Web, serving
 
 pytestmark = pytest.mark.skipif(bool(OIDC.missing), reason=OIDC.missing)
 
-START_SECONDS = 60
+START_SECONDS = 180
 EVERYTHING = AuditFilter()
 PEOPLE = (
     {"sub": "u1", "preferred_username": "maria", "groups": ["oncall", "everybody"]},

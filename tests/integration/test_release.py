@@ -172,7 +172,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(minor: int, builds: tuple[
         )
     finally:
         service.terminate()
-        service.wait(timeout=60)
+        service.wait(timeout=180)
 
 
 @pytest.mark.skipif(bool(WORKFLOWS.missing), reason=WORKFLOWS.missing)

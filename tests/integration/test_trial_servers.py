@@ -65,7 +65,7 @@ def suite(folder: Path, server: str = SERVE) -> Suite:
     words = ("{task}", "{first}", "{last}", "{samples}", "{url}", str(folder / "done.txt"), str(folder / "mark"))
     tasks = tuple(replace(task, infer=(*BARE, "-c", CLIENT, *words)) for task in given.tasks)
     command = (*BARE, "-c", server, "{port}", "{checkpoint}", str(folder / "servers.txt"))
-    return replace(given, tasks=tasks, server=Server(command, seconds=20))
+    return replace(given, tasks=tasks, server=Server(command, seconds=180))
 
 
 def processes(folder: Path) -> list[int]:

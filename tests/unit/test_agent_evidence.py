@@ -101,7 +101,7 @@ def collector(service: Service, scheduler: MemoryScheduler, turns: int = 1000) -
 async def run_until_told(service: Service, agent: EvidenceCollector[Any]) -> None:
     task = asyncio.create_task(agent.run())
     told = asyncio.create_task(service.heard.wait())
-    await asyncio.wait({task, told}, timeout=30.0, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({task, told}, timeout=120.0, return_when=asyncio.FIRST_COMPLETED)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -154,7 +154,7 @@ async def test_an_agent_that_dies_leaves_the_request_to_be_done_again() -> None:
     """Nothing of it is kept: the next one collects and sends everything anew."""
     service, scheduler = Service(), MemoryScheduler(dumps=[stacks(0)], hangs=True)
     dying = asyncio.create_task(collector(service, scheduler).answer(REQUEST))
-    await asyncio.wait_for(service.arrived.wait(), 30.0)
+    await asyncio.wait_for(service.arrived.wait(), 120.0)
     dying.cancel()
     await asyncio.gather(dying, return_exceptions=True)
     assert service.results == {}
@@ -325,7 +325,7 @@ async def test_what_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:
     """A FIFO without a writer would hold the agent for ever."""
     (tmp_path / "47" / "_dump_1").mkdir(parents=True)
     os.mkfifo(tmp_path / "47" / "_dump_0")
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(120.0):
         found = await collected(tmp_path)
     assert [one.why.rpartition(": ")[2] for one in found if isinstance(one, NotCollected)] == ["not a plain file"] * 2
 

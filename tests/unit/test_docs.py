@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,8 +172,13 @@ def _diagnoser_commands(text: str) -> Iterator[list[str]]:
             yield shlex.split(found[1], comments=True)
 
 
+@cache
+def _commands() -> dict[tuple[str, ...], Any]:
+    return {tuple(name.split()[1:]): command for name, command in generated_docs.leaf_commands()}
+
+
 def _is_command(words: list[str]) -> bool:
-    commands = {tuple(name.split()[1:]): command for name, command in generated_docs.leaf_commands()}
+    commands = _commands()
     name = next((key for key in commands if tuple(words[: len(key)]) == key), None)
     if name is None:  # a group, such as `diagnoser agent`
         return any(key[: len(words)] == tuple(words) for key in commands)

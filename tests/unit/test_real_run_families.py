@@ -276,7 +276,7 @@ def _end_while_running(process: "subprocess.Popen[str]") -> None:
     assert process.stdout is not None
     process.stdout.readline()  # the first case is made, others run
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert process.wait(timeout=180) == 128 + signal.SIGTERM
 
 
 def _homes(folder: Path) -> list[str]:

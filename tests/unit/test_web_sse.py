@@ -52,7 +52,7 @@ async def test_only_what_is_new_is_told(tmp_path: Path) -> None:
 
 async def test_open_pages_share_their_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty streams cost the database as much as one, and each tells all diagnosis_feed."""
-    monkeypatch.setattr(diagnosis_feed, "LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(diagnosis_feed, "LOOK_SECONDS", 3600.0)
     async with serving(tmp_path) as web:
         looks = Looks(web.store)
         streams = [asyncio.ensure_future(anext(events(web))) for _ in range(20)]

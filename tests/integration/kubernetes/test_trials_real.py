@@ -359,8 +359,8 @@ def test_a_killed_coordinator_is_resumed_and_a_server_that_is_away_waited_for(
         until(lambda: _job_of_another(cluster, run), "another run has Jobs")
         [other] = [path.name for path in (tmp_path / "runs").iterdir() if path.name != run]
         with coordinator_process(tmp_path, config, "cancel", other, "--json") as cancel:
-            assert cancel.wait(60) == 0, (tmp_path / "err").read_text()
-        assert third.wait(60) == 1, "its coordinator ends as well, with what it has just started"
+            assert cancel.wait(180) == 0, (tmp_path / "err").read_text()
+        assert third.wait(180) == 1, "its coordinator ends as well, with what it has just started"
     assert not _job_of_another(cluster, run)
 
 

@@ -143,10 +143,10 @@ class Cluster:
         process = self.daemons.pop(name)
         process.kill() if kill else process.terminate()
         try:
-            process.wait(timeout=60)
+            process.wait(timeout=180)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(timeout=60)
+            process.wait(timeout=180)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def parse_ndjson(body: bytes, defaults: RecordDefaults, received: float, mapping
     return _collect("line", rows, defaults, received, mapping)
 
 
-def parse_array(body: bytes, defaults: RecordDefaults, received: float, mapping: FieldMapping) -> Batch:
+def parse_array(body: bytes, defaults: RecordDefaults, received: float, mapping: FieldMapping = DEFAULT) -> Batch:
     """A JSON array of records, or one record; or records one per line, which Fluent Bit also calls JSON. Raises
     Undecodable when the body is none of these, TooLarge for too many records or lines in them.
     """

@@ -243,8 +243,8 @@ async def test_a_job_that_is_not_compressed_in_time_is_held_back(
 ) -> None:
     """Its sender gets 429 until enough of its lines are compressed; other jobs go on."""
     monkeypatch.setattr("diagnoser.ingest.backlog.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("diagnoser.ingest.backlog.BACKLOG_BYTES", 10)
     async with intake(store) as made:
-        made._backlog._most = 10
         await send(made, b"more than ten bytes\n")
         with pytest.raises(Overloaded, match="job j"):
             await send(made, b"x\n")

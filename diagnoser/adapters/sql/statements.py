@@ -5,7 +5,7 @@ from enum import EnumType
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
-from sqlalchemy import ColumnElement, and_, literal, tuple_
+from sqlalchemy import ColumnElement, RowMapping, and_, literal, tuple_
 
 from diagnoser.adapters.sql.tables import attempts
 from diagnoser.model import AttemptKey
@@ -38,7 +38,7 @@ def pick(row: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
-def read_record(kind: Callable[..., T], row: Mapping[str, Any], **given: object) -> T:
+def read_record(kind: Callable[..., T], row: Mapping[str, Any] | RowMapping, **given: object) -> T:
     """A record whose fields are called like the columns of the row, but for those that are given."""
     names = _readers(kind).items()
     return kind(**given, **{name: read(row[name]) for name, read in names if name not in given})

@@ -8,6 +8,8 @@ from diagnoser.model.jobs import AttemptKey
 
 
 class RequestReason(StrEnum):
+    """Why evidence is asked for."""
+
     SILENCE = "silence"  # the run may hang: ask its processes before anything ends them
     SLOWNESS = "slowness"  # its steps take several times as long as before: look at who holds them up
     TIMEOUT = "timeout"  # a watchdog has ended it: its dumps lie on disk

@@ -113,6 +113,8 @@ class CheckVerdict:
 
 
 class QueryState(StrEnum):
+    """How far a query on a node is."""
+
     ASKED = "asked"
     PROVES = "proves"  # its answer proves that the node is at fault
     PROVES_NOTHING = "proves_nothing"

@@ -18,6 +18,8 @@ class Category(StrEnum):
 
 
 class Outcome(StrEnum):
+    """How an attempt ended."""
+
     FAILED = "failed"
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -28,6 +30,8 @@ class Outcome(StrEnum):
 
 
 class Action(StrEnum):
+    """What should happen next."""
+
     CORDON_AND_RESUBMIT = "cordon_and_resubmit"
     CHECK_AND_RESUBMIT = "check_and_resubmit"
     RESUBMIT = "resubmit"

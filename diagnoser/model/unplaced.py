@@ -5,6 +5,8 @@ from enum import StrEnum
 
 
 class UnplacedReason(StrEnum):
+    """Why lines could not be placed."""
+
     NO_JOB = "no_job"  # none of the names that tell a job was there
     NOT_A_JOB_ID = "not_a_job_id"
     BAD_ATTEMPT = "bad_attempt"

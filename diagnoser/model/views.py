@@ -5,6 +5,8 @@ from enum import StrEnum
 
 
 class ListName(StrEnum):
+    """The lists that can be filtered."""
+
     DIAGNOSES = "diagnoses"
     INCIDENTS = "incidents"
     JOBS = "jobs"

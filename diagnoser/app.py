@@ -569,11 +569,11 @@ async def _check_access(authenticator: Authenticator) -> str:
 
 def _write_check(store: SqlStore, ingest: IngestService, clock: Clock, stack: AsyncExitStack) -> HealthCheck:
     async def check() -> str:
-        ingest.check_commits(clock())
+        ingest.check_commits()
         await store.db.check_write(clock())
         return "work"
 
-    cached = CachedHealthCheck(check, time.monotonic)
+    cached = CachedHealthCheck(check, time.monotonic, is_needed=True)
     stack.push_async_callback(cached.close)
     return cached
 

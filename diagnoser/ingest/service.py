@@ -158,7 +158,7 @@ class IngestService:
         self._unplaced = unplaced
         self._pending = FairQueue[_Pending](pending_limit)
         self._committed = -COMMIT_SPACING
-        self._failed = -FAILED_SECONDS
+        self._failed, self._failure = 0.0, ""
         self._known = _KnownCursors()
         self._backlog = CompressionBacklog(store)
         self._arrived = asyncio.Event()
@@ -261,11 +261,11 @@ class IngestService:
         self._metrics.commit_seconds.observe(loop.time() - began)
         return receipt
 
-    def check_commits(self, now: float) -> None:
-        """Raises Unavailable when the store did not take the newest commit, a moment ago: senders should try another
-        replica. A request that no store would take says nothing about this one."""
-        if now < self._failed + FAILED_SECONDS:
-            raise Unavailable("the newest lines could not be stored")
+    def check_commits(self) -> None:
+        """Raises Unavailable, with the cause, when the store did not take the newest commit, a moment ago: senders
+        should try another replica. A request that no store would take says nothing about this one."""
+        if self._failure and asyncio.get_running_loop().time() < self._failed + FAILED_SECONDS:
+            raise Unavailable(f"the newest lines could not be stored: {self._failure}")
 
     async def run(self) -> None:
         """Commit until cancelled; what is pending then is refused, and the shipper sends it again."""
@@ -306,12 +306,12 @@ class IngestService:
             return
         except Exception as error:
             self._metrics.observe_failed_commit(error)
-            self._failed = max(pending.received for pending in group)
             if not isinstance(error, Unavailable):
                 error = Unavailable(f"the lines were not stored: {error}")
+            self._failed, self._failure = asyncio.get_running_loop().time(), str(error)
             self._refuse(group, error)
             return
-        self._failed = -FAILED_SECONDS
+        self._failure = ""
         for pending, receipt in zip(group, receipts, strict=True):
             self._metrics.observe_ingest(receipt, pending.size)
             if not pending.done.done():

@@ -79,6 +79,7 @@ def test_a_full_disk_refuses_and_forgets_nothing(tmp_path: Path) -> None:
                     file.flush()
             unready = until(lambda: client.get("/readyz").status_code == 503 and client.get("/readyz"), "/readyz fails")
             assert not unready.json()["parts"]["writes"]["ready"]
+            assert "full" in unready.json()["parts"]["writes"]["detail"]
             filler.unlink()
             wait_for_progress(senders)
             until(lambda: client.get("/readyz").status_code == 200, "/readyz is well again")

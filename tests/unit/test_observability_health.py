@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from diagnoser.model.errors import Unavailable
-from diagnoser.observability.health import FRESH, CachedHealthCheck
+from diagnoser.observability.health import FRESH, FRESH_NEEDED, CachedHealthCheck
 
 
 class Part:
@@ -16,11 +16,14 @@ class Part:
         self.asked = 0
         self.says = "3 models"
         self.hangs = False
+        self.breaks = False
 
     async def ping(self) -> str:
         self.asked += 1
         if self.hangs:
             await asyncio.Event().wait()
+        if self.breaks:
+            self.asked += 1 // 0
         if not self.says:
             raise Unavailable("refused")
         return self.says
@@ -57,3 +60,18 @@ async def test_a_part_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPat
             await pulse()
     assert part.asked == 1
     await pulse.close()
+
+
+async def test_a_needed_part_never_gives_an_old_answer() -> None:
+    """Who asks waits for the new one; what breaks in the check itself is no good answer either."""
+    part = Part()
+    pulse = CachedHealthCheck(part.ping, part.clock, is_needed=True)
+    assert await pulse() == "3 models"
+    part.says, part.now = "", FRESH_NEEDED
+    with pytest.raises(Unavailable, match="refused"):
+        await pulse()
+    part.says, part.now = "3 models", 2 * FRESH_NEEDED
+    assert await pulse() == "3 models"
+    part.breaks, part.now = True, 3 * FRESH_NEEDED
+    with pytest.raises(Unavailable, match="ZeroDivisionError"):
+        await pulse()

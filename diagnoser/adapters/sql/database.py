@@ -34,7 +34,7 @@ from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyEr
 from sqlalchemy.exc import IntegrityError as BrokenConstraint
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolProxiedConnection
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, PoolProxiedConnection
 
 from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
 from diagnoser.adapters.sql.statements import read_record
@@ -48,6 +48,9 @@ BUSY_SECONDS = 10.0
 
 _RETRY_SECONDS = 0.02
 _WRITE_CHECK = "~write-check"
+_CHECK_SECONDS = 1.5
+_CHECK_LOCK_SECONDS = 1.0
+"""Of the first, how long a write check waits for another process's lock: the answer is then the database's own."""
 T = TypeVar("T")
 
 _ASYNC_DRIVERS = {
@@ -228,10 +231,14 @@ class Database:
         self._writer = engine.execution_options(write=True)
         self._turns = asyncio.Semaphore(1 if engine.dialect.name == "sqlite" else 1_000_000)
         self._blocking: Engine | None = None
+        self._checking: Engine | None = None
         self._watching: PoolProxiedConnection | None = None
         if engine.dialect.name == "sqlite":
             self._blocking = sqlalchemy.create_engine(engine.url.set(drivername="sqlite"))
             _configure_engine(self._blocking)
+            impatient = {"timeout": _CHECK_LOCK_SECONDS}
+            self._checking = sqlalchemy.create_engine(self._blocking.url, connect_args=impatient, poolclass=NullPool)
+            event.listen(self._checking, "begin", _begin_sqlite)
 
     def scoped_to(self, viewer: Viewer) -> Self:
         """The same database, of which queries find only what the viewer may see. What is written is not narrowed: who
@@ -319,17 +326,28 @@ class Database:
             cursor.close()
 
     async def check_write(self, now: float) -> None:
-        """Raises Unavailable when nothing can be written: a full disk answers every question."""
-        await self.upsert(revisions, {"name": _WRITE_CHECK, "value": int(now)})
+        """Raises Unavailable, with the cause, when nothing can be written, or not within a moment: a full disk answers
+        every question, and a locked database does, too."""
+        row = {"name": _WRITE_CHECK, "value": int(now)}
+        upsert = _upsert(self.insert(revisions), revisions, row)
+        try:
+            async with asyncio.timeout(_CHECK_SECONDS):
+                await self._write_by(self._checking, lambda connection: connection.execute(upsert, row))
+        except TimeoutError:
+            cause = "another transaction holds it, or its disk is slow"
+            raise Unavailable(f"database: no write came through within {_CHECK_SECONDS:g} s: {cause}") from None
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run a transaction that is one function. For SQLite it runs in a thread as a whole: statement by statement
         it would change threads some twenty times, which costs more than the statements."""
-        if self._blocking is None:
+        return await self._write_by(self._blocking, work)
+
+    async def _write_by(self, engine: Engine | None, work: Callable[[Connection], T]) -> T:
+        if engine is None:
             async with self.writing() as connection:
                 return await connection.run_sync(work)
         async with our_errors(), self._turns:
-            return await asyncio.to_thread(self._write_blocking, self._blocking, work)
+            return await asyncio.to_thread(self._write_blocking, engine, work)
 
     def _read_blocking(self, engine: Engine, work: Callable[[Connection], T]) -> T:
         with engine.begin() as connection:

@@ -15,7 +15,8 @@ from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 from diagnoser.web.http.services import HealthCheck
 
-CHECK_SECONDS = 3.0
+CHECK_SECONDS = 2.0
+"""Probes have short timeouts, and a service that is stuck must be out of the balancer soon."""
 
 router = Router(tags=["health"])
 

@@ -5,13 +5,16 @@ from diagnoser.dialects.dialect import HOST, ISO, Dialect, Example, PrefixStripp
 _LEVEL = r"(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL|TRACE)"
 _STAMP = r"\d{3,4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?"
 _SYSLOG_TAG = r"(?!kernel)[\w./@-]{1,60}+(?:\(\w{1,20}\))?\[\d{1,8}\]: "
+CLOCK = rf"[\[\d]{_STAMP}\]?"
+"""A time as loggers write it."""
 _LOGGER = (
-    rf"[\[\d]{_STAMP}\]?(?: ?[-|:])? {{1,3}}(?:\[?[\w.]{{1,40}}+\]?(?: [-|]|:)? {{1,3}})?"
+    rf"{CLOCK}(?: ?[-|:])? {{1,3}}(?:\[?[\w.]{{1,40}}+\]?(?: [-|]|:)? {{1,3}})?"
     rf"[\[(<]?{_LEVEL}[\])>]?(?: (?:\[[\w./:<>-]{{1,80}}\] |[a-z_][a-z0-9_.]{{0,60}}: )|: | [-|] | )"
 )
 """Stamp, name and level as loggers write them, up to the message."""
+_BLURRED_CLOCK = r"[\[]?0[ /]0[ /]0[T ]0:0:0(?:[.,]0)?Z?\]?"
 _BLURRED_LOGGER = (
-    r"[\[]?0[ /]0[ /]0[T ]0:0:0(?:[.,]0)?Z?\]?[|:]? (?:\[?[\w.]{1,40}+\]?[|:]? )?"
+    rf"{_BLURRED_CLOCK}[|:]? (?:\[?[\w.]{{1,40}}+\]?[|:]? )?"
     rf"[\[(<]?{_LEVEL}[\])>]?:? (?:\| |\[[\w./:<> ]{{1,80}}\] |[a-z_][a-z0-9_.]{{0,60}}+: )?"
 )
 
@@ -123,6 +126,17 @@ DIALECTS = (
             ),
         ),
         after=r"[\dZ] ",
+    ),
+    Dialect(
+        "time in front of a rank",
+        rf"{CLOCK}(?: ?[-|:])? {{0,3}}(?=\[(?:default|[Rr]ank ?)\d)",
+        (
+            Example("[2026-01-02 03:04:05] [rank3] step 7", "step 7", {"rank": "3"}),
+            Example("[2026-01-02 03:04:05,123][rank3]: boom", "boom", {"rank": "3"}),
+            Example("2026-01-02 03:04:05 | [default1]:[rank9]: boom", "boom", {"local": "1", "rank": "9"}),
+            Example("[2026-01-02 03:04:05] [ranking] step 7", "[2026-01-02 03:04:05] [ranking] step 7"),
+        ),
+        blurred=rf"{_BLURRED_CLOCK} ?[|:]? ?(?=\[(?:default|[Rr]ank ?)0)",
     ),
     Dialect(
         "logger in front of a rank",

@@ -14,7 +14,7 @@ CARRIERS = tuple(dialect for dialect in DIALECTS if dialect.peeled is PrefixStri
 """What is peeled only from a stream that it carries."""
 
 
-HEADS = (r"\[", ISO, f"(?:{HOST})")
+HEADS = (r"\[", ISO, collectors.CLOCK, f"(?:{HOST})")
 """What several prefixes begin with."""
 
 

@@ -165,6 +165,27 @@ def test_a_silent_rank_ends_early_and_one_that_never_printed_is_named() -> None:
     assert strip.notes[1].startswith("Rank 2 fell silent 1\u00a0min")
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "[2026-09-21 12:30:{n:02d}] [rank{rank}] ",
+        "[2026-09-21 12:30:{n:02d}][rank{rank}]: ",
+        "[2026-09-21T12:30:{n:02d}.123Z] [rank {rank}/16] ",
+        "2026-09-21 12:30:{n:02d},123 [Rank {rank}] ",
+    ],
+)
+def test_ranks_that_are_named_behind_the_time_fill_the_strip(head: str) -> None:
+    """In one stream of all ranks: each has its row, none is called silent, and none early."""
+    turns = [(n, rank) for n in range(40) for rank in range(16)]
+    lines = [head.format(n=n, rank=rank) + f"step {n} loss 2.{n * rank % 97}" for n, rank in turns]
+    data = "".join(line + "\n" for line in lines).encode()
+    log = index(LineBlock(Stream("stdout"), data, received=NOON + 60))
+    strip = drawn(facts(log, rank_nodes=dict.fromkeys(range(16), "gpu-0"))).ranks
+    assert strip is not None
+    assert strip.heard.count("M") == 16 and not strip.silent
+    assert strip.notes == ()
+
+
 def test_many_ranks_share_rows() -> None:
     """Of more ranks than there are rows, those of a node share one, which leads to the log of all of them."""
     nodes = {rank: f"gpu-{rank // 8}" for rank in range(8 * ROWS_MAX)}

@@ -162,12 +162,12 @@ def _notes(log: LogTimeline, ranks: Sequence[int], scale: TimeScale) -> Iterator
     elif missing:
         yield f"No line came from {ranks_name(missing)}."
     lasts = sorted(span.last for span in log.ranks)
-    if len(lasts) < 2:
-        return
+    if len(lasts) < 2 or not log.is_timed:
+        return  # positions in the log tell only who was written first
     usual = lasts[len(lasts) // 2]
     early = [span for span in log.ranks if scale.x(usual) - scale.x(span.last) > _EARLY]
     if 0 < len(early) < len(lasts) / 2:
         before = usual - max(span.last for span in early)
-        how_long = f"{lasting(before)} or more " if log.is_timed and before >= 1 else ""
+        how_long = f"{lasting(before)} or more " if before >= 1 else ""
         who = ranks_name([span.rank for span in early]).capitalize()
         yield f"{who} fell silent {how_long}before most others."

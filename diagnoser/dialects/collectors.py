@@ -128,15 +128,15 @@ DIALECTS = (
         after=r"[\dZ] ",
     ),
     Dialect(
-        "time in front of a rank",
-        rf"{CLOCK}(?: ?[-|:])? {{0,3}}(?=\[(?:default|[Rr]ank ?)\d)",
+        "time in front of a rank",  # a logger's own line goes on with a level
+        rf"{CLOCK}(?: ?[-|:])? {{0,3}}(?=\[(?:default|rank ?)\d)(?![^\n]{{0,80}}?\b{_LEVEL}\b)",
         (
             Example("[2026-01-02 03:04:05] [rank3] step 7", "step 7", {"rank": "3"}),
             Example("[2026-01-02 03:04:05,123][rank3]: boom", "boom", {"rank": "3"}),
             Example("2026-01-02 03:04:05 | [default1]:[rank9]: boom", "boom", {"local": "1", "rank": "9"}),
-            Example("[2026-01-02 03:04:05] [ranking] step 7", "[2026-01-02 03:04:05] [ranking] step 7"),
+            Example("2026-01-02 03:04:05 [rank 3] fit INFO: boom", "2026-01-02 03:04:05 [rank 3] fit INFO: boom"),
         ),
-        blurred=rf"{_BLURRED_CLOCK} ?[|:]? ?(?=\[(?:default|[Rr]ank ?)0)",
+        blurred=rf"{_BLURRED_CLOCK} ?[|:]? ?(?=\[(?:default|rank ?)0)(?![^\n]{{0,80}}?\b{_LEVEL}\b)",
     ),
     Dialect(
         "logger in front of a rank",

@@ -30,12 +30,9 @@ DIALECTS = (
         (Example("[default3]:[rank11]: boom", "boom", {"local": "3", "rank": "11"}),),
     ),
     Dialect(
-        "torch",  # its excepthook and c10d's logger; scripts that print the rank as it does
-        r"\[[Rr]ank ?(?P<rank>\d{1,5})(?:/\d{1,5})?\]:? ?",
-        (
-            Example("[rank7]:[E317 10:11:12.5 x.cpp:1] boom", "[E317 10:11:12.5 x.cpp:1] boom", {"rank": "7"}),
-            Example("[Rank 7/64] boom", "boom", {"rank": "7"}),
-        ),
+        "torch",  # its excepthook and c10d's logger
+        r"\[rank ?(?P<rank>\d{1,5})\]:? ?",
+        (Example("[rank7]:[E317 10:11:12.5 x.cpp:1] boom", "[E317 10:11:12.5 x.cpp:1] boom", {"rank": "7"}),),
     ),
     Dialect(
         "mpirun --tag-output",

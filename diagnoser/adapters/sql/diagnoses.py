@@ -274,21 +274,22 @@ class DiagnosisRepository(Repository):
 async def _ids_with(
     connection: AsyncConnection, where: DiagnosisFilter, conditions: list[ColumnElement[bool]], limit: int
 ) -> list[str]:
-    """The newest with the words of a search, newest first. Words that many have are among the newest; those that
-    few have, the index finds."""
+    """The newest with the words of a search, newest first. Words that many have are among the newest; one that none of
+    a sample has, the index finds at once."""
     asked = asked_words(where.text)
     if not asked:
         return []
     newest = _newest(where, select(diagnoses.c.id)).where(*conditions)
-    recent = newest.limit(_RECENT).cte("recent")
-    query = select(recent.c.id).where(has_words(_words_of(recent), asked)).order_by(recent.c.id.desc()).limit(limit)
-    ids = list((await connection.execute(query)).scalars())
-    count = (await connection.execute(select(func.count()).select_from(recent))).scalar_one()
-    if len(ids) == limit or count < _RECENT:
-        return ids
     sample = newest.limit(_SAMPLE).cte("sample")
     having = [func.count().filter(has_words(_words_of(sample), [word])) for word in asked]
     counts = (await connection.execute(select(*having).select_from(sample))).one()
+    if min(counts):
+        recent = newest.limit(_RECENT).cte("recent")
+        query = select(recent.c.id).where(has_words(_words_of(recent), asked)).order_by(recent.c.id.desc()).limit(limit)
+        ids = list((await connection.execute(query)).scalars())
+        count = (await connection.execute(select(func.count()).select_from(recent))).scalar_one()
+        if len(ids) == limit or count < _RECENT:
+            return ids
     rare = [word for word, count in zip(asked, counts, strict=True) if count < _SAMPLE * _COMMON] or asked
     found = select(diagnosis_words.c.diagnosis).where(found_by_index(rare, connection.dialect.name))
     if len(rare) < len(asked):

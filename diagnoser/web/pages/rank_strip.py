@@ -95,7 +95,7 @@ def rank_strip(log: LogTimeline, scale: TimeScale, rank_nodes: Mapping[int, str]
         heard=_heard(rows, scale),
         warned=_path(heat == WARNINGS),
         failed=_path(heat == ERRORS),
-        silent="" if log.unnamed else "".join(_silent(rows)),
+        silent="" if log.unnamed or not log.ranks else "".join(_silent(rows)),
         height=min(len(rows) * _ROW_HEIGHT, _HEIGHT),
         ranks=len(ranks),
         notes=tuple(_notes(log, ranks, scale)),
@@ -157,7 +157,9 @@ def _cell(x: int, y: int, width: int) -> str:
 def _notes(log: LogTimeline, ranks: Sequence[int], scale: TimeScale) -> Iterator[str]:
     """Ranks that never printed, and those that stopped before most others."""
     missing = sorted({*ranks} - {span.rank for span in log.ranks})
-    if missing and log.unnamed:
+    if not log.ranks:
+        yield "No line that was kept names its rank: who printed when is not known."
+    elif missing and log.unnamed:
         yield f"{log.unnamed:,} lines that name their rank were only counted: who printed when is not known of all."
     elif missing:
         yield f"No line came from {ranks_name(missing)}."

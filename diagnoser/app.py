@@ -38,6 +38,7 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.diagnosis.line_search import LineSearch
+from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_status import RunStatuses
@@ -198,6 +199,7 @@ class Deciding:
     history: ReplayHistory
     lifecycle: RuleLifecycle
     log_agent: LogAgent | None
+    llm_stage: LLMStage | None
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,7 @@ async def compose(
         shipped_rules=lambda: shared.analyzer.knowledge.engine.ruleset.rules,
         health=_health_checks(settings, shared, world, reading.ingest, people.authenticator, stack),
         attribution=_attribution(settings, reading.registry, stack),
+        inquiries=llm_factory.inquiries(settings, world.model, deciding.llm_stage),
     )
     return Service(world, reading, deciding, web)
 
@@ -310,15 +313,18 @@ def _open_deciding(
     history, log_agent = ReplayHistory(store, reading.logs), None
     if settings.log_agent:
         log_agent = llm_factory.log_agent(settings, reading.filters, history, world.model)
+    failures = llm_factory.confirmed_failures(settings, store.feedback, reading.logs, policy, world.metrics, stack)
+    knowledge = shared.analyzer.knowledge
     return Deciding(
         planner=planner,
         plans=PlanService(store, commands, world.metrics, world.wakes.outbox, world.trace),
-        confirmed_failures=llm_factory.confirmed_failures(
-            settings, store.feedback, reading.logs, policy, world.metrics, stack
-        ),
+        confirmed_failures=failures,
         history=history,
         lifecycle=llm_factory.rule_lifecycle(settings, history, reading.registry, world.model, world.metrics),
         log_agent=log_agent,
+        llm_stage=llm_factory.llm_stage(
+            settings, world.model, knowledge, failures, store.cases, store.plans, world.metrics
+        ),
     )
 
 
@@ -403,7 +409,7 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
 def _worker(settings: Settings, shared: Shared, service: Service, poll: float, watch: MetricWatch) -> Worker:
     world, deciding, registry = service.world, service.deciding, service.reading.registry
     store, clock, metrics = world.store, world.clock, world.metrics
-    failures, plans, knowledge = deciding.confirmed_failures, deciding.plans, shared.analyzer.knowledge
+    failures, plans = deciding.confirmed_failures, deciding.plans
     retention = Retention(store, clock, ages(settings), metrics, world.archive)
     return Worker(
         store=store.work,
@@ -413,7 +419,7 @@ def _worker(settings: Settings, shared: Shared, service: Service, poll: float, w
         confirmed_failures=failures,
         planner=deciding.planner,
         shadow=ShadowEvaluator(store, registry, failures, deciding.log_agent),
-        llm_stage=llm_factory.llm_stage(settings, world.model, knowledge, failures, store.cases, store.plans, metrics),
+        llm_stage=deciding.llm_stage,
         plans=plans,
         maintenance=Maintenance(store, plans, clock, RetentionConfig(baseline_hours=BASELINE_DAYS * 24), retention),
         clock=clock,

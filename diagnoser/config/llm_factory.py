@@ -14,6 +14,7 @@ from diagnoser.config.folders import prompt_texts
 from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.inquiry import Inquiries
 from diagnoser.diagnosis.llm_stage import JudgedCases, LLMStage, PlansOfJob
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 FAILURE_AGENT = "failure_agent/v4"
 RULE_WRITER = "rule_writer/v1"
 LOG_AGENT = "log_agent/v2"
+QUESTION = "question/v1"
 LOG_TOKENS = 2500
 """Size of the log that the model is shown: it may look at the rest. Fewer where the server's context is smaller."""
 EMBED_SECONDS = 5.0
@@ -133,10 +135,17 @@ def llm_stage(
     return LLMStage(agent, confirmed_failures, judged, knowledge, plans)
 
 
-def consultation_config(settings: Settings) -> ConsultationConfig:
+def inquiries(settings: Settings, model: LanguageModel | None, stage: LLMStage | None) -> Inquiries | None:
+    """None where no model is configured. Raises RuleFaults, BadInput."""
+    if model is None or stage is None:
+        return None
+    return Inquiries(stage, model, consultation_config(settings, QUESTION))
+
+
+def consultation_config(settings: Settings, name: str = FAILURE_AGENT) -> ConsultationConfig:
     """Raises RuleFaults, BadInput."""
     return ConsultationConfig(
-        load_prompt(settings),
+        load_prompt(settings, name),
         load_redactor(settings),
         LOG_TOKENS,
         _token,

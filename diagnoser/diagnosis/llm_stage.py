@@ -59,16 +59,20 @@ class LLMStage:
         if not asked:
             return None
         similar = await self.confirmed_failures.describe_similar(record)
-        question = await asyncio.to_thread(consultation_input, record.diagnosis, log, facts, self.knowledge)
-        evidence = replace(
-            question.evidence,
-            similar=partial(self.confirmed_failures.describe_like, record.attempt),
-            free_space=tuple(disk_lines(await self._answers(record.attempt.job))),
-        )
-        question = replace(question, confirmed_failures=similar.confirmed_failures, evidence=evidence)
+        question = replace(await self.subject(record, log, facts), confirmed_failures=similar.confirmed_failures)
         confidences = model_confidences(await self.judged.judgements(0.0, _JUDGED))
         verdict = await self.agent.consult(question, asked, confidences)
         return replace(verdict, notes=(*verdict.notes, *similar.notes))
+
+    async def subject(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> ConsultationInput:
+        """What the model may be asked about, and what its tools may read."""
+        subject = await asyncio.to_thread(consultation_input, record.diagnosis, log, facts, self.knowledge)
+        evidence = replace(
+            subject.evidence,
+            similar=partial(self.confirmed_failures.describe_like, record.attempt),
+            free_space=tuple(disk_lines(await self._answers(record.attempt.job))),
+        )
+        return replace(subject, evidence=evidence)
 
     async def _answers(self, job: str) -> list[QueryResult]:
         """What nodes answered about failures of this job; nothing where the store does not answer."""

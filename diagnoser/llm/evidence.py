@@ -72,9 +72,9 @@ def check(answer: Answer, context: CheckContext) -> Checked:
     node = _known_node(_true_node(answer, context), _nodes(context, proven))
     changes: dict[str, object] = {
         "node": node,
-        "mitigation": _for_people(answer.mitigation, context),
-        "reasoning": _for_people(answer.reasoning, context),
-        "tells_apart": _for_people(answer.tells_apart, context),
+        "mitigation": for_people(answer.mitigation, context),
+        "reasoning": for_people(answer.reasoning, context),
+        "tells_apart": for_people(answer.tells_apart, context),
     }
     faults = []
     for fault, correction in _wrong_claims(answer, context, cited.count(None), node):
@@ -112,6 +112,11 @@ def accept_unchecked(answer: Answer, context: CheckContext) -> Checked:
 def names_cause(answer: Answer) -> bool:
     """Whether it says what happened; that a person or a limit ended the run counts too."""
     return answer.type is not FailureType.UNKNOWN
+
+
+def cited_lines(cited: Sequence[Quote], context: CheckContext) -> tuple[Line, ...]:
+    """The lines that say what is quoted, each once."""
+    return tuple(dict.fromkeys(filter(None, (_cited_line(cite, context) for cite in cited))))
 
 
 def _cited_line(cite: Quote, context: CheckContext) -> Line | None:
@@ -184,7 +189,7 @@ def _true_node(answer: Answer, context: CheckContext) -> str | None:
     return context.pseudonyms.reveal(answer.node) if answer.node else None
 
 
-def _for_people(text: str, context: CheckContext) -> str:
+def for_people(text: str, context: CheckContext) -> str:
     """The model's words on one line, with true names, secrets masked and no links to follow."""
     return context.pseudonyms.redact(context.pseudonyms.reveal(without_links(" ".join(plain(text).split()))))
 

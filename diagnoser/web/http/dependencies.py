@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from diagnoser.diagnosis.inquiry import Inquiries
 from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.planning.plan_service import PlanService
@@ -74,5 +75,6 @@ Intake = Annotated[IntakeServices, _of_services("intake")]
 Plans = Annotated[PlanService, _of_services("plans")]
 Workbench = Annotated[RuleWorkbench, _of_services("workbench")]
 ShippedRules = Annotated[Callable[[], Sequence[Rule]], _of_services("shipped_rules")]
+Questions = Annotated[Inquiries | None, _of_services("inquiries")]
 Health = Annotated[HealthChecks, _of_services("health")]
 Attribution = Annotated[LogAttribution | None, Depends(attribution_of)]

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.context import DiagnosisContext
+from diagnoser.diagnosis.inquiry import Inquiries
 from diagnoser.diagnosis.line_search import LineSearch
 from diagnoser.diagnosis.log_indexes import LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
@@ -201,6 +202,7 @@ class WebServices:
 
     workbench, shipped_rules: of this site's rule files, and of the rules that people teach.
     attribution: analysis of log files on request; None where it is not set up.
+    inquiries: answers to questions about failures; None without a model.
     """
 
     scopes: ViewerScopes
@@ -211,6 +213,7 @@ class WebServices:
     shipped_rules: Callable[[], Sequence[Rule]]
     health: HealthChecks
     attribution: LogAttribution | None = None
+    inquiries: Inquiries | None = None
 
     @property
     def core(self) -> CoreServices:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import urlencode
 
 from fastapi import Depends
 from fastapi.exceptions import RequestValidationError
@@ -10,6 +11,7 @@ from fastapi.responses import Response
 from pydantic import ValidationError
 
 from diagnoser.diagnosis.node_faults import NOT_THE_CAUSE
+from diagnoser.failure_agent.inquiry import Reply
 from diagnoser.learning.rule_context import known_type
 from diagnoser.logview.log_columns import stream_key
 from diagnoser.logview.log_index import LogEnding, LogFacets, LogFilter, LogIndex, LogRow
@@ -26,7 +28,7 @@ from diagnoser.model import (
     Stream,
     Symptom,
 )
-from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.model.errors import BadInput, Conflict, ModelFailed, NotFound
 from diagnoser.model.queries import DiagnosisFilter, IncidentFilter, LearnedRuleQuery
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
 from diagnoser.model.work import DiagnosisRecord
@@ -35,7 +37,7 @@ from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback, take_back_feedback
 from diagnoser.web.api.params import Search
 from diagnoser.web.http.authentication import may_read
-from diagnoser.web.http.dependencies import Core, Logs, Plans, Scoped
+from diagnoser.web.http.dependencies import Core, Logs, Plans, Questions, Scoped
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.excerpt import AROUND, Excerpt, LineRole, citations, excerpts
@@ -55,6 +57,7 @@ ENDINGS = 8
 NODES_OFFERED = 200
 STREAMS_OFFERED = 600
 RANKS_OFFERED = 2_000
+QUESTION_LENGTH = 500
 HOUR = 3600.0
 INCIDENTS_LOOKED_AT, INCIDENTS_SHOWN = 100, 5
 FIELDS = ("verdict", "type", "root_line", "stream", "node", "rank", "comment")
@@ -129,6 +132,15 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, and what came of it: a reply, or why there is none."""
+
+    question: str = ""
+    reply: Reply | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamChoice:
     key: str
     stream: Stream
@@ -192,6 +204,22 @@ async def take_back(id: DiagnosisId, form: Pressed, scope: Scoped, plans: Plans,
     return see_other(f"/diagnoses/{id}#feedback")
 
 
+@router.post("/diagnoses/{id}/ask")
+async def ask(
+    id: DiagnosisId, form: Pressed, scope: Scoped, plans: Plans, questions: Questions, pages: Drawn
+) -> Response:
+    """Answers a question about the failure; without a model, or where it fails, the log is searched for its words."""
+    record, question = await find(scope.core.store, id), form.text("q")[:QUESTION_LENGTH]
+    if not questions or not question:
+        return see_other(f"{log_path(record.attempt).removesuffix('log')}search?{urlencode({'q': question[:200]})}")
+    try:
+        asked = Asked(question, await questions.answer(scope.logs.context, record, question))
+    except (ModelFailed, NotFound) as error:
+        asked = Asked(question, fault=str(error))
+    nothing = Correction(dict.fromkeys(FIELDS, ""))
+    return await _draw(scope, plans, pages, record, nothing, asked=asked)
+
+
 class UnusableLine(BadInput):
     """The attempt's log has no line of that number, or several. field: of the form."""
 
@@ -209,6 +237,7 @@ async def _draw(
     status: int = 200,
     *,
     is_late: bool = False,
+    asked: Asked = Asked(),
 ) -> Response:
     verdict, job = record.diagnosis, await scope.core.store.jobs.find(record.attempt.job)
     index, is_reading = await log_of(scope.logs, record)
@@ -249,10 +278,21 @@ async def _draw(
         ranks=_ranks(job, facets),
         streams=_streams(index, verdict, correction.values),
         correction=correction,
+        asked=asked,
+        cited=_cited_places(asked.reply, index),
         policy=plans.commands.policy.hash,
         strip=await plan_strip(scope.core, scope.logs, record.plan) if record.plan else None,
         late=why_unchanged(record.plan, scope.core.clock()) if record.plan and is_late else "",
     )
+
+
+def _cited_places(reply: Reply | None, index: LogIndex | None) -> list[tuple[Line, str]]:
+    """The lines that a reply cites, each with its name in the log, "" where the log does not have it."""
+    if reply is None:
+        return []
+    if index is None:
+        return [(line, "") for line in reply.lines]
+    return [(line, index.id_of(line.stream.source, line.number, line.text)) for line in reply.lines]
 
 
 async def _nearby(core: Core, record: DiagnosisRecord, job: Job | None, mine: Incident | None) -> list[Incident]:

@@ -27,8 +27,10 @@ QUIET = Attention()
 class Pages:
     """Draws the templates. All log text is autoescaped: no template marks text as safe."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, has_model: bool = False) -> None:
+        """has_model: whether a model answers questions."""
         self._clock = clock
+        self._has_model = has_model
         self._caller: Credential | None = None
         self._unplaced = 0
         self._attention = QUIET
@@ -46,7 +48,7 @@ class Pages:
         caller = self._caller
         decides = caller is not None and caller.scope.covers(Scope.OPERATE)
         administers = caller is not None and caller.scope.covers(Scope.ADMIN) and caller.viewer.sees_all
-        frame = {"unplaced": self._unplaced, "attention": self._attention}
+        frame = {"unplaced": self._unplaced, "attention": self._attention, "has_model": self._has_model}
         text = self._templates.get_template(template).render(
             now=self._clock(),
             caller=caller,

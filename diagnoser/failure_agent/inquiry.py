@@ -47,7 +47,9 @@ async def answer_question(
     request = replace(asked.question.request, schema=schema, follow_up=last)
     async with conversation.deadline():
         reply = await conversation.send(replace(request, may_call=True))
-        while (calls := reply.samples[0].calls) and not toolbox.is_spent:
+        while calls := reply.samples[0].calls:
+            if toolbox.is_spent:
+                break
             request = replace(request, rounds=(*request.rounds, await toolbox.run(calls)))
             may_call = not toolbox.is_spent and conversation.affords(request, 2)
             reply = await conversation.send(replace(request, may_call=may_call))

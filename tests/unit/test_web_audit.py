@@ -323,6 +323,7 @@ CALLS: dict[str, tuple[Call, str]] = {
         "rule",
     ),
     "POST /api/v1/rules/{id}/retire": (after(learned, posted(f"{RULE}/retire")), "rule"),
+    "POST /diagnoses/{id}/ask": (on_diagnosis(lambda id: pressed(f"/diagnoses/{id}/ask", b"q=seam")), "diagnosis"),
     "POST /diagnoses/{id}/feedback": (on_diagnosis(feedback_form), "diagnosis"),
     "POST /diagnoses/{id}/feedback/take-back": (feedback_taken_back(by_page=True), "diagnosis"),
     "POST /incidents/{id}/decide": (on_incident("acknowledge", page=True), "incident"),
@@ -468,13 +469,13 @@ async def test_calls_that_run_beside_each_other_keep_their_names(web: Web) -> No
 
 
 async def test_the_log_is_for_who_decides(web: Web) -> None:
-    """On the page, over the API and in the navigation."""
+    """On the page and over the API; the navigation leads to its neighbours."""
     for secret, status in (("a-secret-for-admins", 200), ("a-secret-for-readers", 403), ("a-secret-for-agents", 403)):
         headers = {"authorization": f"Bearer {secret}"}
         for path in ("/audit", "/api/v1/audit"):
             assert (await web.client.get(path, headers=headers)).status_code == status
         jobs = await web.client.get("/jobs", headers=headers)
-        assert ('href="/audit"' in jobs.text) == (status == 200)
+        assert ('href="/alert-routing"' in jobs.text) == (status == 200)
 
 
 async def test_the_log_is_narrowed_and_paged(web: Web) -> None:

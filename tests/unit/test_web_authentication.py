@@ -171,6 +171,7 @@ ADMIN_PRESSING = ("POST /people", "POST /tokens", "POST /tokens/revoke")
 PRESSING = (
     "POST /alert-routing/test",
     "POST /diagnoses/confirm",
+    "POST /diagnoses/{id}/ask",
     "POST /diagnoses/{id}/feedback",
     "POST /diagnoses/{id}/feedback/take-back",
     "POST /incidents/decide",

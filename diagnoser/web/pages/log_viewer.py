@@ -1,6 +1,7 @@
 """The page of an attempt's log."""
 
 import asyncio
+import re
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
@@ -22,6 +23,8 @@ from diagnoser.web.pages.log_view import Address, chip_groups, cited_rows, shown
 from diagnoser.web.pages.page_routes import Drawn
 
 router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+_VARIABLE = re.compile(r"<[A-Z]+>")
+"""What stands in a template where its lines differ."""
 
 
 class LogPageQuery(LogChoice):
@@ -83,4 +86,10 @@ async def log_page(
         matches_limit=MATCHES_LIMIT,
         lines_path=lines_path(key),
         before_gap=lambda row: lines_url(key, row.stream, row.number - 1),
+        literal_of=literal_of,
     )
+
+
+def literal_of(template: str) -> str:
+    """The longest part that all lines of a template share: what finds them among all lines."""
+    return max(_VARIABLE.split(template), key=len).strip()[:200]

@@ -22,7 +22,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Action
 from tests.e2e.browser import SHARES_BROWSER, browser
-from tests.e2e.test_pages import PALE, SMALL, served, watched
+from tests.e2e.test_pages import served, watched
 from tests.serving import ECC, HOSTILE, NOW, Web, save
 from tests.unit.test_web_nodes import checked
 from tests.unit.test_web_plans import claim, planned, post
@@ -108,45 +108,6 @@ async def test_a_plan_moves_on_under_the_readers_eyes(tmp_path: Path) -> None:
     assert found == []
 
 
-async def test_approve_is_one_tab_away(tmp_path: Path) -> None:
-    """On the queue, which stands together by node: one Tab and Enter, and all plans of the first node are approved."""
-    async with served(tmp_path) as (web, address), browser() as chromium:
-        for job in ("a", "b"):
-            await planned(web, job, Mode.APPROVE)
-        page = await chromium.new_page()
-        found = await watched(page, address)
-        await page.goto(address + "/recovery")
-        await page.keyboard.press("Tab")
-        await expect(page.get_by_role("button", name="Approve all 2")).to_be_focused()
-        await page.keyboard.press("Enter")
-        await expect(page.locator(".notice .good")).to_have_count(2)
-        assert [await state(web, job) for job in ("a", "b")] == ["sent", "sent"]
-    assert found == []
-
-
-async def test_an_incident_is_muted_and_its_plans_approved(tmp_path: Path) -> None:
-    """On one page; the strips of its plans move there, and the list shows it under Muted."""
-    async with served(tmp_path) as (web, address), browser() as chromium:
-        for job in ("a", "b"):
-            await planned(web, job, Mode.APPROVE)
-        page = await chromium.new_page()
-        found = await watched(page, address)
-        await page.goto(address + "/")
-        await page.get_by_role("link", name="hgx-04: ECC error").click()
-        await page.get_by_role("button", name="Approve all 2").click()
-        await expect(page.locator("ol.strip .current").first).to_contain_text("Waits for an agent")
-        await claim(web)
-        await expect(page.get_by_text("Claimed slurm-1")).to_be_visible()
-        await page.get_by_label("Mute for").select_option("4 h")
-        await page.get_by_role("button", name="Mute").click()
-        await expect(page.get_by_text("muted, ends in")).to_be_visible()
-        await page.goto(address + "/")
-        await expect(page.get_by_role("link", name="hgx-04: ECC error")).to_have_count(0)
-        await page.get_by_role("link", name="Muted").click()
-        await expect(page.get_by_role("link", name="hgx-04: ECC error")).to_be_visible()
-    assert found == []
-
-
 async def test_all_on_the_page_are_refused_at_once(tmp_path: Path) -> None:
     """One tick for all of them; one that was decided about meanwhile is told."""
     async with served(tmp_path) as (web, address), browser() as chromium:
@@ -222,28 +183,3 @@ async def test_a_node_gets_a_note_and_is_given_back(tmp_path: Path, *, script: b
         await page.reload()
         await expect(page.get_by_text("given back")).to_be_visible()
     assert found == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_what_is_pressed_is_large_enough_and_text_stands_out(tmp_path: Path, scheme: str) -> None:
-    """24 pixels and 4.5:1, as on the other pages; nothing runs out at the side of a phone."""
-    async with served(tmp_path) as (web, address), browser() as chromium:
-        await waiting(web)
-        await a_node(web)
-        await post(web, "/breakers/default/trip", {"comment": HOSTILE})
-        await post(web, "/plans/plan-sft/refuse", {})
-        for width in (390, 1280):
-            size = {"width": width, "height": 900}
-            context = await chromium.new_context(color_scheme="dark" if scheme == "dark" else "light", viewport=size)  # type: ignore[arg-type]
-            page = await context.new_page()
-            for name, path in (
-                ("recovery", "/recovery?done=plan-sft&late=plan-llm-7b"),
-                ("node", "/nodes/hgx-04"),
-                ("nodes", "/nodes"),
-                ("now", "/"),
-            ):
-                await page.goto(address + path)
-                await picture(page, f"{name}-{scheme}-{width}")
-                assert await page.evaluate(SMALL) == [], path
-                assert await page.evaluate(PALE) == [], path
-                assert await page.evaluate("document.documentElement.scrollWidth") <= width, path

@@ -90,11 +90,10 @@ JOURNEYS: Mapping[str, str] = {
     "press too late": "**Recovery** > **ECC error** > somebody refuses > **Approve:** > *Your press changed nothing*",
     "from the verdict to its line": "**Diagnoses** > **Loss divergence** > **Show in the log** > *root cause* > "
     "**Last**",
-    "a counted line": "**Diagnoses** > a diagnosis > **Log of attempt** > **Search the log**: `step 117 of rank 3` > "
+    "a counted line": "a diagnosis > **Log of attempt** > **Search the log**: `step 117 of rank 3` > "
     "`Enter` > **Search all** > *1 match in* > a line number > *Lines*",
-    "one rank": "**Diagnoses** > a diagnosis > a rank > a line number > **This is the root cause** > "
-    "*Line of the cause*",
-    "the tail": "**Diagnoses** > a diagnosis > **Log of attempt** > **Follow** > *Following*",
+    "one rank": "a diagnosis > a rank > a line number > **This is the root cause** > *Line of the cause*",
+    "the tail": "a diagnosis > **Log of attempt** > **Follow** > *Following*",
     "hand over": "an incident > **Assign to**: `ida` > **Assign** > *ida* > **Unassign** > *nobody yet*",
     "mute": "an incident > **Mute** > *muted* > **Now** > **Muted** > an incident > **Unmute** > **Now** > an incident",
     "teach": "**Diagnoses** > **Unknown cause** > **What it was**: `Dataset loading error` > **Correct** > *case* > "
@@ -151,6 +150,8 @@ async def take(desk: Desk, page: Page, step: str) -> None:
     elif step in CHECKS:
         await CHECKS[step](desk, page)
     elif step in NOUNS:
+        if step == "a diagnosis":
+            await first(named(page, "Diagnoses")).click()
         await look_or_press(page, first(page.locator(NOUNS[step])), is_seen=step in SEEN)
     elif step.startswith("**"):
         await look_or_press(page, first(named(page, step.strip("*"))), is_seen=False)

@@ -13,7 +13,6 @@ import uvicorn
 from playwright.async_api import ConsoleMessage, Page, Route, expect
 
 from diagnoser.model import AttemptKey, LineBlock, Stream, UnplacedReason, UnplacedStream
-from diagnoser.model.queries import IncidentFilter
 from diagnoser.web.api import sse
 from diagnoser.web.live import diagnosis_feed
 from diagnoser.web.server import create
@@ -22,7 +21,6 @@ from tests.e2e.browser import SHARES_BROWSER
 from tests.e2e.browser import browser as browser
 from tests.serving import ECC, HOSTILE, NOW, Looks, StoredLogs, Web, fill, save, serving, store_log
 from tests.unit.test_web_hangs import large
-from tests.unit.test_web_jobs_list import prints
 
 HANG = "/jobs/llm-70b-pretrain/attempts/1/hang"
 CHANGES = "/jobs/llm-70b-pretrain/attempts/2/changes"
@@ -152,19 +150,6 @@ async def test_an_incident_is_dealt_with_from_the_first_page(tmp_path: Path, *, 
         await expect(row).to_have_count(1)
 
 
-async def test_a_running_job_is_two_clicks_away(tmp_path: Path) -> None:
-    """From the number on the first page to the job that prints."""
-    async with served(tmp_path) as (web, address), browser() as chromium:
-        await prints(web, "trains", "step 300/20000 loss: 4.7010 step_time: 0.25\n")
-        page = await chromium.new_page()
-        await page.goto(address + "/")
-        await page.locator("a.tile", has_text="Running").click()
-        await expect(page.get_by_text("step 300 of")).to_be_visible()
-        await page.get_by_role("link", name="trains").click()
-        assert await page.locator("h1").text_content() == "trains"
-        assert await page.locator("nav [aria-current=page]").text_content() == "Jobs"
-
-
 async def test_a_running_job_moves_by_itself(tmp_path: Path) -> None:
     """Its step and its loss follow the log while the page is open, and its curve can be hovered."""
     async with served(tmp_path, clock=time.time) as (web, address), browser() as chromium:
@@ -185,53 +170,6 @@ async def test_a_running_job_moves_by_itself(tmp_path: Path) -> None:
 def _steps(first: int, last: int) -> LineBlock:
     lines = (f"step {n}/900 loss: {4 - n / 100:.2f} step_time: 0.25\n" for n in range(first, last))
     return LineBlock(Stream("stdout"), "".join(lines).encode(), received=time.time())
-
-
-async def test_keys_lead_everywhere(tmp_path: Path) -> None:
-    """j and k go through the rows, Enter opens one, g and a letter lead to a page, and ? shows all of it."""
-    async with served(tmp_path) as (web, address), browser() as chromium:
-        await prints(web, "second", "step 1\n")
-        await prints(web, "first", "step 1\n")
-        page = await chromium.new_page()
-        await page.goto(address + "/jobs?sort=job")
-        focused = "document.activeElement.textContent"
-        for key, job in (("j", "first"), ("j", "second"), ("j", "second"), ("k", "first")):
-            await page.keyboard.press(key)
-            assert await page.evaluate(focused) == job
-        await page.keyboard.press("Enter")
-        await page.wait_for_url("**/jobs/first")
-        await page.keyboard.press("?")
-        await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
-        await page.keyboard.press("Escape")
-        await page.clock.set_fixed_time("2026-01-01")  # both keys within a moment, on a busy machine too
-        await page.keyboard.press("g")
-        await page.keyboard.press("d")
-        await page.wait_for_url("**/diagnoses")
-
-
-async def test_the_keyboard_reaches_the_content_first(tmp_path: Path) -> None:
-    """The first tab stop skips the navigation; it is seen once it has the focus."""
-    async with served(tmp_path) as (_, address), browser() as chromium:
-        page = await chromium.new_page()
-        await page.goto(address + "/")
-        await page.keyboard.press("Tab")
-        skip = page.get_by_role("link", name="Skip to content")
-        assert await skip.evaluate("link => link === document.activeElement && link.getBoundingClientRect().left >= 0")
-        await page.keyboard.press("Enter")
-        assert await page.evaluate("document.activeElement.id") == "main"
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_buttons_and_tabs_are_large_enough_and_text_stands_out(tmp_path: Path, scheme: str) -> None:
-    """24 pixels for what is pressed, and 4.5:1 between text and what is behind it, on the pages of the desk."""
-    async with served(tmp_path) as (web, address), browser() as chromium:
-        await fill(web.store)
-        (incident, *_) = await web.store.incidents.page(IncidentFilter(), "", 1)
-        page = await (await chromium.new_context(color_scheme="dark" if scheme == "dark" else "light")).new_page()
-        for path in ("/", "/?state=resolved", "/jobs", "/nodes", "/nodes/hgx-04", f"/incidents/{incident.id}"):
-            await page.goto(address + path)
-            assert await page.evaluate(SMALL) == [], path
-            assert await page.evaluate(PALE) == [], path
 
 
 SMALL = """[...document.querySelectorAll('button, nav a, a.tile, a.type, input, select')]

@@ -223,6 +223,10 @@ def feedback_form(id: str) -> Call:
     return pressed(f"/diagnoses/{id}/feedback", b"verdict=confirmed")
 
 
+def question_form(id: str) -> Call:
+    return pressed(f"/diagnoses/{id}/ask", b"q=seam")
+
+
 def feedback_taken_back(*, by_page: bool) -> Call:
 
     async def run(web: Web) -> httpx.Response:
@@ -323,7 +327,7 @@ CALLS: dict[str, tuple[Call, str]] = {
         "rule",
     ),
     "POST /api/v1/rules/{id}/retire": (after(learned, posted(f"{RULE}/retire")), "rule"),
-    "POST /diagnoses/{id}/ask": (on_diagnosis(lambda id: pressed(f"/diagnoses/{id}/ask", b"q=seam")), "diagnosis"),
+    "POST /diagnoses/{id}/ask": (on_diagnosis(question_form), ""),
     "POST /diagnoses/{id}/feedback": (on_diagnosis(feedback_form), "diagnosis"),
     "POST /diagnoses/{id}/feedback/take-back": (feedback_taken_back(by_page=True), "diagnosis"),
     "POST /incidents/{id}/decide": (on_incident("acknowledge", page=True), "incident"),

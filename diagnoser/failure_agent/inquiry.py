@@ -8,12 +8,13 @@ from pydantic import Field
 
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
 from diagnoser.failure_agent.conversation import Conversation, ConversationLimits, Question
+from diagnoser.failure_agent.toolbox import Toolbox
 from diagnoser.failure_agent.tools import SPECS
 from diagnoser.llm import evidence
 from diagnoser.llm.answer import Quote, TolerantAnswer
 from diagnoser.llm.view import delimited
 from diagnoser.model import Line, ToolUse
-from diagnoser.ports import LanguageModel
+from diagnoser.ports import LanguageModel, ModelRequest
 
 CALLS_MAX, TOKENS_MAX = 5, 32_000
 """Requests of one question, and their tokens, read and written."""
@@ -51,9 +52,15 @@ async def answer_question(
             if toolbox.is_spent:
                 break
             request = replace(request, rounds=(*request.rounds, await toolbox.run(calls)))
-            may_call = not toolbox.is_spent and conversation.affords(request, 2)
-            reply = await conversation.send(replace(request, may_call=may_call))
+            reply = await conversation.send(replace(request, may_call=_may_look(toolbox, conversation, request)))
         question = Question(config.prompt, request, InquiryAnswer)
         said = await conversation.read(question, reply.samples[0])
     lines = evidence.cited_lines(said.cited, replace(context, results=toolbox.cited))
     return Reply(evidence.for_people(said.answer, context), lines, tuple(toolbox.uses))
+
+
+def _may_look(toolbox: Toolbox, conversation: Conversation, request: ModelRequest) -> bool:
+    """Whether the limits leave room for another look and the answer after it."""
+    if toolbox.is_spent:
+        return False
+    return conversation.affords(request, 2)

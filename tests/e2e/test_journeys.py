@@ -20,7 +20,7 @@ from tests.e2e.test_site import site
 from tests.serving import NOW, Web
 from tests.unit.test_web_plans import planned, post
 
-pytestmark = [*SHARES_BROWSER, pytest.mark.xdist_group("journeys")]
+pytestmark = SHARES_BROWSER
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "pages.md"
 _ROW = re.compile(r"^\| (?P<row>[^|]+) \| (?P<path>[^|]+) \|$", re.MULTILINE)
@@ -97,7 +97,7 @@ JOURNEYS: Mapping[str, str] = {
     "hand over": "an incident > **Assign to**: `ida` > **Assign** > *ida* > **Unassign** > *nobody yet*",
     "mute": "an incident > **Mute** > *muted* > **Now** > **Muted** > an incident > **Unmute** > **Now** > an incident",
     "teach": "**Diagnoses** > **Unknown cause** > **What it was**: `Dataset loading error` > **Correct** > *case* > "
-    "**Undo** > *corrected*",
+    "**Undo** > **Say what it was**",
     "a live run": "**Jobs** > a running job > *Newest steps* > **Follow the log** > *Following*",
     "a bad node": "**Nodes** > a node > **Note about**: `GPU 3 reseated` > **Add note** > *GPU 3 reseated*",
     "back to a checkpoint": "**Diagnoses** > **Loss divergence** > *verified* > **Export post-mortem**",

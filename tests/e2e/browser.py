@@ -14,7 +14,7 @@ from tests.conftest import NOWHERE
 BROWSERS = (Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromium"))
 """The first has no window, and takes a third of the CPU of the other."""
 CHROMIUM = next((path for path in BROWSERS if path.exists()), BROWSERS[-1])
-PATIENCE = 9_000.0
+PATIENCE = 180_000.0
 """Milliseconds."""
 SHARES_BROWSER = [
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium-headless-shell"),

@@ -20,7 +20,8 @@ MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 ANSWERED = ("/login/oidc/callback",)
 """Paths where GET changes something, because a browser is sent there: a sign-in at the identity provider."""
 ASKING = ("/logs", "/api/v1/rules/try")
-"""Paths where POST asks for an analysis and changes nothing."""
+QUESTIONS = "/ask"
+"""Paths where POST asks for an analysis and changes nothing, and how those of questions about failures end."""
 POLLING = ("/api/v1/plans/claim", "/api/v1/evidence-requests/claim", "/api/v1/uncordons/claim")
 """Paths that agents ask again and again: what is handed out is written down, that nothing was is not."""
 REFUSED_SECONDS = 60.0
@@ -33,7 +34,7 @@ def is_audited(method: str, path: str, unaudited: tuple[str, ...]) -> bool:
     record."""
     if method not in MUTATING:
         return path in ANSWERED
-    return path not in ASKING and not path.endswith(unaudited)
+    return path not in ASKING and not path.endswith((QUESTIONS, *unaudited))
 
 
 class AuditedCalls:

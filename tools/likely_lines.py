@@ -23,6 +23,7 @@ from sklearn.linear_model import LogisticRegression
 
 from diagnoser.diagnosis import pipeline
 from diagnoser.rules.likely_lines import FILE, LineRanker, LineWeightRows, features
+from diagnoser.rules.left_behind import Processes
 from tests import accuracy_bars
 from tests.corpus import CORPUS
 from tools.calibrate import Case, read_cases
@@ -35,8 +36,8 @@ OTHERS, SEED = 40, 1
 """Lines of a log that show no cause and are learned from, drawn by this seed."""
 FRAMEWORKS, LEAST_WEIGHT = 4, 0.05
 """Frameworks whose logs must hold a word that is weighed; the least weight that stays in the table."""
-LEAST = {"least": 0.87, "least_failed": 0.15}
-"""Probability from which the likeliest line is named: in any log, and where the run is known to have failed."""
+LEAST = {"reported": 0.15, "stopped": 0.35, "unseen": 0.87}
+"""Probability from which the likeliest line is named, by ``ShownEnd``."""
 HEAD = (
     "# How the features of a line (diagnoser/rules/likely_lines.py) speak for it being the root: log-odds.\n"
     "# Made by `python -m tools.likely_lines`; not to be edited.\n"
@@ -72,13 +73,13 @@ def measured(known: Sequence[Path], folders: Sequence[Path]) -> Iterator[str]:
     cases = {folder: read([folder]) for folder in [*known, *folders]}
     for left_out in folders:
         seen = [case for folder, group in cases.items() if folder != left_out for case in group]
-        ranker = LineRanker(LineWeightRows.model_validate({**fit(list(labelled(seen))), "least": 0.0}))
+        ranker = LineRanker(LineWeightRows.model_validate({**fit(list(labelled(seen))), "least": dict.fromkeys(LEAST, 0.0)}))
         hits = [_is_root_found(case, ranker) for case in cases[left_out] if case.label.root_lines]
         yield f"{left_out}: {len(hits)} logs with a root line, {sum(hits) / len(hits):.2f} found\n"
 
 
 def _is_root_found(case: Case, ranker: LineRanker) -> bool:
-    likely = ranker.likeliest(case.evidence, (), has_failed=False)
+    likely = ranker.likeliest(case.evidence, (), Processes(), has_failed=True)
     return likely is not None and is_root(case, likely)
 
 
@@ -125,7 +126,7 @@ def fit(lines: Sequence[LabelledLine]) -> dict[str, object]:
     model.fit(matrix, [line.is_root for line in lines], sample_weight=_weights(lines))
     said = zip(vectorizer.get_feature_names_out(), model.coef_[0], strict=True)
     weights = {str(name): round(float(weight), 2) for name, weight in said if abs(weight) >= LEAST_WEIGHT}
-    return {"version": 1, **LEAST, "bias": round(float(model.intercept_[0]), 2), "weights": weights}
+    return {"version": 1, "least": LEAST, "bias": round(float(model.intercept_[0]), 2), "weights": weights}
 
 
 def _weights(lines: Sequence[LabelledLine]) -> list[float]:

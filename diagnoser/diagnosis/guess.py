@@ -15,22 +15,29 @@ from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidate_sources import Heuristics, RuleLog
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Hit
+from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.outcome import Ending
 from diagnoser.rules.schema import Role, Specificity
 
 
 def with_guess(
-    causal: CausalResult, evidence: Evidence, hits: Iterable[Hit], tables: Heuristics, reported: Ending | None
+    causal: CausalResult,
+    evidence: Evidence,
+    hits: Iterable[Hit],
+    tables: Heuristics,
+    reported: Ending | None,
+    processes: Processes,
 ) -> CausalResult:
     """The result with the likeliest line as its root, where it has none and the run may have failed.
 
     reported: what witnesses outside the log say of the end.
+    processes: those of the job, and how each ended.
     """
     if causal.root is not None or any(map(_is_cleared_by_people, hits)):
         return causal
     if reported is not None and reported.type is not FailureType.UNKNOWN:
         return causal
-    likely = tables.ranker.likeliest(evidence, _dismissed(causal), has_failed=reported is not None)
+    likely = tables.ranker.likeliest(evidence, _dismissed(causal), processes, has_failed=reported is not None)
     if likely is None:
         return causal
     return replace(causal, root=_as_candidate(likely, RuleLog(evidence, tables)))

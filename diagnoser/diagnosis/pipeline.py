@@ -124,7 +124,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     )
     silence, dumps, hang = _silence(evidence, facts, begins, quiet)
     if quiet is None and hang is None:
-        causal = guess.with_guess(causal, evidence, hits, knowledge.heuristics, reported)
+        causal = guess.with_guess(causal, evidence, hits, knowledge.heuristics, reported, processes)
     location = locate(evidence, facts, causal, begins)
     diagnosis = verdict.build_diagnosis(evidence, reported, causal, location, knowledge.calibration, silence)
     diagnosis = replace(diagnosis, ruleset=knowledge.engine.ruleset.hash, step=rollback.last_step(evidence))

@@ -46,6 +46,7 @@ class Processes:
     ends: number of the line in which each states its end. complaints: those whose last words complain.
     unnamed: how many lines of each stream state the end of a process that is not known.
     complained: whether the last words of the job complain.
+    trained: whether any process counts steps, or prints a measured loop.
     turns: numbers of the first and the last line of the loop of each, as far as they are known.
     shared: for each stream, the last shape that each of its processes prints but once, behind its loop.
     broken_off: those that began as their peers did, never trained, and last printed what none of them prints.
@@ -60,6 +61,7 @@ class Processes:
     complaints: frozenset[Process] = frozenset()
     unnamed: Mapping[Stream, int] = field(default_factory=dict)
     complained: bool = False
+    trained: bool = False
     turns: Mapping[Process, tuple[int, int]] = field(default_factory=dict)
     shared: Mapping[Stream, Template] = field(default_factory=dict)
     broken_off: frozenset[Process] = frozenset()
@@ -180,6 +182,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         complained=any(
             complains(line.body) for line in evidence.job_lines[-_LAST_WORDS:] if line.severity not in _MILD
         ),
+        trained=bool(evidence.steps) or any(loop.measured for loop in loops),
         turns=_known_turns(loops, alias),
         shared=_shared_last_words(evidence, of, loops, alias),
         broken_off=frozenset(_broken_off(evidence, of, untrained, _first_turns(loops))),

@@ -10,14 +10,16 @@ import math
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
 from functools import cached_property
 from itertools import chain
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from diagnoser.model import Evidence, Line
 from diagnoser.model.yaml_loader import StrictModel, load
+from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.statements import without_advice
 
 FILE = "line_weights.yaml"
@@ -27,6 +29,16 @@ _SHAPE = 200
 """Characters of a line that tell one shape from another."""
 _LAST_WORDS, _ENDING = 9, 40
 """Lines with which a process, and a log, ends."""
+
+
+class ShownEnd(StrEnum):
+    """What shows that a run failed, before it is known of what."""
+
+    REPORTED = "reported"  # somebody else than the log says so, or a launcher's report of a process
+    STOPPED = "stopped"  # the run never trained, or a process stopped on the way of its peers
+    UNSEEN = "unseen"  # nothing: the log just ends
+
+
 _LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _NUMBER = re.compile(r"\d+")
 _FORMS = {
@@ -44,12 +56,11 @@ _ALL_SAY = 0.8
 
 
 class LineWeightRows(StrictModel):
-    """The file. bias, weights: log-odds that a line is the root, the latter by feature. least, least_failed: the
-    probability from which the likeliest line is named, the latter where the run is known to have failed."""
+    """The file. bias, weights: log-odds that a line is the root, the latter by feature. least: the probability from
+    which the likeliest line is named, by what shows that the run failed."""
 
     version: Literal[1]
-    least: float = Field(ge=0, le=1)
-    least_failed: float = Field(ge=0, le=1)
+    least: dict[ShownEnd, Annotated[float, Field(ge=0, le=1)]]
     bias: float
     weights: dict[str, float]
 
@@ -60,22 +71,21 @@ class LineRanker:
     def __init__(self, rows: LineWeightRows) -> None:
         self._rows = rows
 
-    def likeliest(self, evidence: Evidence, dismissed: Collection[int], *, has_failed: bool) -> int | None:
+    def likeliest(
+        self, evidence: Evidence, dismissed: Collection[int], processes: Processes, *, has_failed: bool
+    ) -> int | None:
         """Index of the likeliest line, None where no line is likely enough.
 
         dismissed: lines of which it is known that they are no cause.
+        processes: those of the job, and how each ended.
         has_failed: somebody else than the log says so.
         """
         scores = {index: self._score(names) for index, names in features(evidence) if index not in dismissed}
-        if not has_failed:
-            last = _last_words(evidence)
-            scores = {index: score for index, score in scores.items() if index in last}
-        if not scores:
-            return None
-        index = max(scores, key=scores.__getitem__)
-        probability = 1 / (1 + math.exp(-scores[index]))
-        least = self._rows.least_failed if has_failed else self._rows.least
-        return index if probability >= least else None
+        for end, lines in _searched(evidence, processes, has_failed=has_failed):
+            index = max(scores.keys() & lines, key=scores.__getitem__, default=None)
+            if index is not None and 1 / (1 + math.exp(-scores[index])) >= self._rows.least[end]:
+                return index
+        return None
 
     def _score(self, names: Collection[str]) -> float:
         return self._rows.bias + sum(self._rows.weights.get(name, 0.0) for name in names)
@@ -93,15 +103,29 @@ def features(evidence: Evidence) -> Iterator[tuple[int, frozenset[str]]]:
             below += log.is_statement(index)
 
 
+def _searched(
+    evidence: Evidence, processes: Processes, *, has_failed: bool
+) -> Iterator[tuple[ShownEnd, Collection[int]]]:
+    """What shows that the run failed, the surest first, and the lines that may then tell why."""
+    indices = range(len(evidence.lines))
+    if has_failed:
+        yield ShownEnd.REPORTED, frozenset(indices)
+        return
+    last = _last_words(evidence)
+    if not processes.trained:
+        yield ShownEnd.STOPPED, last
+        return
+    yield ShownEnd.STOPPED, frozenset(filter(processes.left_behind, last))
+    yield ShownEnd.UNSEEN, last.intersection(indices[-_ENDING:])
+
+
 def _last_words(evidence: Evidence) -> frozenset[int]:
-    """The last lines of each process near the end of the log. Where nobody says that the run failed, what printed more
-    after a line was not ended by it."""
+    """The last lines of each process: what printed more after a line was not ended by it."""
     printed: dict[object, deque[int]] = defaultdict(lambda: deque(maxlen=_LAST_WORDS))
     for index, line in enumerate(evidence.lines):
         if line.body.strip():
             printed[line.speaker].append(index)
-    ending = len(evidence.lines) - _ENDING
-    return frozenset(index for index in chain.from_iterable(printed.values()) if index >= ending)
+    return frozenset(chain.from_iterable(printed.values()))
 
 
 def words(text: str) -> list[str]:

@@ -429,10 +429,13 @@ def _interval(done: Iterable[int]) -> int:
 
 def _total(log: _Log) -> CleanEnd | None:
     """The last step, if it is the last of the total that the log counts to or states, and the log ends soon after."""
+    return _total_of_steps(log) or _total_of_loops(log)
+
+
+def _total_of_steps(log: _Log) -> CleanEnd | None:
+    """The last step of the progress series, if it is the last of the total."""
     last = max(log.steps, key=lambda point: point.line, default=None)
-    if last is None:
-        return _total_of_loops(log)
-    if last.step is None or last.step <= _TRAINED:
+    if last is None or last.step is None or last.step <= _TRAINED:
         return None
     index = _index_of(log.evidence.lines, last.line)
     if index is None or not _ends_soon(log, index) or log.processes.is_behind(index, last.step):

@@ -28,6 +28,8 @@ _SHORT = 2
 """Steps by which a process may be behind its peers as they end."""
 _SHOWN_LATE = ("w", "h")
 """How the labels begin of prefixes that were learned, and of hosts that a parallel shell puts in front."""
+_BY_PID = "p"
+"""How the labels begin of processes that are told by their pids."""
 _MILD = (Severity.DEBUG, Severity.INFO, Severity.WARNING)
 Process = tuple[Stream, int | str]
 """The stream, and who prints into it as far as the log tells: see ``Line.process``."""
@@ -50,6 +52,7 @@ class Processes:
     turns: numbers of the first and the last line of the loop of each, as far as they are known.
     shared: for each stream, the last shape that each of its processes prints but once, behind its loop.
     broken_off: those that began as their peers did, never trained, and last printed what none of them prints.
+    silent: those that state no end, came less far than a peer, and last printed what none that came further prints.
     """
 
     lines: tuple[Line, ...] = ()
@@ -65,11 +68,17 @@ class Processes:
     turns: Mapping[Process, tuple[int, int]] = field(default_factory=dict)
     shared: Mapping[Stream, Template] = field(default_factory=dict)
     broken_off: frozenset[Process] = frozenset()
+    silent: frozenset[Process] = frozenset()
 
     def left_behind(self, index: int) -> bool:
         """Whether the process that printed a line states no end after it, though its peers state theirs."""
         process = self.of[index] if index < len(self.of) else None
         return process is not None and self._stopped(process, self.lines[index].number)
+
+    def fell_silent(self, index: int) -> bool:
+        """Whether the process that printed a line stopped, for all that is seen, while a peer trained on."""
+        process = self.of[index] if index < len(self.of) else None
+        return process in self.silent or self.left_behind(index)
 
     def unfinished(self, stream: Stream) -> bool:
         """Whether a process that trained, or complained before it could, stopped before its peers ended."""
@@ -169,6 +178,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
                 ends[process] = max(ends.get(process, 0), line.number)
             elif line.severity not in _MILD and complains(line.body):
                 complaints.add(process)
+    reached = dict.fromkeys(looped, 1) | steps
     untrained = greetings.keys() - steps.keys() - looped.keys() - ends.keys()
     return Processes(
         lines=evidence.lines,
@@ -186,6 +196,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         turns=_known_turns(loops, alias),
         shared=_shared_last_words(evidence, of, loops, alias),
         broken_off=frozenset(_broken_off(evidence, of, untrained, _first_turns(loops))),
+        silent=frozenset(_silent(last, reached, ends, _last_progress(evidence, loops))),
     )
 
 
@@ -281,8 +292,10 @@ def _ends_by_shape(templates: Iterable[Template], alias: _Alias) -> dict[Process
     ends = dict[Process, int]()
     for template in templates:
         stream, number = template.last
-        for name in {lines.process for lines in template.processes} or template.ranks:
-            ends[stream, alias.get(name, name)] = number
+        said = {lines.process: lines.kept[-1] for lines in template.processes}
+        for name, place in (said or dict.fromkeys(template.ranks, number)).items():
+            process = stream, alias.get(name, name)
+            ends[process] = max(ends.get(process, 0), place)
     return ends
 
 
@@ -372,6 +385,45 @@ def _broken_off(
         is_lone = line.severity not in _MILD and len(speakers[words_of(line.body)]) == 1
         if is_lone and line.number > trained.get(line.stream, line.number):
             yield process
+
+
+def _silent(
+    last: Mapping[Process, Sequence[Line]],
+    reached: Mapping[Process, int],
+    ends: Mapping[Process, int],
+    trained: Mapping[Stream, int],
+) -> Iterator[Process]:
+    """The processes that came less far than a peer which trained on, and say last what the program does not call mild
+    and none of those prints as its last words.
+
+    reached: the step of each that trains; 1 where only its loop is known. trained: the last line of a loop or step.
+    """
+    furthest = dict[Stream, int]()
+    for (stream, _), step in reached.items():
+        furthest[stream] = max(furthest.get(stream, 0), step)
+    further = {p for p, step in reached.items() if step >= furthest[p[0]] - _SHORT} | ends.keys()
+    usual = {words_of(line.body) for process in further & last.keys() for line in last[process]}
+    for process in last.keys() - further:
+        line = last[process][-1]
+        is_lone = line.severity not in _MILD and words_of(line.body) not in usual
+        if is_lone and _is_numbered(process) and line.number < trained.get(line.stream, 0):
+            yield process
+
+
+def _is_numbered(process: Process) -> bool:
+    """Whether the process is a rank or a numbered machine of the job, not a helper that is told by its pid."""
+    return isinstance(process[1], int) or not process[1].startswith(_BY_PID)
+
+
+def _last_progress(evidence: Evidence, loops: Iterable[Loop]) -> dict[Stream, int]:
+    """The last line of each stream in which some process trained."""
+    last = dict[Stream, int]()
+    for point in evidence.steps:
+        last[point.stream] = max(last.get(point.stream, 0), point.line)
+    for loop in loops:
+        if loop.measured:
+            last[loop.stream] = max(last.get(loop.stream, 0), loop.last)
+    return last
 
 
 def _greetings(templates: Iterable[Template], alias: _Alias) -> dict[Process, frozenset[str]]:

@@ -115,7 +115,7 @@ def _searched(
     if not processes.trained:
         yield ShownEnd.STOPPED, last
         return
-    yield ShownEnd.STOPPED, frozenset(filter(processes.left_behind, last))
+    yield ShownEnd.STOPPED, frozenset(filter(processes.fell_silent, last))
     yield ShownEnd.UNSEEN, last.intersection(indices[-_ENDING:])
 
 

@@ -36,7 +36,7 @@ OTHERS, SEED = 40, 1
 """Lines of a log that show no cause and are learned from, drawn by this seed."""
 FRAMEWORKS, LEAST_WEIGHT = 4, 0.05
 """Frameworks whose logs must hold a word that is weighed; the least weight that stays in the table."""
-LEAST = {"reported": 0.15, "stopped": 0.25, "unseen": 0.87}
+LEAST = {"reported": 0.15, "stopped": 0.35, "unseen": 0.87}
 """Probability from which the likeliest line is named, by ``ShownEnd``."""
 HEAD = (
     "# How the features of a line (diagnoser/rules/likely_lines.py) speak for it being the root: log-odds.\n"

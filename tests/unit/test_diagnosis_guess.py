@@ -36,6 +36,22 @@ def test_the_likeliest_line_is_named_as_a_guess(end: tuple[str, ...], line: int,
     assert diagnosis.recovery.action in ("notify_user", "check_and_resubmit")
 
 
+@pytest.mark.parametrize(
+    ("lines", "number"),
+    [
+        (("0: fit_hs: reading 120 rows", "0: fit_hs: cannot open the vocabulary"), 2),
+        (("1: fit_hs: cannot open the vocabulary", *(f"0: round {n} of 40, risk 0.{90 - n}" for n in range(30))), 1),
+    ],
+    ids=["never trained", "fell silent while its peer trained on"],
+)
+def test_a_run_that_shows_that_it_stopped_gets_a_guess(lines: tuple[str, ...], number: int) -> None:
+    """The likeliest line is named without an exit status, and the outcome stays unknown."""
+    diagnosis = _verdict(*lines)
+    assert diagnosis.decided_by == LIKELY_LINE
+    assert diagnosis.root_cause is not None
+    assert (diagnosis.root_cause.line, diagnosis.outcome) == (number, "unknown")
+
+
 @pytest.mark.parametrize("end", [(), ("1: eval calibration error: 0.1865",), ("0: check: loss nan=False, value=3.9",)])
 def test_a_log_that_just_stops_gets_no_guess(end: tuple[str, ...]) -> None:
     """Where nobody says that the run failed, a line that only looks like a complaint does not say so either."""

@@ -13,8 +13,8 @@ import structlog
 import yaml
 from hypothesis import HealthCheck, settings
 from structlog._config import BoundLoggerLazyProxy
-from xdist.remote import Producer
-from xdist.scheduler import LoadGroupScheduling
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
 from tests import reaper, tls
 from tests.offline.sitecustomize import refused
@@ -53,7 +53,7 @@ _NAMED_WHOLE = 80
 NOWHERE = "http://127.0.0.1:9"  # the port of "discard": nothing listens
 
 
-class FilesAndGroups(LoadGroupScheduling):
+class FilesAndGroups(LoadGroupScheduling):  # type: ignore[misc]
     """A worker gets a group of tests, or a file of tests that are of no group: what they share is made once, and the
     scheduler, which looks at every piece of work that it has dealt, has 450 pieces to look at and not 9,000."""
 

@@ -16,6 +16,8 @@ LOGIN_SECONDS = 3600.0
 """After the last of them, wrong passwords of an account or an address are forgotten; they count for ten minutes."""
 PAUSE = 600.0
 """Seconds between two looks when there is nothing to drop."""
+WORK_PAUSE = 20.0
+"""The pause after a step that dropped something, by how long it took: an idle service stays one while years go."""
 ATTEMPTS, ROWS = 20, 500
 """Attempts, and rows of one kind, that a commit drops."""
 SWEEP_PAUSE = 6 * 3600.0
@@ -55,7 +57,7 @@ class Retention:
         self._ages = ages
         self._metrics = metrics
         self._archive = archive
-        self._rested = float("-inf")
+        self._rested, self._pause = float("-inf"), PAUSE
         self._excess: int | None = None  # bytes to drop; None: to be counted
         self._archive_excess: int | None = None
         self._swept = float("-inf")
@@ -63,12 +65,13 @@ class Retention:
 
     async def step(self) -> int:
         """How much was dropped; 0 when there is nothing to do, now or for a while."""
-        now = self._clock()
-        if 0 <= now - self._rested < PAUSE:
+        started = self._clock()
+        if 0 <= started - self._rested < self._pause:
             return 0
         count = await self.drop()
-        if not count:
-            self._rested = now
+        self._rested, self._pause = self._clock(), PAUSE
+        if count:
+            self._pause = WORK_PAUSE * (self._rested - started)
         return count
 
     async def drop(self) -> int:

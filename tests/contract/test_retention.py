@@ -148,6 +148,26 @@ async def test_retention_goes_by_steps_and_then_rests(store: SqlStore, ages: Ret
     assert await retention.step() == 1
 
 
+async def test_retention_works_for_a_small_part_of_the_time(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that dropped something and took two seconds is followed by forty seconds of rest."""
+    now = [OLD + 50 * DAY]
+    retention = Retention(store, lambda: now[0], RetentionAges(attempts_days=30), Metrics(CollectorRegistry()))
+    drop = retention.drop
+
+    async def slowly() -> int:
+        now[0] += 2.0
+        return await drop()
+
+    monkeypatch.setattr(retention, "drop", slowly)
+    await diagnosed(store, "01", AttemptKey("first"))
+    assert await retention.step() == 1
+    await diagnosed(store, "02", AttemptKey("second"))
+    now[0] += 39.0
+    assert await retention.step() == 0
+    now[0] += 1.0
+    assert await retention.step() == 1
+
+
 async def test_nothing_goes_without_a_setting(store: SqlStore) -> None:
     """Ages of 0 keep everything."""
     await diagnosed(store, "01", AttemptKey("old"))

@@ -25,7 +25,6 @@ from sqlalchemy import (
     event,
     func,
     make_url,
-    tuple_,
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
@@ -37,7 +36,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, PoolProxiedConnection
 
 from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
-from diagnoser.adapters.sql.statements import read_record
+from diagnoser.adapters.sql.statements import has_key, read_record
 from diagnoser.adapters.sql.tables import revisions
 from diagnoser.adapters.sql.visibility import narrowed
 from diagnoser.model.access import EVERYTHING, Viewer
@@ -386,7 +385,7 @@ class Database:
         if not rows:
             return 0
         async with self.writing() as connection:
-            return (await connection.execute(delete(key[0].table).where(tuple_(*key).in_(rows)))).rowcount
+            return (await connection.execute(delete(key[0].table).where(has_key(key, rows)))).rowcount
 
     async def close(self) -> None:
         await self._engine.dispose()

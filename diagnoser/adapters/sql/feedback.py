@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import and_, delete, exists, func, select, tuple_, update
+from sqlalchemy import and_, delete, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
 from diagnoser.adapters.sql.learned import add_proposal, judge_rule_hits, reopen_rule_hits, withdraw_rules
+from diagnoser.adapters.sql.statements import has_key
 from diagnoser.adapters.sql.tables import attempts, confirmed_failures, diagnoses, feedback, jobs
 from diagnoser.model import ConfirmedFailure, Feedback, FeedbackVerdict, LearnedRule
 from diagnoser.model.errors import Conflict, NotFound
@@ -152,7 +153,7 @@ async def find_feedback(
         by_attempt[record.attempt.job, record.attempt.number] = []
     about = (diagnoses.c.id, diagnoses.c.job, diagnoses.c.attempt, diagnoses.c.type)
     query = select(feedback.c.body, *about).join(diagnoses, feedback.c.diagnosis == diagnoses.c.id)
-    mine = query.where(tuple_(diagnoses.c.job, diagnoses.c.attempt).in_(by_attempt)).order_by(feedback.c.id.desc())
+    mine = query.where(has_key((diagnoses.c.job, diagnoses.c.attempt), by_attempt)).order_by(feedback.c.id.desc())
     for row in (await connection.execute(mine)).mappings():
         about_type = FailureType(row["type"])
         by_attempt[row["job"], row["attempt"]].append((row["id"], about_type, codec.feedback_of(row["body"])))

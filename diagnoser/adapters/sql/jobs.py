@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, Update, and_, case, delete, func, literal, not_, select, tuple_, update
+from sqlalchemy import Select, Update, and_, case, delete, func, literal, not_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert, insert_new, put_rows
 from diagnoser.adapters.sql.logs import check_owners, create_jobs, new_attempt_row, touch_attempts
-from diagnoser.adapters.sql.statements import of_attempt
+from diagnoser.adapters.sql.statements import has_key, of_attempt
 from diagnoser.adapters.sql.tables import (
     agents,
     allocations,
@@ -312,7 +312,7 @@ async def _owners(connection: AsyncConnection, query: Select[Any], ids: Collecti
 
 async def find_events(connection: AsyncConnection, keys: Sequence[AttemptKey]) -> dict[AttemptKey, tuple[Event, ...]]:
     pairs = [(key.job, key.number) for key in keys]
-    query = select(events).where(tuple_(events.c.job, events.c.attempt).in_(pairs))
+    query = select(events).where(has_key((events.c.job, events.c.attempt), pairs))
     by_attempt: dict[AttemptKey, tuple[Event, ...]] = dict.fromkeys(keys, ())
     for row in (await connection.execute(query.order_by(events.c.time, events.c.digest))).mappings():
         by_attempt[AttemptKey(row["job"], row["attempt"])] += (codec.event_of(row["body"]),)

@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.archive import add_segments
 from diagnoser.adapters.sql.database import Repository, dialect_insert, insert
-from diagnoser.adapters.sql.statements import matches, of_attempt
+from diagnoser.adapters.sql.statements import has_key, matches, of_attempt
 from diagnoser.adapters.sql.tables import HAS_RAW, allocations, attempts, deltas, source_offsets
 from diagnoser.adapters.sql.tables import jobs as job_rows
 from diagnoser.adapters.sql.tables import streams as stream_rows
@@ -52,7 +52,7 @@ STREAMS_LIMIT = 65_536
 
 _NEW_PIECES = deltas.insert()
 
-_CHUNK = 5_000
+_CHUNK = 4_000
 """Attempts or streams a query; both databases bound the number of values in a statement to about 32,000."""
 
 _ENDS = 100
@@ -73,7 +73,7 @@ class LogRepository(Repository):
         cursors: _CursorRows = {key: {} for key in streams}
         async with self._db.reading() as connection:
             for start in range(0, len(places), _CHUNK):
-                mine = tuple_(*stream_rows.c[_PLACE]).in_(places[start : start + _CHUNK])
+                mine = has_key(stream_rows.c[_PLACE], places[start : start + _CHUNK])
                 await _add_cursors(connection, select(stream_rows).where(mine), cursors)
         return cursors
 
@@ -377,7 +377,7 @@ def _check_streams(connection: Connection, keys: Sequence[AttemptKey]) -> None:
     """Raises BadInput when one of these attempts has too many streams now."""
     for start in range(0, len(keys), _CHUNK):
         pairs = [(key.job, key.number) for key in keys[start : start + _CHUNK]]
-        mine = tuple_(attempts.c.job, attempts.c.number).in_(pairs)
+        mine = has_key((attempts.c.job, attempts.c.number), pairs)
         crowded = select(attempts.c.job).where(mine, attempts.c.streams > STREAMS_LIMIT).limit(1)
         if job := connection.execute(crowded).scalar():
             raise BadInput(f"an attempt of {job} would have more than {STREAMS_LIMIT} streams (node, rank, source)")
@@ -396,7 +396,7 @@ async def _cursors(connection: AsyncConnection, keys: Iterable[AttemptKey]) -> _
     cursors: _CursorRows = {key: {} for key in keys}
     pairs = [(key.job, key.number) for key in cursors]
     for start in range(0, len(pairs), _CHUNK):
-        mine = tuple_(stream_rows.c.job, stream_rows.c.attempt).in_(pairs[start : start + _CHUNK])
+        mine = has_key((stream_rows.c.job, stream_rows.c.attempt), pairs[start : start + _CHUNK])
         await _add_cursors(connection, select(stream_rows).where(mine), cursors)
     return cursors
 

@@ -18,7 +18,6 @@ from sqlalchemy import (
     or_,
     select,
     true,
-    tuple_,
     union_all,
     update,
 )
@@ -28,7 +27,7 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.agent_requests import claim_requests
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.statements import matches
+from diagnoser.adapters.sql.statements import has_key, matches
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
     IS_UNENDED,
@@ -102,7 +101,7 @@ class NodeFactRepository(Repository):
         known: set[tuple[Any, ...]] = set()
         async with self._db.reading() as connection:
             for start in range(0, len(wanted), _CHUNK):
-                query = select(*keys).where(tuple_(*keys).in_(wanted[start : start + _CHUNK]))
+                query = select(*keys).where(has_key(keys, wanted[start : start + _CHUNK]))
                 known.update(map(tuple, await connection.execute(query)))
         by_identity = {_identity(alert): alert for alert in alerts}
         return [alert for identity, alert in by_identity.items() if identity not in known]

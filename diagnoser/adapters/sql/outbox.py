@@ -4,13 +4,13 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.statements import pick
+from diagnoser.adapters.sql.statements import has_key, pick
 from diagnoser.adapters.sql.tables import effects
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Conflict, NotFound
@@ -36,7 +36,7 @@ class OutboxRepository(Repository):
     async def extend(self, due: Sequence[DueMessage], until: float) -> None:
         """Renew the leases; those that are recorded by now, or lost, stay as they are."""
         mine = [(message.message.key, message.token) for message in due]
-        held = update(effects).where(tuple_(effects.c.key, effects.c.token).in_(mine))
+        held = update(effects).where(has_key((effects.c.key, effects.c.token), mine))
         await self._db.execute(held.values(lease=until))
 
     async def record_delivery(self, due: DueMessage, state: str, *, retry_at: float = 0.0, error: str = "") -> None:

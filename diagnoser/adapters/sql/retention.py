@@ -15,12 +15,12 @@ from sqlalchemy import (
     not_,
     or_,
     select,
-    tuple_,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.outbox import GIVEN_UP
+from diagnoser.adapters.sql.statements import has_key
 from diagnoser.adapters.sql.tables import (
     IS_OPEN,
     alert_silences,
@@ -83,7 +83,7 @@ class RetentionRepository(Repository):
                 plans=await _count(connection, plans, keys),
                 stored=await _stored(connection, keys),
             )
-            await connection.execute(delete(attempts).where(tuple_(attempts.c.job, attempts.c.number).in_(keys)))
+            await connection.execute(delete(attempts).where(has_key((attempts.c.job, attempts.c.number), keys)))
             await _drop_empty(connection, {job for job, _ in keys})
         return dropped
 
@@ -205,13 +205,13 @@ async def _drop_empty(connection: AsyncConnection, ids: Collection[str]) -> int:
 
 
 async def _count(connection: AsyncConnection, table: Any, keys: list[tuple[str, int]]) -> int:
-    query = select(func.count()).select_from(table).where(tuple_(table.c.job, table.c.attempt).in_(keys))
+    query = select(func.count()).select_from(table).where(has_key((table.c.job, table.c.attempt), keys))
     return int((await connection.execute(query)).scalar_one())
 
 
 async def _stored(connection: AsyncConnection, keys: list[tuple[str, int]]) -> int:
     """Bytes of logs and dumps."""
-    logs = select(func.sum(func.length(deltas.c.data))).where(tuple_(deltas.c.job, deltas.c.attempt).in_(keys))
+    logs = select(func.sum(func.length(deltas.c.data))).where(has_key((deltas.c.job, deltas.c.attempt), keys))
     row = runtime_files.c
-    dumps = select(func.sum(row.stored)).where(tuple_(row.job, row.attempt).in_(keys))
+    dumps = select(func.sum(row.stored)).where(has_key((row.job, row.attempt), keys))
     return sum([int((await connection.execute(query)).scalar() or 0) for query in (logs, dumps)])

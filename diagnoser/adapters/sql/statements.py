@@ -28,6 +28,14 @@ def matches(table: Any, values: Mapping[str, Any]) -> ColumnElement[bool]:
     return and_(*conditions)
 
 
+def has_key(columns: Sequence[ColumnElement[Any]], keys: Iterable[tuple[Any, ...]]) -> ColumnElement[bool]:
+    """The rows whose columns, which an index begins with, have the values of one of the keys. SQLite finds values of
+    one column by the index; for keys of several it reads the whole table."""
+    rows = list(keys)
+    first = sorted({key[0] for key in rows})
+    return and_(columns[0].in_(first), tuple_(*columns).in_(rows))
+
+
 def excluded(statement: Any, names: Iterable[str]) -> dict[str, Any]:
     """The columns that an upsert takes from the row that it could not insert."""
     return pick(statement.excluded, names)

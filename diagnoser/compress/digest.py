@@ -159,8 +159,11 @@ class Digest:
         readers = dict[Stream, LineReader]()
         for stream, share in self.delta.shares.items():
             carrier = self._carriers.get(stream, "")
+            if stream.rank >= 0:
+                readers[stream] = LineReader(carrier)
+                continue
             texts = [_text(row.text) for _, row in sorted(share.rows.items())]
-            readers[stream] = learned_reader(texts, carrier) if stream.rank < 0 else LineReader(carrier)
+            readers[stream] = learned_reader(texts, carrier)
         return readers
 
     @cached_property
@@ -555,7 +558,8 @@ def _choose(delta: Delta) -> dict[LinePosition, Mark]:
     chosen = Chosen(delta)
     for number, index in chosen.context:
         marks[number, chosen.streams[index]] = Mark.CONTEXT
-    edges = chain(_ends(delta), _tails(delta), _whereabouts(delta))
+    telling = _telling(delta)
+    edges = chain(_ends(delta, telling), _tails(delta), _whereabouts(delta, telling))
     for places, mark in ((edges, Mark.EDGE), (_news(delta), Mark.NOVEL)):
         for number, stream in places:
             if number in delta.shares[stream].rows:
@@ -565,9 +569,9 @@ def _choose(delta: Delta) -> dict[LinePosition, Mark]:
     return marks
 
 
-def _ends(delta: Delta) -> Iterator[LinePosition]:
+def _ends(delta: Delta, telling: Iterable[Stream]) -> Iterator[LinePosition]:
     """The first and last lines of streams."""
-    for stream in _telling(delta):
+    for stream in telling:
         share = delta.shares[stream]
         low, high = share.ranges[0][0], share.ranges[-1][1]
         yield from product((*range(low, low + HEAD), *range(high - TAIL + 1, high + 1)), (stream,))
@@ -588,11 +592,11 @@ def _telling(delta: Delta) -> Iterable[Stream]:
     return streams[:MANY]
 
 
-def _whereabouts(delta: Delta) -> Iterator[LinePosition]:
+def _whereabouts(delta: Delta, telling: Iterable[Stream]) -> Iterator[LinePosition]:
     """Lines, among those that are held, that say on which machines and as which ranks the run runs."""
     if delta.lines <= delta.limits.small:
         return
-    for stream in _telling(delta):
+    for stream in telling:
         # those with a signature are shown for what they say
         rows = sorted((number, row) for number, row in delta.shares[stream].rows.items() if not row.signature)
         texts = [_text(row.text) for _, row in rows]
@@ -621,9 +625,10 @@ def _tails(delta: Delta) -> Iterator[LinePosition]:
     """The last lines of voices: per shape of last line, those of the first voices to fall silent."""
     last: dict[tuple[Stream, str], LinePosition] = {}
     for stream, share in delta.shares.items():
-        for _, row in sorted(share.rows.items()):
+        for number, row in share.rows.items():
             if row.voice:
-                last[stream, row.voice] = row.number, stream
+                key = stream, row.voice
+                last[key] = max(last.get(key, (0, stream)), (number, stream))
     endings: dict[bytes, int] = {}
     for number, stream in sorted(last.values()):
         shape = _ending(delta.shares[stream].rows[number].text)

@@ -1,5 +1,8 @@
 """Ranks of lines whose prefix does not name the rank itself."""
 
+from functools import cached_property
+from itertools import chain
+
 import numpy as np
 
 from diagnoser.compress.delta import Delta
@@ -17,12 +20,16 @@ class RankResolver:
         self._known: dict[tuple[Stream, str], int] = {}
         self._nested: dict[Stream, set[str]] = {}
         self._spread: dict[tuple[Stream, int], frozenset[int]] = {}
-        self._launcher = False
+        self._delta = delta
         for stream, share in delta.shares.items():
             for voice, bits in share.voices.items():
                 self._note(stream, voice, bits_of(bits))
-            for row in share.rows.values():
-                self._launcher |= b"torch/distributed/elastic" in row.text
+
+    @cached_property
+    def _launcher(self) -> bool:
+        """Whether a launcher of PyTorch speaks in the log: every line is looked at, and few logs ask."""
+        rows = chain.from_iterable(share.rows.values() for share in self._delta.shares.values())
+        return any(b"torch/distributed/elastic" in row.text for row in rows)
 
     def _note(self, stream: Stream, voice: str, ranks: list[int]) -> None:
         if len(ranks) == 1:

@@ -120,10 +120,10 @@ def carrier_of_all(lines: Sequence[bytes]) -> str:
         most_others = 0 if carrier.is_stamp else (1 - _MOST) * len(lines) + 0.5
         for index, line in enumerate(lines):
             if index == len(starts):
-                starts.append(len(split_prefix(line)[0]))
+                starts.append(_end(_PREFIXES.match(line)))
             start = starts[index]
-            if head := split_prefix(line, carrier.name)[0][start:]:
-                heads.append(head)
+            if carried := _CARRIERS[carrier.name].match(line, start):
+                heads.append(line[start : _end(_PREFIXES.match(line, carried.end()))])
             else:
                 others += 1
             if others > most_others:

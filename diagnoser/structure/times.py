@@ -15,6 +15,8 @@ _SYSLOG = re.compile(
     r"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?: [A-Z]{3,4})?(?: (\d{4})\b)?"
 )
 _EPOCH = re.compile(r'"?(?:time_ms|timestamp|ts|time)"?[:=] ?"?(1[5-9]\d{8})(?:\.?(\d{1,9}))?\b')
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d")
+"""Of all forms but the seconds since the epoch: most lines have none, and one search says so."""
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTHS = {m: i for i, m in enumerate(_NAMES, 1)}
 _HEAD = 160
@@ -24,8 +26,18 @@ _HEAD = 160
 def read_time(text: str, year: int) -> float:
     """The first time in the head of a line; 0.0 when there is none. year: for formats that print none."""
     head = text[:_HEAD]
-    if ":" not in head and "=" not in head:
-        return 0.0
+    if head.count(":") > 1 and _CLOCK.search(head):
+        seconds = _read_clock(head, year)
+        if seconds is not None:
+            return seconds
+    if "time" in head or "ts" in head:
+        if match := _EPOCH.search(head):
+            return float(".".join(match.groups("0")))
+    return 0.0
+
+
+def _read_clock(head: str, year: int) -> float | None:
+    """The first time of a form with hours, minutes and seconds; None without any, 0.0 for what is no time."""
     if match := _ISO.search(head):
         return _seconds(match.groups()[:6], match[7])
     if match := _GLOG.search(head):
@@ -34,9 +46,7 @@ def read_time(text: str, year: int) -> float:
     if match := _SYSLOG.search(head):
         name, day, h, m, s, part, y = match.groups()
         return _seconds((y or year, _MONTHS[name], day, h, m, s), part)
-    if match := _EPOCH.search(head):
-        return float(".".join(match.groups("0")))
-    return 0.0
+    return None
 
 
 def _seconds(fields: tuple[int | str, ...], part: str | None) -> float:

@@ -30,10 +30,10 @@ def read_time(text: str, year: int) -> float:
         seconds = _read_clock(head, year)
         if seconds is not None:
             return seconds
-    if "time" in head or "ts" in head:
-        if match := _EPOCH.search(head):
-            return float(".".join(match.groups("0")))
-    return 0.0
+    match = _EPOCH.search(head) if "time" in head or "ts" in head else None
+    if match is None:
+        return 0.0
+    return float(".".join(match.groups("0")))
 
 
 def _read_clock(head: str, year: int) -> float | None:

@@ -73,7 +73,7 @@ class LogRepository(Repository):
         cursors: _CursorRows = {key: {} for key in streams}
         async with self._db.reading() as connection:
             for start in range(0, len(places), _CHUNK):
-                mine = has_key(stream_rows.c[_PLACE], places[start : start + _CHUNK])
+                mine = has_key(tuple(stream_rows.c[_PLACE]), places[start : start + _CHUNK])
                 await _add_cursors(connection, select(stream_rows).where(mine), cursors)
         return cursors
 

@@ -183,6 +183,13 @@ class NodeControl(Protocol):
 
     async def run(self, command: Command) -> CommandAttempt: ...
 
+    async def lend(self, node: NodeRecord) -> None:
+        """Let what is run for ``return_spec`` run on a node that is cordoned, and nothing else. An agent that dies
+        meanwhile must leave it out of service. Raises Denied where that cannot be had."""
+
+    async def end_loan(self, node: NodeRecord) -> None:
+        """Cordon the node as it was before it was lent. Raises Denied, Unavailable: then it is still lent."""
+
 
 class Cluster(NodeControl, Protocol[S]):
     """A cluster on which plans are carried out. S: a job as this scheduler shows it.

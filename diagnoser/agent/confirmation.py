@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from diagnoser.agent import node_query
 from diagnoser.agent.cluster import Done
 from diagnoser.model import ProofKind, QueryResult, QueryState
 from diagnoser.model.taxonomy import FailureType
@@ -28,12 +29,7 @@ def unconfirmed_nodes(plan: Mapping[str, Any], nodes: Collection[str]) -> tuple[
 
 def query_requests(table: NodeQueryTable, failure_type: str, nodes: Iterable[str]) -> list[dict[str, Any]]:
     """The queries to run, in the form in which the service asks for them too."""
-    queries = table.queries_for(_types(failure_type))
-    return [
-        {"node": node, "id": query.id, "argv": query.argv, "timeout_seconds": query.timeout_seconds}
-        for node in nodes
-        for query in queries
-    ]
+    return node_query.requests_of(table, _types(failure_type), nodes)
 
 
 def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:

@@ -5,7 +5,7 @@ service has the nodes. Answers are hostile text: they are bounded, passed on, an
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from diagnoser.adapters import files
 from diagnoser.agent.cluster import AskResults, CommandAttempt, NodeQuestion
 from diagnoser.agent.nodes import NodeRecord, is_down
 from diagnoser.model.errors import Unavailable
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.recovery import node_proofs, node_query
 from diagnoser.recovery.node_query import SITE_CHECK, NodeQueryTable
 
@@ -46,6 +47,16 @@ def known_commands(table: NodeQueryTable, script: str = "") -> Commands:
     if script:
         commands[SITE_CHECK] = (script,)
     return commands
+
+
+def requests_of(table: NodeQueryTable, types: Collection[FailureType], nodes: Iterable[str]) -> list[dict[str, Any]]:
+    """The queries that failures of these types ask for, in the form in which the service asks for them too."""
+    queries = table.queries_for(types)
+    return [
+        {"node": node, "id": query.id, "argv": query.argv, "timeout_seconds": query.timeout_seconds}
+        for node in nodes
+        for query in queries
+    ]
 
 
 def questions(asked: Sequence[Mapping[str, Any]], known: Commands) -> tuple[list[NodeQuestion], list[dict[str, Any]]]:

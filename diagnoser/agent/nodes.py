@@ -1,6 +1,6 @@
 """Nodes as every scheduler shows them, and what is new about them. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from diagnoser.agent.plan_spec import OURS
@@ -60,9 +60,12 @@ def is_down(name: str, nodes: Mapping[str, NodeRecord]) -> bool:
 
 
 def node_events(
-    before: Mapping[str, NodeStatus], nodes: Iterable[NodeRecord]
+    before: Mapping[str, NodeStatus], nodes: Iterable[NodeRecord], returned: Collection[str] = ()
 ) -> Iterator[tuple[NodeRecord, NodeStatus, dict[str, object] | None]]:
-    """(node, how it is now, event) for each that changed. Our own cordon is no event: the plan reports it."""
+    """(node, how it is now, event) for each that changed. Our own cordon is no event: the plan reports it.
+
+    returned: nodes that this agent gave back.
+    """
     for node in nodes:
         old, new = before.get(node.name, NodeStatus()), node_status(node)
         if old == new:
@@ -74,6 +77,8 @@ def node_events(
             kind, by = "cordoned", "person"
         elif old.kind == "cordoned":
             kind, by = "uncordoned", "person"
+            if old.ours and node.name in returned:
+                by = "diagnoser"
         elif new.kind == "down":
             kind, by = "down", "diagnoser"
         else:

@@ -110,7 +110,7 @@ class Observer(Generic[J]):
         current = list(nodes)
         names, away = {node.name for node in current}, list[Unavailable]()
         self.state.nodes = {name: status for name, status in self.state.nodes.items() if name in names}
-        for node, status, event in node_events(self.state.nodes, current):
+        for node, status, event in node_events(self.state.nodes, current, self.state.returned):
             try:
                 if event:  # it proves that the node is down; the line makes failures there be looked at again
                     await self.client.node(node.name, {**event, "cluster": self.cluster})
@@ -123,6 +123,8 @@ class Observer(Generic[J]):
             except BadInput as error:
                 log.warning("node_event_refused", node=node.name, why=str(error))
             self.state.nodes[node.name] = status
+            if status.kind != "cordoned" and node.name in self.state.returned:
+                self.state.returned.remove(node.name)
         return away
 
     def _save(self) -> None:

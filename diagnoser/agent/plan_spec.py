@@ -21,6 +21,7 @@ ROLLBACK_VARIABLES = {
     "skip_to": "DIAGNOSER_SKIP_TO",
 }
 """Field of a plan's rollback -> environment variable of the next launch."""
+_REASON = re.compile(rf"{OURS}[^ ]+: ([a-z0-9_]+)")
 _ID = re.compile(r"[A-Za-z0-9_.@:+=-]{1,250}")
 _TYPE = re.compile(r"[a-z0-9_]{1,60}")
 
@@ -43,6 +44,17 @@ class PlanSpec:
     def reason(self) -> str:
         """Why its nodes are taken out. It names the plan: whoever takes over sees which plan a cordon belongs to."""
         return f"{OURS}{self.id}: {self.failure_type}"
+
+
+def failure_type_of(reason: str) -> str:
+    """Read from the reason of our cordon which failure it was for; "" where it does not say."""
+    match = _REASON.match(reason)
+    return match[1] if match else ""
+
+
+def return_spec(node: str) -> PlanSpec:
+    """What is run on a node that a plan took out, before it is given back: of no job."""
+    return PlanSpec(f"back_{node[-50:]}", Action.CHECK_AND_RESUBMIT, job="", attempt=0, nodes=(node,))
 
 
 def parse_plan(

@@ -21,6 +21,7 @@ from diagnoser.agent.evidence import EvidenceCollector, EvidenceOptions
 from diagnoser.agent.executor import Executor
 from diagnoser.agent.node_query import known_commands
 from diagnoser.agent.observer import Observer
+from diagnoser.agent.return_check import ReturnCheck
 from diagnoser.agent.state_file import AgentState
 from diagnoser.agent.uncordon import Uncordoner
 from diagnoser.integrations import http_api
@@ -82,7 +83,9 @@ async def run_agent(
         executor = Executor(client, cluster, name, *clocks, options.dry, commands, state, options.queries)
         woken = None
         running = [observer.run(options.poll), *(duty() for duty in duties)]
-        running.append(Uncordoner(client, cluster, options.cluster, random.random, options.dry).run())
+        check = ReturnCheck(cluster, options.queries, commands)
+        returns = Uncordoner(client, cluster, options.cluster, random.random, options.dry, check=check, state=state)
+        running.append(returns.run())
         if options.dry:
             running.append(DryRunReporter(client, cluster).run())
         if cluster.can_collect:

@@ -1,11 +1,12 @@
 """Gives nodes back that a plan took out, and no others: by a command, or as people ask for it on the service's pages.
+A node is checked first, and stays out where it fails (``return_check``).
 
 The second way runs beside observer and executor; a request is a lease, and repeating one is harmless.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.claims import CLAIM_SECONDS, ClaimLoop
 from diagnoser.agent.cluster import NodeControl
 from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.return_check import NodeFitness, ReturnCheck
+from diagnoser.agent.state_file import AgentState
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError
 
 RESULT_LENGTH = 1000
@@ -22,18 +25,36 @@ RESULT_LENGTH = 1000
 log = structlog.get_logger()
 
 
-async def give_back(cluster: NodeControl, names: Sequence[str]) -> list[str]:
-    """One line a node. None is given back when one of them is not ours. Raises BadInput, Denied, Unavailable."""
+async def give_back(
+    cluster: NodeControl, names: Sequence[str], check: ReturnCheck[Any] | None = None, since: float = 0.0
+) -> list[str]:
+    """One line a node. None is given back when one of them is not ours, or not fit. Raises BadInput, Denied,
+    Unavailable.
+
+    check: of each node before it is given back, None for none.
+    since: when the nodes were taken out, 0.0 where nobody knows; see ``ReturnCheck.judge``.
+    """
     nodes = await cluster.nodes(names)
     faults = [fault for name in names if (fault := _fault(name, nodes.get(name)))]
     if faults:
         raise BadInput("; ".join(faults))
+    fit = {name: NodeFitness(checked="not checked") for name in names}
+    if check:
+        for name in names:
+            fit[name] = await check.judge(nodes[name], since)
+    unfit = [fitness.fault for fitness in fit.values() if fitness.fault]
+    if unfit:
+        raise BadInput(f"not given back: {'; '.join(unfit)}")
     lines = []
-    for name in names:
-        attempt = await cluster.run(cluster.uncordon(nodes[name]))
+    for name, node in (await cluster.nodes(names)).items():  # somebody else may have cordoned it meanwhile
+        if name not in fit:
+            continue
+        if fault := _fault(name, node):
+            raise BadInput(fault)
+        attempt = await cluster.run(cluster.uncordon(node))
         if attempt.code != 0:
             raise BadInput(f"{name} could not be given back: {attempt.output}")
-        lines.append(f"{name}: back in service, was {nodes[name].reason!r}")
+        lines.append(f"{name}: back in service, was {nodes[name].reason!r}; {fit[name].checked}")
     return lines
 
 
@@ -52,7 +73,8 @@ def _fault(name: str, node: NodeRecord | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Uncordoner:
-    """name: of the cluster. jitter, pause: as of ``ClaimLoop``. dry: change nothing."""
+    """name: of the cluster. jitter, pause: as of ``ClaimLoop``. dry: change nothing. check: of a node before it is
+    given back. state: where the observer finds that it was this agent who gave a node back."""
 
     client: ApiClient
     cluster: NodeControl
@@ -60,29 +82,34 @@ class Uncordoner:
     jitter: Callable[[], float]
     dry: bool = False
     pause: Callable[[float], Any] = asyncio.sleep
+    check: ReturnCheck[Any] | None = None
+    state: AgentState = field(default_factory=AgentState)
 
     async def run(self) -> None:
         """For ever. Raises Denied."""
         loop = ClaimLoop(self.jitter, self.pause)
         claim = partial(self.client.claim_uncordons, self.name, CLAIM_SECONDS)
-        async for request in loop.requests(claim, "uncordons_not_claimed"):
-            await self.answer(request)
+        async with asyncio.TaskGroup() as group:  # a check takes minutes: others do not wait for it
+            async for request in loop.requests(claim, "uncordons_not_claimed"):
+                group.create_task(self.answer(request))
 
     async def answer(self, request: Mapping[str, Any]) -> None:
         """Never raises: where cluster or service are away the lease ends, and the request is handed out anew."""
         node = str(request["node"])
         try:
-            state, result = await self._give_back(node)
+            state, result = await self._give_back(node, float(request.get("taken_out") or 0.0))
             await self.client.uncordon_result(str(request["id"]), self.name, state, result[:RESULT_LENGTH])
             log.info("uncordon", node=node, by=request.get("by"), state=state, result=result)
         except DiagnoserError as error:
             log.warning("uncordon_left", node=node, why=str(error))
 
-    async def _give_back(self, node: str) -> tuple[str, str]:
+    async def _give_back(self, node: str, since: float) -> tuple[str, str]:
         """(done or refused, what to tell). Raises Unavailable while the cluster is away."""
         if self.dry:
             return "refused", "this agent changes nothing (--dry-run)"
         try:
-            return "done", "; ".join(await give_back(self.cluster, [node]))
+            self.state.returned.append(node)
+            return "done", "; ".join(await give_back(self.cluster, [node], self.check, since))
         except (BadInput, Denied) as error:
+            self.state.returned.remove(node)
             return "refused", str(error)

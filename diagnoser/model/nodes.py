@@ -50,7 +50,10 @@ class UncordonState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UncordonRequest:
-    """A person wants a node back in service that the service took out. result: what the agent said of it, "" so far."""
+    """A person wants a node back in service that the service took out. result: what the agent said of it, "" so far.
+
+    taken_out: when a plan took it out, in seconds since the epoch; 0.0 where nobody knows.
+    """
 
     id: str
     cluster: str
@@ -61,6 +64,7 @@ class UncordonRequest:
     state: UncordonState = UncordonState.OPEN
     result: str = ""
     ended: float = 0.0
+    taken_out: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.taxonomy import Action
-from diagnoser.recovery import breaker, retry_history, trust
+from diagnoser.recovery import breaker, node_returns, retry_history, trust
 from diagnoser.recovery.plan_states import (
     CORDONS,
     DIAGNOSER,
@@ -34,8 +34,6 @@ from diagnoser.recovery.policy import Policy, plan_key
 
 _NAMED = 4
 """Most ranks that a reason names."""
-_PROBATION_HOURS = 24
-"""For how long after a node came back another failure on it weighs more."""
 _R = PlanReason
 _EXPLAINED: dict[str, str] = {
     _R.OBSERVE: "the policy only advises here",
@@ -205,8 +203,8 @@ def _on_probation(plan: Plan, case: _Case) -> Plan | None:
         mark = case.history.marks.get(suspect)
         if mark is None or suspect not in plan.allocation:
             continue
-        hours = (case.now - mark.time) / retry_history.HOUR
-        if mark.kind is NodeEventKind.UNCORDONED and 0 <= hours < _PROBATION_HOURS:
+        if node_returns.is_on_probation(mark, case.now):
+            hours = (case.now - mark.time) / retry_history.HOUR
             why = f"{suspect} was given back {hours:.0f} h ago and is suspected again: the nodes are checked"
             return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.ON_PROBATION)
     return None

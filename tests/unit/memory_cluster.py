@@ -65,7 +65,7 @@ class MemoryScheduler:
 
     no_room: how many more checks cannot be started. bad: nodes that fail a check. gate: what a check waits for.
     said: what nodes print when they are asked. dumps: what can be collected of any job. collected: how often it was
-    begun. hangs: collecting does not come to an end.
+    begun. hangs: collecting does not come to an end. lent: nodes that only a check may use now.
     """
 
     jobs: dict[str, MemoryJob] = field(default_factory=dict)
@@ -82,6 +82,7 @@ class MemoryScheduler:
     dumps: list[RuntimeFile | NotCollected] = field(default_factory=list)
     collected: int = 0
     hangs: bool = False
+    lent: list[str] = field(default_factory=list)
 
     def read(self) -> None:
         if self.away:
@@ -171,6 +172,12 @@ class MemoryCluster:
             self.scheduler.apply(command.words)
         await asyncio.sleep(0)  # where an agent may die: the work is done, and nobody knows
         return CommandAttempt(command, fault.code, "" if fault.code == 0 else "no", fault.passing)
+
+    async def lend(self, node: NodeRecord) -> None:
+        self.scheduler.lent.append(node.name)
+
+    async def end_loan(self, node: NodeRecord) -> None:
+        self.scheduler.lent.remove(node.name)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         async def run_group(

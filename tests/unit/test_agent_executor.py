@@ -656,7 +656,7 @@ async def test_only_our_cordons_are_given_back() -> None:
         with pytest.raises(BadInput, match=fault):
             await give_back(cluster, names)
     assert cluster.scheduler.asked == []
-    assert await give_back(cluster, ["n1"]) == ["n1: back in service, was 'diagnoser p1: ecc_error'"]
+    assert await give_back(cluster, ["n1"]) == ["n1: back in service, was 'diagnoser p1: ecc_error'; not checked"]
     assert not cluster.scheduler.all_nodes["n1"].cordoned
 
 

@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import pytest
 
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.claims import LONGEST_WAIT
-from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.node_query import load_table
+from diagnoser.agent.nodes import NodeRecord, NodeStatus, node_events
+from diagnoser.agent.return_check import ReturnCheck
+from diagnoser.agent.state_file import AgentState
 from diagnoser.agent.uncordon import Uncordoner
 from tests.unit.memory_cluster import MemoryCluster, MemoryScheduler
+
+TABLE = load_table(None)
 
 
 @dataclass
@@ -46,7 +52,9 @@ def scheduler() -> MemoryScheduler:
     return made
 
 
-async def run(service: Service, cluster: MemoryCluster, turns: int = 20, *, dry: bool = False) -> None:
+async def run(
+    service: Service, cluster: MemoryCluster, turns: int = 20, *, dry: bool = False, state: AgentState | None = None
+) -> None:
     """turns: pauses before the test has gone wrong, or has seen enough."""
     left = iter(range(turns))
 
@@ -58,7 +66,8 @@ async def run(service: Service, cluster: MemoryCluster, turns: int = 20, *, dry:
         await asyncio.sleep(0)
 
     http = httpx.AsyncClient(transport=httpx.MockTransport(service.answer), base_url="http://diagnoser.test")
-    agent = Uncordoner(ApiClient(http, pause), cluster, "lab", lambda: 0.5, dry, pause)
+    check, known = ReturnCheck(cluster, TABLE, TABLE.commands), state or AgentState()
+    agent = Uncordoner(ApiClient(http, pause), cluster, "lab", lambda: 0.5, dry, pause, check, known)
     task = asyncio.create_task(agent.run())
     await service.told.wait()
     task.cancel()
@@ -67,13 +76,53 @@ async def run(service: Service, cluster: MemoryCluster, turns: int = 20, *, dry:
 
 
 async def test_a_node_that_a_plan_took_out_is_given_back() -> None:
-    """And the service is told how it went."""
-    service, cluster = Service([asked("n1")]), MemoryCluster(scheduler())
+    """And the service is told how it went, and what was looked at."""
+    service, cluster = Service([asked("n1")]), MemoryCluster(scheduler(), checks=False)
     await run(service, cluster)
     ((path, body),) = service.results
     assert (path, body["cluster"], body["state"]) == ("/uncordons/id-n1/result", "lab", "done")
-    assert body["result"] == "n1: back in service, was 'diagnoser p1: ecc_error'"
+    not_checked = "not checked: this agent can run nothing on nodes"
+    assert body["result"] == f"n1: back in service, was 'diagnoser p1: ecc_error'; {not_checked}"
     assert not cluster.scheduler.all_nodes["n1"].cordoned
+
+
+SOUND = json.dumps({"id": "gpu_ecc", "exit_code": 0, "output": "0, 00000000:3B:00.0, 0"})
+FAULTY = json.dumps({"id": "gpu_ecc", "exit_code": 0, "output": "0, 00000000:3B:00.0, 3"})
+XID = "2026-11-22T01:00:07,5+00:00 NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+LOG = json.dumps({"id": "kernel_ring_buffer", "exit_code": 0, "output": XID})
+XID_TIME = 1_795_309_207.0
+
+
+@pytest.mark.parametrize(
+    ("answers", "bad", "taken_out", "refusal"),
+    [
+        pytest.param(SOUND, "", 0.0, "", id="nothing speaks against it"),
+        pytest.param(FAULTY, "", 0.0, "shows the fault still (gpu_ecc): 0, 00000000:3B:00.0, 3", id="a query"),
+        pytest.param(SOUND, "n1", 0.0, "the node check failed on n1 alone", id="the node check"),
+        pytest.param("", "", 0.0, "nothing could be asked of n1", id="it answers nothing"),
+        pytest.param(LOG, "", XID_TIME - 60, "shows the fault still (kernel_ring_buffer)", id="a line after the plan"),
+        pytest.param(LOG, "", XID_TIME + 60, "", id="the line that the plan was made from"),
+        pytest.param(LOG, "", 0.0, "shows the fault still (kernel_ring_buffer)", id="out since nobody knows when"),
+    ],
+)
+async def test_a_node_comes_back_proven(answers: str, bad: str, taken_out: float, refusal: str) -> None:
+    """It is asked, then checked alone, and stays out of service where it shows a fault or cannot be asked."""
+    cluster, state = MemoryCluster(scheduler()), AgentState()
+    cluster.scheduler.said, cluster.scheduler.bad = {"n1": answers}, frozenset({bad})
+    service = Service([{**asked("n1"), "taken_out": taken_out}])
+    await run(service, cluster, state=state)
+    ((_, body),) = service.results
+    assert refusal in body["result"], body
+    assert cluster.scheduler.all_nodes["n1"].cordoned is (body["state"] == "refused") is bool(refusal)
+    assert cluster.scheduler.lent == []
+    assert state.returned == ([] if refusal else ["n1"])
+
+
+def test_the_event_of_a_node_that_this_agent_gave_back_is_its_own() -> None:
+    """A person's resume shields a node from plans for a day; a check that passed does not."""
+    before = dict.fromkeys(("n1", "n2"), NodeStatus("cordoned", ours=True))
+    events = node_events(before, [NodeRecord("n1"), NodeRecord("n2")], ["n1"])
+    assert [event and event["by"] for _, _, event in events] == ["diagnoser", "person"]
 
 
 async def test_a_node_that_somebody_else_cordoned_is_never_touched() -> None:

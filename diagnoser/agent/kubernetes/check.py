@@ -238,6 +238,16 @@ def _base(ref: WorkloadRef, stored: Mapping[str, Any], image: str) -> Object:
     }
 
 
+def stored_for(node: Object | None) -> Object:
+    """Build what ``_base`` reads, for a node without a workload: a job that has all of its GPUs. Empty for no node."""
+    if node is None:
+        return {}
+    allocatable = fields.section(node, "status", "allocatable")
+    devices = {name: count for name, count in allocatable.items() if name.endswith("/gpu") and str(count) != "0"}
+    pod = {"containers": [{"name": "none", "resources": {"limits": devices}}]}
+    return {"data": {COPY_KEY: orjson.dumps({"spec": {"template": {"spec": pod}}}).decode()}}
+
+
 def _picked(given: Mapping[str, Any], names: Sequence[str]) -> Object:
     return {name: given[name] for name in names if name in given}
 

@@ -13,7 +13,7 @@ from diagnoser.agent.kubernetes import check, names, parsing, reconcile
 from diagnoser.agent.kubernetes.check import PodCheck, PodQueries
 from diagnoser.agent.kubernetes.evidence import KubernetesEvidence
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
-from diagnoser.agent.kubernetes.kinds import WorkloadRef, workload_ref
+from diagnoser.agent.kubernetes.kinds import JOB, WorkloadRef, workload_ref
 from diagnoser.agent.kubernetes.kube import Kube
 from diagnoser.agent.kubernetes.parsing import Workload
 from diagnoser.agent.kubernetes.reconcile import BUSY, WorkloadState, request
@@ -50,6 +50,12 @@ class KubernetesNodes:
         if answer.code == 404 and method != "POST":
             passing = True
         return CommandAttempt(command, answer.exit_code, answer.message, passing)
+
+    async def lend(self, node: NodeRecord) -> None:
+        """Our pods tolerate a cordon."""
+
+    async def end_loan(self, node: NodeRecord) -> None:
+        """It was cordoned all the time."""
 
     def _patch(self, node: NodeRecord, marks: Mapping[str, str | None], unschedulable: bool | None) -> Command:
         """Only as the node was seen: it must not cross a person's."""
@@ -112,18 +118,23 @@ class KubernetesCluster(KubernetesNodes):
         return WorkloadState(ref, manifest, launch, stored, alive, self.by, nodes)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
-        ref, groups = workload_ref(spec.job, self.name), round["pairs"]
+        groups = round["pairs"]
         nodes = await self.nodes(set(chain.from_iterable(groups)))
-        pods = await self._pod_check(spec, ref, round, self.check_image)
+        pods = await self._pod_check(spec, round, self.check_image)
         return await node_check.run_groups(groups, nodes, pods.run)
 
     async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
         nodes = await self.nodes({question.node for question in questions})
-        pods = await self._pod_check(spec, workload_ref(spec.job, self.name), {}, self.query_image)
+        pods = await self._pod_check(spec, {}, self.query_image)
         return await node_query.ask_nodes(questions, nodes, PodQueries(pods).ask)
 
-    async def _pod_check(self, spec: PlanSpec, ref: WorkloadRef, round: Mapping[str, Any], image: str) -> PodCheck:
-        stored = await self.kube.get(ref.core("configmaps", reconcile.copy_name(spec)))
+    async def _pod_check(self, spec: PlanSpec, round: Mapping[str, Any], image: str) -> PodCheck:
+        if spec.job:
+            ref = workload_ref(spec.job, self.name)
+            stored = await self.kube.get(ref.core("configmaps", reconcile.copy_name(spec)))
+        else:  # the return of a node: its own devices in place of a workload's
+            ref = WorkloadRef(JOB, self.check_namespace, spec.id)
+            stored = check.stored_for(await self.kube.get(f"{_NODES}/{spec.nodes[0]}"))
         namespace = self.check_namespace if image else ref.namespace
         return PodCheck(self.kube, self.program, self.clock, spec, ref, stored or {}, round, image, namespace)
 

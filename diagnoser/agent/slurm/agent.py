@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 from diagnoser.agent.api_client import ApiClient
+from diagnoser.agent.node_query import known_commands
+from diagnoser.agent.return_check import ReturnCheck
 from diagnoser.agent.runtime import AgentOptions, run_agent
 from diagnoser.agent.slurm import rest
 from diagnoser.agent.slurm.cluster import SlurmCluster
@@ -14,6 +16,7 @@ from diagnoser.agent.slurm.source import SlurmSource
 from diagnoser.agent.state_file import AgentState
 from diagnoser.agent.uncordon import give_back
 from diagnoser.integrations import http_api
+from diagnoser.recovery.node_query import NodeQueryTable
 
 
 async def run(
@@ -38,5 +41,9 @@ async def run(
         await run_agent(options, "slurm", build)
 
 
-async def resume(nodes: Sequence[str]) -> list[str]:
-    return await give_back(SlurmCluster(Slurm(), ""), nodes)
+async def resume(nodes: Sequence[str], user: str, table: NodeQueryTable | None) -> list[str]:
+    """table: of the queries that a node is asked first, None to ask none."""
+    cluster, check = SlurmCluster(Slurm(), "", user=user), None
+    if table:
+        check = ReturnCheck(cluster, table, known_commands(table))
+    return await give_back(cluster, nodes, check)

@@ -11,7 +11,7 @@ from typing import Any
 from diagnoser.agent import node_check, node_query
 from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion, NotCollected
 from diagnoser.agent.nodes import NodeRecord
-from diagnoser.agent.plan_spec import PlanSpec, parse_plan
+from diagnoser.agent.plan_spec import PlanSpec, parse_plan, return_spec
 from diagnoser.agent.slurm import reconcile
 from diagnoser.agent.slurm.check import CHECK_JOB, QUERY_JOB, SrunCheck, SrunQueries
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm
@@ -19,7 +19,7 @@ from diagnoser.agent.slurm.evidence import SlurmEvidence
 from diagnoser.agent.slurm.parsing import JobRecord, valid_node
 from diagnoser.agent.slurm.reconcile import SlurmState, scontrol
 from diagnoser.model import EvidenceRequest, RuntimeFile
-from diagnoser.model.errors import Denied
+from diagnoser.model.errors import Denied, Unavailable
 from diagnoser.model.taxonomy import Action
 
 AWAY = re.compile(
@@ -27,6 +27,7 @@ AWAY = re.compile(
     r"Zero Bytes were transmitted"
 )
 """Slurm's words when a command did not reach the controller: it is run again when the controller is back."""
+RETURN_LOOKS = 60
 _VALUE = re.compile(r"[^,'\"\\\x00-\x1f\x7f]{1,1000}")
 """Of a variable of sbatch: other characters would end it early."""
 
@@ -90,10 +91,37 @@ class SlurmCluster:
             return CommandAttempt(command, None, result.message)
         return CommandAttempt(command, result.code, result.message)
 
+    async def lend(self, node: NodeRecord) -> None:
+        """A drained node runs nothing: it is resumed inside a reservation that only this user may use."""
+        spec = return_spec(node.name)
+        if node.name in await self.slurm.reservation(reconcile.reservation(spec)):
+            await self.run(self.uncordon(node))  # an agent died here: it may be resumed already, which Slurm refuses
+        else:
+            await self._run_for_loan(reconcile.loan(spec, self.user))
+            await self._run_for_loan(self.uncordon(node))
+        for _ in range(RETURN_LOOKS):  # a node that was just resumed may not have answered yet
+            if (await self.slurm.nodes())[node.name].up:
+                return
+            await asyncio.sleep(1.0)
+
+    async def end_loan(self, node: NodeRecord) -> None:
+        """The drain first: without the reservation jobs begin on a node that is not drained."""
+        drain = scontrol("update", f"nodename={node.name}", "state=drain", f"reason={node.reason}")
+        await self._run_for_loan(drain)
+        await self._run_for_loan(reconcile.free(return_spec(node.name)))
+
+    async def _run_for_loan(self, command: Command) -> None:
+        """Raises Denied, Unavailable."""
+        attempt = await self.run(command)
+        if attempt.code is None:
+            raise Unavailable(f"{command.line}: {attempt.output}")
+        if attempt.code != 0:
+            raise Denied(f"{command.line}: {attempt.output}")
+
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         """Raises Denied where another job runs on one of the nodes: a partition may share them whatever srun asks
         for."""
-        number = reconcile.job_number(self.name, spec.job)
+        number = reconcile.job_number(self.name, spec.job) if spec.job else 0
         nodes, jobs, reservation = await asyncio.gather(self.nodes(), self.slurm.jobs(), self._reservation(spec))
         if busy := self._busy(jobs.values(), number).intersection(chain.from_iterable(round["pairs"])):
             raise Denied(f"other jobs run on {', '.join(sorted(busy))}, and are not disturbed")

@@ -43,11 +43,18 @@ def slurm(flags: SlurmFlags) -> None:
     asyncio.run(run(options, tuple(shlex.split(flags.check)), user, flags.rest, jwt))
 
 
-def slurm_resume(nodes: Nodes) -> None:
+def slurm_resume(
+    nodes: Nodes,
+    check: Annotated[
+        bool, typer.Option(help="Ask each node first, by the shipped queries, and leave one that shows a fault out.")
+    ] = True,
+) -> None:
     """Resume nodes that a plan drained. Nodes that somebody else drained are left alone."""
+    from diagnoser.agent.node_query import load_table
     from diagnoser.agent.slurm.agent import resume
 
-    typer.echo("\n".join(asyncio.run(resume(nodes))))
+    table = load_table(None) if check else None
+    typer.echo("\n".join(asyncio.run(resume(nodes, getpass.getuser(), table))))
 
 
 SCHEDULER = Scheduler("slurm", {"slurm": slurm, "slurm-resume": slurm_resume})

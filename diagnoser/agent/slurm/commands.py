@@ -6,10 +6,18 @@ import re
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.agent.nodes import NodeRecord
-from diagnoser.agent.slurm.parsing import JobRecord, parse_account, parse_jobs, parse_nodes, parse_reservation
+from diagnoser.agent.plan_spec import OURS
+from diagnoser.agent.slurm.parsing import (
+    JobRecord,
+    parse_account,
+    parse_jobs,
+    parse_loans,
+    parse_nodes,
+    parse_reservation,
+)
 from diagnoser.model.errors import Unavailable
 
 COMMAND_SECONDS = 30.0
@@ -23,6 +31,8 @@ NOT_STARTED = re.compile(
     r"Unable to allocate resources|Unable to confirm allocation|Unable to create step|Invalid job id"
 )
 """srun's words when the program has not been started."""
+_MAINTENANCE = "MAINT"
+"""In the state of a node that a reservation keeps for maintenance."""
 KEPT = ("PATH", "HOME", "USER", "LANG", "TZ", "SLURM_CONF", "SLURM_JWT", "TMPDIR")
 """Variables that commands get: a token of ours is not among them."""
 
@@ -94,7 +104,16 @@ class Slurm:
         return parse_jobs(await self._read("squeue", "--json", "--states=all"))
 
     async def nodes(self) -> dict[str, NodeRecord]:
-        return parse_nodes(await self._read("scontrol", "-o", "show", "node"))
+        return await self.with_loans(parse_nodes(await self._read("scontrol", "-o", "show", "node")))
+
+    async def with_loans(self, nodes: dict[str, NodeRecord]) -> dict[str, NodeRecord]:
+        """Show a node that is kept for the check of its return as what it is: out of service, because of a plan."""
+        if not any(_MAINTENANCE in node.record for node in nodes.values()):
+            return nodes
+        for name in parse_loans(await self._read("scontrol", "-o", "show", "reservation")):
+            if name in nodes and not nodes[name].cordoned:
+                nodes[name] = replace(nodes[name], cordoned=True, reason=f"{OURS}check: of its return")
+        return nodes
 
     async def reservation(self, name: str) -> tuple[str, ...]:
         """Its nodes; none where there is no such reservation."""

@@ -6,7 +6,7 @@ Jobs are read from ``squeue --json``, because the text forms let a job's name or
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import orjson
@@ -151,6 +151,10 @@ def parse_account(number: int, text: str) -> JobRecord:
     return JobRecord(number, GONE)
 
 
+LOAN = "diagnoser_back_"
+"""How the name of a reservation begins that keeps a node for the check of its return."""
+
+
 def parse_nodes(text: str) -> dict[str, NodeRecord]:
     """Nodes by name, of ``scontrol -o show node``: one node a line."""
     nodes = [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
@@ -164,6 +168,12 @@ def parse_rest_nodes(text: str) -> dict[str, NodeRecord]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"slurmrestd's JSON cannot be read: {type(error).__name__}: {error}") from None
     return {node.name: node for node in nodes}
+
+
+def parse_loans(text: str) -> tuple[str, ...]:
+    """Nodes that are kept for the check of their return, of ``scontrol -o show reservation``. Raises BadInput."""
+    lines = (line for line in text.splitlines() if line.startswith(f"ReservationName={LOAN}"))
+    return tuple(chain.from_iterable(map(parse_reservation, lines)))
 
 
 def parse_reservation(text: str) -> tuple[str, ...]:

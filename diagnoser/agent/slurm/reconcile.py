@@ -62,6 +62,13 @@ def reservation(spec: PlanSpec) -> str:
     return "diagnoser_" + re.sub(r"[^A-Za-z0-9_]", "_", spec.id)[-60:]
 
 
+def loan(spec: PlanSpec, user: str) -> Command:
+    """Keeps a node for the check of its return, without an end: an agent that dies must not give it back by that."""
+    where = (f"reservationname={reservation(spec)}", f"nodes={','.join(spec.nodes)}")
+    how = ("starttime=now", "duration=UNLIMITED", f"users={user}", "flags=maint,ignore_jobs")
+    return scontrol("create", "reservation", *where, *how)
+
+
 def free(spec: PlanSpec) -> Command:
     """Ends the reservation."""
     return scontrol("delete", f"reservationname={reservation(spec)}")

@@ -82,7 +82,7 @@ class RestSlurm(Slurm):
         return parse_jobs(await self.client.read("jobs"))
 
     async def nodes(self) -> dict[str, NodeRecord]:
-        return parse_rest_nodes(await self.client.read("nodes"))
+        return await self.with_loans(parse_rest_nodes(await self.client.read("nodes")))
 
 
 def over_rest(client: RestClient, commands: Runner = run) -> RestSlurm:

@@ -1,16 +1,19 @@
 """Giving nodes back that the service took out: people ask for it, the agent of the cluster does it."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from fastapi import Path, Request
 from pydantic import Field
 
+from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model import NodeActor, NodeEvent, NodeEventKind, UncordonRequest, UncordonState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import Conflict, NotFound
+from diagnoser.recovery import node_returns
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.api.nodes import NodePath
+from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.params import IS_NUMBER
 from diagnoser.web.api.plans import ClusterField, Comment
 from diagnoser.web.http.access import check_whole_service, own_cluster
@@ -20,11 +23,14 @@ from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, answers
 from diagnoser.web.http.routing import Answer, Router, StrictSchema
 
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = 540.0
+"""As long as an agent may take to check a node before it gives it back."""
 OPEN_SECONDS = 600.0
 """A request that no agent took up for so long is over: by then the world may be another one."""
-CLAIMED_AT_ONCE = 16
+CLAIMED_AT_ONCE = 4
 SHOWN = 20
+COMPARED = 10
+"""Times that a node was taken out, the newest, whose causes are compared."""
 
 router = Router(prefix=API, tags=["recovery"])
 
@@ -48,6 +54,7 @@ class UncordonShape(Answer):
     state: UncordonState
     result: str
     ended: float
+    taken_out: float = Field(0.0, description="When a plan took the node out; 0 where nobody knows")
 
 
 class UncordonClaimBody(StrictSchema):
@@ -70,9 +77,12 @@ class UncordonResultBody(StrictSchema):
     summary="Ask for a node to be given back",
 )
 async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) -> UncordonShape:
-    """Only for a node that a plan took out. The agent of its cluster looks again, and leaves what somebody else
-    cordoned since. 409 for any other node, and while such a request is open."""
-    return UncordonShape.model_validate(await request_uncordon(core, caller, body.cluster, node, body.comment))
+    """Only for a node that a plan took out. The agent of its cluster checks it, and leaves out what shows a fault still
+    and what somebody else cordoned since. 409 for any other node, while such a request is open, and for a node whose
+    repair did not help: a person gives that back on its page, and says what was repaired."""
+    return UncordonShape.model_validate(
+        await request_uncordon(core, caller, body.cluster, node, body.comment, by_person=False)
+    )
 
 
 @router.get("/nodes/{node}/uncordons", dependencies=READ, responses=LIST_ERRORS, summary="Requests to give a node back")
@@ -91,7 +101,8 @@ async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[
     summary="Claim requests to give nodes back",
 )
 async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: Caller) -> list[UncordonShape]:
-    """Each is handed to one agent at a time, again when its lease of a minute ends."""
+    """Each is handed to one agent at a time. The agent checks the node first, and refuses where it shows a fault that
+    is not older than `taken_out`."""
     cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
 
     async def look() -> list[UncordonRequest] | None:
@@ -121,19 +132,38 @@ async def finish(
         raise NotFound(f"no request of this cluster is called {request_id!r}")
 
 
-async def request_uncordon(core: Core, caller: Credential, cluster: str, node: str, comment: str) -> UncordonRequest:
-    """Raises OutOfScope, and Conflict for a node that is not out because of a plan. A node serves all tenants."""
+async def request_uncordon(
+    core: Core, caller: Credential, cluster: str, node: str, comment: str, *, by_person: bool
+) -> UncordonRequest:
+    """Raises OutOfScope, and Conflict for a node that is not out because of a plan. A node serves all tenants.
+
+    by_person: somebody pressed the button on the node's page.
+    """
     if caller.tenant:
         check_whole_service(caller)
     cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, core.clock()
-    last = await core.store.nodes.history(cluster, node, 1)
-    if refusal := not_ours(node, last[0] if last else None):
-        raise Conflict(refusal)
+    events = await core.store.nodes.history(cluster, node, HISTORY)
+    last = events[0] if events else None
+    if last is None or not_ours(node, last):
+        raise Conflict(not_ours(node, last))
     said = comment.replace("\0", "").strip()
-    request = UncordonRequest(core.make_id(now), cluster, node, caller.name, now, said)
+    failed_repair = await unhelpful_repair(core.store, events)
+    if failed_repair and not (by_person and said):
+        raise Conflict(f"{failed_repair}: a person gives {node} back on its page, and says what was repaired")
+    request = UncordonRequest(core.make_id(now), cluster, node, caller.name, now, said, taken_out=last.time)
     if not await core.store.node_facts.request_uncordon(request, now - OPEN_SECONDS):
         raise Conflict(f"somebody has asked already for {node} to be given back")
     return request
+
+
+async def unhelpful_repair(store: SqlStore, events: Sequence[NodeEvent]) -> str:
+    """Why the last repair of a node did not help; "" as far as nothing says so. events: of the node, newest first."""
+    evictions = []
+    for event in node_returns.evictions(events)[:COMPARED]:
+        plan = await store.plans.find(event.reason.removeprefix("plan ").partition(" ")[0])
+        record = await store.diagnoses.find(plan.diagnosis) if plan else None
+        evictions.append((event, str(record.diagnosis.type) if record else ""))
+    return node_returns.unhelpful_repair(events, evictions)
 
 
 def not_ours(node: str, last: NodeEvent | None) -> str:

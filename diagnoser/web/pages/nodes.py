@@ -103,7 +103,7 @@ async def note(node: NodePath, form: Pressed, core: Core) -> Response:
 @router.post("/nodes/{node}/uncordon")
 async def uncordon(node: NodePath, form: Pressed, core: Core) -> Response:
     """Ask the agent to give the node back, then back to the page, which says how far that is."""
-    await request_uncordon(core, form.caller, form.text("cluster"), node, form.text("comment"))
+    await request_uncordon(core, form.caller, form.text("cluster"), node, form.text("comment"), by_person=True)
     return _to(node, form.text("cluster"))
 
 

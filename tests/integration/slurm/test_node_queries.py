@@ -1,6 +1,8 @@
 """Suspected nodes are asked on a real Slurm. nvidia-smi is a double: there are no GPUs here; all else is real."""
 
 import asyncio
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from diagnoser.adapters.sql.store import open_store
-from diagnoser.model import ClusterHistory, Mode, Plan, PlanReason, PlanState, TransitionResult
+from diagnoser.model import ClusterHistory, Mode, Plan, PlanReason, PlanState, TransitionResult, UncordonState
 from diagnoser.model.taxonomy import Action
 from tests.integration.slurm.cluster import Cluster, until
 from tests.integration.slurm.conftest import NAME, Site, site
@@ -136,6 +138,61 @@ def test_a_person_s_yes_takes_the_unproven_node_out(cluster: Cluster, tmp_path: 
         plan = lab.ended_plan(job)
         assert (plan["state"], plan["drained"]) == ("reached", [SUSPECT]), plan
         assert ran(plan) == ["ask", "check", "check"]
+
+
+def give_back(lab: Site, node: str) -> dict[str, Any]:
+    """The request to give a node back, once the agent has answered it."""
+    path = f"/nodes/{node}/uncordon"
+    assert lab.client.post(f"/api/v1{path}", json={"cluster": NAME}).status_code == 200
+
+    def asked() -> dict[str, Any]:
+        newest: dict[str, Any] = lab.get(f"{path}s", cluster=NAME)[0]
+        return newest
+
+    until(lambda: asked()["state"] != "open", "the agent has answered")
+    return asked()
+
+
+def test_a_node_whose_fault_is_still_there_never_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    """An agent that is killed while it checks leaves it out of service; once it is repaired it is given back."""
+    with suspected(cluster, tmp_path, SUSPECT) as (lab, job):
+        assert lab.ended_plan(job)["drained"] == [SUSPECT]
+        until(lambda: cluster.node(SUSPECT)[0] == "drained", "nothing runs there")
+        for _ in range(2):
+            answer = give_back(lab, SUSPECT)
+            assert answer["state"] == "refused", answer
+            assert f"{SUSPECT} shows the fault still (gpu_ecc): 0, 00000000:3B:00.0, 3" in answer["result"]
+            assert cluster.node(SUSPECT)[0] == "drained"
+            assert cluster.run("scontrol", "show", "reservation") == "No reservations in the system"
+
+        tool = cluster.folder / "tools" / "nvidia-smi"
+        executable(tool, "#!/bin/sh\nsleep 60\n")
+        lab.client.post(f"/api/v1/nodes/{SUSPECT}/uncordon", json={"cluster": NAME})
+        until(lambda: "diagnoser-ask" in cluster.run("squeue", "-h", "-o", "%j"), "it is asked")
+        lab.agent.end(signal.SIGKILL)
+        cluster.run("scancel", "--name=diagnoser-ask", "--full")
+        late = cluster.submit("#!/bin/sh\ntrue\n", f"--nodelist={SUSPECT}")
+        time.sleep(5.0)
+        assert cluster.state(late)[0] == "PENDING"
+
+        executable(tool, NVIDIA_SMI.format(bad="none"))
+        asyncio.run(forget_requests(lab))
+        lab.agent.start(PATH=f"{tool.parent}:{cluster.environment['PATH']}")
+        answer = give_back(lab, SUSPECT)
+        assert answer["state"] == "done", answer
+        assert "gpu_ecc" in answer["result"] and "the node check passed on it alone" in answer["result"]
+        until(lambda: cluster.state(late)[0] == "COMPLETED", "it takes jobs again")
+        until(lambda: lab.get(f"/nodes/{SUSPECT}/events", cluster=NAME)[0]["by"] == "diagnoser", "it is on probation")
+
+
+async def forget_requests(lab: Site) -> None:
+    """As ten minutes later."""
+    store = await open_store(f"sqlite:///{lab.service.folder}/test.db")
+    try:
+        for request in await store.node_facts.uncordons(NAME, SUSPECT, 9):
+            await store.node_facts.finish_uncordon(request.id, NAME, 0.0, UncordonState.REFUSED, "too late")
+    finally:
+        await store.close()
 
 
 def test_the_site_s_own_script_is_asked_as_well(cluster: Cluster, tmp_path: Path) -> None:

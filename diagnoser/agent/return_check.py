@@ -1,0 +1,121 @@
+"""Checks a node that a plan took out, alone, before it is given back.
+
+The queries of the failure that it was taken out for come first, then the node check on this node alone. What the node
+answers is judged by the agent's own table. Nothing here changes a node but the loan, which ends as it began: cordoned.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from diagnoser.agent import node_query
+from diagnoser.agent.cluster import Cluster, S
+from diagnoser.agent.node_query import Commands
+from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.plan_spec import failure_type_of, return_spec
+from diagnoser.model import QueryResult, QueryState
+from diagnoser.model.errors import BadInput, Denied, Unavailable
+from diagnoser.model.taxonomy import FailureType
+from diagnoser.recovery.node_query import SITE_CHECK, SITE_CHECK_SECONDS, Answer, NodeQueryTable
+
+LOOP_SECONDS = 180.0
+"""For the node check on one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFitness:
+    """fault: why the node may not come back, "" where nothing speaks against it. checked: what was looked at."""
+
+    fault: str = ""
+    checked: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnCheck(Generic[S]):
+    """queries: what answers prove. commands: that may be run on a node, by the id of their query."""
+
+    cluster: Cluster[S]
+    queries: NodeQueryTable
+    commands: Commands
+
+    async def judge(self, node: NodeRecord, since: float) -> NodeFitness:
+        """Whatever keeps the node from being checked speaks against it.
+
+        since: what is older in the node's own log does not count, in seconds since the epoch.
+        """
+        if not node.up:
+            return NodeFitness(f"{node.name} is down")
+        checks_pairs = self.cluster.can_check and self.cluster.check_is_vouched
+        if not (self.cluster.can_ask or checks_pairs):
+            return NodeFitness(checked="not checked: this agent can run nothing on nodes")
+        try:
+            await self.cluster.lend(node)
+            try:
+                return await self._judge_lent(node, since, checks_pairs=checks_pairs)
+            finally:
+                await self.cluster.end_loan(node)
+        except (BadInput, Denied, Unavailable) as error:
+            return NodeFitness(f"{node.name} could not be checked: {error}")
+
+    async def _judge_lent(self, node: NodeRecord, since: float, *, checks_pairs: bool) -> NodeFitness:
+        checked = list[str]()
+        if self.cluster.can_ask:
+            asked = await self._ask(node, since)
+            if asked.fault:
+                return asked
+            checked.append(asked.checked)
+        if checks_pairs:
+            looped = await self._loop(node)
+            if looped.fault:
+                return looped
+            checked.append(looped.checked)
+        return NodeFitness(checked="; ".join(checked))
+
+    async def _ask(self, node: NodeRecord, since: float) -> NodeFitness:
+        types = query_types(self.queries, node.reason)
+        allowed, refused = node_query.questions(self._requests(node.name, types), self.commands)
+        results = await self.cluster.ask(return_spec(node.name), allowed)
+        answers = [*results.answers, *refused]
+        return judge_answers(self.queries, node.name, answers, types, since)
+
+    def _requests(self, node: str, types: Sequence[FailureType]) -> list[dict[str, Any]]:
+        requests = node_query.requests_of(self.queries, types, [node])
+        if SITE_CHECK in self.commands:
+            requests.append({"node": node, "id": SITE_CHECK, "argv": (), "timeout_seconds": SITE_CHECK_SECONDS})
+        return requests
+
+    async def _loop(self, node: NodeRecord) -> NodeFitness:
+        alone = {"round": 1, "pairs": [[node.name]], "timeout_seconds": LOOP_SECONDS}
+        results = await self.cluster.check(return_spec(node.name), alone)
+        for result in results.results:
+            if not result["ok"]:
+                return NodeFitness(f"the node check failed on {node.name} alone: {result['detail']}")
+        return NodeFitness(checked="the node check passed on it alone")
+
+
+def query_types(table: NodeQueryTable, reason: str) -> tuple[FailureType, ...]:
+    """List the failures whose queries a node is asked: the one that it was taken out for, else all."""
+    named = tuple(known for known in FailureType if known == failure_type_of(reason))
+    return named if table.queries_for(named) else tuple(FailureType)
+
+
+def judge_answers(
+    table: NodeQueryTable,
+    node: str,
+    answers: Sequence[Mapping[str, Any]],
+    types: Sequence[FailureType],
+    since: float,
+) -> NodeFitness:
+    """Read what a node said of itself. One that nothing could be asked of is not fit."""
+    answered = list[str]()
+    for answer in answers:
+        given = Answer(text=answer["output"], exit_code=answer["exit_code"])
+        result = table.judge(QueryResult(node, answer["id"]), given, types, since)
+        if result.state is QueryState.PROVES:
+            return NodeFitness(f"{node} shows the fault still ({result.query}): {result.text[:300]}")
+        if result.state is QueryState.PROVES_NOTHING:
+            answered.append(result.query)
+    if answered:
+        return NodeFitness(checked=f"asked without a fault: {', '.join(answered)}")
+    why = answers[0]["output"][:200] if answers else "no query is known"
+    return NodeFitness(f"nothing could be asked of {node}: {why}")

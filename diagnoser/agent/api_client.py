@@ -150,6 +150,12 @@ class ApiClient:
         path, body = f"/jobs/{attempt.job}/attempts/{attempt.number}/evidence", zstandard.compress(dump.data)
         await self._call("POST", path, params=query, content=body, headers=headers)
 
+    async def node_snapshot(self, attempt: AttemptKey, node: str, parts: Sequence[Mapping[str, Any]]) -> None:
+        """What a node said of itself before a plan for the attempt took it out. One that was sent before is
+        replaced."""
+        path = f"/jobs/{attempt.job}/attempts/{attempt.number}/node-snapshots"
+        await self._call("POST", path, params={"node": node}, json={"parts": list(parts)})
+
     async def evidence_result(self, request: str, cluster: str, result: str) -> None:
         await self._call("POST", f"/evidence-requests/{request}/result", json={"cluster": cluster, "result": result})
 

@@ -132,12 +132,16 @@ class CheckResults:
 
 @dataclass(frozen=True, slots=True)
 class NodeQuestion:
-    """A command that only reads, to be run on a node without a shell. id: of the query. seconds: that it may take."""
+    """A command that only reads, to be run on a node without a shell. id: of the query. seconds: that it may take.
+
+    bytes: of the end of its output that are kept, 0 for as many as an answer needs.
+    """
 
     node: str
     id: str
     argv: tuple[str, ...]
     seconds: float
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

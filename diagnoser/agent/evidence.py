@@ -320,7 +320,7 @@ class EvidenceCollector(Generic[S]):
         try:
             asked = _request(claimed, self.cluster.name)
             log.info("evidence_asked", job=asked.attempt.job, attempt=asked.attempt.number, reason=asked.reason)
-            collection = await self._collect(asked, float(claimed["lease_seconds"]) * LEASE_PART)
+            collection = await self.collect(asked, float(claimed["lease_seconds"]) * LEASE_PART)
             await self.client.evidence_result(asked.id, self.cluster.name, collection.result)
             log.info("evidence_collected", job=asked.attempt.job, result=collection.result)
         except DiagnoserError as error:
@@ -328,8 +328,8 @@ class EvidenceCollector(Generic[S]):
         except Exception as error:  # a request that cannot be met must not end the agent
             log.error("evidence_failed", request=str(claimed.get("id")), why=repr(error)[:500])
 
-    async def _collect(self, asked: EvidenceRequest, seconds: float) -> Collection:
-        """Raises Unavailable when the service is away."""
+    async def collect(self, asked: EvidenceRequest, seconds: float) -> Collection:
+        """Collect and send what there is within so many seconds. Raises Unavailable when the service is away."""
         collection, turn = Collection(), asyncio.Semaphore(POSTS_AT_ONCE)
         try:
             async with (

@@ -16,6 +16,7 @@ from diagnoser.agent.cluster import Attempts, Cluster, CommandAttempt, Done, Hel
 from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec
+from diagnoser.agent.repair_evidence import RepairEvidence
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
 from diagnoser.model import LOSS_SERIES, ProofKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Unavailable
@@ -50,7 +51,8 @@ class PlanExecution:
     """One plan while it is carried out. deadline: on the clock, when the plan expires. drained: its nodes that are out
     for its reason. reports: whether the plan is still ours to report about. ran_on: nodes on which the job was seen.
     hangs: whether the verdict is that the job hangs, or that its loss diverged: it is ended then. confirmation: what
-    its nodes answered when they were asked whether they are at fault, None before that."""
+    its nodes answered when they were asked whether they are at fault, None before that. evidence: what was kept of what
+    a repair destroys, None before that."""
 
     claimed: ClaimedPlan
     spec: PlanSpec
@@ -61,6 +63,7 @@ class PlanExecution:
     ran_on: frozenset[str] = frozenset()
     hangs: bool = False
     confirmation: str | None = None
+    evidence: str | None = None
 
     @property
     def started(self) -> bool:
@@ -148,7 +151,7 @@ class Executor(Generic[S]):
                 end = await self._relaunch(execution)
         except (BadInput, Denied, _GaveUp) as error:
             end = Done(False, str(error))
-        detail = "; ".join(filter(None, (end.detail, execution.confirmation)))
+        detail = "; ".join(filter(None, (end.detail, execution.confirmation, execution.evidence)))
         return replace(end, detail=detail, drained=execution.drained)
 
     async def _verdict(self, diagnosis: str) -> Mapping[str, Any]:
@@ -223,6 +226,7 @@ class Executor(Generic[S]):
                 return refusal
             pause: float | None = LOOK_SECONDS
             if isinstance(step, Run):
+                await self._keep_evidence(execution, step)
                 pause = await self._run(execution, step)
             if pause is None:
                 progress, pause = self.clock(), 0.0
@@ -283,6 +287,22 @@ class Executor(Generic[S]):
             answers = await self._ask(execution, confirmation.query_requests(table, spec.failure_type, nodes))
         refusal, execution.confirmation = confirmation.judge(table, spec.failure_type, nodes, answers, since)
         return refusal
+
+    async def _keep_evidence(self, execution: PlanExecution, step: Run) -> None:
+        """Once for a plan, before its first step that destroys any: a launch that hangs is ended by its first command,
+        and a node goes to repair once it is cordoned."""
+        spec, is_end_of_hang = execution.spec, execution.hangs and not execution.started
+        if execution.evidence is not None:
+            return
+        if not (step.cordons or is_end_of_hang):
+            return
+        keeper = RepairEvidence(self.client, self.cluster, self.queries)
+        execution.evidence = notes = ""
+        if is_end_of_hang:
+            notes = await keeper.of_hang(spec, self.now())
+        if step.cordons:
+            notes = "; ".join(filter(None, (notes, await keeper.of_nodes(spec, spec.nodes))))
+        execution.evidence = notes
 
     async def _bad_checkpoint(self, execution: PlanExecution) -> Done | None:
         """The refusal to go back to a checkpoint that was reported bad since the claim; None when it was not. What is

@@ -86,7 +86,8 @@ async def ask_nodes(asked: Sequence[NodeQuestion], nodes: Mapping[str, NodeRecor
                 why = f"no answer: {output.strip()[-200:]}"
             except Unavailable as error:
                 why = str(error)
-        given = {answer["id"]: answer for answer in _parse(node, output)}
+        limit = max(OUTPUT_LENGTH, *(question.bytes for question in own))
+        given = {answer["id"]: answer for answer in _parse(node, output, limit)}
         return [given.get(question.id, _no_answer(node, question.id, why)) for question in own]
 
     by_place = (answers(place, node, own) for place, (node, own) in enumerate(by_node.items()))
@@ -96,7 +97,10 @@ async def ask_nodes(asked: Sequence[NodeQuestion], nodes: Mapping[str, NodeRecor
 def program(asked: Sequence[NodeQuestion]) -> tuple[str, ...]:
     """Build what to start on the node. Isolated: nothing of the working folder or the environment is imported."""
     source = Path(__file__).with_name("node_query_runner.py").read_text("utf-8")
-    queries = [{"id": question.id, "argv": question.argv, "seconds": question.seconds} for question in asked]
+    queries = [
+        {"id": question.id, "argv": question.argv, "seconds": question.seconds, "bytes": question.bytes}
+        for question in asked
+    ]
     return ("python3", "-I", "-c", source, orjson.dumps(queries).decode())
 
 
@@ -108,7 +112,7 @@ def summary(asked: Sequence[NodeQuestion]) -> str:
     return f"python3 (asks: {', '.join(question.id for question in asked)})"
 
 
-def _parse(node: str, output: str) -> Iterator[dict[str, Any]]:
+def _parse(node: str, output: str, limit: int) -> Iterator[dict[str, Any]]:
     for line in output.splitlines():
         try:
             given = orjson.loads(line)
@@ -116,7 +120,7 @@ def _parse(node: str, output: str) -> Iterator[dict[str, Any]]:
             continue
         match given:
             case {"id": str() as id, "output": str() as output_of_query}:
-                text = output_of_query.replace("\0", "")[-OUTPUT_LENGTH:]
+                text = output_of_query.replace("\0", "")[-limit:]
                 yield {"node": node, "id": id, "exit_code": _exit_code(given.get("exit_code")), "output": text}
 
 

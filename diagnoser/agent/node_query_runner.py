@@ -1,8 +1,9 @@
 """Runs queries on the node that it is started on, and prints each answer as one line of JSON.
 
 It is sent to the node as the text of ``python3 -I -c``, so it is one file of the standard library, for Python 3.6 and
-later. Its argument is a list of ``{"id", "argv", "seconds"}``. Commands run beside each other, without a shell; what
-they print is bounded: the beginning and the end of it. exit_code is null for one that is missing or took too long.
+later. Its argument is a list of ``{"id", "argv", "seconds", "bytes"}``. Commands run beside each other, without a
+shell; what they print is bounded: the beginning and the end of it. exit_code is null for one that is missing or took
+too long.
 """
 
 import json
@@ -23,9 +24,10 @@ KILL_SECONDS = 1.0
 class QueryRun(threading.Thread):
     """One command. code: None until it has ended. Nobody waits for a process that the kernel does not let go."""
 
-    def __init__(self, argv: "list[str]") -> None:
+    def __init__(self, argv: "list[str]", tail: int = 0) -> None:
         super().__init__(daemon=True)
         self.argv = argv
+        self.limit = tail or TAIL
         self.code: int | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.head, self.tail, self.size = b"", b"", 0
@@ -57,12 +59,12 @@ class QueryRun(threading.Thread):
         room = HEAD - len(self.head)
         self.size += len(data)
         self.head += data[:room]
-        self.tail = (self.tail + data[max(room, 0) :])[-TAIL:]
+        self.tail = (self.tail + data[max(room, 0) :])[-self.limit :]
 
     def text(self) -> str:
         """Whole lines where the middle is cut out."""
         head, tail = self.head, self.tail
-        if self.size > HEAD + TAIL:
+        if self.size > HEAD + self.limit:
             head = head.rpartition(b"\n")[0] + b"\n[...]\n"
             tail = tail.partition(b"\n")[2]
         return (head + tail).decode("utf-8", "replace")
@@ -85,7 +87,7 @@ def answer(query: "dict[str, Any]", run: QueryRun, started: float) -> "dict[str,
 
 def main() -> None:
     queries = json.loads(sys.argv[1])
-    started, runs = time.monotonic(), [QueryRun(query["argv"]) for query in queries]
+    started, runs = time.monotonic(), [QueryRun(query["argv"], query.get("bytes", 0)) for query in queries]
     for run in runs:
         run.start()
     for query, run in zip(queries, runs):  # noqa: B905 -- strict= is newer than the Python of some nodes

@@ -68,6 +68,29 @@ class UncordonRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotPart:
+    """Output of one command on a node. exit_code: None where it took too long."""
+
+    id: str
+    exit_code: int | None
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotParts:
+    parts: tuple[SnapshotPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """What a node said of itself before a plan took it out. received: in seconds since the epoch."""
+
+    node: str
+    received: float
+    parts: tuple[SnapshotPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRun:
     """A launch and the nodes that the scheduler gave it. ended: None while it runs.
 

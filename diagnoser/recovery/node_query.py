@@ -95,9 +95,20 @@ class NodeQuery(StrictModel):
     examples: QueryExamples
 
 
+class NodeSnapshotCommand(StrictModel):
+    """A row of what is kept of a node before it is taken out. bytes: of the end of its output."""
+
+    id: _Id
+    title: _Text
+    argv: _Argv
+    timeout_seconds: Annotated[float, Field(gt=0, le=60)]
+    bytes: Annotated[int, Field(ge=1024, le=4 << 20)]
+
+
 class NodeQueryTable(StrictModel):
     version: Literal[1] = 1
     queries: tuple[NodeQuery, ...] = ()
+    snapshots: tuple[NodeSnapshotCommand, ...] = ()
     _proofs: NodeProofTable = PrivateAttr(default=NO_PROOFS)
 
     def with_proofs(self, proofs: NodeProofTable) -> "NodeQueryTable":

@@ -30,6 +30,7 @@ from diagnoser.web.api import (
     outbox,
     plans,
     protocols,
+    repair_evidence,
     sse,
     uncordon,
 )
@@ -94,6 +95,7 @@ _API = (
     diagnoses,
     sse,
     plans,
+    repair_evidence,
     nodes,
     outbox,
     incidents,

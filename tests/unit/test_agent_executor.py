@@ -75,6 +75,8 @@ class Service:
     unproven: bool = False
     bad_checkpoint: bool = False
     outcome: str = "failed"
+    snapshots: list[dict[str, Any]] = field(default_factory=list)
+    snapshot_status: int = 204
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
@@ -96,6 +98,12 @@ class Service:
             return self._after(body)
         if path.endswith("/jobs/memory-seven"):
             return httpx.Response(200, json={"nodes": ["n1", "n2", "n3", "n4"], "attempts": OPENED})
+        return self._other(path, body)
+
+    def _other(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        if path.endswith("/node-snapshots"):
+            self.snapshots.append(body)
+            return httpx.Response(self.snapshot_status, json={"detail": "no such route"})
         if path.endswith("/plans/p1") and self.bad_checkpoint:
             why = "/c/4000 was reported bad: a bit flipped"
             return httpx.Response(200, json={"reason": "bad_checkpoint", "state": "sent", "history": [{"why": why}]})
@@ -349,7 +357,7 @@ def printed(id: str, output: str, exit_code: int | None = 0) -> str:
     return json.dumps({"id": id, "exit_code": exit_code, "output": output}) + "\n"
 
 
-TABLE = load_table(None)
+TABLE = load_table(None).model_copy(update={"snapshots": ()})
 OPENED = [{"number": 1, "opened": "2026-11-22T01:00:00+00:00"}]
 XID = "2026-11-22T01:00:07+0000 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 QUIET = "2026-11-22T01:00:07+0000 n1 kernel: usb 1-1: new high-speed USB device number 2"
@@ -398,6 +406,26 @@ async def test_a_node_that_cannot_be_asked_is_cordoned_and_the_plan_says_so(said
     service = await asked(cluster)
     assert cluster.scheduler.asked == [CORDON, LAUNCH]
     assert "not confirmed by n1 itself" in service.end["detail"] and why in service.end["detail"]
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "note"),
+    [
+        (printed("gpu_state", "Attached GPUs : 7"), 204, "evidence of n1 is kept, without kernel_journal"),
+        ("", 204, "no evidence of n1 was kept: no answer"),
+        (printed("gpu_state", "Attached GPUs : 7"), 404, "no evidence of n1 was kept: "),
+    ],
+    ids=["kept", "the node says nothing", "an older service"],
+)
+async def test_what_a_repair_destroys_is_kept_before_the_cordon(said: str, status: int, note: str) -> None:
+    """Whatever comes of that, the plan goes on and says what is missing."""
+    service, cluster = Service(snapshot_status=status), MemoryCluster(scheduler(said={"n1": said}))
+    plan = PLAN | {"proofs": [{"node": "n1", "kind": "scheduler"}]}
+    await carried_out(cluster, service, plan, queries=load_table(None))
+    assert note in service.end["detail"], service.end
+    assert service.end["state"] == "reached"
+    kept = [part["id"] for part in service.snapshots[0]["parts"]] if service.snapshots else []
+    assert kept == (["gpu_state"] if said else [])
 
 
 async def test_a_node_that_is_down_is_cordoned_without_its_own_word() -> None:

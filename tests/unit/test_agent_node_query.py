@@ -20,7 +20,7 @@ def ask(*commands: tuple[str, ...], seconds: float = 30.0, cwd: Path | None = No
     questions = [NodeQuestion("n1", f"q{place}", command, seconds) for place, command in enumerate(commands)]
     words = (sys.executable, *node_query.program(questions)[1:])
     done = subprocess.run(words, capture_output=True, timeout=100, check=True, cwd=cwd)
-    found = list(node_query._parse("n1", done.stdout.decode("ascii")))
+    found = list(node_query._parse("n1", done.stdout.decode("ascii"), 50_000))
     assert [answer["id"] for answer in found] == [question.id for question in questions]
     return found
 
@@ -94,5 +94,5 @@ def test_answers_that_are_no_answers_are_skipped() -> None:
         json.dumps({"id": 1, "output": ""}),
         json.dumps({"id": "a", "exit_code": 10**9, "output": "x"}),
     ]
-    found = list(node_query._parse("n1", "\n".join(lines)))
+    found = list(node_query._parse("n1", "\n".join(lines), 50_000))
     assert found == [{"node": "n1", "id": "a", "exit_code": None, "output": "x"}]

@@ -1,6 +1,8 @@
 """Dumps of a job's ranks over the API, and what agents are asked to collect."""
 
 import asyncio
+import io
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ KEY = AttemptKey(JOB)
 REQUEST = "0" * 25 + "1"
 RECORDER = written(dump({WORLD: range(4)}, [entry(WORLD, 1, order=1)]))
 STACK = b'Process 7: python t.py\nThread 7 (idle): "MainThread"\n    load_batch (t.py:4)\n'
+TOKEN = "hf_" + "aBcD" * 8 + "Ef"
 RAS = b"RAS: 4 ranks in 1 communicator\n"
 CREDENTIALS = (
     Credential("agent-east", Scope.AGENT, "east"),
@@ -267,3 +270,25 @@ async def test_what_ranks_do_is_stored_for_each_node(web: Web) -> None:
     assert (await send(web, b'{"activity": {"3": 1}}', kind="activity", node="n1")).status_code == 400
     [file] = await web.store.evidence.runtime_files(KEY)
     assert (file.kind, file.rank, file.data) == (EvidenceKind.ACTIVITY, -1, looks)
+
+
+async def test_what_a_node_said_before_its_repair_is_taken_away_as_one_tar(web: Web) -> None:
+    """With the stacks of the ranks; secrets are masked in both, no name leads out of the tar, and it is for those who
+    see the whole service: a node's log tells of the jobs of all."""
+    parts = [{"id": "kernel_journal", "exit_code": 0, "output": f"NVRM: Xid 79\nexport HF_TOKEN={TOKEN}\n"}]
+    path, headers = f"/api/v1/jobs/{JOB}/attempts/1", {"authorization": "Bearer agent-east"}
+    sent = await web.client.post(
+        f"{path}/node-snapshots", params={"node": "../gpu-02"}, json={"parts": parts}, headers=headers
+    )
+    assert sent.status_code == 204, sent.text
+    await send(web, STACK + TOKEN.encode(), kind="stacks", rank=3)
+    assert (await web.client.get(f"{path}/evidence.tar", headers=headers)).status_code == 403
+    answer = await web.client.get(f"{path}/evidence.tar", headers={"authorization": "Bearer admin"})
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as tar:
+        texts = {name: tar.extractfile(name).read().decode() for name in tar.getnames()}  # type: ignore[union-attr]
+    log, stack = texts["evidence/nodes/___gpu-02/kernel_journal.txt"], "load_batch (t.py:4)"
+    assert "NVRM: Xid 79" in log
+    assert any(stack in text for text in texts.values())
+    assert TOKEN not in str(texts)
+    await web.client.post(f"{path}/node-snapshots", params={"node": "gpu-3"}, json={"parts": parts}, headers=headers)
+    assert await web.store.evidence.nodes_with_snapshots(KEY) == ["../gpu-02", "gpu-3"]

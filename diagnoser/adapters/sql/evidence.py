@@ -10,13 +10,15 @@ from diagnoser.adapters.sql.agent_requests import claim_requests
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
 from diagnoser.adapters.sql.statements import of_attempt, pick, read_record
-from diagnoser.adapters.sql.tables import attempts, evidence_requests, runtime_files
+from diagnoser.adapters.sql.tables import attempts, evidence_requests, node_snapshots, runtime_files
 from diagnoser.model import AttemptKey, EvidenceRequest, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
 from diagnoser.model.hangs import LIMITS, EvidenceLimits, StoredFile
+from diagnoser.model.nodes import NodeSnapshot, SnapshotParts
 from diagnoser.model.record_json import RecordJson, fields_of
 
 _REQUEST = RecordJson(EvidenceRequest)
+_PARTS = RecordJson(SnapshotParts)
 
 
 class EvidenceRepository(Repository):
@@ -66,6 +68,28 @@ class EvidenceRepository(Repository):
         query = select(*columns).where(of_attempt(runtime_files, attempt)).order_by(row.kind, row.rank, row.node)
         return await self._db.records(query, StoredFile)
 
+    async def add_snapshot(self, attempt: AttemptKey, snapshot: NodeSnapshot) -> None:
+        """Of each node the newest is kept. Raises NotFound for an unknown attempt."""
+        data = zstandard.compress(_PARTS.dump(SnapshotParts(snapshot.parts)).encode())
+        row = {"job": attempt.job, "attempt": attempt.number, "node": snapshot.node}
+        row |= {"received": snapshot.received, "stored": len(data), "data": data}
+        async with self._db.writing() as connection:
+            if not (await connection.execute(select(attempts.c.job).where(of_attempt(attempts, attempt)))).first():
+                raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
+            await put_rows(connection, node_snapshots, [row])
+            told = {"snapshot": snapshot.node, "bytes": len(data)}
+            await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, told)
+
+    async def snapshots(self, attempt: AttemptKey) -> list[NodeSnapshot]:
+        """By node."""
+        query = select(node_snapshots).where(of_attempt(node_snapshots, attempt)).order_by(node_snapshots.c.node)
+        return await self._db.rows(query, _snapshot_of)
+
+    async def nodes_with_snapshots(self, attempt: AttemptKey) -> list[str]:
+        row = node_snapshots.c
+        query = select(row.node).where(of_attempt(node_snapshots, attempt)).order_by(row.node)
+        return await self._db.values(query, str)
+
     async def request(self, request: EvidenceRequest, not_before: float = 0.0) -> bool:
         """False when the same was asked for already: of one silence evidence is collected once.
 
@@ -101,6 +125,11 @@ class EvidenceRepository(Repository):
         row = evidence_requests.c
         query = select(row.body, row.result).where(of_attempt(evidence_requests, attempt)).order_by(row.created.desc())
         return await self._db.rows(query, _request_of)
+
+
+def _snapshot_of(row: RowMapping) -> NodeSnapshot:
+    parts = _PARTS.load(zstandard.decompress(bytes(row["data"]))).parts
+    return NodeSnapshot(row["node"], row["received"], parts)
 
 
 def _request_of(row: RowMapping) -> tuple[EvidenceRequest, str]:

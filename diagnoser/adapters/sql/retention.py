@@ -37,6 +37,7 @@ from diagnoser.adapters.sql.tables import (
     node_alerts,
     node_events,
     node_requests,
+    node_snapshots,
     plans,
     runtime_files,
 )
@@ -160,7 +161,8 @@ class RetentionRepository(Repository):
         async with self._db.reading() as connection:
             logs = await connection.execute(select(func.sum(func.length(deltas.c.data))))
             dumps = await connection.execute(select(func.sum(runtime_files.c.stored)))
-            return int(logs.scalar() or 0) + int(dumps.scalar() or 0)
+            snapshots = await connection.execute(select(func.sum(node_snapshots.c.stored)))
+            return sum(int(part.scalar() or 0) for part in (logs, dumps, snapshots))
 
 
 def _is_over(before: float) -> ColumnElement[bool]:
@@ -214,4 +216,6 @@ async def _stored(connection: AsyncConnection, keys: list[tuple[str, int]]) -> i
     logs = select(func.sum(func.length(deltas.c.data))).where(has_key((deltas.c.job, deltas.c.attempt), keys))
     row = runtime_files.c
     dumps = select(func.sum(row.stored)).where(has_key((row.job, row.attempt), keys))
-    return sum([int((await connection.execute(query)).scalar() or 0) for query in (logs, dumps)])
+    kept = node_snapshots.c
+    snapshots = select(func.sum(kept.stored)).where(has_key((kept.job, kept.attempt), keys))
+    return sum([int((await connection.execute(query)).scalar() or 0) for query in (logs, dumps, snapshots)])

@@ -539,6 +539,18 @@ runtime_files = Table(
 )
 """Dumps of the ranks of an attempt: flight recorders, RAS answers, stacks."""
 
+node_snapshots = Table(
+    "node_snapshots",
+    metadata,
+    *_attempt_columns(key=True),
+    Column("node", Text, primary_key=True),
+    Column("received", Double, nullable=False),
+    Column("stored", BigInteger, nullable=False),  # bytes of data
+    Column("data", LargeBinary, nullable=False),  # JSON, masked, compressed with zstd
+    _of_attempt(),
+)
+"""What nodes said of themselves before a plan for the attempt took them out."""
+
 evidence_requests = Table(
     "evidence_requests",
     metadata,

@@ -38,6 +38,7 @@ _CONDITIONS = {
         _OF_JOB,
     ),
     **dict.fromkeys(("diagnosis_words", "diagnosis_nodes", "feedback", "incidents"), _OF_DIAGNOSIS),
+    "node_snapshots": _NONE,  # a node's log tells of the jobs of all
     "revisions": _ALL,  # counters
     "alembic_version": _ALL,
 }

@@ -27,7 +27,7 @@ START_SECONDS = 120.0
 LOOK_SECONDS = 0.5
 PORT = 29_600
 LOG_BYTES = 4_000
-ANSWER_BYTES = 2_000_000
+ANSWER_BYTES = 8_000_000
 NAMESPACE = "diagnoser-check"
 """Of the pods with an image of the operator's: whoever may run commands in them, or delete them, has their word."""
 SHARED = ("hostNetwork", "dnsPolicy", "runtimeClassName")

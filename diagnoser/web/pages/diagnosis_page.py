@@ -282,6 +282,7 @@ async def _draw(
         cited=_cited_places(asked.reply, index),
         policy=plans.commands.policy.hash,
         strip=await plan_strip(scope.core, scope.logs, record.plan) if record.plan else None,
+        kept_nodes=await scope.core.store.evidence.nodes_with_snapshots(record.attempt),
         late=why_unchanged(record.plan, scope.core.clock()) if record.plan and is_late else "",
     )
 

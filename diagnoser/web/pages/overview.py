@@ -175,6 +175,7 @@ async def incident_page(
         strips=[(plan, await plan_strip(core, logs, plan)) for plan in others[:STRIPS]],
         records=shown,
         newest=newest,
+        kept_nodes=await core.store.evidence.nodes_with_snapshots(newest.attempt) if newest else [],
         axis=axis,
         is_reading=is_reading,
         log_path=log_path(newest.attempt) if newest else "",

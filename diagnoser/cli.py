@@ -83,6 +83,7 @@ DEFERRED = (
     Deferred(FILES, "hang", "commands.hang:hang", "Name the ranks that hold up a hung run."),
     Deferred(FILES, "compress", "commands.logs:compress", "Print the compressed view of a log."),
     Deferred(FILES, "score", "commands.scoring:score", "Score the diagnosis on labelled logs."),
+    Deferred(JOBS, "check", "commands.check:check", "Ask nodes whether they show a fault."),
     Deferred(SERVICE, "agent", "agent.cli:agent_cli", "Run beside a scheduler."),
     Deferred(
         SERVICE,

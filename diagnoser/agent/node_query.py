@@ -31,14 +31,17 @@ AskNode = Callable[[int, str, Sequence[NodeQuestion], list[CommandAttempt]], Awa
 Unavailable when it could not be started."""
 
 
-def load_table(table: Path | None) -> NodeQueryTable:
-    """The agent's own table, the shipped one by default, with the proofs beside it. Raises RuleFaults, BadInput."""
+def load_table(table: Path | None, *, tested: bool = False) -> NodeQueryTable:
+    """The agent's own table, the shipped one by default, with the proofs beside it. Raises RuleFaults, BadInput.
+
+    tested: its patterns and examples are known to hold.
+    """
     path = table or files.bundled("rules") / "node_queries.yaml"
     proving = path.with_name("node_proofs.yaml")
     if not proving.exists():
         proving = files.bundled("rules") / proving.name
-    proofs = node_proofs.load(proving.name, files.text(proving))
-    return node_query.load(path.name, files.text(path), proofs)
+    proofs = node_proofs.load(proving.name, files.text(proving), tested=tested)
+    return node_query.load(path.name, files.text(path), proofs, tested=tested)
 
 
 def known_commands(table: NodeQueryTable, script: str = "") -> Commands:
@@ -86,12 +89,19 @@ async def ask_nodes(asked: Sequence[NodeQuestion], nodes: Mapping[str, NodeRecor
                 why = f"no answer: {output.strip()[-200:]}"
             except Unavailable as error:
                 why = str(error)
-        limit = max(OUTPUT_LENGTH, *(question.bytes for question in own))
-        given = {answer["id"]: answer for answer in _parse(node, output, limit)}
-        return [given.get(question.id, _no_answer(node, question.id, why)) for question in own]
+        return parse_answers(node, output, own, why)
 
     by_place = (answers(place, node, own) for place, (node, own) in enumerate(by_node.items()))
     return AskResults(list(chain.from_iterable(await asyncio.gather(*by_place))), attempts)
+
+
+def parse_answers(
+    node: str, output: str, asked: Sequence[NodeQuestion], why: str = "no answer"
+) -> list[dict[str, Any]]:
+    """An answer to each question, from what the program printed. why: there is none."""
+    limit = max([OUTPUT_LENGTH, *(question.bytes for question in asked)])
+    given = {answer["id"]: answer for answer in _parse(node, output, limit)}
+    return [given.get(question.id, _no_answer(node, question.id, why)) for question in asked]
 
 
 def program(asked: Sequence[NodeQuestion]) -> tuple[str, ...]:

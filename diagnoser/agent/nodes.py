@@ -1,11 +1,12 @@
 """Nodes as every scheduler shows them, and what is new about them. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from diagnoser.agent.plan_spec import OURS
 
 REASON_LENGTH = 500
+NO_RETURNS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,11 @@ def is_down(name: str, nodes: Mapping[str, NodeRecord]) -> bool:
 
 
 def node_events(
-    before: Mapping[str, NodeStatus], nodes: Iterable[NodeRecord], returned: Collection[str] = ()
+    before: Mapping[str, NodeStatus], nodes: Iterable[NodeRecord], returned: Mapping[str, str] = NO_RETURNS
 ) -> Iterator[tuple[NodeRecord, NodeStatus, dict[str, object] | None]]:
     """(node, how it is now, event) for each that changed. Our own cordon is no event: the plan reports it.
 
-    returned: nodes that this agent gave back.
+    returned: node that this agent gave back -> who asked for it.
     """
     for node in nodes:
         old, new = before.get(node.name, NodeStatus()), node_status(node)
@@ -73,14 +74,15 @@ def node_events(
         if new.ours:
             yield node, new, None
             continue
+        reason = node.reason
         if new.kind == "cordoned":
             kind, by = "cordoned", "person"
+        elif old.ours and node.name in returned:
+            kind, by, reason = "uncordoned", "diagnoser", f"{returned[node.name]} asked for it, and it was checked"
         elif old.kind == "cordoned":
             kind, by = "uncordoned", "person"
-            if old.ours and node.name in returned:
-                by = "diagnoser"
         elif new.kind == "down":
             kind, by = "down", "diagnoser"
         else:
             kind, by = "resumed", "diagnoser"
-        yield node, new, {"kind": kind, "by": by, "reason": node.reason[:REASON_LENGTH]}
+        yield node, new, {"kind": kind, "by": by, "reason": reason[:REASON_LENGTH]}

@@ -123,8 +123,8 @@ class Observer(Generic[J]):
             except BadInput as error:
                 log.warning("node_event_refused", node=node.name, why=str(error))
             self.state.nodes[node.name] = status
-            if status.kind != "cordoned" and node.name in self.state.returned:
-                self.state.returned.remove(node.name)
+            if status.kind != "cordoned":
+                self.state.returned.pop(node.name, None)
         return away
 
     def _save(self) -> None:

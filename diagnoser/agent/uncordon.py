@@ -97,19 +97,19 @@ class Uncordoner:
         """Never raises: where cluster or service are away the lease ends, and the request is handed out anew."""
         node = str(request["node"])
         try:
-            state, result = await self._give_back(node, float(request.get("taken_out") or 0.0))
+            state, result = await self._give_back(node, str(request.get("by")), float(request.get("taken_out") or 0.0))
             await self.client.uncordon_result(str(request["id"]), self.name, state, result[:RESULT_LENGTH])
             log.info("uncordon", node=node, by=request.get("by"), state=state, result=result)
         except DiagnoserError as error:
             log.warning("uncordon_left", node=node, why=str(error))
 
-    async def _give_back(self, node: str, since: float) -> tuple[str, str]:
+    async def _give_back(self, node: str, by: str, since: float) -> tuple[str, str]:
         """(done or refused, what to tell). Raises Unavailable while the cluster is away."""
         if self.dry:
             return "refused", "this agent changes nothing (--dry-run)"
         try:
-            self.state.returned.append(node)
+            self.state.returned[node] = by
             return "done", "; ".join(await give_back(self.cluster, [node], self.check, since))
         except (BadInput, Denied) as error:
-            self.state.returned.remove(node)
+            self.state.returned.pop(node, None)
             return "refused", str(error)

@@ -89,6 +89,7 @@ class NodeQuery(StrictModel):
     timeout_seconds: Annotated[float, Field(gt=0, le=300)]
     dated: bool = False
     kernel_lines: bool = False
+    quick: bool = False
     proves: tuple[ProvingLine, ...] = ()
     exit_codes: tuple[_ExitCode, ...] = ()
     reference: _Text

@@ -115,13 +115,13 @@ async def test_a_node_comes_back_proven(answers: str, bad: str, taken_out: float
     assert refusal in body["result"], body
     assert cluster.scheduler.all_nodes["n1"].cordoned is (body["state"] == "refused") is bool(refusal)
     assert cluster.scheduler.lent == []
-    assert state.returned == ([] if refusal else ["n1"])
+    assert state.returned == ({} if refusal else {"n1": "ida"})
 
 
 def test_the_event_of_a_node_that_this_agent_gave_back_is_its_own() -> None:
     """A person's resume shields a node from plans for a day; a check that passed does not."""
     before = dict.fromkeys(("n1", "n2"), NodeStatus("cordoned", ours=True))
-    events = node_events(before, [NodeRecord("n1"), NodeRecord("n2")], ["n1"])
+    events = node_events(before, [NodeRecord("n1"), NodeRecord("n2")], {"n1": "ida"})
     assert [event and event["by"] for _, _, event in events] == ["diagnoser", "person"]
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan, return_spec
 from diagnoser.agent.slurm import reconcile
 from diagnoser.agent.slurm.check import CHECK_JOB, QUERY_JOB, SrunCheck, SrunQueries
-from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm
+from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm, in_maintenance
 from diagnoser.agent.slurm.evidence import SlurmEvidence
 from diagnoser.agent.slurm.parsing import JobRecord, valid_node
 from diagnoser.agent.slurm.reconcile import SlurmState, scontrol
@@ -94,15 +95,25 @@ class SlurmCluster:
     async def lend(self, node: NodeRecord) -> None:
         """A drained node runs nothing: it is resumed inside a reservation that only this user may use."""
         spec = return_spec(node.name)
-        if node.name in await self.slurm.reservation(reconcile.reservation(spec)):
-            await self.run(self.uncordon(node))  # an agent died here: it may be resumed already, which Slurm refuses
-        else:
+        if node.name not in await self.slurm.reservation(reconcile.reservation(spec)):
             await self._run_for_loan(reconcile.loan(spec, self.user))
-            await self._run_for_loan(self.uncordon(node))
-        for _ in range(RETURN_LOOKS):  # a node that was just resumed may not have answered yet
-            if (await self.slurm.nodes())[node.name].up:
+        try:
+            await self._wait_until(node.name, in_maintenance)  # before it is resumed: no look takes it for free then
+            await self.run(self.uncordon(node))  # Slurm refuses it where an agent died after it
+            await self._wait_until(node.name, lambda seen: seen.up)  # it has not answered yet
+        except (Denied, Unavailable):
+            with suppress(Denied, Unavailable):
+                await self.end_loan(node)
+            raise
+
+    async def _wait_until(self, node: str, holds: Callable[[NodeRecord], bool]) -> None:
+        """Raises Denied when it never does."""
+        for _ in range(RETURN_LOOKS):
+            seen = (await self.slurm.nodes()).get(node)
+            if seen and holds(seen):
                 return
             await asyncio.sleep(1.0)
+        raise Denied(f"{node} could not be kept for its check within {RETURN_LOOKS} s")
 
     async def end_loan(self, node: NodeRecord) -> None:
         """The drain first: without the reservation jobs begin on a node that is not drained."""

@@ -4,19 +4,21 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import OURS
 from diagnoser.agent.slurm.parsing import (
+    LOAN,
     JobRecord,
     parse_account,
     parse_jobs,
-    parse_loans,
     parse_nodes,
     parse_reservation,
+    parse_reservations,
 )
 from diagnoser.model.errors import Unavailable
 
@@ -31,8 +33,9 @@ NOT_STARTED = re.compile(
     r"Unable to allocate resources|Unable to confirm allocation|Unable to create step|Invalid job id"
 )
 """srun's words when the program has not been started."""
-_MAINTENANCE = "MAINT"
-"""In the state of a node that a reservation keeps for maintenance."""
+READS = 3
+LENT = f"{OURS}check: of its return"
+"""Reason of a node that is kept for the check of its return."""
 KEPT = ("PATH", "HOME", "USER", "LANG", "TZ", "SLURM_CONF", "SLURM_JWT", "TMPDIR")
 """Variables that commands get: a token of ours is not among them."""
 
@@ -104,16 +107,21 @@ class Slurm:
         return parse_jobs(await self._read("squeue", "--json", "--states=all"))
 
     async def nodes(self) -> dict[str, NodeRecord]:
-        return await self.with_loans(parse_nodes(await self._read("scontrol", "-o", "show", "node")))
-
-    async def with_loans(self, nodes: dict[str, NodeRecord]) -> dict[str, NodeRecord]:
-        """Show a node that is kept for the check of its return as what it is: out of service, because of a plan."""
-        if not any(_MAINTENANCE in node.record for node in nodes.values()):
-            return nodes
-        for name in parse_loans(await self._read("scontrol", "-o", "show", "reservation")):
-            if name in nodes and not nodes[name].cordoned:
-                nodes[name] = replace(nodes[name], cordoned=True, reason=f"{OURS}check: of its return")
+        """A node that is kept for the check of its return is shown as what it is: out of service, because of a plan."""
+        for _ in range(READS):
+            nodes = await self._read_nodes()
+            kept = {name for name, node in nodes.items() if in_maintenance(node)}
+            if not kept:
+                return nodes
+            reservations = parse_reservations(await self._read("scontrol", "-o", "show", "reservation"))
+            lent = [name for name in _lent(reservations) if name in kept and not nodes[name].cordoned]
+            nodes |= {name: replace(nodes[name], cordoned=True, reason=LENT) for name in lent}
+            if kept <= set(chain.from_iterable(reservations.values())):
+                return nodes  # else one was given back between the two reads, or lent: it is looked at again
         return nodes
+
+    async def _read_nodes(self) -> dict[str, NodeRecord]:
+        return parse_nodes(await self._read("scontrol", "-o", "show", "node"))
 
     async def reservation(self, name: str) -> tuple[str, ...]:
         """Its nodes; none where there is no such reservation."""
@@ -138,6 +146,17 @@ class Slurm:
         if result.code != 0:
             raise Unavailable(f"{shlex.join(words)}: {result.fault}")
         return result.output
+
+
+def in_maintenance(node: NodeRecord) -> bool:
+    """Tell whether a reservation keeps the node for maintenance."""
+    return "MAINT" in node.record.partition(" Reason=")[0]
+
+
+def _lent(reservations: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    for name, nodes in reservations.items():
+        if name.startswith(LOAN):
+            yield from nodes
 
 
 async def _outputs(process: asyncio.subprocess.Process, limit: int) -> tuple[bytes, bytes]:

@@ -6,7 +6,7 @@ Jobs are read from ``squeue --json``, because the text forms let a job's name or
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -170,10 +170,11 @@ def parse_rest_nodes(text: str) -> dict[str, NodeRecord]:
     return {node.name: node for node in nodes}
 
 
-def parse_loans(text: str) -> tuple[str, ...]:
-    """Nodes that are kept for the check of their return, of ``scontrol -o show reservation``. Raises BadInput."""
-    lines = (line for line in text.splitlines() if line.startswith(f"ReservationName={LOAN}"))
-    return tuple(chain.from_iterable(map(parse_reservation, lines)))
+def parse_reservations(text: str) -> dict[str, tuple[str, ...]]:
+    """Name -> nodes, of ``scontrol -o show reservation``. Raises BadInput."""
+    prefix = "ReservationName="
+    lines = [line for line in text.splitlines() if line.startswith(prefix)]
+    return {line.partition(" ")[0].removeprefix(prefix): parse_reservation(line) for line in lines}
 
 
 def parse_reservation(text: str) -> tuple[str, ...]:

@@ -81,8 +81,8 @@ class RestSlurm(Slurm):
     async def jobs(self) -> dict[int, JobRecord]:
         return parse_jobs(await self.client.read("jobs"))
 
-    async def nodes(self) -> dict[str, NodeRecord]:
-        return await self.with_loans(parse_rest_nodes(await self.client.read("nodes")))
+    async def _read_nodes(self) -> dict[str, NodeRecord]:
+        return parse_rest_nodes(await self.client.read("nodes"))
 
 
 def over_rest(client: RestClient, commands: Runner = run) -> RestSlurm:

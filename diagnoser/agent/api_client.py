@@ -156,6 +156,10 @@ class ApiClient:
         path = f"/jobs/{attempt.job}/attempts/{attempt.number}/node-snapshots"
         await self._call("POST", path, params={"node": node}, json={"parts": list(parts)})
 
+    async def places(self, cluster: str, places: Mapping[str, Sequence[str]]) -> None:
+        """Tell where the nodes of a cluster stand, all of them."""
+        await self._call("POST", "/nodes/places", json={"cluster": cluster, "places": dict(places)})
+
     async def evidence_result(self, request: str, cluster: str, result: str) -> None:
         await self._call("POST", f"/evidence-requests/{request}/result", json={"cluster": cluster, "result": result})
 

@@ -12,6 +12,7 @@ import orjson
 
 from diagnoser.agent.changes import Changes
 from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.places import Places
 from diagnoser.agent.plan_spec import PlanSpec
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
 from diagnoser.model import EvidenceRequest, RuntimeFile
@@ -258,11 +259,13 @@ class Cluster(NodeControl, Protocol[S]):
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot(Generic[J]):
     """jobs: to be looked at now, by their key in the state file; one that is missing is forgotten. time: of the look,
-    in seconds since the epoch; 0.0 where the source does not need to know it later."""
+    in seconds since the epoch; 0.0 where the source does not need to know it later. places: of nodes, beside those that
+    their records name."""
 
     jobs: Mapping[str, J]
     nodes: Mapping[str, NodeRecord]
     time: float = 0.0
+    places: Places = field(default_factory=dict)
 
 
 class JobSource(Protocol[J]):

@@ -14,7 +14,7 @@ class NodeRecord:
     """One node. cordoned: no new job starts there. reason: why it is out of service.
 
     record: the scheduler's own line about a node that is down. address, gpus: for the node check, where it needs them.
-    version: of the object, for changes that must not cross another's.
+    version: of the object, for changes that must not cross another's. places: ``switch:leaf-07``, as the cluster tells.
     """
 
     name: str
@@ -25,6 +25,7 @@ class NodeRecord:
     address: str = ""
     gpus: int = 0
     version: str = ""
+    places: tuple[str, ...] = ()
 
     @property
     def takes_jobs(self) -> bool:

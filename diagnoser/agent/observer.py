@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic
 
@@ -14,8 +14,9 @@ from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.changes import JobRegistration, LifecycleEvent
 from diagnoser.agent.cluster import ClusterSnapshot, J, JobSource
 from diagnoser.agent.nodes import NodeRecord, node_events
+from diagnoser.agent.places import Places, merged
 from diagnoser.agent.state_file import AgentState
-from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.model.errors import BadInput, NotFound, Unavailable
 
 JOBS_AT_ONCE = 8
 LONGEST_WAIT = 30.0
@@ -25,7 +26,8 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Observer(Generic[J]):
-    """path: of the state file. state: shared with the source, and changed in place. saved: what the file holds."""
+    """path: of the state file. state: shared with the source, and changed in place. saved: what the file holds.
+    places: of nodes, as the operator says. told_places: what the service was told of them."""
 
     client: ApiClient
     source: JobSource[J]
@@ -33,6 +35,8 @@ class Observer(Generic[J]):
     path: Path
     state: AgentState
     saved: bytes = b""
+    places: Places = field(default_factory=dict)
+    told_places: Places = field(default_factory=dict)
 
     async def run(self, poll: float) -> None:
         """For ever, at most ``poll`` seconds between two looks, more after failures. An agent that is stopped within a
@@ -61,6 +65,7 @@ class Observer(Generic[J]):
         snapshot = await self.source.snapshot(self.state)
         self.state.jobs = {key: checkpoint for key, checkpoint in self.state.jobs.items() if key in snapshot.jobs}
         away = await self._tell_nodes(snapshot.nodes.values())
+        await self._tell_places(snapshot)
         turn = asyncio.Semaphore(JOBS_AT_ONCE)
 
         async def follow(key: str) -> None:
@@ -126,6 +131,22 @@ class Observer(Generic[J]):
             if status.kind != "cordoned":
                 self.state.returned.pop(node.name, None)
         return away
+
+    async def _tell_places(self, snapshot: ClusterSnapshot[J]) -> None:
+        """Once, and again when one has changed. Without them each node fails by itself: nothing waits for it."""
+        by_record = {node.name: node.places for node in snapshot.nodes.values() if node.places}
+        places = merged(self.places, snapshot.places, by_record)
+        known = {node: places[node] for node in sorted(places) if node in snapshot.nodes}
+        if known == self.told_places:
+            return
+        try:
+            await self.client.places(self.cluster, known)
+        except (BadInput, NotFound) as error:
+            log.warning("places_refused", why=str(error))  # an older service knows none
+        except Unavailable as error:
+            log.warning("places_wait", why=str(error))
+            return
+        self.told_places = known
 
     def _save(self) -> None:
         """Only what has changed. Raises OSError."""

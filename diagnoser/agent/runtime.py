@@ -21,6 +21,7 @@ from diagnoser.agent.evidence import EvidenceCollector, EvidenceOptions
 from diagnoser.agent.executor import Executor
 from diagnoser.agent.node_query import known_commands
 from diagnoser.agent.observer import Observer
+from diagnoser.agent.places import Places
 from diagnoser.agent.return_check import ReturnCheck
 from diagnoser.agent.state_file import AgentState
 from diagnoser.agent.uncordon import Uncordoner
@@ -42,7 +43,7 @@ class AgentOptions:
 
     listen: address for the service's signed webhook, instead of a long poll. secret: of that webhook. queries: what
     a node may be asked, and what its answers prove. script: of the site, one more query, "" for none. evidence: what
-    may be collected of a run that hangs.
+    may be collected of a run that hangs. places: where nodes stand, as the operator says.
     """
 
     server: str
@@ -57,6 +58,7 @@ class AgentOptions:
     queries: NodeQueryTable = NO_QUERIES
     script: str = ""
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
+    places: Places = field(default_factory=dict)
 
 
 Build = Callable[[ApiClient, AgentState], tuple[Cluster[S], JobSource[J]]]
@@ -77,7 +79,7 @@ async def run_agent(
     async with http_api.connect(options.server, options.token) as http:
         client = ApiClient(http)
         cluster, source = build(client, state)
-        observer = Observer(client, source, options.cluster, path, state)
+        observer = Observer(client, source, options.cluster, path, state, places=options.places)
         name, clocks = executor_name(scheduler), (time.monotonic, time.time)
         commands = known_commands(options.queries, options.script)
         executor = Executor(client, cluster, name, *clocks, options.dry, commands, state, options.queries)

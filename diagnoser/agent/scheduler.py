@@ -14,6 +14,7 @@ import typer
 from diagnoser.model.errors import BadInput
 
 if TYPE_CHECKING:
+    from diagnoser.agent.places import Places
     from diagnoser.agent.runtime import AgentOptions
 
 STATE = Path("/var/lib/diagnoser-agent")
@@ -61,6 +62,13 @@ class AgentFlags:
             "fault."
         ),
     ] = ""
+    places: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of places and their nodes, a line each: 'rack:r07 gpu-[001-018]'. Beside what the scheduler "
+            "tells of switches, blocks and domains.",
+        ),
+    ] = None
     dumps: Annotated[
         list[str] | None,
         evidence_option(
@@ -129,4 +137,16 @@ class AgentFlags:
             load_table(self.node_queries),
             self.node_check_script,
             evidence.options(self.dumps or (), self.node_dumps or (), fields, programs=self.collect_evidence),
+            self.read_places(),
         )
+
+    def read_places(self) -> "Places":
+        """Raises BadInput."""
+        from diagnoser.agent.places import from_file
+
+        if self.places is None:
+            return {}
+        try:
+            return from_file(self.places.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"--places {self.places}: cannot be read: {error}") from None

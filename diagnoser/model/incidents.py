@@ -26,7 +26,8 @@ class IncidentChange:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Failures that one cause explains. node: which they are of, "" where what they printed groups them.
+    """Failures that one cause explains. node: which they are of, "" where what they printed groups them, or where they
+    are of several nodes of one place: ``switch:leaf-07``. nodes: those.
 
     category, type, line, diagnosis: of the newest one. failures: attempts; jobs: how many jobs these are of.
     assignee: the login of who works on it, "" while nobody does. escalated, muted_until: times, 0.0 for never; muted,
@@ -49,6 +50,8 @@ class Incident:
     escalated: float = 0.0
     muted_until: float = 0.0
     history: tuple[IncidentChange, ...] = ()
+    place: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 IncidentTransition = Callable[[Incident], Incident]

@@ -39,6 +39,7 @@ class PlanReason(StrEnum):
     RETRIES_SPENT = "retries_spent"
     NODE_AGAIN = "node_fails_again"  # the same failure on the same node, more often than allowed
     ON_PROBATION = "node_on_probation"  # suspected again within a day after it was given back
+    PLACE_FAILS = "place_fails"  # several nodes of one switch or rack within minutes: the place is checked once
     REQUEUE_CAP = "requeue_cap"  # too many launches on this cluster within an hour
     WRONG_EVICTION = "wrong_eviction"  # it failed again right after a node was taken out
     BREAKER = "breaker_open"
@@ -266,7 +267,7 @@ class ClusterHistory:
     past: plans of the cluster's last day, those of its last week with the same failure or the same first suspect, and
     those of the same job; oldest first. marks: the last event of each node that has one. fleet: scope -> number of
     nodes that are known. open: tripped scopes. completed: number of the newest attempt of the plan's job that ended
-    well, 0 for none.
+    well, 0 for none. places: of each node of the cluster that has some.
     """
 
     past: tuple[Plan, ...] = ()
@@ -274,6 +275,7 @@ class ClusterHistory:
     fleet: Mapping[str, int] = field(default_factory=dict)
     open: frozenset[str] = frozenset()
     completed: int = 0
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class MessageKind(StrEnum):

@@ -3,7 +3,7 @@
 A guardrail only ever makes a plan more careful. Each one that changes a plan leaves its reason on it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.model import (
@@ -20,7 +20,9 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import breaker, node_returns, retry_history, trust
+from diagnoser.recovery.incidents import PLACE_SECONDS, shared_place
 from diagnoser.recovery.plan_states import (
+    ACTING,
     CORDONS,
     DIAGNOSER,
     OPEN,
@@ -210,6 +212,34 @@ def _on_probation(plan: Plan, case: _Case) -> Plan | None:
     return None
 
 
+def _in_failing_place(plan: Plan, case: _Case) -> Plan | None:
+    """Several nodes of one switch or rack are proven to be at fault within minutes: the place is checked by one plan,
+    and no more of its nodes go without a person."""
+    if plan.action not in CORDONS or not (plan.nodes or plan.suspects):
+        return None
+    since, places = case.now - PLACE_SECONDS, case.history.places
+    recent = [old for old in case.history.past if old.created > since and old not in case.same_attempt]
+    failing = {proof.node for old in recent for proof in old.proofs}
+    place = shared_place((plan.nodes or plan.suspects)[0], failing, places)
+    if not place:
+        return None
+    count = len({node for node in (*failing, *plan.nodes) if place in places.get(node, ())})
+    seen = f"{count} nodes of {place.replace(':', ' ')} failed within {PLACE_SECONDS / 60:.0f} minutes"
+    if any(_checks(old, place, places) for old in recent):
+        return _waiting(plan, _R.PLACE_FAILS, f"{seen}, and another plan checks it", case.now)
+    if plan.action is Action.CHECK_AND_RESUBMIT:
+        return None
+    checked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), unproven_suspects=plan.nodes)
+    return _with_change(checked, f"{seen}: its nodes are checked", case.now, _R.PLACE_FAILS)
+
+
+def _checks(plan: Plan, place: str, places: Mapping[str, Sequence[str]]) -> bool:
+    """Tell whether a plan checks a node of the place, or did."""
+    if plan.action is not Action.CHECK_AND_RESUBMIT or plan.state not in ACTING:
+        return False
+    return any(place in places.get(node, ()) for node in (*plan.suspects, *plan.nodes))
+
+
 def _handled_by_person(plan: Plan, case: _Case) -> Plan | None:
     theirs = breaker.handled(plan.nodes, case.history, case.now, case.policy.table.ledger.person_hours)
     if not theirs:
@@ -277,6 +307,7 @@ _RAILS: tuple[_Rail, ...] = (
     _retries,
     _repeat_eviction,
     _on_probation,
+    _in_failing_place,
     _handled_by_person,
     _tenant_requeue_cap,
     _requeue_cap,

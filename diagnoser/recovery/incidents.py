@@ -2,7 +2,10 @@
 
 import hashlib
 import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from diagnoser.model import Diagnosis, Incident, IncidentChange, IncidentState
 from diagnoser.model.errors import BadInput
@@ -11,6 +14,11 @@ from diagnoser.model.taxonomy import Category
 SERVICE = "diagnoser"
 HOUR, DAY = 3_600.0, 86_400.0
 LONGEST_MUTE = 30 * DAY
+PLACE_SECONDS = 600.0
+"""Within which failures of several nodes of one place are one incident of it."""
+PLACE_NODES = 2
+NODES_NAMED = 100
+"""Nodes of a place that its incident names, those that failed last."""
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}\b|\d+(?:[.:,]\d+)*")
 """Numbers, sizes, times, addresses and ids: what differs between two failures of one cause."""
 _CHARS = 500
@@ -37,6 +45,33 @@ def incident_id(diagnosis: Diagnosis, cluster: str, family: str) -> str:
         shape = _NUMBERS.sub("#", diagnosis.root_cause.text)
     shape = "" if node else f"{diagnosis.type}\0{shape}"
     return hashlib.sha256(f"{cluster}\0{node}\0{shape}".encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def place_id(cluster: str, place: str) -> str:
+    """Name the incident of a place."""
+    return hashlib.sha256(f"{cluster}\0\0place\0{place}".encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def of_place(failure: Incident, place: str) -> Incident:
+    """The failure of a node as one of the place that it stands in."""
+    shared = place_id(failure.cluster, place)
+    return replace(failure, id=shared, node="", place=place, nodes=(failure.node,))
+
+
+def shared_place(node: str, failing: Collection[str], places: Mapping[str, Sequence[str]]) -> str:
+    """Name the smallest place that a node shares with others that fail now, "" for none. A place that holds most of the
+    nodes says nothing.
+
+    places: of all nodes of the cluster that have one.
+    """
+    sizes = Counter(chain.from_iterable(places.values()))
+    sharing = Counter(chain.from_iterable(places.get(other, ()) for other in {*failing} - {node}))
+    shared = []
+    for place in places.get(node, ()):
+        is_part = sizes[place] <= len(places) / 2
+        if is_part and sharing[place] + 1 >= PLACE_NODES:
+            shared.append(place)
+    return min(shared, key=lambda place: (sizes[place], place), default="")
 
 
 def new_incident(id: str, created: float, diagnosis: Diagnosis, cluster: str, family: str) -> Incident | None:
@@ -68,7 +103,8 @@ def joined(incident: Incident, failure: Incident, *, is_new: bool) -> Incident:
     if failure.last_seen >= incident.last_seen:
         newest = {name: getattr(failure, name) for name in ("category", "type", "line", "diagnosis", "last_seen")}
         incident = replace(incident, **newest)
-    incident = replace(incident, first_seen=min(incident.first_seen, failure.first_seen))
+    nodes = tuple(dict.fromkeys((*incident.nodes, *failure.nodes)))[-NODES_NAMED:]
+    incident = replace(incident, first_seen=min(incident.first_seen, failure.first_seen), nodes=nodes)
     if not is_new:
         return incident
     if incident.muted_until > failure.last_seen and failure.type is not before:

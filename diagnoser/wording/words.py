@@ -95,6 +95,7 @@ REASONS = {
     PlanReason.SAME_STEP: "It failed the same way at the same step twice",
     PlanReason.RETRIES_SPENT: "It was launched again often enough without progress",
     PlanReason.NODE_AGAIN: "The same node failed this way before",
+    PlanReason.PLACE_FAILS: "Several nodes of one switch or rack failed within minutes, and it is checked once",
     PlanReason.ON_PROBATION: "The node was given back within a day and is suspected again",
     PlanReason.REQUEUE_CAP: "Too many launches on this cluster within the hour",
     PlanReason.TENANT_CAP: "The tenant's share of launches or nodes is used up",

@@ -8,6 +8,7 @@ import pytest
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import AttemptKey, Diagnosis, Incident, IncidentState, Job, RootCause
+from diagnoser.model.alerts import AlertThread
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.ids import id_of
 from diagnoser.model.queries import UNRESOLVED, IncidentFilter, position_of
@@ -72,6 +73,37 @@ async def test_faults_of_one_node_are_one_incident(store: SqlStore) -> None:
     by_place = {(found.cluster, found.node): found.failures for found in await store.incidents.page(EVERY, "", 10)}
     assert by_place == {("default", "gpu-004"): 2, ("west", "gpu-004"): 1, ("default", "gpu-777"): 1}
     assert len(await store.incidents.page(IncidentFilter(node="gpu-004"), "", 10)) == 2
+
+
+async def test_eighteen_nodes_under_one_switch_are_one_incident(store: SqlStore) -> None:
+    """Its receivers go on in the thread of the first node. A node elsewhere, and one that the scheduler did not give to
+    the job that names it, are incidents of their own."""
+    nodes = [f"n{number:02}" for number in range(18)]
+    await store.nodes.set_places(
+        "default", {node: ["switch:a"] for node in nodes} | {f"m{n}": ["x:y"] for n in range(30)}
+    )
+    base = diagnosis()
+    assert base.root_cause is not None
+    for number, node in enumerate([*nodes, "m1", "n03"]):
+        job, given = f"j{number}", "other" if number == 19 else node
+        await store.jobs.register(Job(job, nodes=(given,), registered=True, created=1.0))
+        verdict = replace(base, root_cause=replace(base.root_cause, node=node))
+        await fail(store, f"{number:02}", job, verdict, created=200.0 + 10 * number)
+        if number == 0:
+            first = await the_incident(store)
+            await store.alerts.save_thread(AlertThread("slack:ops", first.id, "t1", 200.0))
+    found = {incident.place or incident.node: incident for incident in await store.incidents.page(EVERY, "", 50)}
+    assert sorted(found) == ["m1", "n03", "switch:a"]
+    of_switch = found["switch:a"]
+    assert (of_switch.failures, of_switch.jobs, sorted(of_switch.nodes), of_switch.first_seen) == (18, 18, nodes, 200.0)
+    assert await store.alerts.incident_of("00") == of_switch.id
+    thread = await store.alerts.thread("slack:ops", of_switch.id)
+    assert thread is not None and thread.handle == "t1"
+    await store.jobs.register(Job("late", nodes=("n04",), registered=True, created=1.0))
+    verdict = replace(base, root_cause=replace(base.root_cause, node="n04"))
+    await fail(store, "99", "late", verdict, created=5_000.0)
+    late = await store.incidents.of_diagnosis("99")
+    assert late is not None and late.node == "n04"
 
 
 async def test_what_ended_well_is_no_incident(store: SqlStore) -> None:

@@ -236,6 +236,22 @@ def test_a_node_on_probation_is_checked_at_the_first_suspicion(
     assert (found.reason == R.ON_PROBATION) == (action == "check_and_resubmit")
 
 
+def test_eighteen_nodes_under_one_switch_lead_to_one_check(policy: Policy) -> None:
+    """The first goes; the second makes it a matter of the switch, which its plan checks; the others wait."""
+    under = {f"n{number}": (f"switch:{'a' if number < 18 else 'b'}",) for number in range(40)}
+    made = list[Plan]()
+    for number in range(18):
+        node = f"n{number}"
+        proofs = (NodeProof(node, ProofKind.NODE_LOG, "Xid 79"),)
+        fields = {"job": f"j{number}", "family": f"f{number}", "fingerprint": f"g{number}", "suspects": (node,)}
+        new = replace(plan(number + 1), nodes=(node,), allocation=(node,), proofs=proofs, **fields)  # type: ignore[arg-type]
+        made.append(settle(policy, new, *made, places=under))
+    assert [stands(found)[0] for found in made].count("check_and_resubmit") == 1
+    assert stands(made[1]) == ("check_and_resubmit", S.SENT, R.PLACE_FAILS)
+    assert {stands(found)[1:] for found in made[2:]} == {(S.WAITING, R.PLACE_FAILS)}
+    assert made[-1].history[-1].why == "18 nodes of switch a failed within 10 minutes, and another plan checks it"
+
+
 def test_launches_an_hour_are_capped(policy: Policy) -> None:
     """Whatever fails so often on one cluster, a person looks at it first."""
     past = [done(n, 60.0, fingerprint=f"f{n}", job=f"j{n}", tenant=f"t{n % 5}") for n in range(30)]

@@ -14,6 +14,7 @@ from sqlalchemy import (
     func,
     literal,
     not_,
+    or_,
     select,
     union_all,
     update,
@@ -23,6 +24,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
+from diagnoser.adapters.sql.jobs import find_allocation
+from diagnoser.adapters.sql.nodes import find_places
 from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered, pick
 from diagnoser.adapters.sql.tables import (
@@ -30,6 +33,7 @@ from diagnoser.adapters.sql.tables import (
     IS_OPERATORS,
     IS_UNRESOLVED,
     alert_silences,
+    alert_threads,
     diagnoses,
     incident_attempts,
     incidents,
@@ -42,11 +46,13 @@ from diagnoser.model.incidents import IncidentTransition
 from diagnoser.model.queries import UNRESOLVED, IncidentFilter
 from diagnoser.model.sorting import LAST_SEEN, Sort
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.incidents import joined, new_incident
+from diagnoser.recovery.incidents import PLACE_SECONDS, joined, new_incident, of_place, place_id, shared_place
 
 IncidentAnnouncement = Callable[[Incident, Incident], tuple[OutboxMessage, ...]]
 """The incident before and after a change -> messages that are stored with it."""
 
+PLACE_INCIDENTS = 200
+"""Incidents of nodes that are looked at for a place, those that failed last."""
 _MUTED = select(alert_silences.c.until).where(alert_silences.c.incident == incidents.c.id).scalar_subquery()
 SHOWN = (*incidents.c, _MUTED.label("muted_until"))
 
@@ -160,6 +166,9 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
     failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
     is_mine = of_attempt(incident_attempts, record.attempt)
     before = (await connection.execute(select(incident_attempts.c.incident).where(is_mine))).scalar()
+    absorbed = list[Incident]()
+    if failure and failure.node:
+        failure, absorbed = await _placed(connection, failure, record.attempt, before)
     after = failure.id if failure else None
     if failure:
         await insert_new(connection, incidents, [codec.incident_row(failure)])
@@ -184,6 +193,51 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
         await _mute(connection, by_id[failure.id], changed)
         if is_new:
             await _count_one_more(connection, failure.id, record.attempt)
+        for earlier in absorbed:
+            await _absorb(connection, failure.id, earlier)
+
+
+async def _placed(
+    connection: AsyncConnection, failure: Incident, attempt: AttemptKey, before: str | None
+) -> tuple[Incident, list[Incident]]:
+    """(the failure of a node, or of the place where others fail as well; incidents of nodes that are of the place,
+    too). Only nodes that the scheduler gave the attempt count: whoever names others groups nothing.
+
+    before: incident that the attempt belonged to so far.
+    """
+    mine = await find_places(connection, failure.cluster, failure.node)
+    if not mine or failure.node not in await find_allocation(connection, attempt):
+        return failure, []
+    since, row = failure.last_seen - PLACE_SECONDS, incidents.c
+    ids = [place_id(failure.cluster, place) for place in mine[failure.node]]
+    goes_on = or_(and_(row.last_seen >= since, IS_UNRESOLVED), row.id == before)
+    open_ones = select(*SHOWN).where(row.id.in_(ids), goes_on)
+    for known in map(codec.incident_of, (await connection.execute(open_ones)).mappings()):
+        return of_place(failure, known.place), []
+    query = select(*SHOWN).where(IS_UNRESOLVED, row.node != "", row.last_seen >= since).limit(PLACE_INCIDENTS)
+    near = map(codec.incident_of, (await connection.execute(query.order_by(row.last_seen.desc()))).mappings())
+    recent = [incident for incident in near if incident.cluster == failure.cluster]
+    places = await find_places(connection, failure.cluster)
+    place = shared_place(failure.node, [incident.node for incident in recent], places)
+    if not place:
+        return failure, []
+    untouched = [incident for incident in recent if incident.first_seen >= since and not incident.history]
+    return of_place(failure, place), [one for one in untouched if place in places.get(one.node, ())]
+
+
+async def _absorb(connection: AsyncConnection, place: str, earlier: Incident) -> None:
+    """Move the failures of a node, and what receivers of alerts were told of it, to the incident of its place."""
+    row, threads = incident_attempts.c, alert_threads
+    locked = await _locked(connection, {place, earlier.id})
+    if place not in locked or earlier.id not in locked:
+        return
+    await connection.execute(update(incident_attempts).where(row.incident == earlier.id).values(incident=place))
+    joint = joined(locked[place], of_place(locked[earlier.id], locked[place].place), is_new=False)
+    await connection.execute(update(incidents).where(incidents.c.id == place).values(codec.incident_row(joint)))
+    told = (await connection.execute(select(threads).where(threads.c.incident == earlier.id))).mappings().all()
+    await insert_new(connection, threads, [{**thread, "incident": place} for thread in told])
+    await _count(connection, earlier.id)
+    await _count(connection, place)
 
 
 def _conditions(where: IncidentFilter) -> list[ColumnElement[bool]]:

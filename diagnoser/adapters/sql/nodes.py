@@ -1,6 +1,6 @@
 """Nodes, what happened to them, and the breakers that bound how many may be taken out."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import and_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -45,6 +45,21 @@ class NodeRepository(Repository):
                 found += map(codec.mark_of, (await connection.execute(query)).scalars())
         return found
 
+    async def set_places(self, cluster: str, places: Mapping[str, Sequence[str]]) -> None:
+        """Where the nodes of a cluster stand: all of them, others stand nowhere."""
+        row = nodes.c
+        stored = select(row.node, row.places).where(row.cluster == cluster, row.places != "")
+        given = {node: " ".join(names) for node, names in places.items()}
+        async with self._db.writing() as connection:
+            before = {row.node: row.places for row in await connection.execute(stored)}
+            changed = [node for node in sorted({*before, *given}) if before.get(node, "") != given.get(node, "")]
+            for node in changed:
+                await insert_new(connection, nodes, [{"cluster": cluster, "node": node}])
+                mine = and_(row.cluster == cluster, row.node == node)
+                await connection.execute(update(nodes).where(mine).values(places=given.get(node, "")))
+            if changed:
+                await note_change(connection, "node", cluster, None, {"places": len(changed)})
+
     async def breakers(self) -> list[BreakerState]:
         query = select(breakers.c.body).order_by(breakers.c.scope)
         return await self._db.values(query, codec.breaker_of)
@@ -85,6 +100,14 @@ async def add_mark(connection: AsyncConnection, mark: NodeEvent) -> NodeEvent:
         await connection.execute(update(nodes).where(mine).values(body=row["body"]))
     await note_change(connection, "node", f"{mark.cluster}/{mark.node}", previous, event)
     return event
+
+
+async def find_places(connection: AsyncConnection, cluster: str, node: str = "") -> dict[str, tuple[str, ...]]:
+    """Where each node stands that has a place. node: only this one, "" for all of the cluster."""
+    query = select(nodes.c.node, nodes.c.places).where(nodes.c.cluster == cluster, nodes.c.places != "")
+    if node:
+        query = query.where(nodes.c.node == node)
+    return {name: tuple(words.split()) for name, words in await connection.execute(query)}
 
 
 async def find_marks(connection: AsyncConnection, cluster: str) -> list[NodeEvent]:

@@ -10,7 +10,7 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
 from diagnoser.adapters.sql.jobs import find_allocation, find_completed, job_names
-from diagnoser.adapters.sql.nodes import add_mark, find_marks
+from diagnoser.adapters.sql.nodes import add_mark, find_marks, find_places
 from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.tables import breakers, nodes, plans
 from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, Plan, PlanState, TransitionResult
@@ -158,6 +158,7 @@ async def _history(connection: AsyncConnection, plan: Plan, now: float) -> Clust
         fleet=await _fleet(connection, plan.cluster),
         open=frozenset((await connection.execute(tripped)).scalars()),
         completed=await find_completed(connection, AttemptKey(plan.job, plan.attempt)),
+        places=await find_places(connection, plan.cluster),
     )
 
 

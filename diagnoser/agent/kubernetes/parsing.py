@@ -8,6 +8,7 @@ from typing import Any
 from diagnoser.agent.kubernetes import fields, names, ranks, restart
 from diagnoser.agent.kubernetes.kinds import JOB, JOBSET, KINDS, PYTORCHJOB, Key, WorkloadKind, ending, templates
 from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.places import from_labels
 
 TEXT_LENGTH = 500
 LABELS = 40
@@ -143,6 +144,7 @@ def node(manifest: Mapping[str, Any]) -> NodeRecord:
         reason=fields.section(meta, "annotations").get(names.REASON) or fault,
         record=record,
         version=meta.get("resourceVersion", ""),
+        places=from_labels(fields.section(meta, "labels")),
     )
 
 

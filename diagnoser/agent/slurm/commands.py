@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.places import Places, from_topology
 from diagnoser.agent.plan_spec import OURS
 from diagnoser.agent.slurm.parsing import (
     LOAN,
@@ -122,6 +123,11 @@ class Slurm:
 
     async def _read_nodes(self) -> dict[str, NodeRecord]:
         return parse_nodes(await self._read("scontrol", "-o", "show", "node"))
+
+    async def places(self) -> Places:
+        """Leaf switches and blocks of the nodes; none where the cluster does not tell."""
+        result = await self.runner(("scontrol", "-o", "show", "topology"), COMMAND_SECONDS)
+        return from_topology(result.output) if result.code == 0 else {}
 
     async def reservation(self, name: str) -> tuple[str, ...]:
         """Its nodes; none where there is no such reservation."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -10,6 +10,7 @@ from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.changes import Changes
 from diagnoser.agent.cluster import ClusterSnapshot
 from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.places import Places
 from diagnoser.agent.slurm import changes
 from diagnoser.agent.slurm.commands import Slurm
 from diagnoser.agent.slurm.parsing import JobRecord
@@ -24,6 +25,17 @@ CHUNKS = 8
 log = structlog.get_logger()
 
 
+TOPOLOGY_SECONDS = 3600.0
+
+
+@dataclass(slots=True)
+class Topology:
+    """Where nodes stand, and when that was read, in seconds since the epoch."""
+
+    places: Places = field(default_factory=dict)
+    read: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmSource:
     """logs: whether to ship them. now: seconds since the epoch. Jobs and logs are known by the job's number."""
@@ -34,6 +46,7 @@ class SlurmSource:
     state: AgentState
     now: Callable[[], float]
     logs: bool = True
+    topology: Topology = field(default_factory=Topology)
 
     @property
     def log_source(self) -> str:
@@ -53,7 +66,9 @@ class SlurmSource:
             if checkpoint.is_open:
                 jobs[key] = changes.forgotten(checkpoint, await self.slurm.ended(int(key)))
         state.logs = {key: offset for key, offset in state.logs.items() if key in jobs}
-        return ClusterSnapshot(jobs, nodes, now)
+        if now >= self.topology.read + TOPOLOGY_SECONDS:
+            self.topology.places, self.topology.read = await self.slurm.places(), now
+        return ClusterSnapshot(jobs, nodes, now, self.topology.places)
 
     async def first_checkpoint(self, job: JobRecord) -> JobCheckpoint:
         """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart

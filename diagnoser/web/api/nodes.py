@@ -4,7 +4,7 @@ import re
 from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from diagnoser.client.service import API
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
@@ -28,7 +28,11 @@ HISTORY = 100
 OPEN_PLANS = 1000
 """Plans checked when a person starts to work on a node."""
 
+NODES_PLACED = 20_000
+
 router = Router(prefix=API, tags=["recovery"])
+
+PlaceName = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,20}:[A-Za-z0-9_./-]{1,80}$")]
 
 NodePath = Annotated[Node, Path(description="Name of the node")]
 SCOPE = r"^[^\x00-\x1f\x7f/]{1,401}$"
@@ -54,6 +58,22 @@ class ResetBody(DecisionBody):
     """Why: whoever looks next must see it."""
 
     comment: Annotated[str, Field(max_length=2000, pattern=r"\S")]
+
+
+class PlacesBody(StrictSchema):
+    """Where the nodes of a cluster stand: node -> places such as `switch:leaf-07`. A node that is not named stands
+    nowhere."""
+
+    cluster: ClusterField = ""
+    places: Annotated[dict[Node, Annotated[list[PlaceName], Field(max_length=8)]], Field(max_length=NODES_PLACED)]
+
+
+@router.post(
+    "/nodes/places", status_code=204, dependencies=AGENT, responses=CLAIM_ERRORS, summary="Report where nodes stand"
+)
+async def report_places(body: PlacesBody, core: Core, caller: Caller) -> None:
+    """Failures of several nodes of one place within minutes are one incident of the place."""
+    await core.store.nodes.set_places(own_cluster(caller, body.cluster) or DEFAULT_CLUSTER, body.places)
 
 
 @router.post("/nodes/{node}/events", dependencies=AGENT, responses=CLAIM_ERRORS, summary="Report an event of a node")

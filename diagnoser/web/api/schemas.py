@@ -259,7 +259,8 @@ class IncidentChangeShape(Answer):
 
 
 class IncidentShape(Answer):
-    """Failures that one cause explains, or that one node caused. ``node`` is empty where what they printed groups them.
+    """Failures that one cause explains, or that one node caused. ``node`` is empty where what they printed groups them,
+    and where several nodes of one ``place`` failed within minutes: then ``nodes`` names them.
 
     category, type, line, diagnosis: of the newest failure. failures: attempts; jobs: how many jobs these are of.
     """
@@ -267,6 +268,8 @@ class IncidentShape(Answer):
     id: str
     cluster: str
     node: str
+    place: str
+    nodes: list[str]
     category: Category
     type: FailureType
     line: str

@@ -1,4 +1,4 @@
-"""What nodes said of themselves before a plan took them out."""
+"""What nodes said of themselves before a plan took them out, and where nodes stand."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -20,3 +20,4 @@ def upgrade() -> None:
         sa.Column("data", sa.LargeBinary, nullable=False),
         sa.ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.number"], ondelete="CASCADE"),
     )
+    op.add_column("nodes", sa.Column("places", sa.Text, nullable=False, server_default=""))

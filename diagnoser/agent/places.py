@@ -1,0 +1,85 @@
+"""Where nodes stand: leaf switches, blocks, racks, NVLink domains. Pure.
+
+A place is a word and a name, ``switch:leaf-07``. What stands under one switch, or shares one domain, fails together.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+from diagnoser.dialects import node_lists
+from diagnoser.model.errors import BadInput
+
+PLACES_OF_NODE = 4
+_NAME = re.compile(r"[A-Za-z0-9_./-]{1,80}")
+_PLACE = re.compile(r"[a-z]{1,20}:[A-Za-z0-9_./-]{1,80}")
+_LEAF = re.compile(r"SwitchName=(?P<switch>\S+) Level=0 |BlockName=(?P<block>\S+) ")
+LABELS = {
+    "topology.kubernetes.io/rack": "rack",
+    "topology.kubernetes.io/block": "block",
+    "network.topology.nvidia.com/leaf": "switch",
+    "network.topology.nvidia.com/accelerator": "domain",
+    "nvidia.com/gpu.clique": "domain",
+}
+"""Label of a node -> word of the place that it names. Zones and regions hold too many nodes to fail together."""
+
+Places = Mapping[str, tuple[str, ...]]
+"""Node -> its places."""
+
+
+def from_topology(text: str) -> Places:
+    """Leaf switches and blocks, of ``scontrol -o show topology``; none where the cluster has no topology."""
+    return _by_node(_topology_lines(text))
+
+
+def from_file(text: str) -> Places:
+    """Lines of a place and its nodes: ``rack:r07 gpu-[001-018]``. Raises BadInput."""
+    pairs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 2 or not _PLACE.fullmatch(words[0]):
+            raise BadInput(f"line {number}: expected a place and its nodes, such as `rack:r07 gpu-[001-018]`")
+        pairs.append((words[0], words[1]))
+    return _by_node(pairs)
+
+
+def from_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The places that the labels of a Kubernetes node name."""
+    named = ((word, labels.get(label, "")) for label, word in LABELS.items())
+    found = [f"{word}:{name}" for word, name in named if _NAME.fullmatch(name)]
+    return tuple(dict.fromkeys(found))[:PLACES_OF_NODE]
+
+
+def merged(*given: Places) -> Places:
+    """Each node with the places of all, the first ones first."""
+    nodes = dict.fromkeys(chain.from_iterable(given))
+    return {
+        node: tuple(dict.fromkeys(chain.from_iterable(places.get(node, ()) for places in given)))[:PLACES_OF_NODE]
+        for node in nodes
+    }
+
+
+def _topology_lines(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        match = _LEAF.match(line)
+        _, _, nodes = line.partition(" Nodes=")
+        if match is None or not nodes.strip():
+            continue
+        word = "switch" if match["switch"] else "block"
+        name = match[word]
+        if _NAME.fullmatch(name):
+            yield f"{word}:{name}", nodes.split()[0]
+
+
+def _by_node(pairs: Iterable[tuple[str, str]]) -> Places:
+    """pairs: (place, list of nodes). Raises BadInput for what is no such list."""
+    places: dict[str, list[str]] = {}
+    for place, nodes in pairs:
+        try:
+            for node in node_lists.expanded(nodes):
+                places.setdefault(node, []).append(place)
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+    return {node: tuple(named)[:PLACES_OF_NODE] for node, named in places.items()}

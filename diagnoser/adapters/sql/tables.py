@@ -360,7 +360,7 @@ nodes = Table(
     *_texts("cluster", "node", key=True),
     Column("partition", Text, nullable=False, default=""),
     Column("body", Text, nullable=False, default=""),  # its last event, "" while there is none
-    Column("places", Text, nullable=False, default="", server_default=""),  # words, "" where nobody told
+    Column("places", Text),  # words; NULL where nobody told
 )
 
 node_events = Table(

@@ -20,4 +20,4 @@ def upgrade() -> None:
         sa.Column("data", sa.LargeBinary, nullable=False),
         sa.ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.number"], ondelete="CASCADE"),
     )
-    op.add_column("nodes", sa.Column("places", sa.Text, nullable=False, server_default=""))
+    op.add_column("nodes", sa.Column("places", sa.Text))

@@ -154,7 +154,7 @@ class ApiClient:
         """What a node said of itself before a plan for the attempt took it out. One that was sent before is
         replaced."""
         path = f"/jobs/{attempt.job}/attempts/{attempt.number}/node-snapshots"
-        await self._call("POST", path, params={"node": node}, json={"parts": list(parts)})
+        await self._call("POST", path, json={"node": node, "parts": list(parts)})
 
     async def places(self, cluster: str, places: Mapping[str, Sequence[str]]) -> None:
         """Tell where the nodes of a cluster stand, all of them."""

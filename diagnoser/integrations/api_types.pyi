@@ -362,6 +362,8 @@ class IncidentShape(TypedDict):
     id: str
     cluster: str
     node: str
+    place: str
+    nodes: list[str]
     category: Category
     type: FailureType
     line: str

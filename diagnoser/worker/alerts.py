@@ -41,7 +41,7 @@ class AlertSender:
         if channel is None:
             raise Withheld(f"no receiver {receiver!r} is configured any more")
         if alert.diagnosis:
-            alert = replace(alert, incident=await self._store.incident_of(alert.diagnosis) or alert.incident)
+            alert = replace(alert, incident=await self.store.incident_of(alert.diagnosis) or alert.incident)
         await self._check_silence(alert, now)
         self._check_quiet_hours(receiver, alert, now)
         if alert.kind is AlertKind.RECOVERED:

@@ -158,7 +158,7 @@ async def sent_dump(web: Web) -> httpx.Response:
 async def sent_snapshot(web: Web) -> httpx.Response:
     await web.store.jobs.add_event(AttemptKey("j"), Event(EventKind.STARTED, NOW))
     part = {"id": "gpu_state", "exit_code": 0, "output": "GPU 0"}
-    return await posted("/api/v1/jobs/j/attempts/1/node-snapshots?node=n1", {"parts": [part]})(web)
+    return await posted("/api/v1/jobs/j/attempts/1/node-snapshots", {"node": "n1", "parts": [part]})(web)
 
 
 def uncordoned(call: Call) -> Call:
@@ -311,6 +311,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "POST /api/v1/jobs/{id}/attempts/{attempt}/evidence": (sent_dump, "attempt"),
     "POST /api/v1/jobs/{id}/attempts/{attempt}/node-snapshots": (sent_snapshot, "attempt"),
     "POST /api/v1/jobs/{id}/events": (posted("/api/v1/jobs/j/events", {"kind": "exit", "code": 1}), "attempt"),
+    "POST /api/v1/nodes/places": (posted("/api/v1/nodes/places", {"places": {"n1": ["rack:r1"]}}), "node"),
     "POST /api/v1/nodes/{node}/events": (
         posted("/api/v1/nodes/n1/events", {"kind": "cordoned", "by": "person"}),
         "node",

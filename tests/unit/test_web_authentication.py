@@ -136,6 +136,7 @@ CARRYING_OUT = (
     "POST /api/v1/evidence-requests/{request_id}/result",
     "POST /api/v1/jobs",
     "POST /api/v1/jobs/{id}/attempts/{attempt}/node-snapshots",
+    "POST /api/v1/nodes/places",
     "POST /api/v1/nodes/{node}/events",
     "POST /api/v1/plans/claim",
     "POST /api/v1/plans/{id}/check/next",

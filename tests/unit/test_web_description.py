@@ -55,7 +55,12 @@ async def test_the_examples_are_taken(tmp_path: Path) -> None:
             if operation["operationId"] not in EXAMPLES or path == "/logs":
                 continue
             body["example"].pop("wait", None)
-            place = path.replace("{id}", "0123456789abcdef").replace("{node}", "gpu-017").replace("{cluster}", "east")
+            place = (
+                path.replace("{id}", "0123456789abcdef")
+                .replace("{node}", "gpu-017")
+                .replace("{cluster}", "east")
+                .replace("{attempt}", "1")
+            )
             answer = await web.client.request(method, place.replace("{request_id}", "0" * 26), json=body["example"])
             assert answer.status_code in (200, 204, 404, 409), (path, answer.text)
 

@@ -277,9 +277,7 @@ async def test_what_a_node_said_before_its_repair_is_taken_away_as_one_tar(web: 
     see the whole service: a node's log tells of the jobs of all."""
     parts = [{"id": "kernel_journal", "exit_code": 0, "output": f"NVRM: Xid 79\nexport HF_TOKEN={TOKEN}\n"}]
     path, headers = f"/api/v1/jobs/{JOB}/attempts/1", {"authorization": "Bearer agent-east"}
-    sent = await web.client.post(
-        f"{path}/node-snapshots", params={"node": "../gpu-02"}, json={"parts": parts}, headers=headers
-    )
+    sent = await web.client.post(f"{path}/node-snapshots", json={"node": "../gpu-02", "parts": parts}, headers=headers)
     assert sent.status_code == 204, sent.text
     await send(web, STACK + TOKEN.encode(), kind="stacks", rank=3)
     assert (await web.client.get(f"{path}/evidence.tar", headers=headers)).status_code == 403
@@ -290,5 +288,5 @@ async def test_what_a_node_said_before_its_repair_is_taken_away_as_one_tar(web: 
     assert "NVRM: Xid 79" in log
     assert any(stack in text for text in texts.values())
     assert TOKEN not in str(texts)
-    await web.client.post(f"{path}/node-snapshots", params={"node": "gpu-3"}, json={"parts": parts}, headers=headers)
+    await web.client.post(f"{path}/node-snapshots", json={"node": "gpu-3", "parts": parts}, headers=headers)
     assert await web.store.evidence.nodes_with_snapshots(KEY) == ["../gpu-02", "gpu-3"]

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import orjson
-from fastapi import Query
 from fastapi.responses import Response
 from pydantic import Field
 
@@ -46,6 +45,7 @@ class SnapshotPartBody(StrictSchema):
 
 
 class SnapshotBody(StrictSchema):
+    node: Node
     parts: Annotated[list[SnapshotPartBody], Field(min_length=1, max_length=50)]
 
 
@@ -59,7 +59,6 @@ class SnapshotBody(StrictSchema):
 async def send(
     id: JobPath,
     attempt: AttemptPath,
-    node: Annotated[Node, Query(description="Node that it is of")],
     body: SnapshotBody,
     core: Core,
     intake: Intake,
@@ -70,7 +69,7 @@ async def send(
     job = await intake.job_access.check(caller, id)
     parts = [SnapshotPart(part.id, part.exit_code, part.output) for part in body.parts]
     clean = await asyncio.to_thread(lambda: [_masked_part(part, core.redact) for part in parts])
-    snapshot = NodeSnapshot(node, core.clock(), tuple(clean))
+    snapshot = NodeSnapshot(body.node, core.clock(), tuple(clean))
     await core.store.evidence.add_snapshot(AttemptKey(job, attempt), snapshot)
 
 

@@ -76,7 +76,11 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     },
     "take_back_feedback_on_a_diagnosis": {"feedback": "01K9Z3Q8B7M0000000000000F1"},
     "claim_requests_for_evidence": {"cluster": "east", "limit": 4, "wait": 20},
-    "keep_what_a_node_says_of_itself": {"parts": [{"id": "gpu_state", "exit_code": 0, "output": "Attached GPUs : 8"}]},
+    "report_where_nodes_stand": {"cluster": "east", "places": {"gpu-017": ["switch:leaf-07", "rack:r07"]}},
+    "keep_what_a_node_says_of_itself": {
+        "node": "gpu-017",
+        "parts": [{"id": "gpu_state", "exit_code": 0, "output": "Attached GPUs : 8"}],
+    },
     "report_what_was_collected": {"cluster": "east", "result": "8 stacks, 8 flight recorders"},
     "promote_a_rule_from_shadow": {"comment": "right in all five cases"},
     "retire_a_rule": {"comment": "the framework says it differently now"},

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import attrgetter
 
 from diagnoser.model import Evidence, Severity
@@ -37,6 +38,7 @@ _HABIT = 3
 _NUMBERS = re.compile(r"\d+")
 _MESSAGE = 200
 """Characters of a line that tell one message from another."""
+_LIBRARY_FILE = re.compile(r'File "([^"]*/(?:site|dist)-packages/[^"]*)"')
 _AS_EXACT = 1
 """Levels by which a log line of the same type may be more specific than the raised exception that is shown instead."""
 
@@ -222,8 +224,23 @@ def _resolve_chains(candidate_set: CandidateSet, run: RunTimeline) -> None:
         links = list(filter(None, map(by_trace.get, chain)))
         if len(links) < 2:
             continue
-        links.remove(_most_informative(links))
+        original = [link for link, later in pairwise(links) if not _is_translated(link, later, run.evidence)]
+        links.remove(_most_informative([*original, links[-1]]))
         candidate_set.dismiss(RejectionReason.CHAINED, links.__contains__)
+
+
+def _is_translated(candidate: Candidate, later: Candidate, evidence: Evidence) -> bool:
+    """Whether a library caught its own exception and raised another in its place: only the second is for users."""
+    if candidate.type is later.type or not candidate.is_vague:
+        return False
+    file = _library_file(candidate, evidence)
+    return file == _library_file(later, evidence) != ""
+
+
+def _library_file(candidate: Candidate, evidence: Evidence) -> str:
+    """The file of the innermost frame, if it is one of an installed library."""
+    match = _LIBRARY_FILE.match("".join(evidence.tracebacks[candidate.trace].frames[-1:]))
+    return match[1] if match else ""
 
 
 def _chains(evidence: Evidence) -> list[list[int]]:

@@ -5,6 +5,7 @@ the runner of the batch can write to: it notices, too, when the runner is killed
 """
 
 import os
+import re
 import select
 import signal
 import socket
@@ -26,6 +27,8 @@ ANSWER_SECONDS = 30.0
 GRACE_SECONDS = 3.0
 TAIL = 2000
 _ADDRESS = "127.0.0.1"
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_PROGRAMS = {name: str(Path(__file__).with_name(f"{name}.py")) for name in ("inspect_engine", "lm_eval_engine")}
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """No proxy of the environment stands between this machine and itself."""
 
@@ -77,8 +80,8 @@ class ModelServer:
     def _start(self) -> None:
         self.starts += 1
         self.port = _free_port()
-        values = {"{port}": str(self.port), "{checkpoint}": self.checkpoint}
-        words = [_filled(word, values) for word in self.spec["command"]]
+        values = {"port": str(self.port), "checkpoint": self.checkpoint}
+        words = filled(self.spec["command"], values)
         end_of_keeper, self._lifeline = os.pipe()
         try:
             with self.log.open("ab") as log:
@@ -118,10 +121,10 @@ class ModelServer:
         return ""
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    for placeholder, value in values.items():
-        word = word.replace(placeholder, value)
-    return word
+def filled(words: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """Put values in place of placeholders in braces, also of the programs that come with this package."""
+    known = {**_PROGRAMS, **values}
+    return [_PLACEHOLDER.sub(lambda name: known.get(name[1], name[0]), word) for word in words]
 
 
 def _free_port() -> int:

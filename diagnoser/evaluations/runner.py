@@ -7,7 +7,7 @@ here needs the coordinator: a batch goes on when that is gone. Standard library 
 import argparse
 import json
 import os
-import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diagnoser.evaluations.model_server import ModelServer
+from diagnoser.evaluations.model_server import ModelServer, filled
 from diagnoser.evaluations.weights import CopyLimits, Weights, weights
 
 TAIL = 4000
@@ -28,7 +28,8 @@ LOADED = "DIAGNOSER_TRIAL_LOADED"
 """Name of the variable that names a file: a command may make it once its model is loaded."""
 URL, PORT = "DIAGNOSER_TRIAL_URL", "DIAGNOSER_TRIAL_PORT"
 """Names of the variables with the address and the port of the suite's server."""
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+KEY = "DIAGNOSER_TRIAL_KEY"
+"""Name of the variable with a secret of the batch, which its server and its commands have, and nobody else."""
 
 
 def main() -> None:
@@ -49,7 +50,7 @@ def main() -> None:
         write(given.folder / "weights.json", {"path": found.path, "reason": found.reason, "seconds": found.seconds})
         if found.fd >= 0:
             kept.append(found.fd)
-        environment = {**os.environ, **order["environment"]}
+        environment = {**os.environ, **order["environment"], KEY: secrets.token_hex(16)}
         with _server(order, found.path, given.folder, environment, kept) as server:
             batch = _Batch(given.folder, order, found, kept, environment, server)
             for place, command in enumerate(order["commands"]):
@@ -151,14 +152,12 @@ class _Batch:
             draft.mkdir()
         mark = self.folder / f"{place}.loaded"
         own = {"checkpoint": self.weights.path}
-        for engine in ("inspect_engine", "lm_eval_engine"):
-            own[engine] = str(Path(__file__).with_name(f"{engine}.py"))
         environment = {**self.environment, LOADED: str(mark)}
         if self.server is not None:
             own |= self.server.values
             environment |= {URL: own["url"], PORT: own["port"]}
         values = {**own, **command["values"], self._output: str(draft)}
-        words = [_PLACEHOLDER.sub(lambda name: str(values.get(name[1], name[0])), word) for word in command["words"]]
+        words = filled(command["words"], values)
         begun = time.time()
         with log_of(self.folder, place).open("wb") as log:
             try:

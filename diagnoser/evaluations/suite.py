@@ -76,7 +76,10 @@ class _InspectAI(StrictModel):
 
 
 class _LmEval(StrictModel):
-    """python: that has lm_eval. include: folder with further tasks. run: further words of `lm_eval run`."""
+    """python: that has lm_eval. include: folder with further tasks. run: further words of `lm_eval run`.
+
+    Its process serves all shards of a batch, unless the suite has a server that it only asks.
+    """
 
     python: Path = "python3"
     model: Annotated[str, Field(min_length=1)] = "hf"
@@ -173,6 +176,8 @@ def read_suite(path: str, text: str) -> Suite:
         follow = Follow(file.follow.job, file.follow.every)
     if file.server:
         server = Server(**file.server.model_dump())
+    elif file.engine.lm_eval:
+        server = _lm_eval_server(file.engine.lm_eval)
     return Suite(
         file.name,
         file.checkpoints,
@@ -191,11 +196,11 @@ def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str
     """To infer and to score: the task's own, else the engine's."""
     infer, score = file.engine.infer or (), file.engine.score or ()
     if lm_eval := file.engine.lm_eval:
-        script, include = (lm_eval.python, "{lm_eval_engine}"), lm_eval.include or ""
-        model = ("--model", lm_eval.model, "--model_args", lm_eval.model_args)
-        tasks = ("--include_path", include) if include else ()
-        infer = (*script, "infer", "{samples}", "{task}", "{first}", "{last}", *model, *tasks, *lm_eval.run)
-        score = (*script, "score", "{samples}", "{scores}", "{task}", include)
+        script, shard = (lm_eval.python, "{lm_eval_engine}"), ("{samples}", "{task}", "{first}", "{last}")
+        infer = (*script, "ask", "{url}", *shard)
+        if file.server:
+            infer = (*script, "infer", *shard, *_lm_eval_words(lm_eval))
+        score = (*script, "score", "{samples}", "{scores}", "{task}", lm_eval.include or "")
     elif engine := file.engine.inspect_ai:
         run = ("python3", "{inspect_engine}")
         quiet = ("--display", "plain")
@@ -204,6 +209,18 @@ def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str
         infer = (*run, "infer", "{samples}", *evaluate, *logs, *quiet, *engine.eval)
         score = (*run, "score", "{samples}", "{scores}", engine.program, "score", *quiet, *engine.score)
     return task.infer or infer, task.score or score
+
+
+def _lm_eval_server(lm_eval: _LmEval) -> Server:
+    words = (lm_eval.python, "{lm_eval_engine}", "serve", "{port}", lm_eval.include or "", *_lm_eval_words(lm_eval))
+    return Server(words, ready="/", url="/")
+
+
+def _lm_eval_words(lm_eval: _LmEval) -> tuple[str, ...]:
+    model = ("--model", lm_eval.model, "--model_args", lm_eval.model_args)
+    if lm_eval.include is None:
+        return (*model, *lm_eval.run)
+    return (*model, "--include_path", lm_eval.include, *lm_eval.run)
 
 
 def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
@@ -231,8 +248,9 @@ def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
         yield from _command_faults(("engine", "infer"), engine.infer, known, _needed(splits))
         yield from _command_faults(("engine", "score"), engine.score, _SCORE, {"samples", "scores"})
     if engine.lm_eval:
-        yield from _command_faults(("engine", "lm_eval", "model_args"), (engine.lm_eval.model_args,), known, set())
-        yield from _command_faults(("engine", "lm_eval", "run"), engine.lm_eval.run, known, set())
+        loads = known if file.server else {"checkpoint"}
+        yield from _command_faults(("engine", "lm_eval", "model_args"), (engine.lm_eval.model_args,), loads, set())
+        yield from _command_faults(("engine", "lm_eval", "run"), engine.lm_eval.run, loads, set())
     if engine.inspect_ai:
         yield from _command_faults(("engine", "inspect_ai", "model"), (engine.inspect_ai.model,), known, set())
         yield from _command_faults(("engine", "inspect_ai", "eval"), engine.inspect_ai.eval, known, set())

@@ -37,6 +37,11 @@ engine:
   inspect_ai: {model: "vllm/{checkpoint}", eval: [--max-connections, 64], score: [--stream, 10]}
 tasks: [{name: gsm8k, samples: 10, inspect_task: inspect_evals/gsm8k}]
 """
+LM_EVAL = re.sub(
+    r"  inspect_ai: .*",
+    '  lm_eval: {model_args: "pretrained={checkpoint},dtype=float32", include: tasks, run: [--num_fewshot, 5]}',
+    INSPECT,
+).replace(", inspect_task: inspect_evals/gsm8k", "")
 
 
 def faults(text: str) -> list[str]:
@@ -109,16 +114,27 @@ def test_inspect_ai_becomes_two_command_lines() -> None:
     assert " ".join(task.score[2:]) == "score {samples} {scores} inspect score --display plain --stream 10"
 
 
-def test_lm_eval_becomes_two_command_lines() -> None:
-    """Inference of a range of samples, and scores that lm_eval computes from the stored answers."""
-    engine = 'lm_eval: {model_args: "pretrained={checkpoint},dtype=float32", include: tasks, run: [--num_fewshot, 5]}'
-    text = INSPECT.replace(INSPECT.splitlines()[3].strip(), engine).replace(", inspect_task: inspect_evals/gsm8k", "")
-    (task,) = read_suite("SUITE.yaml", text).tasks
-    assert " ".join(task.infer) == (
-        "python3 {lm_eval_engine} infer {samples} {task} {first} {last} --model hf "
-        "--model_args pretrained={checkpoint},dtype=float32 --include_path tasks --num_fewshot 5"
-    )
+def test_lm_eval_serves_the_shards_of_a_batch() -> None:
+    """A process with the model loaded, shards that ask it, and scores that lm_eval computes from the stored answers."""
+    suite = read_suite("SUITE.yaml", LM_EVAL)
+    (task,) = suite.tasks
+    model = "--model hf --model_args pretrained={checkpoint},dtype=float32 --include_path tasks --num_fewshot 5"
+    assert suite.server is not None
+    assert " ".join(suite.server.command) == "python3 {lm_eval_engine} serve {port} tasks " + model
+    assert " ".join(task.infer) == "python3 {lm_eval_engine} ask {url} {samples} {task} {first} {last}"
     assert task.score == ("python3", "{lm_eval_engine}", "score", "{samples}", "{scores}", "{task}", "tasks")
+
+
+def test_lm_eval_only_asks_the_server_of_a_suite() -> None:
+    """Each shard is a run of lm_eval then, which may know the address."""
+    server = 'server: {command: [serve, "{checkpoint}", --port, "{port}"]}\n'
+    suite = read_suite("SUITE.yaml", server + LM_EVAL.replace("dtype=float32", "base_url={url}"))
+    assert suite.server is not None and suite.server.command[0] == "serve"
+    assert " ".join(suite.tasks[0].infer).startswith(
+        "python3 {lm_eval_engine} infer {samples} {task} {first} {last} --model hf "
+        "--model_args pretrained={checkpoint},base_url={url} --include_path tasks"
+    )
+    assert any("no placeholder {url}" in fault for fault in faults(LM_EVAL.replace("dtype=float32", "base_url={url}")))
 
 
 def test_a_server_is_read_and_its_address_can_be_given_to_commands() -> None:

@@ -28,8 +28,8 @@ demo-llm: $(STAMP)  ## an unknown failure: a model names it, a rule is learned, 
 demo-slurm: $(STAMP) system  ## a real small Slurm: a job fails, its node is drained, the job runs again (EXIT=1)
 	$(BIN)/python deploy/demo/slurm_demo.py $(if $(EXIT),--exit)
 
-demo-trials: $(STAMP)  ## an evaluation of eight data sets: a job each, in line, against the coordinator (2 minutes; EXIT=1)
-	$(BIN)/python deploy/demo/trials_demo.py $(if $(EXIT),--exit)
+demo-trials: $(STAMP) engines  ## lm_eval and a small model on six data sets: a job each, then the coordinator (4 minutes; EXIT=1)
+	PYTHONPATH=. $(BIN)/python deploy/demo/trials_demo.py $(if $(EXIT),--exit)
 
 run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 	$(BIN)/diagnoser serve
@@ -49,8 +49,8 @@ torch: $(STAMP)  ## torch's CPU build, and trainers on it, in an environment of 
 shippers: $(STAMP)  ## a real OpenTelemetry Collector and clients of the protocols (0.1 GB once, in SHIPPERS_FOLDER), for tests
 	@$(BIN)/python -m tests.environments shippers
 
-engines: $(STAMP)  ## lm_eval and inspect_ai in an environment of their own (1.5 GB once, in ENGINES_FOLDER), for tests that use them
-	@$(BIN)/python -m tests.environments engines
+engines: $(STAMP)  ## lm_eval, inspect_ai and a small model apart from .venv (1.6 GB once, in ENGINES_FOLDER, SMOLLM_FOLDER), for tests and demo-trials
+	@$(BIN)/python -m tests.environments engines smollm
 
 tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider, MCP's SDK, checks of APIs and manifests, each in an environment of its own (in TOOLS_FOLDER)
 	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp manifests workflows

@@ -17,13 +17,14 @@ INSTALL_SECONDS = 900
 @dataclass(frozen=True, slots=True)
 class Environment:
     """folder: of the virtual environment. requirements: pins, with hashes or without. target: of make, which installs
-    it. needs: what has to be there for that, beside the package index.
+    it. needs: what has to be there for that, beside the package index. options: further words of pip.
     """
 
     folder: Path
     requirements: Path
     target: str = "tools"
     needs: str = ""
+    options: tuple[str, ...] = ()
 
     @property
     def python(self) -> Path:
@@ -43,7 +44,7 @@ class Environment:
             return
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", self.folder], check=True)
-        pip = (str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        pip = (str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.options)
         subprocess.run([*pip, "--requirement", self.requirements], check=True, timeout=INSTALL_SECONDS)
         self._stamp.write_text(self._digest())
 
@@ -72,6 +73,12 @@ ENGINES = Environment(
     _PINS / "engines.txt",
     "engines",
 )
+SMOLLM = Environment(
+    Path(os.environ.get("SMOLLM_FOLDER", Path.home() / ".cache/diagnoser-test-smollm")),
+    _PINS / "smollm.txt",
+    "engines",
+    options=("--no-deps",),
+)
 MOTO = Environment(_TOOLS / "moto", _PINS / "moto.txt")
 OIDC = Environment(_TOOLS / "oidc", _PINS / "oidc.txt")
 SCHEMATHESIS = Environment(_TOOLS / "schemathesis", _PINS / "schemathesis.txt")
@@ -88,6 +95,7 @@ SHIPPERS = Environment(
 ENVIRONMENTS = {
     "torch": TORCH,
     "engines": ENGINES,
+    "smollm": SMOLLM,
     "shippers": SHIPPERS,
     "moto": MOTO,
     "oidc": OIDC,

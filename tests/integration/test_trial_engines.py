@@ -3,7 +3,9 @@
 import json
 import os
 import subprocess
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,14 @@ import pytest
 import yaml
 
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.evaluations import inspect_engine
 from diagnoser.evaluations.lm_eval_engine import metrics_of
 from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.evaluations.suite import read_suite
-from diagnoser.model.evaluations import Node, TrialRun
+from diagnoser.model.evaluations import RunProgress, TrialRun
 from tests.databases import sqlite_store
 from tests.environments import ENGINES
-from tests.trial_runs import FAST, carry_out, coordinator, copies
+from tests.trial_runs import FAST, NODES, carry_out, coordinator, copies
 
 pytestmark = pytest.mark.skipif(bool(ENGINES.missing), reason=ENGINES.missing)
 TASKS = {"sums": 7, "few": 2}
@@ -57,51 +60,79 @@ def _task(folder: Path, name: str, samples: int) -> None:
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(task))
 
 
-@pytest.mark.timeout(900)
-async def test_lm_eval_gives_the_scores_of_the_plain_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut into shards that one process infers on each slot, and scored from their answers by lm_eval itself."""
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
-    for name, value in offline.items():
-        monkeypatch.setenv(name, value)
-    tasks, model = tmp_path / "tasks", tmp_path / "step-100"
-    tasks.mkdir()
-    for name, samples in TASKS.items():
-        _task(tasks, name, samples)
-    _run([ENGINES.python, "-c", MODEL, model])
-    words = ["-m", "lm_eval", "run", "--model", "hf", "--model_args", f"pretrained={model}", "--device", "cpu"]
-    _run(
-        [
-            ENGINES.python,
-            *words,
-            "--tasks",
-            ",".join(TASKS),
-            "--include_path",
-            tasks,
-            "--output_path",
-            tmp_path / "plain",
-        ]
-    )
-    (plain,) = (tmp_path / "plain").rglob("results_*.json")
-    engine = {"python": str(ENGINES.python), "include": str(tasks), "run": ["--device", "cpu"]}
-    given: dict[str, Any] = {"name": "small", "checkpoints": [str(model)], "engine": {"lm_eval": engine}}
-    known = {"sample_seconds": 1, "score_seconds": 1}
-    given |= {"tasks": [{"name": name, "samples": samples, **known} for name, samples in TASKS.items()]}
+INSPECT_TASK = """
+from inspect_ai import Task, task
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import includes
+
+@task
+def letters():
+    samples = [Sample(input=f"Write letter {number}", target=chr(97 + number)) for number in range(7)]
+    return Task(dataset=samples, scorer=includes())
+"""
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("PATH", f"{ENGINES.python.parent}:{os.environ['PATH']}")
+
+
+async def _scores(folder: Path, engine: str, tasks: Mapping[str, int], words: list[str]) -> RunProgress:
+    """Carry out the suite that `evaluations init` writes, with further words for the engine, on two nodes."""
+    init = ["-m", "diagnoser", "evaluations", "init", "suite.yaml", "--engine", engine, "--checkpoint", "step-100"]
+    for name, samples in tasks.items():
+        init += ["--task", f"{name}={samples}"]
+    _run([sys.executable, *init], folder)
+    given = yaml.safe_load((folder / "suite.yaml").read_text())
+    given["engine"][engine].setdefault("eval" if engine == "inspect_ai" else "run", []).extend(words)
+    for task in given["tasks"]:
+        task |= {"sample_seconds": 60, "score_seconds": 1}  # as if of a large model, so that a task is cut
     suite = read_suite("SUITE.yaml", yaml.safe_dump(given))
-    store: SqlStore = await sqlite_store(tmp_path / "test.db")
-    folder = tmp_path / "r1"
-    folder.mkdir()
-    await store.trials.add_run(TrialRun("r1", suite, "local", str(folder), str(tmp_path), time.time()))
-    nodes = [Node("east", 1), Node("west", 1)]
-    progress = await carry_out(coordinator(store, LocalExecutor(nodes, copies(tmp_path)), FAST), "r1")
+    store: SqlStore = await sqlite_store(folder / "test.db")
+    (folder / "r1").mkdir()
+    await store.trials.add_run(TrialRun("r1", suite, "local", str(folder / "r1"), str(folder), time.time()))
+    progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(folder)), FAST), "r1")
     await store.close()
-    expected = json.loads(plain.read_text())["results"]
+    return progress
+
+
+@pytest.mark.timeout(900)
+async def test_lm_eval_gives_the_scores_of_the_plain_run(tmp_path: Path) -> None:
+    """Cut into shards that one process infers on each slot, and scored from their answers by lm_eval itself."""
+    for name, samples in TASKS.items():
+        _task(tmp_path, name, samples)
+    _run([ENGINES.python, "-c", MODEL, "step-100"], tmp_path)
+    words = ["--device", "cpu", "--include_path", str(tmp_path)]
+    plain = ["-m", "lm_eval", "run", "--model", "hf", "--model_args", "pretrained=step-100", *words]
+    _run([ENGINES.python, *plain, "--tasks", ",".join(TASKS), "--output_path", "plain"], tmp_path)
+    (results,) = (tmp_path / "plain").rglob("results_*.json")
+    expected = json.loads(results.read_text())["results"]
+    progress = await _scores(tmp_path, "lm_eval", TASKS, words)
     assert {trial.task: trial.scores for trial in progress.trials} == {
         name: metrics_of(expected[name]) for name in TASKS
     }, progress.trials
     assert set(progress.trials[0].scores) == {"acc,none", "acc_stderr,none", "acc_norm,none", "acc_norm_stderr,none"}
-    assert len(list(folder.glob("batches/*/server.log"))) == len(nodes) < len(progress.inferred)
+    assert len({record.batch for record in progress.inferred}) == len(NODES) < len(progress.inferred)
 
 
-def _run(words: list[Any]) -> None:
-    done = subprocess.run(list(map(str, words)), env=os.environ, capture_output=True, text=True, check=False)
+@pytest.mark.timeout(900)
+async def test_inspect_ai_gives_the_scores_of_the_plain_run(tmp_path: Path) -> None:
+    """Of a model in its own process, cut into shards whose logs it scores as one."""
+    (tmp_path / "letters.py").write_text(INSPECT_TASK)
+    _run([ENGINES.python, "-c", MODEL, "step-100"], tmp_path)
+    words = ["-M", "do_sample=false", "-M", "device=cpu", "--max-tokens", "8"]
+    plain = ["eval", "letters.py", "--model", "hf/local", "-M", "model_path=step-100", "--display", "plain", *words]
+    _run(["inspect", *plain, "--log-dir", "plain", "--log-format", "json"], tmp_path)
+    (log,) = (tmp_path / "plain").glob("*.json")
+    progress = await _scores(tmp_path, "inspect_ai", {"letters.py": 7}, words)
+    (trial,) = progress.trials
+    assert trial.scores == inspect_engine.metrics_of(json.loads(log.read_text())), trial
+    assert set(trial.scores) == {"includes/accuracy", "includes/stderr"} and len(progress.inferred) > 1
+
+
+def _run(words: list[Any], folder: Path) -> None:
+    done = subprocess.run(list(map(str, words)), cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

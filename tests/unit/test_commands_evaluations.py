@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from diagnoser.cli import cli
+from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.errors import BadInput, RuleFaults
 from diagnoser.model.evaluations import BatchKind, BatchRecord, BatchState, Runtime
 from tests.databases import sqlite_store
@@ -121,3 +123,49 @@ def test_the_earlier_name_of_the_commands_is_still_understood() -> None:
     assert RUN.invoke(cli, ["trials", "--help"]).exit_code == 0
     listed = RUN.invoke(cli, ["--help"]).output
     assert "evaluations" in listed and "trials" not in listed
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of the programs that are installed: none but those that a test puts there."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def init(folder: Path, engine: str, task: str) -> Result:
+    words = ["evaluations", "init", str(folder / "SUITE.yaml"), "--engine", engine, "--checkpoint", "/ckpt/step-1"]
+    return RUN.invoke(cli, [*words, "--task", task], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("engine", "program", "task"),
+    [("lm_eval", "lm_eval", "sums"), ("inspect_ai", "inspect", "tasks/sums.py"), ("inspect_ai", "inspect", "my/sums")],
+)
+def test_a_suite_for_an_installed_engine_is_written(
+    engine: str, program: str, task: str, tmp_path: Path, programs: Path
+) -> None:
+    """With where the engine is, and a task's path as its name; it is not written over."""
+    (programs / program).touch(0o755)
+    assert init(tmp_path, engine, f"{task}=7").exit_code == 0
+    text = (tmp_path / "SUITE.yaml").read_text()
+    (written,) = read_suite("SUITE.yaml", text).tasks
+    assert (written.name, written.samples) == ("sums", 7)
+    assert str(programs) in text and task in " ".join((*written.infer, "sums"))
+    with pytest.raises(BadInput, match="is there already"):
+        init(tmp_path, engine, f"{task}=7")
+
+
+@pytest.mark.parametrize(
+    ("task", "why"), [("gsm8k", "NAME=SAMPLES"), ("gsm8k=1319", "no lm_eval on the PATH"), ("=7", "SUITE.yaml:")]
+)
+def test_a_suite_without_its_engine_or_size_is_not_written(
+    task: str, why: str, tmp_path: Path, programs: Path
+) -> None:
+    """The reason is one that a person can act on."""
+    if why == "SUITE.yaml:":
+        (programs / "lm_eval").touch(0o755)
+    with pytest.raises((BadInput, RuleFaults), match=why):
+        init(tmp_path, "lm_eval", task)
+    assert not (tmp_path / "SUITE.yaml").exists()

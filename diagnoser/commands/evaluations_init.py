@@ -34,9 +34,13 @@ def init(
     size: Annotated[str, typer.Option(help="Parameters of the model, such as 7B.")] = "1B",
 ) -> None:
     """Write a suite that runs with the engine, which is looked for on the PATH."""
-    suite: dict[str, Any] = {"name": suite_file.stem, "checkpoints": checkpoints, "size": size}
-    suite["engine"] = {engine.value: _ENGINES[engine]()}
-    suite["tasks"] = list(map(_task, tasks))
+    suite = {
+        "name": suite_file.stem,
+        "checkpoints": checkpoints,
+        "size": size,
+        "tasks": list(map(_task, tasks)),
+        "engine": {engine.value: _ENGINES[engine]()},
+    }
     text = _HEAD.format(path=suite_file) + yaml.safe_dump(suite, sort_keys=False)
     read_suite(str(suite_file), text)
     try:

@@ -130,11 +130,14 @@ def serve(port: int, infer: Callable[[str, int, int], str]) -> None:
     """Answer ``ask``, one after the other, until the process is ended. GET says that the model is loaded."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = 30.0  # who connects and says nothing does not keep the others waiting
+
         def do_GET(self) -> None:
             self._answer(200, "")
 
         def do_POST(self) -> None:
-            if not secrets.compare_digest(self.headers.get("Authorization", ""), os.environ[_KEY]):
+            given = self.headers.get("Authorization", "")
+            if not secrets.compare_digest(given.encode(), os.environ[_KEY].encode()):
                 self._answer(401, "not a command of this batch")
                 return
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -160,9 +160,7 @@ def test_a_suite_for_an_installed_engine_is_written(
 @pytest.mark.parametrize(
     ("task", "why"), [("gsm8k", "NAME=SAMPLES"), ("gsm8k=1319", "no lm_eval on the PATH"), ("=7", "SUITE.yaml:")]
 )
-def test_a_suite_without_its_engine_or_size_is_not_written(
-    task: str, why: str, tmp_path: Path, programs: Path
-) -> None:
+def test_a_suite_without_its_engine_or_size_is_not_written(task: str, why: str, tmp_path: Path, programs: Path) -> None:
     """The reason is one that a person can act on."""
     if why == "SUITE.yaml:":
         (programs / "lm_eval").touch(0o755)

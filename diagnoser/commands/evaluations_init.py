@@ -56,8 +56,8 @@ def _task(given: str) -> dict[str, Any]:
     path, equals, samples = given.rpartition("=")
     if not (equals and samples.isdecimal()):
         raise BadInput(f"--task {given[:60]}: must be NAME=SAMPLES, such as gsm8k=1319")
-    name = path.rpartition("/")[2].rpartition("@")[2]
-    task: dict[str, Any] = {"name": name.removesuffix(".py"), "samples": int(samples)}
+    name = path.rpartition("/")[2].rpartition("@")[2].removesuffix(".py")
+    task: dict[str, Any] = {"name": name, "samples": int(samples)}
     if name != path:
         task["inspect_task"] = path
     return task

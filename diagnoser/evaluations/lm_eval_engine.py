@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     mode, *rest = arguments
     if mode == "serve":
         port, include, *words = rest
-        serve(int(port), engine(include, words))
+        server(int(port), engine(include, words)).serve_forever()
     elif mode == "ask":
         url, folder, task, first, last = rest
         ask(url, Path(folder), task, int(first), int(last))
@@ -126,8 +126,8 @@ def _task_manager(include: str, include_defaults: bool) -> Any:
     return TaskManager(include_path=include or None, include_defaults=include_defaults)
 
 
-def serve(port: int, infer: Callable[[str, int, int], str]) -> None:
-    """Answer ``ask``, one after the other, until the process is ended. GET says that the model is loaded."""
+def server(port: int, infer: Callable[[str, int, int], str]) -> HTTPServer:
+    """Listen to ``ask``, one after the other. GET says that the model is loaded."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 30.0  # who connects and says nothing does not keep the others waiting
@@ -151,7 +151,7 @@ def serve(port: int, infer: Callable[[str, int, int], str]) -> None:
             self.end_headers()
             self.wfile.write(text.encode())
 
-    HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+    return HTTPServer(("127.0.0.1", port), Handler)
 
 
 def read_answers(folder: Path) -> Answers:

@@ -1,7 +1,8 @@
 """The model server of a batch: started once, checked before each command, started again when it dies.
 
-A keeper starts it, in a process group that is ended with the batch. The keeper waits for the end of a pipe that only
-the runner of the batch can write to: it notices, too, when the runner is killed. Standard library only, as the runner.
+A keeper starts it, in a process group of both that is ended with the batch. The keeper waits for the end of a pipe that
+only the runner of the batch can write to: it notices, too, when the runner is killed. Where the keeper is killed, the
+runner ends the group. Standard library only, as the runner.
 """
 
 import os
@@ -74,6 +75,9 @@ class ModelServer:
         if self._keeper is None:
             return
         os.close(self._lifeline)
+        os.waitid(os.P_PID, self._keeper.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(OSError):  # what is left where the keeper was killed; its number stays its own until wait
+            os.killpg(self._keeper.pid, signal.SIGKILL)
         self._keeper.wait()
         self._keeper = None
 
@@ -99,13 +103,18 @@ class ModelServer:
 
     def _answers_within(self, seconds: float) -> bool:
         until = time.monotonic() + seconds
-        while self._keeper is not None and self._keeper.poll() is None:
+        while self._is_kept():
             if self._answers():
                 return True
             if time.monotonic() > until:
                 return False
             time.sleep(0.1)
         return False
+
+    def _is_kept(self) -> bool:
+        if self._keeper is None:
+            return False
+        return os.waitid(os.P_PID, self._keeper.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def _answers(self) -> bool:
         address = f"http://{_ADDRESS}:{self.port}{self.spec['ready']}"
@@ -134,35 +143,25 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def keep(lifeline: int, words: Sequence[str]) -> int:
-    """Run the server until it ends, or nobody has the other end of ``lifeline`` any more. Returns its exit code."""
+def keep(lifeline: int, words: Sequence[str]) -> None:
+    """Run the server until it ends, or nobody has the other end of ``lifeline`` any more. Then end this process group:
+    the server, what it has started, and this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        server = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
-    except OSError as error:
-        sys.stderr.write(f"{words[0]}: {error.strerror}\n")
-        return 127
-    try:
+        server = subprocess.Popen(words, stdin=subprocess.DEVNULL)  # noqa: S603
         while server.poll() is None:
             if select.select([lifeline], [], [], 0.2)[0]:
                 break
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(GRACE_SECONDS)
+    except OSError as error:
+        sys.stderr.write(f"{words[0]}: {error.strerror}\n")
     finally:
-        _end_group(server)
-    return server.returncode
-
-
-def _end_group(server: subprocess.Popen[bytes]) -> None:
-    """End the server and what it has started: politely, then for good."""
-    for sent in (signal.SIGTERM, signal.SIGKILL):
-        until = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < until:
-            server.poll()  # a server that nobody has waited for still counts as one of its group
-            try:
-                os.killpg(server.pid, sent)
-            except OSError:
-                return
-            time.sleep(0.05)
+        sys.stderr.flush()
+        os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    sys.exit(keep(int(sys.argv[1]), sys.argv[2:]))
+    keep(int(sys.argv[1]), sys.argv[2:])

@@ -16,7 +16,7 @@ from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.model.evaluations import BatchKind, BatchState, Node, Server, Suite, TrialState
 from tests import trial_runs
 from tests.databases import sqlite_store
-from tests.trial_runs import BARE, FAST, carry_out, check, coordinator, copies, trial_run
+from tests.trial_runs import BARE, FAST, carry_out, check, completions, coordinator, copies, trial_run
 
 ONE = [Node("east", 1)]
 SERVE = """
@@ -101,40 +101,49 @@ async def test_a_server_serves_the_pieces_of_its_slot_and_is_started_again_when_
     assert sum(load > 0.05 for load in loads) == 3 and len(loads) >= 6
 
 
-async def test_a_server_ends_when_its_runner_is_killed(store: SqlStore, tmp_path: Path) -> None:
-    """By kill -9: the batch counts as lost once the server is gone, and another one ends the run."""
+@pytest.mark.parametrize("killed", ["server", "keeper", "runner"])
+async def test_whatever_is_killed_nothing_is_lost_or_done_twice(store: SqlStore, tmp_path: Path, killed: str) -> None:
+    """By kill -9, while a server is up: none is left behind, and each sample is in the scores once."""
     given = suite(tmp_path)
     (tmp_path / "mark").touch()
     await store.trials.add_run(trial_run(tmp_path, given))
     executor = LocalExecutor(ONE, copies(tmp_path))
-    found = coordinator(store, executor)
-    await found.step("r1")
+    coordinating = coordinator(store, executor, replace(FAST, batch_seconds=60))
+    await coordinating.step("r1")
     until = time.monotonic() + 30
     while not processes(tmp_path):
         assert time.monotonic() < until
         await asyncio.sleep(0.02)
+    server = processes(tmp_path)[0]
     (order, *_) = trial_runs.started(tmp_path)
-    runner = trial_runs.runner_of(order)
-    os.kill(runner, signal.SIGKILL)
-    progress = await carry_out(found, "r1")
+    os.kill({"server": server, "keeper": parent(server), "runner": trial_runs.runner_of(order)}[killed], signal.SIGKILL)
+    progress = await carry_out(coordinating, "r1")
     check(progress)
     assert living(tmp_path) == []
-    inference = [batch for batch in progress.batches if batch.kind is BatchKind.INFER]
-    assert inference[0].state is BatchState.LOST
+    assert set(completions(tmp_path).values()) == {1}
+    inference = [batch.state for batch in progress.batches if batch.kind is BatchKind.INFER]
+    assert (BatchState.LOST in inference) == (killed == "runner")
+
+
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.parametrize(
-    ("server", "why"),
-    [("raise SystemExit('CUDA out of memory')", "CUDA out of memory"), ("import time; time.sleep(600)", "in 4 starts")],
+    ("server", "seconds", "why"),
+    [
+        ("raise SystemExit('CUDA out of memory')", 60, "CUDA out of memory"),
+        ("import time; time.sleep(600)", 0.3, "in 4 starts"),
+    ],
 )
 async def test_a_server_that_does_not_get_ready_fails_its_trials(
-    store: SqlStore, tmp_path: Path, server: str, why: str
+    store: SqlStore, tmp_path: Path, server: str, seconds: float, why: str
 ) -> None:
     """With the end of its log, after a bounded number of starts."""
     given = suite(tmp_path, server)
     assert given.server is not None
     given = replace(
-        given, server=replace(given.server, seconds=0.3), tasks=given.tasks[:1], checkpoints=given.checkpoints[:1]
+        given, server=replace(given.server, seconds=seconds), tasks=given.tasks[:1], checkpoints=given.checkpoints[:1]
     )
     await store.trials.add_run(trial_run(tmp_path, given))
     progress = await carry_out(coordinator(store, LocalExecutor(ONE, copies(tmp_path))), "r1")

@@ -24,8 +24,12 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
     monkeypatch.setenv("DIAGNOSER_TRIAL_KEY", "secret")
     port = free_port()
-    threading.Thread(target=lm_eval_engine.serve, args=(port, infer), daemon=True).start()
-    yield f"http://127.0.0.1:{port}/"
+    with lm_eval_engine.server(port, infer) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        yield f"http://127.0.0.1:{port}/"
+        server.shutdown()
+        serving.join()
 
 
 def test_answers_are_those_of_the_samples(url: str, tmp_path: Path) -> None:

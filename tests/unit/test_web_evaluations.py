@@ -72,6 +72,7 @@ async def test_scores_are_drawn_by_step_and_what_got_worse_is_marked(web: Web) -
     page = (await web.client.get("/evaluations")).text
     assert 'href="/evaluations/nightly-r4"' in page and "step 4\u2009000" in page
     assert page.count("<polyline") == 1 and page.count("<circle") == 1
+    assert page.count("<line ") == 4 and 'title="Standard error">± 0.0' in page
     assert "worse: 0.71 expected" in page and 'href="/evaluations?suite=weekly"' in page
     other = (await web.client.get("/evaluations?suite=weekly")).text
     assert "one checkpoint" in other and "1 failed" in other and "worse:" not in other

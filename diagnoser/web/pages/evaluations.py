@@ -32,11 +32,13 @@ class EvaluationsPage(Schema):
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """A metric of a task. line: points of a polyline in a box of 160 x 30; dropped: those of checkpoints that scored
-    worse than chance explains, as (x, y, drop). drop: of the newest checkpoint."""
+    """A metric of a task. line: points of a polyline in a box of 160 x 30. bars: a standard error up and down from each
+    score that has one, as (x, top, bottom). dropped: scores that are worse than chance explains, as (x, y, drop). drop:
+    of the newest checkpoint."""
 
     of: ScoreSeries
     line: str
+    bars: Sequence[tuple[float, float, float]]
     dropped: Sequence[tuple[float, float, ScoreDrop]]
     drop: ScoreDrop | None
 
@@ -113,11 +115,17 @@ def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
     if len(steps) < len(of.scores):
         steps = list(range(len(of.scores)))
     across = _scaled(steps, _WIDTH)
-    down = [_HEIGHT - y for y in _scaled([score.value for score in of.scores], _HEIGHT)]
-    spots = list(zip(across, down, of.scores, strict=True))
+    values = [score.value for score in of.scores]
+    tops = [score.value + (score.noise or 0.0) for score in of.scores]
+    bottoms = [score.value - (score.noise or 0.0) for score in of.scores]
+    heights = [_HEIGHT - y for y in _scaled([*values, *tops, *bottoms], _HEIGHT)]
+    count = len(values)
+    spots = list(zip(across, heights[:count], of.scores, strict=True))
+    bars = zip(across, heights[count : 2 * count], heights[2 * count :], strict=True)
     return ScoreRow(
         of,
         " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in spots),
+        [(x, top, bottom) for x, top, bottom in bars if top < bottom],
         [(x, y, dropped[score.checkpoint]) for x, y, score in spots if score.checkpoint in dropped],
         dropped.get(of.scores[-1].checkpoint),
     )

@@ -115,7 +115,7 @@ class RunOptions:
     ] = False
     patience: Annotated[
         float,
-        typer.Option(min=1, help="Minutes without an answer of Slurm, Kubernetes or the nodes before this gives up."),
+        typer.Option(min=0, help="Minutes without an answer of Slurm, Kubernetes or the nodes before this gives up."),
     ] = 60.0
     once: Annotated[
         bool,

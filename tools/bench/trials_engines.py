@@ -1,11 +1,12 @@
 """Measures an evaluation with a real engine: coupled jobs, the longest first, against the coordinator and warm servers.
 
-    ENGINES_FOLDER=... python -m tools.bench.trials_engines [TASKS]
+    ENGINES_FOLDER=... python -m tools.bench.trials_engines [warm]
 
-Every process runs for real, one after the other: torch and transformers are imported, a small model is loaded and
-generates, and the metric runs programs. A machine with few cores cannot run four nodes beside each other, so what a
-batch takes on a node is the CPU time of its processes, with a thread for inference as the GPU of a node; the
-coordinator decides by a clock that goes by it. The mix is the paper's: of a job's time, 30 % is start, 19 % metric.
+Every process runs for real: torch and transformers are imported, a small model is loaded and generates, and the metric
+runs programs. A machine with few cores cannot run four nodes beside each other, so what a batch takes on a node is the
+CPU time of its processes, with a thread for inference as the GPU of a node; the coordinator decides by a clock that
+goes by it. The mix is the paper's: of a job's time, 30 % is start, 19 % metric, and a slot has eight data sets.
+With "warm", only the engine starts of a suite of 20 short tasks are measured.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,10 +40,12 @@ from tests.integration.test_trial_engines import MODEL
 from tests.trial_runs import coordinator
 
 NODES = (1, 4)
-TASKS, WARM_TASKS = 12, 20
+TASKS, WARM_TASKS = 8, 20
 START, METRIC = 0.30, 0.19
 TAIL = 1.0
 """Of the lognormal sizes of data sets and metrics."""
+AT_ONCE = 4
+"""Coupled jobs, which do not know of each other."""
 LOOK = 0.2
 """Seconds between two looks of the coordinator."""
 PYTHON = str(ENGINES.python)
@@ -124,23 +129,26 @@ class Job:
 def main() -> None:
     if ENGINES.missing:
         raise SystemExit(ENGINES.missing)
-    tasks = int(sys.argv[1]) if len(sys.argv) > 1 else TASKS
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         subprocess.run([PYTHON, "-c", MODEL, str(folder / "step-100")], check=True, capture_output=True)
         for name, program in (("cold", COLD), ("serve", SERVE), ("warm", WARM), ("score", SCORE)):
             (folder / f"{name}.py").write_text(program)
-        _measure_warm_starts(folder)
-        data_sets = mix(folder, tasks)
-        jobs = {data_set.name: coupled_job(folder, data_set) for data_set in data_sets}
-        start, metric, whole = (
-            sum(job.start for job in jobs.values()),
-            sum(job.metric for job in jobs.values()),
-            sum(job.seconds for job in jobs.values()),
-        )
-        _say(f"{tasks} data sets, {whole:.0f} s: start {start / whole:.0%}, metric {metric / whole:.0%}")
-        for nodes in NODES:
-            _compare(folder, data_sets, jobs, nodes)
+        if sys.argv[1:] == ["warm"]:
+            _measure_warm_starts(folder)
+            return
+        data_sets = mix(folder)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            measured = pool.map(lambda data_set: coupled_job(folder, data_set), data_sets)
+            jobs = {data_set.name: job for data_set, job in zip(data_sets, measured, strict=True)}
+        whole = sum(job.seconds for job in jobs.values())
+        start, metric = sum(job.start for job in jobs.values()), sum(job.metric for job in jobs.values())
+        _say(f"{TASKS} data sets, {whole:.0f} s: start {start / whole:.0%}, metric {metric / whole:.0%}")
+        asyncio.run(_compare_all(folder, data_sets, jobs))
+
+
+async def _compare_all(folder: Path, data_sets: Sequence[DataSet], jobs: Mapping[str, Job]) -> None:
+    await asyncio.gather(*(_compare(folder, data_sets, jobs, nodes) for nodes in NODES))
 
 
 def _measure_warm_starts(folder: Path) -> None:
@@ -154,19 +162,19 @@ def _measure_warm_starts(folder: Path) -> None:
     _say(f"{WARM_TASKS} tasks: starts take {starts[False]:.0f} s, warm {starts[True]:.0f} s: {saved:.0%} saved")
 
 
-def mix(folder: Path, count: int) -> list[DataSet]:
+def mix(folder: Path) -> list[DataSet]:
     """Draw data sets and metrics so that a job's start is 30 % of its time and the metric 19 %, as in the paper."""
     probe = coupled_job(folder, DataSet("probe", 20, 20))
     job = probe.start / START
     random = Random(7)
-    inference = _tailed(random, count, count * job * (1 - START - METRIC) / (probe.inference / 20))
-    metrics = _tailed(random, count, count * job * METRIC / (probe.metric / 20))
+    inference = _tailed(random, TASKS * job * (1 - START - METRIC) / (probe.inference / 20))
+    metrics = _tailed(random, TASKS * job * METRIC / (probe.metric / 20))
     sizes = enumerate(zip(inference, metrics, strict=True))
     return [DataSet(f"task-{number}", round(samples), round(tests)) for number, (samples, tests) in sizes]
 
 
-def _tailed(random: Random, count: int, total: float) -> list[float]:
-    drawn = [random.lognormvariate(0, TAIL) for _ in range(count)]
+def _tailed(random: Random, total: float) -> list[float]:
+    drawn = [random.lognormvariate(0, TAIL) for _ in range(TASKS)]
     return [max(1.0, value * total / sum(drawn)) for value in drawn]
 
 
@@ -195,9 +203,9 @@ def _cpu_seconds(words: Sequence[str], folder: Path, **more: str) -> tuple[float
         return used.ru_utime + used.ru_stime, output.read()
 
 
-def _compare(folder: Path, data_sets: Sequence[DataSet], jobs: Mapping[str, Job], nodes: int) -> None:
+async def _compare(folder: Path, data_sets: Sequence[DataSet], jobs: Mapping[str, Job], nodes: int) -> None:
     usual = longest_first([job.seconds for job in jobs.values()], nodes)
-    progress = asyncio.run(coordinated(folder, f"mix-{nodes}", data_sets, jobs, nodes, True))
+    progress = await coordinated(folder, f"mix-{nodes}", data_sets, jobs, nodes, True)
     assert progress.run.ended is not None, "the run is over"
     if any(trial.scores != jobs[trial.task].scores for trial in progress.trials):
         raise SystemExit("the scores differ")
@@ -252,7 +260,7 @@ async def coordinated(
     coordinating = coordinator(store, executor, settings)
     coordinating._clock = lambda: executor.now
     while (progress := await coordinating.step(name)).run.state is RunState.RUNNING:
-        executor.advance()
+        await executor.advance()
     await store.close()
     if any(trial.state is not TrialState.SCORED for trial in progress.trials):
         raise SystemExit(f"{name}: {progress.trials}")
@@ -265,6 +273,7 @@ class MeasuredNodes:
 
     pool: list[Node]
     now: float = 0.0
+    running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     ends: dict[str, list[float]] = field(default_factory=dict)
     """Of the results of each batch."""
 
@@ -272,19 +281,18 @@ class MeasuredNodes:
         return self.pool
 
     async def start(self, order: Order) -> None:
-        if order.batch in self.ends:
-            return
+        if order.batch not in self.running:
+            self.running[order.batch] = asyncio.create_task(asyncio.to_thread(self._run, order, self.now))
+
+    def _run(self, order: Order, now: float) -> None:
         folder = batch_folder.write_order(order, CopyLimits(), {})
         words = [sys.executable, "-P", "-m", "diagnoser.evaluations.runner", str(folder)]
         seconds, _ = _cpu_seconds(words, folder)
         took = [result.seconds for result in batch_folder.results(folder)]
-        ends, at = [], self.now
-        for result in took:
-            at += seconds * result / sum(took)
-            ends.append(at)
-        self.ends[order.batch] = ends
+        self.ends[order.batch] = [now + seconds * share / sum(took) for share in accumulate(took)]
 
     async def poll(self, orders: Sequence[Order]) -> list[OrderStatus]:
+        await asyncio.gather(*self.running.values())
         return list(map(self._status, orders))
 
     async def cancel(self, order: Order) -> None:
@@ -292,8 +300,9 @@ class MeasuredNodes:
 
     async def finish(self, checkpoints: Sequence[str], nodes: Sequence[str]) -> None: ...
 
-    def advance(self) -> None:
+    async def advance(self) -> None:
         """Go on to the next result, and to the coordinator's look after it."""
+        await asyncio.gather(*self.running.values())
         self.now = min(end for ends in self.ends.values() for end in ends if end > self.now) + LOOK
 
     def _status(self, order: Order) -> OrderStatus:

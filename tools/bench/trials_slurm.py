@@ -23,7 +23,7 @@ from tests.integration.slurm import cluster as slurm
 from tests.integration.slurm.cluster import Cluster, until
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ROOT / "deploy" / "demo" / "trials"
+PROGRAMS = Path(__file__).with_name("waits")
 DATA_SETS = {
     "easy": 20,
     "arrays": 40,

@@ -80,14 +80,14 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{ENGINES.python.parent}:{os.environ['PATH']}")
 
 
-async def _scores(folder: Path, engine: str, tasks: Mapping[str, int], words: list[str]) -> RunProgress:
-    """Carry out the suite that `evaluations init` writes, with further words for the engine, on two nodes."""
+async def _scores(folder: Path, engine: str, tasks: Mapping[str, int], more: Mapping[str, Any]) -> RunProgress:
+    """Carry out the suite that `evaluations init` writes, with further fields of the engine, on two nodes."""
     init = ["-m", "diagnoser", "evaluations", "init", "suite.yaml", "--engine", engine, "--checkpoint", "step-100"]
     for name, samples in tasks.items():
         init += ["--task", f"{name}={samples}"]
     _run([sys.executable, *init], folder)
     given = yaml.safe_load((folder / "suite.yaml").read_text())
-    given["engine"][engine].setdefault("eval" if engine == "inspect_ai" else "run", []).extend(words)
+    given["engine"][engine] |= more
     for task in given["tasks"]:
         task |= {"sample_seconds": 60, "score_seconds": 1}  # as if of a large model, so that a task is cut
     suite = read_suite("SUITE.yaml", yaml.safe_dump(given))
@@ -105,12 +105,22 @@ async def test_lm_eval_gives_the_scores_of_the_plain_run(tmp_path: Path) -> None
     for name, samples in TASKS.items():
         _task(tmp_path, name, samples)
     _run([ENGINES.python, "-c", MODEL, "step-100"], tmp_path)
-    words = ["--device", "cpu", "--include_path", str(tmp_path)]
-    plain = ["-m", "lm_eval", "run", "--model", "hf", "--model_args", "pretrained=step-100", *words]
-    _run([ENGINES.python, *plain, "--tasks", ",".join(TASKS), "--output_path", "plain"], tmp_path)
+    plain = [
+        "-m",
+        "lm_eval",
+        "run",
+        "--model_args",
+        "pretrained=step-100",
+        "--device",
+        "cpu",
+        "--include_path",
+        tmp_path,
+    ]
+    plain += ["--include_path", ".", "--tasks", ",".join(TASKS), "--output_path", "plain"]
+    _run([ENGINES.python, *plain], tmp_path)
     (results,) = (tmp_path / "plain").rglob("results_*.json")
     expected = json.loads(results.read_text())["results"]
-    progress = await _scores(tmp_path, "lm_eval", TASKS, words)
+    progress = await _scores(tmp_path, "lm_eval", TASKS, {"include": str(tmp_path), "run": ["--device", "cpu"]})
     assert {trial.task: trial.scores for trial in progress.trials} == {
         name: metrics_of(expected[name]) for name in TASKS
     }, progress.trials
@@ -123,11 +133,11 @@ async def test_inspect_ai_gives_the_scores_of_the_plain_run(tmp_path: Path) -> N
     """Of a model in its own process, cut into shards whose logs it scores as one."""
     (tmp_path / "letters.py").write_text(INSPECT_TASK)
     _run([ENGINES.python, "-c", MODEL, "step-100"], tmp_path)
-    words = ["-M", "do_sample=false", "-M", "device=cpu", "--max-tokens", "8"]
-    plain = ["eval", "letters.py", "--model", "hf/local", "-M", "model_path=step-100", "--display", "plain", *words]
+    words = ["-M", "model_path=step-100", "-M", "do_sample=false", "-M", "device=cpu", "--max-tokens", "8"]
+    plain = ["eval", "letters.py", "--model", "hf/local", "--display", "plain", *words]
     _run(["inspect", *plain, "--log-dir", "plain", "--log-format", "json"], tmp_path)
     (log,) = (tmp_path / "plain").glob("*.json")
-    progress = await _scores(tmp_path, "inspect_ai", {"letters.py": 7}, words)
+    progress = await _scores(tmp_path, "inspect_ai", {"letters.py": 7}, {"eval": words})
     (trial,) = progress.trials
     assert trial.scores == inspect_engine.metrics_of(json.loads(log.read_text())), trial
     assert set(trial.scores) == {"includes/accuracy", "includes/stderr"} and len(progress.inferred) > 1

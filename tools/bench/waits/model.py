@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 CHUNK = 1 << 20
-MEMORY = "/dev/shm/"  # noqa: S108 - the demo says where its weights were read from
+MEMORY = "/dev/shm/"
 PROBLEMS = {
     "add": ("def add(a, b):\n    return a {} b\n", "+", "-", "assert add(2, {n}) == 2 + {n}"),
     "largest": ("def largest(v):\n    return {}(v)\n", "max", "min", "assert largest([1, {n} + 2, 2]) == {n} + 2"),

@@ -42,7 +42,7 @@ def run(program: str) -> None:
         signal.alarm(10 * SECONDS)
         for kind, most in ((resource.RLIMIT_CPU, SECONDS), (resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, 0)):
             resource.setrlimit(kind, (most, most))
-        exec(compile(program, "sample", "exec"), {})  # noqa: S102 - that is the test, in a process with limits
+        exec(compile(program, "sample", "exec"), {})
     except BaseException:
         os._exit(1)
     os._exit(0)

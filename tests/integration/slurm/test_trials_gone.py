@@ -48,7 +48,7 @@ def test_a_controller_that_does_not_answer_is_alerted_of_and_the_run_goes_on(clu
             service.stop()
         cluster.start_controller()
         until(lambda: cluster.run("sinfo", "-h", check=False), "the controller answers")
-        subprocess.run([*words, "--resume", folder.name], env=environment, check=True, timeout=300)
+        subprocess.run([*words, "--resume", folder.name], env=environment, check=True, timeout=600)
     check(asyncio.run(_progress(tmp_path, folder.name)))
     assert set(completions(tmp_path).values()) == {1}
 

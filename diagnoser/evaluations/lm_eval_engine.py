@@ -142,7 +142,7 @@ def server(port: int, infer: Callable[[str, int, int], str]) -> HTTPServer:
                 return
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             try:
-                self._answer(200, infer(**asked))
+                self._answer(200, infer(asked["task"], asked["first"], asked["last"]))
             except Exception:  # of a task, which may be any: the shard fails with it, and the model stays
                 self._answer(500, traceback.format_exc())
 
@@ -167,7 +167,7 @@ def read_answers(folder: Path) -> Answers:
 
 def score(answers: Answers, task: str, include: str) -> Mapping[str, Any]:
     """Let lm_eval compute its own metrics: for it, the stored answers are a model."""
-    from lm_eval import simple_evaluate  # type: ignore[import-not-found]
+    from lm_eval import simple_evaluate
     from lm_eval.api.model import LM  # type: ignore[import-not-found]
 
     class StoredAnswers(LM):  # type: ignore[misc]

@@ -44,6 +44,8 @@ TASKS, WARM_TASKS = 8, 20
 START, METRIC = 0.30, 0.19
 TAIL = 1.0
 """Of the lognormal sizes of data sets and metrics."""
+PROBE = 100
+"""Samples and tests that show what one takes."""
 AT_ONCE = 4
 """Coupled jobs, which do not know of each other."""
 LOOK = 0.2
@@ -164,11 +166,11 @@ def _measure_warm_starts(folder: Path) -> None:
 
 def mix(folder: Path) -> list[DataSet]:
     """Draw data sets and metrics so that a job's start is 30 % of its time and the metric 19 %, as in the paper."""
-    probe = coupled_job(folder, DataSet("probe", 20, 20))
+    probe = coupled_job(folder, DataSet("probe", PROBE, PROBE))
     job = probe.start / START
     random = Random(7)
-    inference = _tailed(random, TASKS * job * (1 - START - METRIC) / (probe.inference / 20))
-    metrics = _tailed(random, TASKS * job * METRIC / (probe.metric / 20))
+    inference = _tailed(random, TASKS * job * (1 - START - METRIC) / (probe.inference / PROBE))
+    metrics = _tailed(random, TASKS * job * METRIC / (probe.metric / PROBE))
     sizes = enumerate(zip(inference, metrics, strict=True))
     return [DataSet(f"task-{number}", round(samples), round(tests)) for number, (samples, tests) in sizes]
 

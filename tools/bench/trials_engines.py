@@ -260,7 +260,7 @@ async def coordinated(
     executor = MeasuredNodes([Node(f"node-{number}", 1) for number in range(nodes)])
     settings = CoordinatorSettings(scorers=nodes, late_seconds=3600.0)
     coordinating = coordinator(store, executor, settings)
-    coordinating._clock = lambda: executor.now
+    coordinating.clock = lambda: executor.now
     while (progress := await coordinating.step(name)).run.state is RunState.RUNNING:
         await executor.advance()
     await store.close()

@@ -59,3 +59,6 @@ class ScriptedModel:
         if isinstance(answer, ModelFailed):
             raise answer
         return answer
+
+    async def context(self) -> int | None:
+        return None

@@ -76,7 +76,10 @@ async def send(
 @router.get(
     "/jobs/{id}/attempts/{attempt}/evidence.tar",
     dependencies=READ,
-    responses={200: {"content": {"application/x-tar": {}}}, **READ_ERRORS},
+    responses={
+        200: {"content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}},
+        **READ_ERRORS,
+    },
     response_class=Response,
     summary="Download the evidence of an attempt",
 )

@@ -2,12 +2,14 @@
 
 import asyncio
 import ctypes
+import errno
 import gc
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -39,6 +41,7 @@ BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 """Longer than shippers wait between two requests, and than proxies keep a connection: ours must not be the side that
 closes it."""
+_ADDRESS_SECONDS = 3.0
 _M_ARENA_MAX = -8
 """A parameter of glibc's `mallopt`."""
 
@@ -50,7 +53,7 @@ def serve(settings: Settings) -> None:
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
     trusted_proxies(settings)
-    _listen(settings, shared=settings.workers > 1).close()  # a taken port is reported before a database is made
+    _wait_for_address(settings)  # a taken port is reported before a database is made
     shared = load_shared(settings)
     if check_place(settings.database_url, Settings.model_fields["database_url"].default):
         structlog.get_logger().warning("new_database", url=settings.database_url)
@@ -111,6 +114,20 @@ def _supervise(settings: Settings, names: Sequence[str], base: Shared, metrics: 
         return Part(name, run)
 
     return supervisor.run([part(name) for name in names])
+
+
+def _wait_for_address(settings: Settings) -> None:
+    """Wait until the address is free, for a moment: the parts of a service that was killed end with it, but not in the
+    same instant. Raises BadInput where it stays taken, or cannot be listened on."""
+    until = time.monotonic() + _ADDRESS_SECONDS
+    while True:
+        try:
+            return _listen(settings, shared=settings.workers > 1).close()
+        except BadInput as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+        time.sleep(0.05)
 
 
 def _listen(settings: Settings, *, shared: bool) -> socket.socket:

@@ -5,6 +5,7 @@ The parent loads code and rules, then forks: a part costs little memory of its o
 itself has neither threads nor an event loop, so that it can fork at any time.
 """
 
+import ctypes
 import math
 import mmap
 import os
@@ -14,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -29,6 +31,8 @@ _WAITED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 STOP_SECONDS = 4.5
 """Parts that have not ended by then are killed. Nothing is lost: what they held is taken over when its lease ends."""
+_PR_SET_PDEATHSIG = 1
+"""An option of Linux' `prctl`."""
 _SOUND_SECONDS = 60.0
 """A part that lived for so long is started again without a longer pause."""
 
@@ -106,6 +110,7 @@ class Supervisor:
         sys.stderr.flush()
         pid = os.fork()
         if not pid:
+            _end_with_parent_at_once()
             os.close(held)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -176,6 +181,13 @@ def _work(part: Part, lifeline: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _end_with_parent_at_once() -> None:
+    """Have the kernel kill this process when its parent is killed, however busy it is: until it has ended it holds the
+    parent's address, where the next service is to listen. Only Linux can; ``_end_with_parent`` does it anywhere."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _end_with_parent(lifeline: int) -> None:

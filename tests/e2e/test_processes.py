@@ -139,6 +139,16 @@ def test_several_processes_take_one_log_and_one_of_them_dies(tmp_path: Path) -> 
     assert check(f"sqlite:///{tmp_path}/test.db", shippers) > 0
 
 
+def test_a_killed_service_leaves_no_part_at_its_address(tmp_path: Path) -> None:
+    """SIGKILL to the parent alone ends its parts, even if they cannot notice it: it starts again at once."""
+    with service(tmp_path) as running:
+        running.start()
+        for part in running.parts():
+            os.kill(part, signal.SIGSTOP)
+        running.kill()
+        running.start()
+
+
 def test_an_address_in_use_is_told(tmp_path: Path) -> None:
     """In one line, and the service ends."""
     with socket.socket() as taken:

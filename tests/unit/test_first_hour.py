@@ -29,12 +29,23 @@ def test_a_taken_port_is_reported_before_a_database_is_made(tmp_path: Path, monk
     """Nothing is left in the folder of a service that could not start."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(logging, "set_up", lambda **given: None)  # it would hold for the tests that follow
+    monkeypatch.setattr(processes, "_ADDRESS_SECONDS", 0.0)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(BadInput, match=r"cannot listen on .*: Address already in use"):
             processes.serve(Settings(port=other.getsockname()[1]))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_that_becomes_free_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts of a service that was killed may hold it for a moment."""
+    other = socket.socket()
+    other.bind(("127.0.0.1", 0))
+    other.listen()
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: other.close())
+    processes._wait_for_address(Settings(port=other.getsockname()[1]))
+    assert other.fileno() == -1
 
 
 def test_a_folder_without_rules_is_no_success(tmp_path: Path) -> None:

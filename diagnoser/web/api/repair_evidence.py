@@ -13,7 +13,7 @@ from typing import Annotated
 
 import orjson
 from fastapi.responses import Response
-from pydantic import Field
+from pydantic import Field, StrictInt
 
 from diagnoser.client.service import API
 from diagnoser.hang.contract import contract
@@ -40,7 +40,7 @@ class SnapshotPartBody(StrictSchema):
     """Output of one command on the node."""
 
     id: str = Field(pattern=r"^[a-z0-9_]{1,60}$")
-    exit_code: int | None = None
+    exit_code: StrictInt | None = None
     output: str = Field(max_length=OUTPUT_CHARS)
 
 

@@ -43,7 +43,7 @@ def test_an_address_that_becomes_free_is_waited_for(monkeypatch: pytest.MonkeyPa
     other = socket.socket()
     other.bind(("127.0.0.1", 0))
     other.listen()
-    monkeypatch.setattr(processes.time, "sleep", lambda seconds: other.close())
+    monkeypatch.setattr("time.sleep", lambda seconds: other.close())
     processes._wait_for_address(Settings(port=other.getsockname()[1]))
     assert other.fileno() == -1
 

@@ -265,14 +265,11 @@ async def open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) 
     authentication.check_bind_address(
         settings, stored=bool(await store.tokens.list_all()) or await store.users.has_users()
     )
-    archive = open_archive(settings)
-    if archive:
-        stack.push_async_callback(archive.close)
     client = shared.client and await stack.enter_async_context(shared.client)
     endpoint = llm_factory.connected(settings, stack)
     return World(
         store=store,
-        archive=archive,
+        archive=open_archive(settings),
         senders=_senders(settings, store.alerts, clock, client) if client else {},
         endpoint=endpoint,
         model=llm_factory.guarded(settings, endpoint, metrics) if endpoint else None,

@@ -1,13 +1,11 @@
 #!/bin/sh
 # Takes from the environment in $1 what a running service never reads: tests, sources, archives and symbols of compiled modules,
-# descriptions of Amazon's other services, translations, dialects of databases that it does not speak, and interfaces of
+# translations, dialects of databases that it does not speak, and interfaces of
 # clients that it does not use.
 set -eu
 packages=$(echo "$1"/lib/python3*/site-packages)
 find "$packages" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
 find "$packages" -type f \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pyi' -o -name '*.a' \) -delete
-find "$packages/botocore/data" -mindepth 1 -maxdepth 1 -type d \
-    ! -name s3 ! -name sts ! -name sso ! -name sso-oidc ! -name signin -exec rm -rf {} +
 rm -rf "$packages/numpy/f2py" "$packages/numpy/distutils" "$packages/apprise/i18n" "$packages/confluent_kafka/schema_registry"
 rm -rf "$packages/sqlalchemy/testing" "$packages/alembic/testing"
 for interface in admin beta live realtime; do  # the model is asked for chats alone

@@ -61,9 +61,6 @@ class FolderArchive:
 
         return await _in_thread(work)
 
-    async def close(self) -> None:
-        """Nothing is open."""
-
     def _put(self, path: Path, data: bytes) -> None:
         """The name appears with the whole object behind it, and is durable."""
         path.parent.mkdir(parents=True, exist_ok=True)

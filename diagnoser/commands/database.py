@@ -157,8 +157,6 @@ async def _pruned(settings: Settings, *, quiet: bool) -> dict[str, int]:
                 bar.advance(task, count)
     finally:
         await store.close()
-        if archive:
-            await archive.close()
     name, registry = "diagnoser_retention_dropped_total", metrics.registry
     return {kind: int(registry.get_sample_value(name, {"kind": kind}) or 0) for kind in DROPPED}
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from diagnoser.adapters.folder_archive import folder_archive
-from diagnoser.adapters.s3_archive import s3_archive
+from diagnoser.adapters.object_archive import object_archive
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import Archive
@@ -18,6 +18,6 @@ def open_archive(settings: Settings) -> Archive | None:
     match url.scheme, url.netloc:
         case "file", "" if url.path not in ("", "/"):
             return folder_archive(Path(unquote(url.path)))
-        case "s3", bucket if bucket:
-            return s3_archive(bucket, unquote(url.path), settings.archive_endpoint)
-    raise BadInput("DIAGNOSER_ARCHIVE must be file:///folder or s3://bucket/prefix")
+        case "s3" | "gs" | "az", bucket if bucket:
+            return object_archive(settings.archive, settings.archive_endpoint)
+    raise BadInput("DIAGNOSER_ARCHIVE must be file:///folder, or s3://bucket/prefix, or so with gs:// or az://")

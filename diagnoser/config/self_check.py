@@ -163,11 +163,7 @@ async def _webhook_host(settings: Settings) -> str:
 
 
 async def _archive(settings: Settings) -> str:
-    archive = open_archive(settings)
-    if archive is None:
-        return "none"
-    await archive.close()
-    return "set"
+    return "set" if open_archive(settings) else "none"
 
 
 async def _traces(settings: Settings) -> str:
@@ -273,10 +269,7 @@ async def _archive_answers(settings: Settings) -> str:
         return "not asked"  # another check says why
     if archive is None:
         return "none"
-    try:
-        await archive.objects("", 1)
-    finally:
-        await archive.close()
+    await archive.objects("", 1)
     return "answers"
 
 

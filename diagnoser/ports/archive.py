@@ -28,5 +28,3 @@ class Archive(Protocol):
 
     async def objects(self, after: str, limit: int) -> list[ArchivedObject]:
         """The next ones after the key ``after``, in an order of the archive's own; "" for the first."""
-
-    async def close(self) -> None: ...

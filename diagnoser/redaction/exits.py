@@ -30,7 +30,7 @@ NO_EXIT: Mapping[str, str] = {
     "adapters.redis": "wakes other replicas; carries ids",
     "adapters.kafka": "reads lines, commits offsets",
     "adapters.oidc": "signs people in; carries no text of a log",
-    "adapters.s3_archive": "the site's own store of logs as they came",
+    "adapters.object_archive": "the site's own store of logs as they came",
     "channels.channel": "names what channels for alerts send with",
     "agent": "beside the site's scheduler: carries lines to the service",
     "client": "beside a training: carries lines to the service",

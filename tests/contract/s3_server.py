@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+
 from tests.environments import MOTO
 from tests.ports import free_port
 
@@ -23,8 +25,6 @@ _START_SECONDS = 180
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
     """Its address. Clients find ``KEYS`` in the environment. Raises AssertionError when it does not start."""
-    import boto3
-
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     command = [str(MOTO.python.with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)]
@@ -35,15 +35,7 @@ def server(folder: Path) -> Iterator[str]:
         while not _answers(port):
             assert process.poll() is None and time.monotonic() < until, (folder / "s3.log").read_text()
             time.sleep(0.1)
-        client = boto3.client(
-            "s3",
-            endpoint_url=address,
-            aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"],
-            region_name=KEYS["AWS_DEFAULT_REGION"],
-        )
-        client.create_bucket(Bucket=BUCKET)
-        client.close()
+        httpx.put(f"{address}/{BUCKET}").raise_for_status()
         yield address
     finally:
         process.terminate()

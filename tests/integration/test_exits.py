@@ -66,7 +66,7 @@ from tests.secret_formats import is_told, secrets
 EXITS = (*(listed for channel in CHANNELS for listed in channel.exits), *OTHERS)
 ROOT = Path(__file__).resolve().parents[2] / "diagnoser"
 NETWORK = {
-    *("httpx", "httpx2", "openai", "redis", "aiokafka", "confluent_kafka", "boto3", "botocore", "aiobotocore"),
+    *("httpx", "httpx2", "openai", "redis", "aiokafka", "confluent_kafka", "boto3", "botocore", "obstore"),
     *("apprise", "slack_sdk", "opentelemetry", "mcp", "socket", "smtplib", "kubernetes_asyncio", "standardwebhooks"),
     *("http.client", "urllib.request", "aiohttp", "requests", "websockets", "minio"),
 }

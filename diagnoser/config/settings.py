@@ -161,14 +161,15 @@ class Settings(ChannelSettings):
     )
     archive: str = Field(
         "",
-        description="Where lines are kept as they came: `file:///folder` or `s3://bucket/prefix`. Empty: nowhere; once "
-        "a log is compressed, the lines that it kept are all that is left. With an archive, large requests are "
-        "compressed behind their acknowledgement as well. Logs of nodes are not archived.",
+        description="Where lines are kept as they came: `file:///folder`, or `s3://`, `gs://` or `az://` with "
+        "bucket and prefix. Empty: nowhere; once a log is compressed, the lines that it kept are all that is left. "
+        "With an archive, large requests are compressed behind their acknowledgement as well. Logs of "
+        "nodes are not archived.",
     )
     archive_endpoint: str = Field(
         "",
         description="URL of an S3-compatible server, such as `http://127.0.0.1:9000`. Empty: Amazon's. Keys come from "
-        "where boto3 looks: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, its files, the machine's role.",
+        "`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, the machine's role or, with boto3 beside it, Amazon's files.",
     )
     archive_retention_days: Annotated[int, Field(ge=0)] = Field(
         0, description="Days that archived lines are kept; at least 8. 0: as long as their attempt."

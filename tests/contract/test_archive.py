@@ -1,6 +1,7 @@
 """Contract of archives: a folder always, and a server that speaks S3 where one is installed."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +109,41 @@ async def test_an_archive_that_does_not_answer_is_unavailable(tmp_path: Path, mo
         assert archive is not None
         with pytest.raises(Unavailable, match="archive"):
             await archive.put(KEYS[0], b"x")
+
+
+@pytest.mark.xdist_group("s3")
+async def test_without_its_bucket_an_archive_is_unavailable(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its objects are not taken for gone."""
+    for name, value in s3_server.KEYS.items():
+        monkeypatch.setenv(name, value)
+    archive = open_archive(Settings(archive="s3://no-such-bucket/x", archive_endpoint=s3))
+    assert archive is not None
+    for answer in archive.put(KEYS[0], b"x"), archive.get(KEYS[0], 0, 1), archive.objects("", 1):
+        with pytest.raises(Unavailable, match=r"archive: NoSuchBucket: The specified bucket does not exist$"):
+            await answer
+
+
+def test_keys_in_files_need_boto3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of the environment go first; where there are none, the start tells what to install."""
+    files = tmp_path / "credentials"
+    files.write_text("[default]\naws_access_key_id = AKIA\naws_secret_access_key = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(files))
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.delitem(sys.modules, "obstore.auth.boto3", raising=False)
+    for name in s3_server.KEYS:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(BadInput, match="boto3 to read keys from Amazon's files"):
+        open_archive(Settings(archive="s3://logs"))
+    for name, value in s3_server.KEYS.items():
+        monkeypatch.setenv(name, value)
+    assert open_archive(Settings(archive="s3://logs"))
+
+
+@pytest.mark.parametrize("url", ["gs://logs/prefix", "az://logs/prefix"])
+def test_other_clouds_are_opened_alike(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the names that their own programs read from the environment."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "site")
+    assert open_archive(Settings(archive=url))
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ MISTAKES: tuple[tuple[dict[str, str], str], ...] = (
     ({"ARCHIVE": "bucket"}, "must be file:///folder or s3://bucket/prefix"),
     ({"ARCHIVE_RETENTION_DAYS": "30"}, "have no effect without DIAGNOSER_ARCHIVE"),
     ({"ARCHIVE_ENDPOINT": "http://127.0.0.1:9000"}, "DIAGNOSER_ARCHIVE is no s3://"),
+    ({"ARCHIVE": "s3://logs", "ARCHIVE_ENDPOINT": "minio:9000"}, "DIAGNOSER_ARCHIVE_ENDPOINT is no URL"),
     ({"LLM_URL": "http://127.0.0.1:8000/v1"}, "without DIAGNOSER_LLM_MODEL"),
     ({"LLM_MODEL": "m"}, "no model is asked without DIAGNOSER_LLM_URL"),
     ({"LLM_API_KEY": "k"}, "no model is asked without DIAGNOSER_LLM_URL"),

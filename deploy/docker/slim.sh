@@ -1,7 +1,6 @@
 #!/bin/sh
 # Takes from the environment in $1 what a running service never reads: tests, sources, archives and symbols of compiled modules,
-# translations, dialects of databases that it does not speak, and interfaces of
-# clients that it does not use.
+# translations, dialects of databases that it does not speak, and interfaces of clients that it does not use.
 set -eu
 packages=$(echo "$1"/lib/python3*/site-packages)
 find "$packages" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +

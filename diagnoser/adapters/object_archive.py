@@ -74,9 +74,10 @@ def object_archive(url: str, endpoint: str) -> ObjectArchive:
 def _amazon() -> dict[str, Any]:
     """Where keys are in Amazon's files alone, boto3 reads them, and knows all the ways from there."""
     config: dict[str, Any] = {"checksum_algorithm": "SHA256"}  # buckets with Object Lock ask for one
-    files = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
-    is_found = os.environ.keys() & {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"}
-    if not is_found and ("AWS_PROFILE" in os.environ or files.exists()):
+    if any(map(os.environ.get, ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"))):
+        return config
+    file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+    if os.environ.get("AWS_PROFILE") or os.access(os.path.expanduser(file), os.R_OK):  # noqa: PTH111 there may be no home
         from obstore.auth.boto3 import Boto3CredentialProvider
 
         config["credential_provider"] = Boto3CredentialProvider()

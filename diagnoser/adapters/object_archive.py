@@ -16,6 +16,8 @@ TRY = timedelta(seconds=40)
 RETRIES = {"max_retries": 3, "retry_timeout": TRY}
 _ANSWER = re.compile(r"<Code>([^<]{1,100})</Code>\s{0,9}<Message>([^<\n]{0,300})")
 """How S3, Google and Azure say why not."""
+_CAUSE = re.compile(r'(?:message|error): "([^"\n]{1,200})"|(InvalidCertificate)')
+"""Why there was no answer at all, in what obstore adds of its inside."""
 _ABSENT = re.compile("<Code>(NoSuchKey|BlobNotFound)<")
 
 
@@ -93,8 +95,12 @@ def _faults() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Say it in one line, without what obstore adds of its inside."""
+    """Say it in one line."""
     if answer := _ANSWER.search(str(error)):
         return ": ".join(answer.groups())
-    reason = str(error).partition("\n\n")[0][:300]
-    return f"no keys were found: {reason}" if "169.254.169.254" in reason else reason
+    reason, _, inside = str(error).partition("\n\n")
+    if "169.254.169.254" in reason:
+        reason = f"no keys were found: {reason}"
+    if cause := _CAUSE.search(inside):
+        reason = f"{cause[1] or cause[2]}: {reason}"
+    return reason[:300]

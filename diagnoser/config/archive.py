@@ -20,6 +20,4 @@ def open_archive(settings: Settings) -> Archive | None:
             return folder_archive(Path(unquote(url.path)))
         case "s3" | "gs" | "az", bucket if bucket:
             return object_archive(settings.archive, settings.archive_endpoint)
-    raise BadInput(
-        "DIAGNOSER_ARCHIVE must be file:///folder or s3://bucket/prefix (or gs://, or az://container/prefix)"
-    )
+    raise BadInput("DIAGNOSER_ARCHIVE must be file:///folder or s3://bucket/prefix (or gs://, az://)")

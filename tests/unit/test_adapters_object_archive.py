@@ -6,6 +6,7 @@ from diagnoser.adapters.object_archive import ObjectArchive
 from diagnoser.model.errors import Unavailable
 
 HEAD = "Object at location a/k not found: Error performing GET http://h/a/k in 3ms - Server returned 404 Not Found: "
+INSIDE = '{\n ConnectError(\n "tcp connect error",\n Os {\n code: 111,\n message: "Connection refused",\n },\n )}'
 TAIL = '\n\nDebug source:\nNotFound {\n    path: "a/k",\n}'
 GONE = (
     '<?xml version="1.0"?>\n<Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>',
@@ -29,6 +30,15 @@ REFUSED = (
         "InvalidAccessKeyId: Unknown key.",
     ),
 )
+
+
+async def test_a_server_that_does_not_answer_is_named_with_the_cause() -> None:
+    """obstore has it in what it adds behind its own line."""
+    error = OSError(f"Error performing GET http://h/a/k - HTTP error: error sending request\n\nDebug source:{INSIDE}")
+    with pytest.raises(
+        Unavailable, match=r"^archive: Connection refused: Error performing GET http://h/a/k .* request$"
+    ):
+        await ObjectArchive(FailingStore(error)).get("k", 0, 1)
 
 
 class FailingStore:

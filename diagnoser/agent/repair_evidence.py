@@ -77,13 +77,10 @@ class RepairEvidence(Generic[S]):
 
     async def _keep(self, spec: PlanSpec, node: str, answers: Sequence[Mapping[str, Any]]) -> str:
         """Send what one node said. Raises DiagnoserError, also for a service that is too old to take it."""
-        own = [answer for answer in answers if answer["node"] == node]
-        given = [answer for answer in own if answer["exit_code"] is not None]
-        missing = [answer["id"] for answer in own if answer["exit_code"] is None]
-        if not given:
-            why = own[0]["output"][:200] if own else "it was not asked"
-            return f"no evidence of {node} was kept: {why}"
-        parts = [{name: answer[name] for name in ("id", "exit_code", "output")} for answer in given]
+        parts = [{name: given[name] for name in ("id", "exit_code", "output")} for given in answers if given["node"] == node]
+        missing = [part["id"] for part in parts if part["exit_code"] is None]
+        if len(missing) == len(parts):
+            return f"no evidence of {node} was kept: {parts[0]['output'][:200]}"
         await self.client.node_snapshot(AttemptKey(spec.job, spec.attempt), node, parts)
         without = f", without {', '.join(missing)}" if missing else ""
         return f"evidence of {node} is kept{without}"

@@ -32,6 +32,8 @@ from diagnoser.web.http.routing import Router, StrictSchema
 OUTPUT_CHARS = 4 << 20
 _TEXTS = (EvidenceKind.STACKS, EvidenceKind.RAS, EvidenceKind.ACTIVITY)
 """Kinds of dumps that are text."""
+_MISSING = ".missing.txt"
+"""End of the name of what a node did not give: the file holds why, and what came before a command took too long."""
 
 router = Router(prefix=API, tags=["evidence"])
 
@@ -107,8 +109,9 @@ def _members(
 ) -> Iterator[tuple[str, str]]:
     """Give (name, text) of each file of the tar."""
     for snapshot in snapshots:
+        folder = f"nodes/{_file_name(snapshot.node)}"
         for part in snapshot.parts:
-            yield f"nodes/{_file_name(snapshot.node)}/{part.id}.txt", part.output
+            yield f"{folder}/{part.id}{_MISSING if part.exit_code is None else '.txt'}", part.output
     for file in files:
         if file.kind in _TEXTS:
             where = f"rank-{file.rank}" if file.rank >= 0 else file.node or "ranks"

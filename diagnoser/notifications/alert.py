@@ -150,6 +150,7 @@ def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
         diagnosis=plan.diagnosis,
         plan=plan.id if plan.state is PlanState.WAITING else "",
         owner=plan.tenant,
+        repeats=plan.state is PlanState.WAITING and plan.reason == PlanReason.PLACE_FAILS,
     )
 
 

@@ -1,13 +1,14 @@
 """The breaker: how many nodes may be taken out of a cluster or partition before a person is asked.
 
-It counts nodes that plans took out or are about to take out, so that two plans decided at once are both seen. It does
-not limit bringing nodes back.
+It counts nodes that plans took out or are about to take out, so that two plans decided at once are both seen. Nodes
+that stand in one place count once: a switch that dies is one fault. It does not limit bringing nodes back.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.model import BreakerState, ClusterHistory, Job, NodeActor, NodeEvent, NodeEventKind, Plan, PlanState
+from diagnoser.recovery.incidents import shared_place
 
 HOUR, DAY = 3600.0, 86_400.0
 DEFAULT_CLUSTER = "default"
@@ -28,8 +29,8 @@ _OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 class BreakerLimits:
     """Shares of the known nodes (0..1). least: nodes per window that may be taken out of even the smallest cluster.
 
-    most: nodes per window for even the largest. healthy: share that must stay in service. tenant: share of these nodes
-    that the jobs of one tenant may take out.
+    most: nodes per window for even the largest, whatever place they stand in. healthy: share that must stay in service.
+    tenant: share of these nodes that the jobs of one tenant may take out.
     """
 
     hour: float = 0.02
@@ -52,8 +53,9 @@ def decide_trip(
     """Trip a breaker if ``plan`` takes these nodes out too; None if it may. Breakers that have tripped before are not
     looked at here: see ``ClusterHistory.open``."""
     for count in _counts(limits, plan, nodes, history, history.past, now):
-        if count.out > count.allowed:
-            why = f"{_nodes(count.out)} would be taken out within one {count.window}; the limit is {count.allowed}"
+        out = len(count.out)
+        if out > limits.most or _separate_faults(count, history) > count.allowed:
+            why = f"{_nodes(out)} would be taken out within one {count.window}; the limit is {count.allowed}"
             return BreakerState(count.scope, True, now, why)
     return _floor(limits, plan, nodes, history, now)
 
@@ -70,9 +72,17 @@ def over_tenant_share(
     whose = f"tenant {plan.tenant}" if plan.tenant else "jobs of no known tenant"
     for count in _counts(limits, plan, nodes, history, of_tenant, now):
         share = min(count.allowed, max(1, int(limits.tenant * count.allowed)))
-        if count.out > share:
-            return f"{_nodes(count.out)} would be taken out by {whose} within one {count.window}; the limit is {share}"
+        out = len(count.out)
+        if out > share:
+            return f"{_nodes(out)} would be taken out by {whose} within one {count.window}; the limit is {share}"
     return ""
+
+
+def _separate_faults(count: "_Count", history: ClusterHistory) -> int:
+    """Count the nodes that would be out, those that share a place once. A place that holds most nodes is none."""
+    if len(count.out) <= count.allowed:
+        return len(count.out)
+    return len({shared_place(node, count.out, history.places) or node for node in count.out})
 
 
 def _nodes(count: int) -> str:
@@ -85,7 +95,7 @@ class _Count:
 
     scope: str
     window: str
-    out: int
+    out: Collection[str]
     allowed: int
 
 
@@ -104,7 +114,7 @@ def _counts(
         for window, seconds, share in (("hour", HOUR, limits.hour), ("day", DAY, limits.day)):
             out = _nodes_taken(of_scope, now - seconds) | set(nodes)
             allowed = max(limits.least, min(limits.most, int(share * fleet)))
-            yield _Count(scope, window, len(out), allowed)
+            yield _Count(scope, window, out, allowed)
 
 
 def _floor(

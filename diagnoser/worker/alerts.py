@@ -93,9 +93,9 @@ class AlertSender:
             raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
 
     async def _check_repeat(self, alert: Alert, thread: AlertThread, now: float) -> None:
-        """Decisions and recoveries are always news."""
+        """Decisions and recoveries are news, but for those about one more node of a place that fails."""
         repeat = 60.0 * self.routing.table.repeat_minutes
-        if alert.kind is AlertKind.FAILURE and now < thread.told + repeat:
+        if (alert.kind is AlertKind.FAILURE or alert.repeats) and now < thread.told + repeat:
             await self.store.save_thread(replace(thread, held_back=thread.held_back + 1))
             raise Withheld(f"the same incident was told at {_clock_time(thread.told)}")
 

@@ -467,6 +467,26 @@ def test_the_breaker_counts_within_its_windows(fleet: int, taken: int, ago: floa
     assert (breaker.decide_trip(LIMITS, plan(), ("n1",), situation, NOW) is not None) == trips
 
 
+@pytest.mark.parametrize(
+    ("out", "elsewhere", "trips"),
+    [
+        pytest.param(17, 0, False, id="one switch"),
+        pytest.param(3, 1, False, id="one switch and a node elsewhere"),
+        pytest.param(3, 2, True, id="one switch and two nodes elsewhere"),
+        pytest.param(20, 0, True, id="more than any place may lose"),
+    ],
+)
+def test_the_breaker_counts_a_place_once(out: int, elsewhere: int, trips: bool) -> None:
+    """Of 100 nodes two may go an hour, the nodes of one switch as one of them. A tenant's share counts each node."""
+    taken = (*(f"s{n}" for n in range(out)), *(f"e{n}" for n in range(elsewhere)))
+    past = tuple(replace(done(n, 60, drained=(node,)), job=f"j{n}") for n, node in enumerate(taken))
+    under = dict.fromkeys(("n1", *(f"s{n}" for n in range(20))), ("switch:leaf-07",))
+    others = {f"e{n}": (f"switch:leaf-{n}",) for n in range(79)}
+    situation = ClusterHistory(past=past, fleet={"east": 100}, places=under | others)
+    assert (breaker.decide_trip(LIMITS, plan(), ("n1",), situation, NOW) is not None) is trips
+    assert f"{len(taken) + 1} nodes would" in breaker.over_tenant_share(LIMITS, plan(), ("n1",), situation, NOW)
+
+
 def test_the_breaker_counts_plans_under_way_and_partitions() -> None:
     """Two plans decided at once are both seen; a partition trips though the cluster is large."""
     under_way = replace(plan(8), nodes=("n5",), partition="gpu")

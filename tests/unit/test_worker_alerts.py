@@ -89,9 +89,13 @@ async def test_further_failures_of_an_incident_are_held_back(desk: Desk) -> None
 
 
 async def test_decisions_are_always_told(desk: Desk) -> None:
-    """A plan that waits for a person is news, however often its incident was told."""
+    """A plan that waits for a person is news, however often its incident was told; but not the plan for one more node
+    of a place that fails."""
     await desk.tell("a")
     assert await desk.tell("b", replace(FAILURE, kind=AlertKind.DECISION)) == ("sent", "")
+    again = replace(FAILURE, kind=AlertKind.DECISION, repeats=True)
+    assert (await desk.tell("c", again))[0] == "withheld"
+    assert await desk.tell("d", again, receiver="chat") == ("sent", "")
 
 
 async def test_a_thread_takes_all_of_an_incident(desk: Desk) -> None:

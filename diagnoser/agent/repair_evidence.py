@@ -77,9 +77,8 @@ class RepairEvidence(Generic[S]):
 
     async def _keep(self, spec: PlanSpec, node: str, answers: Sequence[Mapping[str, Any]]) -> str:
         """Send what one node said. Raises DiagnoserError, also for a service that is too old to take it."""
-        parts = [
-            {name: given[name] for name in ("id", "exit_code", "output")} for given in answers if given["node"] == node
-        ]
+        of_node = [answer for answer in answers if answer["node"] == node]
+        parts = [{name: answer[name] for name in ("id", "exit_code", "output")} for answer in of_node]
         missing = [part["id"] for part in parts if part["exit_code"] is None]
         if len(missing) == len(parts):
             return f"no evidence of {node} was kept: {parts[0]['output'][:200]}"

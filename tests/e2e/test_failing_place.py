@@ -1,4 +1,4 @@
-"""A switch dies under the nodes of many jobs: through the real service that is one incident, one alert and one check."""
+"""A switch dies under the nodes of many jobs: one incident, one alert and one check, through the real service."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def settled(client: httpx.Client) -> list[dict[str, Any]]:
 
 def test_eighteen_failures_under_one_switch(tmp_path: Path) -> None:
     """The second failure makes the incident of the switch and the check of it; all others join it, and wait for a
-    person. The breaker does not trip."""
+    person."""
     nodes = [f"gpu-{number:03}" for number in range(COUNT)]
     with receiver() as hook, receiver() as chat:
         settings = {
@@ -56,7 +56,6 @@ def test_eighteen_failures_under_one_switch(tmp_path: Path) -> None:
             plans = [fails(client, node)["plan"] for node in nodes]
             messages = until(lambda: settled(client), "all messages are sent or withheld")
             (incident,) = client.get("/api/v1/incidents").json()["items"]
-            tripped = [breaker for breaker in client.get("/api/v1/breakers").json() if breaker["tripped"]]
 
     assert (incident["place"], incident["failures"], incident["jobs"]) == (SWITCH, COUNT, COUNT)
     assert sorted(incident["nodes"]) == nodes
@@ -68,4 +67,3 @@ def test_eighteen_failures_under_one_switch(tmp_path: Path) -> None:
     assert sent == [("cordon_and_resubmit", "job-gpu-000"), ("check_and_resubmit", "job-gpu-001")]
     waiting = [plan for plan in plans if (plan["state"], plan["reason"]) == ("waiting", "place_fails")]
     assert len(waiting) == COUNT - 2
-    assert tripped == []

@@ -1,6 +1,7 @@
 """Contract of the read side."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from sqlalchemy import text
@@ -13,6 +14,7 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.model import (
     AttemptKey,
     CheckpointPhase,
+    ClusterHistory,
     Diagnosis,
     Event,
     EventKind,
@@ -20,10 +22,12 @@ from diagnoser.model import (
     Job,
     Mode,
     NodeProof,
+    Plan,
     PlanChange,
     PlanOutcome,
     PlanState,
     ProofKind,
+    TransitionResult,
 )
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.ids import id_of
@@ -308,3 +312,37 @@ async def test_attempts_with_what_became_of_them(store: SqlStore) -> None:
     assert (failed.category, failed.type) == (Category.INFRASTRUCTURE, FailureType.GPU_LOST)
     assert (runs.attempt, runs.failure, runs.plan, runs.until) == (second, None, None, 2_000.0)
     assert [outcome.attempt for outcome in await store.impact.outcomes(1_500.0, 10)] == [second]
+
+
+LIES = 'x "state":"waiting", "kind":"person" \\"state\\":\\"WAITING\\" \u0001%_'
+"""Text of a job or an executor that looks like the parts of a plan that are searched for."""
+CHANGES = {state: PlanChange(200.0, state, "diagnoser", LIES) for state in PlanState}
+
+
+@pytest.mark.parametrize("state", PlanState)
+async def test_what_became_of_a_plan_is_read_exactly(store: SqlStore, state: PlanState) -> None:
+    """In each state, after the change of one, whatever its texts say: waited and vouched for only where they are."""
+    for waited, vouched in product((False, True), repeat=2):
+        job = f"{state}-{waited}-{vouched}"
+        await store.logs.append([append(AttemptKey(job), fatal=True)])
+        claim = await the_claim(store)
+        kind = ProofKind.PERSON if vouched else ProofKind.QUERY
+        begun = replace(
+            plan(AttemptKey(job), f"plan-{job}"),
+            partition=LIES,
+            history=(CHANGES[PlanState.WAITING if waited else PlanState.SENT],),
+            proofs=(NodeProof("gpu-004", kind, LIES, LIES),),
+        )
+        await store.work.save_diagnosis(claim, record(f"d-{job}", claim, diagnosis(LIES)), begun, [])
+
+        def moved(old: Plan, history: ClusterHistory) -> TransitionResult:
+            return TransitionResult(replace(old, state=state, reason=LIES, history=(*old.history, CHANGES[state])))
+
+        await store.plans.change(begun.id, 300.0, moved)
+    outcomes = await store.impact.outcomes(0.0, 10)
+    assert len(outcomes) == 4
+    for outcome in outcomes:
+        _, waited, vouched = outcome.attempt.job.rsplit("-", 2)
+        has_waited = waited == "True" or state is PlanState.WAITING
+        assert outcome.plan == PlanOutcome(200.0, Mode.OBSERVE, state, LIES, has_waited, vouched == "True")
+        assert outcome.failure is not None and outcome.failure.by_plan is (state is PlanState.REACHED)

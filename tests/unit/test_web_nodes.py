@@ -1,16 +1,20 @@
 """The pages of nodes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
+import pytest
+
 from diagnoser.adapters.sql.plans import put_plan
-from diagnoser.model import Job, NodeActor, NodeCheck, NodeEvent, NodeEventKind, PairResult
+from diagnoser.model import Diagnosis, Job, NodeActor, NodeCheck, NodeEvent, NodeEventKind, PairResult, TransitionResult
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
+from diagnoser.model.taxonomy import FailureType
 from diagnoser.recovery import node_check
 from diagnoser.web.api.uncordon import OPEN_SECONDS
 from diagnoser.web.pages.pair_matrix import NODES_SHOWN, pair_matrix
-from tests.serving import ECC, NOW, Web, save, serving
+from tests.serving import ECC, NOW, Web, save, serving, verdict
 from tests.unit.test_web_plans import Clock, post
 
 SECRET = "dgn_" + "x" * 43
@@ -115,6 +119,56 @@ async def test_a_node_that_a_plan_took_out_is_asked_back(tmp_path: Path) -> None
     assert (claimed["node"], claimed["by"], claimed["comment"]) == ("hgx-04", "anonymous", "GPU replaced")
     assert "<b>refused</b>: hgx-04 was not cordoned by diagnoser" in refused and "Give it back" in refused
     assert [one["state"] for one in listed] == ["refused"]
+
+
+async def taken_out(web: Web, times: Sequence[float], verdicts: Sequence[Diagnosis]) -> None:
+    """By one plan each, of a failure of its own."""
+    for number, (at, cause) in enumerate(zip(times, verdicts, strict=True)):
+        record = await save(web.store, f"job-{number}", cause, created=at, plan=True)
+        assert record.plan
+        plan = replace(record.plan, diagnosis=record.id)
+        await web.store.plans.change(plan.id, at, lambda _, __, plan=plan: TransitionResult(plan), alone=True)
+        why = f"plan plan-job-{number}-1 by slurm-1"
+        await web.store.nodes.add_event(
+            NodeEvent("default", "hgx-04", NodeEventKind.CORDONED, NodeActor.DIAGNOSER, at, why)
+        )
+
+
+DAY = 86_400.0
+LOST = verdict(FailureType.GPU_LOST)
+
+
+@pytest.mark.parametrize(
+    ("days_ago", "verdicts", "back", "why"),
+    [
+        pytest.param((20, 1), (ECC, ECC), None, "taken out twice within 19 d for ecc error", id="one cause"),
+        pytest.param((20, 1), (ECC, LOST), None, "", id="another cause"),
+        pytest.param((35, 1), (ECC, ECC), None, "", id="long ago"),
+        pytest.param((20, 1), (ECC, LOST), 1.5, "taken out again 12 h after it came back", id="on probation"),
+        pytest.param((20, 1), (ECC, LOST), 2.5, "", id="after probation"),
+    ],
+)
+async def test_a_repair_that_did_not_help_takes_a_person(
+    tmp_path: Path, days_ago: tuple[float, ...], verdicts: tuple[Diagnosis, ...], back: float | None, why: str
+) -> None:
+    """On the node's page, who says what was repaired: a script does not, with a comment either."""
+    async with serving(tmp_path) as web:
+        await taken_out(web, [NOW - DAY * ago for ago in days_ago], verdicts)
+        if back:
+            came_back = NodeEvent(
+                "default", "hgx-04", NodeEventKind.UNCORDONED, NodeActor.DIAGNOSER, NOW - DAY * back, "checked"
+            )
+            await web.store.nodes.add_event(came_back)
+        asked = await post(web, "/nodes/hgx-04/uncordon", {"comment": "new GPU"})
+        if not why:
+            assert asked.status_code == 200, asked.text
+            return
+        assert asked.status_code == 409 and why in asked.json()["detail"], asked.text
+        assert await press(web, "/nodes/hgx-04/uncordon", cluster="default", comment=" ") == 409
+        assert (await post(web, "/uncordons/claim", {})).json() == []
+        assert await press(web, "/nodes/hgx-04/uncordon", cluster="default", comment="new GPU") == 303
+        (claimed,) = (await post(web, "/uncordons/claim", {})).json()
+    assert (claimed["comment"], claimed["taken_out"]) == ("new GPU", NOW - DAY * days_ago[-1])
 
 
 async def test_what_a_person_took_out_is_not_asked_back(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -204,3 +206,26 @@ def test_the_site_s_own_script_is_asked_as_well(cluster: Cluster, tmp_path: Path
         assert plan["drained"] == [SUSPECT], plan
         assert [(proof["source"], proof["text"]) for proof in plan["proofs"]] == [("site_check", "ib0 at 2x")]
         assert lab.get(f"/jobs/slurm-{NAME}-{job}")["attempts"]
+
+
+def test_a_person_asks_nodes_by_their_names(cluster: Cluster) -> None:
+    """`check --nodes` runs all queries there by srun, names each node's fault, and leaves the cluster as it was."""
+    tools = cluster.folder / "tools"
+    tools.mkdir()
+    executable(tools / "nvidia-smi", NVIDIA_SMI.format(bad=SUSPECT))
+    environment = {**cluster.environment, "PATH": f"{tools}:{cluster.environment['PATH']}"}
+    program = Path(sys.executable).with_name("diagnoser")
+    expected = {
+        ("gpu-01",): (0, ["gpu-01: no fault by gpu_present, gpu_ecc"]),
+        ("gpu-01", SUSPECT): (1, ["gpu-01: no fault", f"{SUSPECT}: FAULT, gpu_ecc: 0, 00000000:3B:00.0, 3"]),
+        ("gpu-77",): (0, ["gpu-77: nothing could be asked"]),
+    }
+    for nodes, (status, words) in expected.items():
+        options = [word for node in nodes for word in ("--nodes", node)]
+        command = [program, "check", *options]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == status, done.stdout + done.stderr
+        for line, expects in zip(done.stdout.splitlines(), words, strict=True):
+            assert expects in line
+    assert cluster.run("scontrol", "show", "reservation") == "No reservations in the system"
+    until(cluster.is_idle, "all nodes are idle")

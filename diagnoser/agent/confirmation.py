@@ -13,7 +13,7 @@ from diagnoser.agent import node_query
 from diagnoser.agent.cluster import Done
 from diagnoser.model import ProofKind, QueryResult, QueryState
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.recovery.node_query import LOOKBACK_SECONDS, Answer, NodeQueryTable
+from diagnoser.recovery.node_query import LOOKBACK_SECONDS, NodeQueryTable
 
 _DATED = re.compile(r"^\d{4}-\d\d-\d\dT", re.MULTILINE)
 """A line of the kernel's log. One without lines could not be read: a kernel writes some while it starts."""
@@ -29,7 +29,12 @@ def unconfirmed_nodes(plan: Mapping[str, Any], nodes: Collection[str]) -> tuple[
 
 def query_requests(table: NodeQueryTable, failure_type: str, nodes: Iterable[str]) -> list[dict[str, Any]]:
     """The queries to run, in the form in which the service asks for them too."""
-    return node_query.requests_of(table, _types(failure_type), nodes)
+    queries = table.queries_for(_types(failure_type))
+    return [
+        {"node": node, "id": query.id, "argv": query.argv, "timeout_seconds": query.timeout_seconds}
+        for node in nodes
+        for query in queries
+    ]
 
 
 def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:
@@ -61,7 +66,7 @@ def judge(
     notes, types = list[str](), _types(failure_type)
     for node in nodes:
         given = [answer for answer in answers if answer["node"] == node]
-        results = [_result(table, answer, types, since) for answer in given]
+        results = node_query.judged(table, given, types, since)
         proving = next((result for result in results if result.state is QueryState.PROVES), None)
         if proving:
             notes.append(f"{node} confirms it: {proving.text[:200]}")
@@ -90,13 +95,6 @@ def _why_unanswered(results: Sequence[QueryResult]) -> str:
         if result.state is QueryState.NOT_AVAILABLE:
             return f"{result.query}: {result.text[:200]}"
     return "its own log could not be read"
-
-
-def _result(
-    table: NodeQueryTable, answer: Mapping[str, Any], types: Sequence[FailureType], since: float
-) -> QueryResult:
-    given = Answer(text=answer["output"], exit_code=answer["exit_code"])
-    return table.judge(QueryResult(answer["node"], answer["id"]), given, types, since)
 
 
 def _denies(table: NodeQueryTable, result: QueryResult) -> bool:

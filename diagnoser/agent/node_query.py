@@ -15,10 +15,11 @@ import orjson
 from diagnoser.adapters import files
 from diagnoser.agent.cluster import AskResults, CommandAttempt, NodeQuestion
 from diagnoser.agent.nodes import NodeRecord, is_down
+from diagnoser.model import QueryResult
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.recovery import node_proofs, node_query
-from diagnoser.recovery.node_query import SITE_CHECK, NodeQueryTable
+from diagnoser.recovery.node_query import SITE_CHECK, Answer, NodeQueryTable
 
 START_SECONDS = 10.0
 """For the interpreter, beside the time of the slowest query."""
@@ -52,14 +53,24 @@ def known_commands(table: NodeQueryTable, script: str = "") -> Commands:
     return commands
 
 
-def requests_of(table: NodeQueryTable, types: Collection[FailureType], nodes: Iterable[str]) -> list[dict[str, Any]]:
-    """The queries that failures of these types ask for, in the form in which the service asks for them too."""
+def questions_of(table: NodeQueryTable, types: Collection[FailureType], nodes: Iterable[str]) -> list[NodeQuestion]:
+    """The queries of the agent's own table that failures of these types ask for."""
     queries = table.queries_for(types)
-    return [
-        {"node": node, "id": query.id, "argv": query.argv, "timeout_seconds": query.timeout_seconds}
-        for node in nodes
-        for query in queries
-    ]
+    return [NodeQuestion(node, query.id, query.argv, query.timeout_seconds) for node in nodes for query in queries]
+
+
+def judged(
+    table: NodeQueryTable, answers: Iterable[Mapping[str, Any]], types: Collection[FailureType], since: float
+) -> list[QueryResult]:
+    """What the answers prove about failures of these types.
+
+    since: what is older in a node's own log does not count, in seconds since the epoch.
+    """
+    results = []
+    for answer in answers:
+        given = Answer(text=answer["output"], exit_code=answer["exit_code"])
+        results.append(table.judge(QueryResult(answer["node"], answer["id"]), given, types, since))
+    return results
 
 
 def questions(asked: Sequence[Mapping[str, Any]], known: Commands) -> tuple[list[NodeQuestion], list[dict[str, Any]]]:

@@ -17,7 +17,7 @@ from typing import Any
 from diagnoser.agent import node_query
 from diagnoser.agent.cluster import NodeQuestion
 from diagnoser.model import QueryResult, QueryState
-from diagnoser.recovery.node_query import Answer, NodeQueryTable
+from diagnoser.recovery.node_query import NodeQueryTable
 
 ALL_SECONDS, QUERY_SECONDS = 3.5, 3.0
 """For all quick queries together, and for each: with the start of the program a launch waits five seconds at most."""
@@ -73,11 +73,7 @@ def judge(table: NodeQueryTable, node: str, answers: Sequence[Mapping[str, Any]]
 
     since: only dated lines from this time on count, in seconds since the epoch.
     """
-    results = []
-    for answer in answers:
-        given = Answer(text=answer["output"], exit_code=answer["exit_code"])
-        results.append(table.judge(QueryResult(node, answer["id"]), given, (), since))
-    return Preflight(node, tuple(results))
+    return Preflight(node, tuple(node_query.judged(table, answers, (), since)))
 
 
 def _run(questions: Sequence[NodeQuestion]) -> str:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from diagnoser.agent import node_query
-from diagnoser.agent.cluster import Cluster, S
+from diagnoser.agent.cluster import Cluster, NodeQuestion, S
 from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import failure_type_of, return_spec
-from diagnoser.model import QueryResult, QueryState
+from diagnoser.model import QueryState
 from diagnoser.model.errors import BadInput, Denied, Unavailable
 from diagnoser.model.taxonomy import FailureType
-from diagnoser.recovery.node_query import SITE_CHECK, SITE_CHECK_SECONDS, Answer, NodeQueryTable
+from diagnoser.recovery.node_query import SITE_CHECK, SITE_CHECK_SECONDS, NodeQueryTable
 
 LOOP_SECONDS = 180.0
 """For the node check on one node."""
@@ -73,16 +73,12 @@ class ReturnCheck(Generic[S]):
 
     async def _ask(self, node: NodeRecord, since: float) -> NodeFitness:
         types = query_types(self.queries, node.reason)
-        allowed, refused = node_query.questions(self._requests(node.name, types), self.commands)
-        results = await self.cluster.ask(return_spec(node.name), allowed)
-        answers = [*results.answers, *refused]
-        return judge_answers(self.queries, node.name, answers, types, since)
-
-    def _requests(self, node: str, types: Sequence[FailureType]) -> list[dict[str, Any]]:
-        requests = node_query.requests_of(self.queries, types, [node])
+        questions = node_query.questions_of(self.queries, types, [node.name])
         if SITE_CHECK in self.commands:
-            requests.append({"node": node, "id": SITE_CHECK, "argv": (), "timeout_seconds": SITE_CHECK_SECONDS})
-        return requests
+            script = self.commands[SITE_CHECK]
+            questions.append(NodeQuestion(node.name, SITE_CHECK, script, SITE_CHECK_SECONDS))
+        answers = (await self.cluster.ask(return_spec(node.name), questions)).answers
+        return judge_answers(self.queries, node.name, answers, types, since)
 
     async def _loop(self, node: NodeRecord) -> NodeFitness:
         alone = {"round": 1, "pairs": [[node.name]], "timeout_seconds": LOOP_SECONDS}
@@ -108,9 +104,7 @@ def judge_answers(
 ) -> NodeFitness:
     """Read what a node said of itself. One that nothing could be asked of is not fit."""
     answered = list[str]()
-    for answer in answers:
-        given = Answer(text=answer["output"], exit_code=answer["exit_code"])
-        result = table.judge(QueryResult(node, answer["id"]), given, types, since)
+    for result in node_query.judged(table, answers, types, since):
         if result.state is QueryState.PROVES:
             return NodeFitness(f"{node} shows the fault still ({result.query}): {result.text[:300]}")
         if result.state is QueryState.PROVES_NOTHING:

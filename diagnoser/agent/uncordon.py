@@ -46,11 +46,11 @@ async def give_back(
     if unfit:
         raise BadInput(f"not given back: {'; '.join(unfit)}")
     lines = []
-    for name, node in (await cluster.nodes(names)).items():  # somebody else may have cordoned it meanwhile
-        if name not in fit:
-            continue
-        if fault := _fault(name, node):
+    current = await cluster.nodes(names)
+    for name in names:
+        if fault := _fault(name, current.get(name)):  # somebody else may have cordoned it meanwhile
             raise BadInput(fault)
+        node = current[name]
         attempt = await cluster.run(cluster.uncordon(node))
         if attempt.code != 0:
             raise BadInput(f"{name} could not be given back: {attempt.output}")

@@ -51,8 +51,7 @@ async def _ask(table: NodeQueryTable, nodes: list[str]) -> list[Preflight]:
     from diagnoser.agent.slurm.commands import Slurm
 
     cluster = SlurmCluster(Slurm(), "", user=getpass.getuser())
-    requests = node_query.requests_of(table, tuple(FailureType), nodes)
-    questions, _ = node_query.questions(requests, table.commands)
+    questions = node_query.questions_of(table, tuple(FailureType), nodes)
     answers = (await cluster.ask(return_spec("check"), questions)).answers
     since = time.time() - DAY
     return [

@@ -77,26 +77,27 @@ async def test_faults_of_one_node_are_one_incident(store: SqlStore) -> None:
 
 async def test_eighteen_nodes_under_one_switch_are_one_incident(store: SqlStore) -> None:
     """Its receivers go on in the thread of the first node. A node elsewhere, and one that the scheduler did not give to
-    the job that names it, are incidents of their own."""
+    the job that names it, are incidents of their own, before the others fail as well."""
     nodes = [f"n{number:02}" for number in range(18)]
     await store.nodes.set_places(
         "default", {node: ["switch:a"] for node in nodes} | {f"m{n}": ["x:y"] for n in range(30)}
     )
     base = diagnosis()
     assert base.root_cause is not None
-    for number, node in enumerate([*nodes, "m1", "n03"]):
-        job, given = f"j{number}", "other" if number == 19 else node
+    for number, node in enumerate(["n17", *nodes, "m1", "n03"]):
+        job, given = f"j{number}", "other" if number in (0, 20) else node
         await store.jobs.register(Job(job, nodes=(given,), registered=True, created=1.0))
         verdict = replace(base, root_cause=replace(base.root_cause, node=node))
         await fail(store, f"{number:02}", job, verdict, created=200.0 + 10 * number)
-        if number == 0:
-            first = await the_incident(store)
+        if number == 1:
+            first = await store.incidents.of_diagnosis("01")
+            assert first is not None and first.node == "n00"
             await store.alerts.save_thread(AlertThread("slack:ops", first.id, "t1", 200.0))
     found = {incident.place or incident.node: incident for incident in await store.incidents.page(EVERY, "", 50)}
-    assert sorted(found) == ["m1", "n03", "switch:a"]
+    assert sorted(found) == ["m1", "n03", "n17", "switch:a"]
     of_switch = found["switch:a"]
-    assert (of_switch.failures, of_switch.jobs, sorted(of_switch.nodes), of_switch.first_seen) == (18, 18, nodes, 200.0)
-    assert await store.alerts.incident_of("00") == of_switch.id
+    assert (of_switch.failures, of_switch.jobs, sorted(of_switch.nodes), of_switch.first_seen) == (18, 18, nodes, 210.0)
+    assert await store.alerts.incident_of("01") == of_switch.id
     thread = await store.alerts.thread("slack:ops", of_switch.id)
     assert thread is not None and thread.handle == "t1"
     await store.jobs.register(Job("late", nodes=("n04",), registered=True, created=1.0))

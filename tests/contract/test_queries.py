@@ -342,7 +342,7 @@ async def test_what_became_of_a_plan_is_read_exactly(store: SqlStore, state: Pla
     outcomes = await store.impact.outcomes(0.0, 10)
     assert len(outcomes) == 4
     for outcome in outcomes:
-        _, waited, vouched = outcome.attempt.job.rsplit("-", 2)
-        has_waited = waited == "True" or state is PlanState.WAITING
-        assert outcome.plan == PlanOutcome(200.0, Mode.OBSERVE, state, LIES, has_waited, vouched == "True")
+        _, had_waited, person = outcome.attempt.job.rsplit("-", 2)
+        has_waited = had_waited == "True" or state is PlanState.WAITING
+        assert outcome.plan == PlanOutcome(200.0, Mode.OBSERVE, state, LIES, has_waited, person == "True")
         assert outcome.failure is not None and outcome.failure.by_plan is (state is PlanState.REACHED)

@@ -1,6 +1,7 @@
 """`diagnoser check` on the node itself, before a launch: real commands, with a double of nvidia-smi in front."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def times_asked(node: Path) -> int:
 def test_a_node_that_passed_is_not_asked_again_within_the_hour(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After it, it is; the marks of earlier hours go."""
     now = [3600.0 * 500_000]
-    monkeypatch.setattr(preflight.time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
     status, said = check(node)
     assert status == 0 and "no fault by gpu_present, gpu_ecc, mounts (no answer: gpu_recovery_action)" in said
     now[0] += 3599
@@ -98,6 +99,6 @@ def test_a_job_does_not_vouch_for_its_node(node: Path, monkeypatch: pytest.Monke
     if forged == "folder":
         (node / "cache").chmod(0o777)
     else:
-        monkeypatch.setattr(preflight.os, "geteuid", lambda: os.getuid() + 1)
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     answers(node, FAULTY)
     assert check(node, "--fail")[0] == 1

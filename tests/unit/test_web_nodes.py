@@ -126,8 +126,8 @@ async def taken_out(web: Web, times: Sequence[float], verdicts: Sequence[Diagnos
     for number, (at, cause) in enumerate(zip(times, verdicts, strict=True)):
         record = await save(web.store, f"job-{number}", cause, created=at, plan=True)
         assert record.plan
-        plan = replace(record.plan, diagnosis=record.id)
-        await web.store.plans.change(plan.id, at, lambda _, __, plan=plan: TransitionResult(plan), alone=True)
+        result = TransitionResult(replace(record.plan, diagnosis=record.id))
+        await web.store.plans.change(record.plan.id, at, lambda plan, history, result=result: result, alone=True)  # type: ignore[misc]
         why = f"plan plan-job-{number}-1 by slurm-1"
         await web.store.nodes.add_event(
             NodeEvent("default", "hgx-04", NodeEventKind.CORDONED, NodeActor.DIAGNOSER, at, why)

@@ -34,10 +34,12 @@ from diagnoser.adapters.sql.tables import (
     IS_UNRESOLVED,
     alert_silences,
     alert_threads,
+    allocations,
     diagnoses,
     incident_attempts,
     incidents,
     jobs,
+    nodes,
     plans,
 )
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job, OutboxMessage
@@ -51,8 +53,8 @@ from diagnoser.recovery.incidents import PLACE_SECONDS, joined, new_incident, of
 IncidentAnnouncement = Callable[[Incident, Incident], tuple[OutboxMessage, ...]]
 """The incident before and after a change -> messages that are stored with it."""
 
-PLACE_INCIDENTS = 200
-"""Incidents of nodes that are looked at for a place, those that failed last."""
+PLACE_FAILURES = 200
+"""Failures on nodes that are looked at for a place, the newest."""
 _MUTED = select(alert_silences.c.until).where(alert_silences.c.incident == incidents.c.id).scalar_subquery()
 SHOWN = (*incidents.c, _MUTED.label("muted_until"))
 
@@ -214,15 +216,25 @@ async def _placed(
     open_ones = select(*SHOWN).where(row.id.in_(ids), goes_on)
     for known in map(codec.incident_of, (await connection.execute(open_ones)).mappings()):
         return of_place(failure, known.place), []
-    query = select(*SHOWN).where(IS_UNRESOLVED, row.node != "", row.last_seen >= since).limit(PLACE_INCIDENTS)
-    near = map(codec.incident_of, (await connection.execute(query.order_by(row.last_seen.desc()))).mappings())
-    recent = [incident for incident in near if incident.cluster == failure.cluster]
+    recent = await _recent_of_nodes(connection, failure.cluster, since)
     places = await find_places(connection, failure.cluster)
     place = shared_place(failure.node, [incident.node for incident in recent], places)
     if not place:
         return failure, []
     untouched = [incident for incident in recent if incident.first_seen >= since and not incident.history]
     return of_place(failure, place), [one for one in untouched if place in places.get(one.node, ())]
+
+
+async def _recent_of_nodes(connection: AsyncConnection, cluster: str, since: float) -> list[Incident]:
+    """Unresolved incidents of nodes that have a place, of failures of jobs which ran on them."""
+    row, newest = incidents.c, incident_attempts.c
+    placed = select(nodes.c.node).where(nodes.c.cluster == cluster, nodes.c.places != "")
+    of_attempt = and_(allocations.c.job == newest.job, allocations.c.attempt == newest.attempt)
+    query = select(*SHOWN, allocations.c.nodes.label("given")).join(incident_attempts, newest.incident == row.id)
+    query = query.join(allocations, of_attempt).where(IS_UNRESOLVED, row.node.in_(placed), row.last_seen >= since)
+    rows = (await connection.execute(query.order_by(newest.diagnosis.desc()).limit(PLACE_FAILURES))).mappings()
+    found = {row["id"]: codec.incident_of(row) for row in rows if row["node"] in row["given"].split()}
+    return [incident for incident in found.values() if incident.cluster == cluster]
 
 
 async def _absorb(connection: AsyncConnection, place: str, earlier: Incident) -> None:

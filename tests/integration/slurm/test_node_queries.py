@@ -214,7 +214,7 @@ def test_a_person_asks_nodes_by_their_names(cluster: Cluster) -> None:
     tools.mkdir()
     executable(tools / "nvidia-smi", NVIDIA_SMI.format(bad=SUSPECT))
     environment = {**cluster.environment, "PATH": f"{tools}:{cluster.environment['PATH']}"}
-    program = Path(sys.executable).with_name("diagnoser")
+    program = str(Path(sys.executable).with_name("diagnoser"))
     expected = {
         ("gpu-01",): (0, ["gpu-01: no fault by gpu_present, gpu_ecc"]),
         ("gpu-01", SUSPECT): (1, ["gpu-01: no fault", f"{SUSPECT}: FAULT, gpu_ecc: 0, 00000000:3B:00.0, 3"]),

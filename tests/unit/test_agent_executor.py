@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -11,12 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from diagnoser.agent import executor
+from diagnoser.agent import executor, repair_evidence
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan, _seconds_left
-from diagnoser.agent.cluster import Cluster
+from diagnoser.agent.cluster import AskResults, Cluster, NodeQuestion
 from diagnoser.agent.executor import Executor
 from diagnoser.agent.node_query import Commands, known_commands, load_table
 from diagnoser.agent.nodes import NodeRecord
+from diagnoser.agent.plan_spec import PlanSpec
 from diagnoser.agent.slurm.commands import run
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
 from diagnoser.agent.uncordon import give_back
@@ -427,6 +428,24 @@ async def test_what_a_repair_destroys_is_kept_before_the_cordon(said: str, statu
     parts = service.snapshots[0]["parts"] if service.snapshots else []
     assert [part["id"] for part in parts if part["exit_code"] == 0] == (["gpu_state"] if said else [])
     assert len(parts) == (len(load_table(None).snapshots) if said else 0), "what is missing is named, too"
+
+
+class SilentCluster(MemoryCluster):
+    """Whose nodes are asked in vain: the scheduler never starts what asks them."""
+
+    async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
+        await asyncio.sleep(3600)
+        raise AssertionError("it is given up before")
+
+
+async def test_evidence_that_nobody_gives_holds_no_plan_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is over, the node goes, and the plan says that nothing was kept."""
+    monkeypatch.setattr(repair_evidence, "NODE_SECONDS", 0.05)
+    plan = PLAN | {"proofs": [{"node": "n1", "kind": "scheduler"}]}
+    cluster = SilentCluster(scheduler(said={"n1": ""}))
+    service = await carried_out(cluster, plan=plan, queries=load_table(None))
+    assert "no evidence of n1 was kept: no answer within" in service.end["detail"]
+    assert (service.end["state"], cluster.scheduler.asked) == ("reached", [CORDON, LAUNCH])
 
 
 async def test_a_node_that_is_down_is_cordoned_without_its_own_word() -> None:

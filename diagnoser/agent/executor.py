@@ -297,12 +297,12 @@ class Executor(Generic[S]):
         if not (step.cordons or is_end_of_hang):
             return
         keeper = RepairEvidence(self.client, self.cluster, self.queries)
-        execution.evidence = notes = ""
+        notes = []
         if is_end_of_hang:
-            notes = await keeper.of_hang(spec, self.now())
+            notes.append(await keeper.of_hang(spec, self.now()))
         if step.cordons:
-            notes = "; ".join(filter(None, (notes, await keeper.of_nodes(spec, spec.nodes))))
-        execution.evidence = notes
+            notes.append(await keeper.of_nodes(spec, spec.nodes))
+        execution.evidence = "; ".join(filter(None, notes))
 
     async def _bad_checkpoint(self, execution: PlanExecution) -> Done | None:
         """The refusal to go back to a checkpoint that was reported bad since the claim; None when it was not. What is

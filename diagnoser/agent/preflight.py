@@ -8,11 +8,10 @@ whether it stops the launch is for the site to say.
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from diagnoser.agent import node_query
 from diagnoser.agent.cluster import NodeQuestion
@@ -23,6 +22,8 @@ ALL_SECONDS, QUERY_SECONDS = 3.5, 3.0
 """For all quick queries together, and for each: with the start of the program a launch waits five seconds at most."""
 HOUR = 3600.0
 CACHE = Path("/run/diagnoser/preflight")
+NO_FAILURE = ()
+"""None asks here: only what proves a fault whatever failed counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,9 @@ class Preflight:
             return f"{self.node}: FAULT, {shown}"
         passed = [result.query for result in self._in(QueryState.PROVES_NOTHING)]
         missing = [result.query for result in self._in(QueryState.NOT_AVAILABLE)]
-        if not passed:
-            return f"{self.node}: nothing could be asked, the launch goes on (no answer: {', '.join(missing)})"
         without = f" (no answer: {', '.join(missing)})" if missing else ""
+        if not passed:
+            return f"{self.node}: nothing could be asked, the launch goes on{without}"
         return f"{self.node}: no fault by {', '.join(passed)}{without}"
 
     def _in(self, state: QueryState) -> list[QueryResult]:
@@ -62,18 +63,11 @@ def check_this_node(table: NodeQueryTable, node: str, cache: Path = CACHE) -> Pr
     if _is_trusted(passed):
         return Preflight(node, is_cached=True)
     questions = [NodeQuestion(node, query.id, query.argv, QUERY_SECONDS) for query in table.queries if query.quick]
-    checked = judge(table, node, node_query.parse_answers(node, _run(questions), questions), since=0.0)
+    answers = node_query.parse_answers(node, _run(questions), questions)
+    checked = Preflight(node, tuple(node_query.judged(table, answers, NO_FAILURE, since=0.0)))
     if not checked.faults and any(result.state is QueryState.PROVES_NOTHING for result in checked.results):
         _remember(cache, passed)
     return checked
-
-
-def judge(table: NodeQueryTable, node: str, answers: Sequence[Mapping[str, Any]], since: float) -> Preflight:
-    """Only what proves a fault whatever failed counts: no failure asks here.
-
-    since: only dated lines from this time on count, in seconds since the epoch.
-    """
-    return Preflight(node, tuple(node_query.judged(table, answers, (), since)))
 
 
 def _run(questions: Sequence[NodeQuestion]) -> str:

@@ -42,9 +42,14 @@ class RepairEvidence(Generic[S]):
         """Keep what the nodes say of themselves. Returns what is kept and what is missing; never raises for that."""
         if not self.cluster.can_ask or not self.table.snapshots:
             return ""
+        questions = [
+            NodeQuestion(node, command.id, command.argv, command.timeout_seconds, command.bytes)
+            for node in nodes
+            for command in self.table.snapshots
+        ]
         try:
             async with asyncio.timeout(NODE_SECONDS):
-                answers = (await self.cluster.ask(spec, self._questions(nodes))).answers
+                answers = (await self.cluster.ask(spec, questions)).answers
                 notes = [await self._keep(spec, node, answers) for node in nodes]
                 return "; ".join(notes)
         except TimeoutError:
@@ -66,14 +71,6 @@ class RepairEvidence(Generic[S]):
         except DiagnoserError as error:
             return f"no evidence of the ranks was kept: {error}"
         return f"evidence of the ranks: {collection.result}"
-
-    def _questions(self, nodes: Sequence[str]) -> list[NodeQuestion]:
-        questions = []
-        for node in nodes:
-            for command in self.table.snapshots:
-                question = NodeQuestion(node, command.id, command.argv, command.timeout_seconds, command.bytes)
-                questions.append(question)
-        return questions
 
     async def _keep(self, spec: PlanSpec, node: str, answers: Sequence[Mapping[str, Any]]) -> str:
         """Send what one node said. Raises DiagnoserError, also for a service that is too old to take it."""

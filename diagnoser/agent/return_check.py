@@ -58,18 +58,13 @@ class ReturnCheck(Generic[S]):
             return NodeFitness(f"{node.name} could not be checked: {error}")
 
     async def _judge_lent(self, node: NodeRecord, since: float, *, checks_pairs: bool) -> NodeFitness:
-        checked = list[str]()
+        asked = NodeFitness()
         if self.cluster.can_ask:
             asked = await self._ask(node, since)
-            if asked.fault:
-                return asked
-            checked.append(asked.checked)
-        if checks_pairs:
-            looped = await self._loop(node)
-            if looped.fault:
-                return looped
-            checked.append(looped.checked)
-        return NodeFitness(checked="; ".join(checked))
+        if asked.fault or not checks_pairs:
+            return asked
+        looped = await self._loop(node)
+        return NodeFitness(looped.fault, "; ".join(filter(None, (asked.checked, looped.checked))))
 
     async def _ask(self, node: NodeRecord, since: float) -> NodeFitness:
         types = query_types(self.queries, node.reason)

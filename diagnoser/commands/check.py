@@ -53,7 +53,5 @@ async def _ask(table: NodeQueryTable, nodes: list[str]) -> list[Preflight]:
     cluster = SlurmCluster(Slurm(), "", user=getpass.getuser())
     questions = node_query.questions_of(table, tuple(FailureType), nodes)
     answers = (await cluster.ask(return_spec("check"), questions)).answers
-    since = time.time() - DAY
-    return [
-        preflight.judge(table, node, [answer for answer in answers if answer["node"] == node], since) for node in nodes
-    ]
+    results = node_query.judged(table, answers, preflight.NO_FAILURE, time.time() - DAY)
+    return [Preflight(node, tuple(result for result in results if result.node == node)) for node in nodes]

@@ -54,7 +54,10 @@ def decide_trip(
     looked at here: see ``ClusterHistory.open``."""
     for count in _counts(limits, plan, nodes, history, history.past, now):
         out = len(count.out)
-        if out > limits.most or _separate_faults(count, history) > count.allowed:
+        if out <= count.allowed:
+            continue
+        faults = {shared_place(node, count.out, history.places) or node for node in count.out}
+        if len(faults) > count.allowed or out > limits.most:
             why = f"{_nodes(out)} would be taken out within one {count.window}; the limit is {count.allowed}"
             return BreakerState(count.scope, True, now, why)
     return _floor(limits, plan, nodes, history, now)
@@ -76,13 +79,6 @@ def over_tenant_share(
         if out > share:
             return f"{_nodes(out)} would be taken out by {whose} within one {count.window}; the limit is {share}"
     return ""
-
-
-def _separate_faults(count: "_Count", history: ClusterHistory) -> int:
-    """Count the nodes that would be out, those that share a place once. A place that holds most nodes is none."""
-    if len(count.out) <= count.allowed:
-        return len(count.out)
-    return len({shared_place(node, count.out, history.places) or node for node in count.out})
 
 
 def _nodes(count: int) -> str:

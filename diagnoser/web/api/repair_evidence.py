@@ -69,9 +69,8 @@ async def send(
     """Before a plan takes the node out: its kernel log, the state of its GPUs, counters. It proves nothing. A later one
     of the same node replaces it."""
     job = await intake.job_access.check(caller, id)
-    parts = [SnapshotPart(part.id, part.exit_code, part.output) for part in body.parts]
-    clean = await asyncio.to_thread(lambda: [_masked_part(part, core.redact) for part in parts])
-    snapshot = NodeSnapshot(body.node, core.clock(), tuple(clean))
+    parts = await asyncio.to_thread(_masked_parts, body.parts, core.redact)
+    snapshot = NodeSnapshot(body.node, core.clock(), parts)
     await core.store.evidence.add_snapshot(AttemptKey(job, attempt), snapshot)
 
 
@@ -100,8 +99,8 @@ async def download(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs, ca
     return Response(data, media_type="application/x-tar", headers=disposition)
 
 
-def _masked_part(part: SnapshotPart, redact: Redact) -> SnapshotPart:
-    return SnapshotPart(part.id, part.exit_code, masked_lines(part.output, redact))
+def _masked_parts(parts: Sequence[SnapshotPartBody], redact: Redact) -> tuple[SnapshotPart, ...]:
+    return tuple(SnapshotPart(part.id, part.exit_code, masked_lines(part.output, redact)) for part in parts)
 
 
 def _members(

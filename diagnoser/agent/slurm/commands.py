@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -115,7 +115,8 @@ class Slurm:
             if not kept:
                 return nodes
             reservations = parse_reservations(await self._read("scontrol", "-o", "show", "reservation"))
-            lent = [name for name in _lent(reservations) if name in kept and not nodes[name].cordoned]
+            loans = [names for loan, names in reservations.items() if loan.startswith(LOAN)]
+            lent = [name for name in chain.from_iterable(loans) if name in kept and not nodes[name].cordoned]
             nodes |= {name: replace(nodes[name], cordoned=True, reason=LENT) for name in lent}
             if kept <= set(chain.from_iterable(reservations.values())):
                 return nodes  # else one was given back between the two reads, or lent: it is looked at again
@@ -157,12 +158,6 @@ class Slurm:
 def in_maintenance(node: NodeRecord) -> bool:
     """Tell whether a reservation keeps the node for maintenance."""
     return "MAINT" in node.record.partition(" Reason=")[0]
-
-
-def _lent(reservations: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    for name, nodes in reservations.items():
-        if name.startswith(LOAN):
-            yield from nodes
 
 
 async def _outputs(process: asyncio.subprocess.Process, limit: int) -> tuple[bytes, bytes]:

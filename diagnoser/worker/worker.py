@@ -81,6 +81,7 @@ class ClaimResult(StrEnum):
     SAVED = "saved"
     SOUND = "sound"  # the run goes on and its log shows no cause
     SUSPECTED = "suspected"  # it is silent for longer than usual: evidence is asked for
+    ENDED_MEANWHILE = "ended_meanwhile"  # the run ended after its log was read: the whole of it is to be diagnosed
     OVERTAKEN = "overtaken"  # the lease ran out and somebody else took it
     HANDED_OVER = "handed_over"  # the process stops
     DIAGNOSIS_FAILED = "diagnosis_failed"  # a fault of our own: put off
@@ -240,6 +241,8 @@ class Worker:
         log = log or await self._logs.load(key)
         facts = await self._context.facts(claim)
         diagnosis = await self._analysis.analyze(log, facts)
+        if claim.attempt.ended is None and await self._store.hand_back_ended(claim):
+            return ClaimResult.ENDED_MEANWHILE
         if not is_sound(claim, diagnosis):
             matcher = self._confirmed_failures
             diagnosis = await matcher.match_confirmed_failure(key, diagnosis, log, facts, self._analysis)

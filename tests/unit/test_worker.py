@@ -207,6 +207,31 @@ async def test_the_wait_after_failures_has_a_bound(store: SqlStore) -> None:
     assert len(await bench.found()) == 1
 
 
+async def test_a_verdict_on_a_part_of_the_log_is_not_published_once_the_run_has_ended(store: SqlStore) -> None:
+    """Of a run that ends while its log is analysed, the last words decide: the lines before them told of something
+    else, and people would be sent the wrong cause first."""
+    bench = Bench(store)
+    analyze = bench.analyze
+
+    async def slow(log: AttemptLog, facts: Facts) -> Diagnosis:
+        verdict = await analyze(log, facts)
+        if len(bench.seen) == 1:
+            await bench.lines(at=bench.now, text="uncorrectable ECC error encountered")
+            await store.jobs.add_event(KEY, Event(EventKind.EXIT, bench.now, code=1))
+            bench.now += TIMING.exit_grace
+        return verdict
+
+    bench.analyze = slow  # type: ignore[method-assign]
+    bench.verdicts = [diagnosis("No such file or directory"), diagnosis("ECC")]
+    await bench.lines(text="/bin/bash: /etc/release: No such file or directory")
+    with capture_logs() as logs:
+        assert (await bench.worker.step(), await bench.worker.step(), await bench.worker.step()) == (1, 1, 0)
+    assert [entry["reason"] for entry in logs if "reason" in entry] == ["ended_meanwhile", "saved"]
+    assert [(record.diagnosis, record.revision) for record in await bench.found()] == [(diagnosis("ECC"), 3)]
+    assert len(await store.outbox.messages()) == 1
+    assert (await store.jobs.attempts(KEY.job))[0].fatal == 100.0, "its first fatal line still tells when it failed"
+
+
 async def test_a_worker_that_died_before_the_save_is_replaced(store: SqlStore) -> None:
     """What a dead worker held is diagnosed once by the next one when the lease ends."""
     bench = Bench(store)

@@ -155,6 +155,12 @@ class WorkRepository(Repository):
         values |= {} if patience is None else {"patience": patience}
         await self._db.execute(_update_claimed(claim).values(values))
 
+    async def hand_back_ended(self, claim: Claim) -> bool:
+        """Where the attempt has ended since it was claimed, end the lease without a verdict and keep its fatal mark.
+        Whether it has; False as well when the lease was lost."""
+        ended = _update_claimed(claim).where(attempts.c.ended.is_not(None))
+        return await self._db.execute(ended.values(token="", lease=0.0, tries=0)) > 0
+
     async def extend(self, claim: Claim, until: float) -> None:
         """Move the end of the lease: to keep it during long work, or to put off the next try. Raises Conflict."""
         async with self._db.writing() as connection:

@@ -1,7 +1,8 @@
 """Deltas as bytes: one version byte, then JSON under zstd. Unlike a pickle, it cannot carry code."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
+from functools import partial
 from itertools import starmap
 from typing import Any
 
@@ -55,7 +56,7 @@ def _delta(body: dict[str, Any], limits: CompressorLimits) -> Delta:
         delta.shapes[key] = TemplateStats(
             count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered
         )
-    delta.shares = dict(zip(streams, map(_shared, body["shares"]), strict=True))
+    delta.shares = dict(zip(streams, map(partial(_shared, _Values()), body["shares"]), strict=True))
     return delta
 
 
@@ -78,16 +79,41 @@ def _share(share: StreamDelta) -> list[Any]:
     ]
 
 
-def _shared(fields: list[Any]) -> StreamDelta:
+class _Texts(dict[str, bytes]):
+    """Text as JSON has it -> as a row has it, encoded once."""
+
+    def __missing__(self, text: str) -> bytes:
+        self[text] = encoded = text.encode()
+        return encoded
+
+
+class _Values:
+    """The values of rows that were read so far: thousands of ranks print the same line at the same time, and an equal
+    value is held once. Each kind has its own, for 1 and 1.0 are equal."""
+
+    def __init__(self) -> None:
+        self.texts = _Texts()
+        self._known: tuple[dict[Any, Any], ...] = tuple({} for _ in range(_ROW))
+
+    def row_columns(self, rows: list[list[Any]]) -> Iterator[list[Any]]:
+        """The columns of a stream's rows."""
+        numbers, texts, *others = _columns(rows, _ROW)
+        yield list(numbers)
+        yield list(map(self.texts.__getitem__, texts))
+        for known, values in zip(self._known, others, strict=False):
+            yield list(map(known.setdefault, values, values))
+
+
+def _shared(values: _Values, fields: list[Any]) -> StreamDelta:
     ranges, rows, points, voices, nodes, least = fields
     share = StreamDelta(tuple(map(tuple, ranges)), least=tuple(least))
     if rows:
-        numbers, texts, *others = _columns(rows, _ROW)
-        columns = zip(numbers, _encoded(texts), *others, strict=True)
-        share.rows = dict(zip(numbers, map(row_of, columns), strict=True))
+        numbers, *others = values.row_columns(rows)
+        share.rows = dict(zip(numbers, map(row_of, zip(numbers, *others, strict=True)), strict=True))
     if points:
         numbers, speakers, dialects, lines, *times, own = _columns(points, _POINT)
-        columns = zip(numbers, speakers, dialects, _encoded(lines), *times, map(_own_point, own), strict=True)
+        encoded = map(values.texts.__getitem__, lines)
+        columns = zip(numbers, speakers, dialects, encoded, *times, map(_own_point, own), strict=True)
         share.points = dict(zip(numbers, map(PointRow._make, columns), strict=True))
     share.voices = {voice: int(ranks, 16) for voice, ranks in voices}
     share.nodes = {(rank, weight): (number, node) for rank, weight, number, node in nodes}
@@ -99,10 +125,6 @@ def _columns(rows: list[list[Any]], count: int) -> list[tuple[Any, ...]]:
     if len(columns) != count:
         raise ValueError(f"rows of {len(columns)} fields instead of {count}")
     return columns
-
-
-def _encoded(texts: Iterable[str]) -> list[bytes]:
-    return list(map(str.encode, texts))
 
 
 def _own_point(own: list[Any] | None) -> Point | None:

@@ -1,7 +1,11 @@
-"""Deltas as bytes: one version byte, then JSON under zstd. Unlike a pickle, it cannot carry code."""
+"""Deltas as bytes: one version byte, then JSON under zstd. Unlike a pickle, it cannot carry code.
+
+The share of each stream is a line of the JSON, and read by itself: the tree of a whole log of ten thousand streams
+would take more memory than the log.
+"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import starmap
 from typing import Any
@@ -18,6 +22,7 @@ from diagnoser.structure.progress import Point
 VERSION = 4
 _READ = frozenset({3, VERSION})
 """Version 3 did not know who vouches for a stream: its lines count as the job's own."""
+_SHARES = b',"shares":[\n'
 _ROW, _POINT = len(DeltaRow._fields), len(PointRow._fields)
 _MOST = 512 << 20
 """Largest unpacked delta in bytes: far above what the limits allow."""
@@ -27,13 +32,14 @@ def to_bytes(delta: Delta) -> bytes:
     """The same delta always gives the same bytes, however it was merged."""
     streams = sorted(delta.shares)
     index_of = dict(zip(streams, range(len(streams)), strict=True))
-    body = {
+    head = {
         "streams": [[stream.source, stream.node, stream.rank, stream.provenance] for stream in streams],
         "sums": [delta.lines, delta.bytes, delta.cut_lines, delta.cut_bytes, delta.painted, sorted(delta.caps)],
         "shapes": [_stat(key, stat, index_of) for key, stat in sorted(delta.shapes.items())],
-        "shares": list(map(_share, map(delta.shares.__getitem__, streams))),
     }
-    return bytes([VERSION]) + zstandard.ZstdCompressor(level=3).compress(orjson.dumps(body))
+    shares = [orjson.dumps(_share(delta.shares[stream]), option=orjson.OPT_APPEND_NEWLINE) for stream in streams]
+    text = b"".join((orjson.dumps(head)[:-1], _SHARES, b",".join(shares), b"]}"))
+    return bytes([VERSION]) + zstandard.ZstdCompressor(level=3).compress(text)
 
 
 def from_bytes(data: bytes, limits: CompressorLimits | None = None) -> Delta:
@@ -41,13 +47,30 @@ def from_bytes(data: bytes, limits: CompressorLimits | None = None) -> Delta:
     if not data or data[0] not in _READ:
         raise BadInput(f"a delta of version {data[0] if data else 'none'}; this service reads version {VERSION}")
     try:
-        body = orjson.loads(zstandard.ZstdDecompressor().decompress(data[1:], max_output_size=_MOST))
-        return _delta(body, limits or CompressorLimits())
+        text = zstandard.ZstdDecompressor().decompress(data[1:], max_output_size=_MOST)
+        return _delta(*_parts(text), limits or CompressorLimits())
     except (zstandard.ZstdError, orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise BadInput(f"not a delta: {error}") from error
 
 
-def _delta(body: dict[str, Any], limits: CompressorLimits) -> Delta:
+def _parts(text: bytes) -> tuple[dict[str, Any], Iterable[list[Any]]]:
+    """What the JSON says of the whole log, and the shares of its streams, each read when it is taken."""
+    start = text.find(_SHARES)
+    if start < 0:  # as older releases wrote it: without line ends
+        body = orjson.loads(text)
+        return body, body["shares"]
+    return orjson.loads(text[:start] + b"}"), _share_lines(text, start + len(_SHARES))
+
+
+def _share_lines(text: bytes, start: int) -> Iterator[list[Any]]:
+    """start: of the first share. The others begin with the comma that makes all of it one JSON."""
+    view = memoryview(text)
+    while (end := text.find(b"\n", start)) >= 0:
+        yield orjson.loads(view[start + text.startswith(b",", start) : end])
+        start = end + 1
+
+
+def _delta(body: dict[str, Any], shares: Iterable[list[Any]], limits: CompressorLimits) -> Delta:
     streams = list(starmap(_stream, body["streams"]))
     lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
     delta = Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps)))
@@ -56,7 +79,7 @@ def _delta(body: dict[str, Any], limits: CompressorLimits) -> Delta:
         delta.shapes[key] = TemplateStats(
             count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered
         )
-    delta.shares = dict(zip(streams, map(partial(_shared, _Values()), body["shares"]), strict=True))
+    delta.shares = dict(zip(streams, map(partial(_shared, _Values()), shares), strict=True))
     return delta
 
 

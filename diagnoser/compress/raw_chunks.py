@@ -6,7 +6,7 @@ nearly all of them for their context. Later many raw pieces become one delta, as
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
 
@@ -73,18 +73,20 @@ def _blocks(heads: Iterable[Sequence[Any]], text: bytes, start: int) -> Iterator
 
 def read(pieces: Iterable[bytes], compressor: Callable[[], Compressor]) -> Delta:
     """The merged delta of pieces, in any order. Raises BadInput for one that cannot be read."""
-    deltas, blocks = [], []
+    blocks: list[LineBlock] = []
+    compressed: list[bytes] = []
     for piece in pieces:
         if is_raw(piece):
             blocks += unpack(piece)
         else:
-            deltas.append(from_bytes(piece))
-    if blocks:
-        fed = compressor()
-        for block in joined(blocks):
-            fed.feed(block)
-        deltas.append(fed.take())
-    return deltas[0] if len(deltas) == 1 else merge(deltas)  # one delta is within its limits already
+            compressed.append(piece)
+    deltas = map(from_bytes, compressed)  # of many, each is gone before the next is read
+    if not blocks:
+        return next(deltas) if len(compressed) == 1 else merge(deltas)  # one is within its limits already
+    fed = compressor()
+    for block in joined(blocks):
+        fed.feed(block)
+    return merge(chain((fed.take(),), deltas)) if compressed else fed.take()
 
 
 def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:

@@ -4,7 +4,9 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
+import orjson
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -294,6 +296,18 @@ def test_bytes_that_are_no_delta_are_refused(data: bytes) -> None:
     """A wrong version or a broken body is an error of the input, not a crash."""
     with pytest.raises(BadInput):
         from_bytes(data)
+
+
+@pytest.mark.parametrize("streams", [0, 1, 3])
+def test_a_delta_is_one_json_that_older_releases_read_and_write(streams: int) -> None:
+    """Replicas of two releases read each other's deltas: line ends between the streams are all that was added."""
+    parts = [one(Stream(rank=rank), written([(rank, 1)] * 9), 1, TIGHT) for rank in range(streams)]
+    delta = merge(parts, TIGHT)
+    stored = to_bytes(delta)
+    text = zstandard.decompress(stored[1:], max_output_size=1 << 20)
+    assert text.count(b"\n") == streams + 1
+    older = stored[:1] + zstandard.compress(orjson.dumps(orjson.loads(text)))
+    assert from_bytes(stored, TIGHT) == from_bytes(older, TIGHT) == delta
 
 
 def test_times_and_arrival_are_part_of_the_lines() -> None:

@@ -116,15 +116,15 @@ class _Values:
 
     def __init__(self) -> None:
         self.texts = _Texts()
-        self._known: tuple[dict[Any, Any], ...] = tuple({} for _ in range(_ROW))
+        self._known: tuple[dict[Any, Any], ...] = tuple({} for _ in DeltaRow._fields[2:])
 
-    def row_columns(self, rows: list[list[Any]]) -> Iterator[list[Any]]:
+    def row_columns(self, rows: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
         """The columns of a stream's rows."""
         numbers, texts, *others = _columns(rows, _ROW)
-        yield list(numbers)
-        yield list(map(self.texts.__getitem__, texts))
-        for known, values in zip(self._known, others, strict=False):
-            yield list(map(known.setdefault, values, values))
+        yield numbers
+        yield tuple(map(self.texts.__getitem__, texts))
+        for known, values in zip(self._known, others, strict=True):
+            yield tuple(map(known.setdefault, values, values))
 
 
 def _shared(values: _Values, fields: list[Any]) -> StreamDelta:

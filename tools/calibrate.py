@@ -8,13 +8,15 @@ table is therefore made of trials, most of which take each case as one of a fram
 * without a part of all rules that know a message, drawn by name, as a site's software prints other messages;
 * the last also with the exit status of the run, as a scheduler reports it.
 
-A kind's confidence is its share of right verdicts in the trials, smoothed towards the kind above it. The table shows
-what it is worth: every trial is scored once more with the trials of its whole framework left out.
+A kind's confidence is its share of right verdicts in the trials, smoothed towards the kind above it, and no more than
+its share where whole generations of families were first met: trials forget rules, but not what a mechanism learned from
+the same logs. What the table is worth is shown on each first sight with the others alone.
 
 FOLDER: more labelled logs, beside those of the corpus and the project's samples.
 """
 
 import argparse
+import csv
 import hashlib
 import math
 import re
@@ -22,6 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -40,6 +43,8 @@ from tools.real_runs import measure
 from tools.real_runs.cases import read_labels
 
 TABLE = Path(__file__).resolve().parents[1] / "rules" / "calibration.yaml"
+FIRST_SIGHTS = Path(__file__).parent / "real_runs" / "first_sight_kinds.csv"
+"""How often each kind was right when nobody had read the logs; a generation of families is added, never scored anew."""
 FLOOR, SANDBOX, LEARNED = 0.3, 0.5, 0.9
 """Confidence below which the answer is unknown; what a sandbox rule (untested: even odds) and a learned one (as much as
 a confirmed failure) may say at most."""
@@ -47,6 +52,9 @@ LEFT_OUT = (0.25, 0.5, 0.75)
 """Shares of the rules that know a message which trials go without."""
 FEW = 8 * (len(LEFT_OUT) + 3)
 """How many trials of the kind above smooth a kind that was seldom seen: those of eight cases."""
+FEW_SIGHTS = 24
+"""How many first sights of the kind above smooth a kind that was seldom met: the error with a generation left out is
+least about here."""
 WITH_STATUS = 0.5
 """The share of the trial that knows the exit status."""
 PRIOR = {
@@ -63,19 +71,10 @@ PRIOR = {
     Decider.NOTHING: 0.05,
     Decider.OTHER: 0.6,
 }
-"""What a decider is worth that no trial has measured: about what the first runs of new families showed."""
-MOST = {
-    Decider.GENERIC_RULE: 0.93,
-    Decider.EXCEPTION: 0.9,
-    Decider.WORDS: 0.85,
-    Decider.KILLED: 0.48,
-    Decider.GUESS: 0.41,
-    Decider.NOTHING: 0.3,
-    Decider.OTHER: 0.6,
-}
-"""What a decider may say at most: a class or words alone prove little, no line nothing, a kill not who killed. A
-guess: what it was worth with all families of its generation left out, as its table has seen these logs; below a half,
-so that it leads to no action but a look."""
+"""What a decider is worth that nothing has measured. A guess: what it was worth with all families of its generation
+left out; below a half, so that it leads to no action but a look."""
+MOST = {Decider.KILLED: 0.48}
+"""What a decider may say at most: a kill does not say who killed."""
 MOST_SURE = 0.99
 """Some hundred logs do not prove more."""
 LEAST_SURE = FLOOR
@@ -83,7 +82,8 @@ LEAST_SURE = FLOOR
 HEAD = """\
 # How sure a verdict is, by kind: what decided, how exactly, and the facts that bear on it; the finest kind that stands
 # here counts. cases, right: trials with the framework of each case left out, and the share of them that was right.
-# said: that share, smoothed and bounded. Made by `python -m tools.calibrate DATE`.
+# said: that share, smoothed, or less where such verdicts were right less often at the first sight of families.
+# Made by `python -m tools.calibrate DATE`.
 """
 
 
@@ -143,17 +143,27 @@ class Counts:
                 right.update(trial.kind.keys)
         return cls(cases, right)
 
-    def without(self, other: "Counts") -> "Counts":
-        return Counts(
-            {key: cases - other.cases.get(key, 0) for key, cases in self.cases.items()},
-            {key: right - other.right.get(key, 0) for key, right in self.right.items()},
-        )
+    def share(self, kind: VerdictKind, depth: int, few: int) -> float:
+        """The smoothed share of a row that was right. depth: of the row. few: cases of the row above that smooth it."""
+        share, above = PRIOR[kind.decider], 0
+        for key in kind.keys[:depth]:
+            cases = self.cases.get(key, 0)
+            if cases != above:  # the same cases say nothing new
+                share = (self.right.get(key, 0) + few * share) / (cases + few)
+            above = cases
+        return share
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What verdicts state by the trials and the first sights."""
+
+    trials: Counts
+    sights: Counts
 
     def said(self, kind: VerdictKind, depth: int = 3) -> float:
         """What a verdict states. depth: of the row, 1 for the decider alone."""
-        share = PRIOR[kind.decider]
-        for key in kind.keys[:depth]:
-            share = (self.right.get(key, 0) + FEW * share) / (self.cases.get(key, 0) + FEW)
+        share = min(self.trials.share(kind, depth, FEW), self.sights.share(kind, depth, FEW_SIGHTS))
         if kind.decider is not Decider.NOTHING:
             share = max(share, LEAST_SURE)
         return round(min(share, MOST_SURE, MOST.get(kind.decider, 1.0)), 3)
@@ -223,40 +233,49 @@ def read_cases(folders: Sequence[Path]) -> list[Case]:
     return cases
 
 
-def table(date: str, cases: int, trials: Sequence[Trial]) -> dict[str, object]:
-    counts = Counts.of(trials)
+def read_sights() -> dict[str, list[Trial]]:
+    """The first sights of each generation of families."""
+    sights = defaultdict[str, list[Trial]](list)
+    with FIRST_SIGHTS.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            decider, detail, facts = row["kind"].split(".", 2)
+            kind = VerdictKind(Decider(decider), detail, facts)
+            for number in range(int(row["cases"])):
+                sights[row["generation"]].append(Trial("", kind, "", right=number < int(row["right"])))
+    return sights
+
+
+def table(date: str, cases: int, trials: Sequence[Trial], fit: Fit) -> dict[str, object]:
     rows: dict[str, dict[str, float]] = {}
     for decider in Decider:
-        rows[decider.value] = _row(counts, VerdictKind(decider, "", ""), 1)
+        rows[decider.value] = _row(fit, VerdictKind(decider, "", ""), 1)
     for kind in sorted({trial.kind for trial in trials}, key=lambda kind: kind.keys):
         for depth in (2, 3):
-            rows[kind.keys[depth - 1]] = _row(counts, kind, depth)
+            rows[kind.keys[depth - 1]] = _row(fit, kind, depth)
     mean = sum(trial.right for trial in trials) / len(trials)
     bounds = {"floor": FLOOR, "default": round(mean, 3), "sandbox": SANDBOX, "learned": LEARNED}
     return {"made": date, "cases": cases, **bounds, "kinds": rows}
 
 
-def _row(counts: Counts, kind: VerdictKind, depth: int) -> dict[str, float]:
+def _row(fit: Fit, kind: VerdictKind, depth: int) -> dict[str, float]:
     key = kind.keys[depth - 1]
-    cases = counts.cases.get(key, 0)
-    right = round(counts.right.get(key, 0) / cases, 3) if cases else 0.0
-    return {"cases": cases, "right": right, "said": counts.said(kind, depth)}
+    cases = fit.trials.cases.get(key, 0)
+    right = round(fit.trials.right.get(key, 0) / cases, 3) if cases else 0.0
+    return {"cases": cases, "right": right, "said": fit.said(kind, depth)}
 
 
-def left_out(trials: Sequence[Trial]) -> list[tuple[Trial, float]]:
-    """What each trial would state by the trials of all other frameworks."""
-    counts, by_framework = Counts.of(trials), defaultdict[str, list[Trial]](list)
-    for trial in trials:
-        by_framework[trial.framework].append(trial)
+def left_out(trials: Counts, sights: Mapping[str, Sequence[Trial]]) -> list[tuple[Trial, float]]:
+    """What each first sight would have stated by the trials and by those of all other generations."""
     stated = []
-    for group in by_framework.values():
-        rest = counts.without(Counts.of(group))
-        stated += [(trial, rest.said(trial.kind)) for trial in group]
+    for generation, group in sights.items():
+        others = chain.from_iterable(rest for name, rest in sights.items() if name != generation)
+        fit = Fit(trials, Counts.of(list(others)))
+        stated += [(trial, fit.said(trial.kind)) for trial in group]
     return stated
 
 
 def report(stated: Sequence[tuple[Trial, float]]) -> Iterator[str]:
-    """A line for each decider: what it was worth and what it would state, its framework left out."""
+    """A line for each decider: what it was worth and what it would state."""
     by_decider: dict[str, list[tuple[Trial, float]]] = {"all": list(stated)}
     for trial, said in stated:
         by_decider.setdefault(trial.kind.decider, []).append((trial, said))
@@ -287,13 +306,14 @@ def main() -> None:
     cases, trials = read_cases(folders), Trials()
     known = trials.known(cases)
     trials_made = list(trials.all(cases, known))
-    made = table(chosen.date, len(cases), trials_made)
+    counts, sights = Counts.of(trials_made), read_sights()
+    fit = Fit(counts, Counts.of(list(chain.from_iterable(sights.values()))))
+    made = table(chosen.date, len(cases), trials_made, fit)
     TABLE.write_text(HEAD + yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=120), "utf-8")
-    counts = Counts.of(trials_made)
-    print(f"{len(cases)} cases, their frameworks left out:")  # noqa: T201
-    print("\n".join(report(left_out(trials_made))))  # noqa: T201
-    print("\nThe same cases as the rules know them:")  # noqa: T201
-    print("\n".join(report([(trial, counts.said(trial.kind)) for trial in known])))  # noqa: T201
+    print("First sights, their generation left out:")  # noqa: T201
+    print("\n".join(report(left_out(counts, sights))))  # noqa: T201
+    print(f"\n{len(cases)} cases as the rules know them:")  # noqa: T201
+    print("\n".join(report([(trial, fit.said(trial.kind)) for trial in known])))  # noqa: T201
 
 
 if __name__ == "__main__":

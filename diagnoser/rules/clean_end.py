@@ -6,6 +6,7 @@ line in the voice of the training itself, or one that counts the steps that were
 trained. A bare ``done`` may come from the script around it, which prints it after a crash as well.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from diagnoser.rules.schema import (
     located_faults,
     row_mistakes,
 )
-from diagnoser.structure.loops import Loops, find_loops
+from diagnoser.structure.loops import Loops, find_loops, whole_numbers, words_of
 
 _LONGEST = 1024
 """Characters of a line that are read."""
@@ -237,6 +238,14 @@ class _Log:
         return ends
 
     @cached_property
+    def asked(self) -> set[int]:
+        """How many steps are to be made, as the lines in front of the first one say."""
+        begins = [point.line for point in self.steps] or [loop.first for loop in self.loops.loops if loop.measured]
+        before = (line.body for line in self.evidence.lines if line.number < min(begins, default=0))
+        asked = (match for body in before for match in _ASKED.finditer(body[:_LONGEST]))
+        return {int(next(filter(None, match.groups()))) for match in asked}
+
+    @cached_property
     def done(self) -> frozenset[int]:
         """The newest steps that were made."""
         return frozenset(numbers_of(self.steps[-64:]))
@@ -288,7 +297,7 @@ def _is_beside_complaint(log: _Log, end: CleanEnd) -> bool:
     for index, line in enumerate(log.evidence.lines):
         if index in traced or line.stream != here.stream or abs(line.number - here.number) > _BESIDE:
             continue
-        if not log.advanced(line) and _is_trouble(log, line):
+        if not log.advanced(line) and not log.loops.is_turn(line) and _is_trouble(log, line):
             return True
     return False
 
@@ -443,23 +452,38 @@ def _total_of_steps(log: _Log) -> CleanEnd | None:
     lines = log.evidence.lines
     if any(_counts_to(line, last.step) for line in lines[max(0, index - _CLOSING) :]):
         return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
-    if _is_asked_for(log, last.step):
+    if last.step in log.asked:
         return CleanEnd(index, f"step {last.step} is the last one that was asked for", Specificity.CLASS)
     return None
 
 
 def _total_of_loops(log: _Log) -> CleanEnd | None:
     """The last turn of the last process to end, where each of them made the last turn of the total."""
-    last, lines = dict[object, int](), log.evidence.lines
+    last, asked, lines = dict[object, int](), dict[object, int](), log.evidence.lines
+    before = dict[object, set[int]]()
     for index, line in enumerate(lines):
-        if _OF_TOTAL.search(line.body[:_LONGEST]) and log.loops.is_turn(line, measured=True):
+        if not log.loops.is_turn(line, measured=True):
+            continue
+        if _OF_TOTAL.search(line.body[:_LONGEST]):
             last[line.speaker] = index
-    if not last or len(last) < len({*log.processes.loops, *log.processes.steps}):
+        shape, numbers = (line.speaker, words_of(line.body)), set(whole_numbers(line.body))
+        if numbers - before.get(shape, numbers):
+            asked[line.speaker] = index
+        before[shape] = numbers
+    if last:
+        return _at_last_turns(log, last, lambda index: _is_last_of_total(lines[index]))
+    total = log.asked
+    return _at_last_turns(log, asked, lambda index: not total.isdisjoint(whole_numbers(lines[index].body)))
+
+
+def _at_last_turns(log: _Log, turns: Mapping[object, int], is_last: Callable[[int], bool]) -> CleanEnd | None:
+    """The end at the last turn of all, where the newest turn of each process is its last one."""
+    if not turns or len(turns) < len({*log.processes.loops, *log.processes.steps}):
         return None
-    index = max(last.values())
-    if not all(_is_last_of_total(lines[turn]) for turn in last.values()) or not _ends_soon(log, index):
+    index = max(turns.values())
+    if not all(map(is_last, turns.values())) or not _ends_soon(log, index):
         return None
-    if not _is_calm(log, range(index, len(lines))):
+    if not _is_calm(log, range(index, len(log.evidence.lines))):
         return None
     return CleanEnd(index, "the last turn of the loop is the last of the total", Specificity.CLASS)
 
@@ -475,6 +499,15 @@ def _ends_soon(log: _Log, index: int) -> bool:
     if max(log.evidence.last_numbers.values()) - log.evidence.lines[index].number > _LAST_WORDS:
         return False
     return not _raises_after(log.evidence, index) and not _in_earlier_epoch(log.evidence.lines[: index + 1])
+
+
+def _reported(log: _Log) -> CleanEnd | None:
+    """The report of who launched the job that its process ended well, behind the last turn of its loop."""
+    for report in log.evidence.exits[-1:]:
+        line = log.evidence.lines[report.line]
+        if report.code == 0 and log.loop_ends.get(line.stream, math.inf) < line.number:
+            return CleanEnd(report.line, "the process is reported to have ended well", Specificity.CLASS)
+    return None
 
 
 def _results(log: _Log) -> CleanEnd | None:
@@ -561,6 +594,7 @@ def _is_loud(line: Line) -> bool:
 
 _SOURCES: Mapping[str, _Source] = {
     "last words": _last_words,
+    "report": _reported,
     "total": _total,
     "results": _results,
     "shared": _shared,
@@ -573,18 +607,6 @@ def _index_of(lines: Sequence[Line], number: int, stream: Stream | None = None) 
     """The index of the line of a number. stream: that it is of, None for any."""
     places = ((index, line) for index, line in enumerate(lines) if line.number == number)
     return next((index for index, line in places if stream in (None, line.stream)), None)
-
-
-def _is_asked_for(log: _Log, step: int) -> bool:
-    """Whether the log says before the first step that so many are to be made."""
-    first = min(map(attrgetter("line"), log.steps))
-    for line in log.evidence.lines:
-        if line.number >= first:
-            continue
-        for match in _ASKED.finditer(line.body[:_LONGEST]):
-            if int(next(filter(None, match.groups()))) == step:
-                return True
-    return False
 
 
 def _counts_to(line: Line, last: int) -> bool:

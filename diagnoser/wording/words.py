@@ -84,6 +84,7 @@ REASONS = {
     "broken_node_must_be_found": "A machine is broken, and it is not certain which",
     "rank_is_stuck": "A rank is stuck in its own code, and nothing speaks against its machine",
     "transient_service": "A service did not answer; such failures pass",
+    "go_back_to_a_readable_checkpoint": "The checkpoint cannot be read, and an earlier one may be sound",
     "go_back_to_a_healthy_checkpoint": "The loss diverged, and newer checkpoints carry the damage",
     "only_a_person_can_fix_it": "Only a person can fix it",
     "look_before_acting": "The nodes are looked at before anything is done",

@@ -46,7 +46,7 @@ def test_a_failed_run_prints_its_diagnosis(client: Client, running: Service) -> 
     ended = client.ended("run", "--job", "fails", "--", "sh", "-c", FAIL)
     assert (ended.returncode, ended.stdout) == (1, DEMO_LOG.read_bytes())
     told = ended.stderr.decode()
-    assert "Diagnosis: ecc error  (infrastructure, failed, 99% sure)" in told
+    assert "Diagnosis: ecc error  (infrastructure, failed, 98% sure)" in told
     assert re.search(r"root line +237: 5: \[rank5\]: torch.AcceleratorError", told)
     assert re.search(rf"page +{running.url}/diagnoses/\w+\n", told)
     assert "\x1b" not in told

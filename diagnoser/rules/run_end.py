@@ -194,8 +194,21 @@ class _CleanEnd:
             return False
         if _is_of_leaving_peer(other):
             return False
-        # what the program logged and went on after was caught
-        return not other.logged or not spoke_on(self.run.evidence, other.line, self.traced)
+        if other.logged and spoke_on(self.run.evidence, other.line, self.traced):
+            return False  # the program caught it
+        return not self._is_verdict_on(other)
+
+    def _is_verdict_on(self, other: Candidate) -> bool:
+        """Whether the end is the benchmark's own verdict on a step, and the candidate is about tasks of that step: the
+        end of one, its cancellation, or a line that one printed."""
+        if "all" not in self.candidate.explains or not self.candidate.is_by_rule:
+            return False
+        if other.exit:
+            return True
+        if (other.type, other.role) == (FailureType.CANCELLED, Role.SYMPTOM):
+            return True
+        lines = self.run.evidence.lines
+        return min(lines[other.line].task, lines[self.line].task) >= 0
 
 
 def _is_another_rank(line: Line, last: Line) -> bool:

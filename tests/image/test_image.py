@@ -1,5 +1,6 @@
 """The container image, built from the Dockerfile on a base of Debian's packages, and run as clusters run it."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -44,6 +45,9 @@ def missing() -> str:
         return f"no {', '.join(absent) or 'root'}: see `make test-image`"
     if not all((FOLDER / name).exists() for name in ("base.tar", "build-base.tar", "wheels/.complete")):
         return f"no base in {FOLDER}: `make test-image` makes it"
+    pinned = hashlib.sha256((ROOT / "requirements" / "runtime.txt").read_bytes()).hexdigest()
+    if pinned not in (FOLDER / "wheels" / ".complete").read_text():
+        return f"other packages in {FOLDER} than those that are pinned now: `make test-image` fetches them"
     return ""
 
 

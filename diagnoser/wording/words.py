@@ -77,7 +77,6 @@ REASONS = {
     "unknown_cause": "The cause is not known",
     "rule_on_trial": "The rule that decided is still on trial",
     "guess_about_the_machine": "The answer is more likely wrong than right; the nodes are looked at first",
-    "guess_about_a_checkpoint": "The message says that the checkpoint is damaged, and an earlier one may be sound",
     "guess_about_the_job": "The answer is more likely wrong than right",
     "rule_asks_for_no_node_action": "The rule that decided asks for it",
     "rule_asks_for_cordon_and_names_the_node": "The rule that decided asks for it, and the log names the node",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from diagnoser.model.taxonomy import Action
 from tests.rule_files import verdict
 
 TRACE = ["Traceback (most recent call last):", '  File "/code/run.py", line 9, in main', "    fit()"]
@@ -68,11 +69,11 @@ def test_a_checkpoint_that_does_not_fit_is_one_whatever_class_carries_it(frame: 
 
 
 def test_a_cut_checkpoint_asks_for_the_one_before_and_another_model_for_a_person() -> None:
-    """Going back helps only where the file is damaged."""
+    """Going back helps only where the file is damaged. Below even odds the policy has a person look first."""
     cut = verdict(*TRACE, FLAX, "ValueError: Unpack failed: incomplete input")
     other = verdict(*TRACE, FLAX, "ValueError: The target dict keys and state dict keys do not match")
-    assert cut.recovery.action == "rollback_and_resubmit"
-    assert other.recovery.action == "notify_user"
+    assert (cut.grounds.hint, other.grounds.hint) == (Action.ROLLBACK_AND_RESUBMIT, None)
+    assert {cut.recovery.action, other.recovery.action} == {Action.NOTIFY_USER}
 
 
 @pytest.mark.parametrize(

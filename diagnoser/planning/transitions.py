@@ -340,6 +340,8 @@ class PlanCommands:
             if not plan_states.expired(plan, now):
                 return TransitionResult(plan)
             after = plan_states.expire(plan, now)
+            if (plan.state, plan.reason) == (PlanState.WAITING, PlanReason.PLACE_FAILS):  # the place's check speaks
+                return TransitionResult(after)
             return TransitionResult(after, messages=self.planner.alert_plan(after, now))
 
         return transition

@@ -15,6 +15,7 @@ from diagnoser.model import (
     Advice,
     AttemptKey,
     CheckpointPhase,
+    ClusterHistory,
     Diagnosis,
     Event,
     EventKind,
@@ -33,7 +34,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.planning.transitions import PlanReport
 from diagnoser.worker.worker import WorkerConfig
-from tests.contract.records import TIMING
+from tests.contract.records import TIMING, plan
 from tests.databases import sqlite_store
 from tests.proofs import node_log, take
 from tests.scripted_worker import Bystander, scripted_worker
@@ -168,6 +169,15 @@ async def test_a_plan_that_nobody_took_up_expires_with_an_alert(store: SqlStore)
     (made,) = await site.plans()
     assert (made.state, made.history[-1].why) == (PlanState.EXPIRED, "its time was over before anybody took it up")
     assert len([key for key in await site.sent("alert") if made.id in key]) == 1
+
+
+@pytest.mark.parametrize(("reason", "alerts"), [(PlanReason.PLACE_FAILS, 0), (PlanReason.NEEDS_APPROVAL, 1)])
+def test_of_a_place_whose_nodes_fail_only_the_check_says_that_nobody_answered(reason: PlanReason, alerts: int) -> None:
+    """Sixteen plans that wait for it would send sixteen alerts at the end of the hour."""
+    waits = replace(plan(), state=PlanState.WAITING, reason=reason, expires=100.0)
+    over = plan_commands(mode=Mode.ACT).expire(101.0)(waits, ClusterHistory())
+    assert over.plan.state is PlanState.EXPIRED
+    assert len(over.messages) == alerts
 
 
 async def test_a_word_to_the_owner_goes_to_the_webhook_and_to_no_executor(store: SqlStore) -> None:

@@ -27,7 +27,7 @@ class Bystander:
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:
         raise NotImplementedError
 
-    async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
+    async def patience(self, job: Job, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         return None
 
     async def baseline(self, job: Job) -> Baseline:

@@ -20,7 +20,7 @@ from diagnoser.localize import (
     suspect_nodes,
 )
 from diagnoser.localize.exit_reports import ExitTable
-from diagnoser.localize.hang_detection import ExpectedSilence, Silence, expected_silence
+from diagnoser.localize.hang_detection import ExpectedSilence, Silence, agreed_silence, expected_silence
 from diagnoser.localize.metric_series import LossBreak
 from diagnoser.localize.node_names import NodeNames
 from diagnoser.localize.stragglers import stragglers
@@ -33,11 +33,13 @@ from diagnoser.model import (
     Diagnosis,
     Evidence,
     Facts,
+    Job,
     Rollback,
     RuntimeFile,
     StuckPlace,
     SuspectKind,
 )
+from diagnoser.model.job_contract import contract_of, labels_of
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.recovery.node_proofs import NO_PROOFS, NodeProofTable
 from diagnoser.recovery.policy import Policy, case_of
@@ -174,6 +176,7 @@ def _silence(
     silence, advanced = None, None
     if quiet is not None:
         limit = expected_silence(launches.around(evidence, begins, len(evidence.lines)).evidence, facts.baseline)
+        limit = agreed_silence(limit, contract_of(facts.job))
         silence = limit.silence(quiet) if limit else None
         if silence:
             advanced = facts.last_line + quiet - silence.seconds
@@ -195,11 +198,12 @@ def _with_checkpoint(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     return replace(diagnosis, rollback=Rollback(saved.path, saved.step, verified=True))
 
 
-def expected_silence_with(evidence: Evidence, known: Baseline) -> ExpectedSilence | None:
+def expected_silence_of(job: Job, evidence: Evidence, known: Baseline) -> ExpectedSilence | None:
     """How long a run that is still open may be silent now; needs no rules. known: the clean runs of its family."""
     evidence = clock_skew.corrected(evidence)
     begins = launches.starts(evidence, ())
-    return expected_silence(launches.around(evidence, begins, len(evidence.lines)).evidence, known)
+    limit = expected_silence(launches.around(evidence, begins, len(evidence.lines)).evidence, known)
+    return agreed_silence(limit, contract_of(job))
 
 
 def _ends(hits: Sequence[Hit]) -> Iterator[int]:
@@ -343,7 +347,7 @@ def with_advice(diagnosis: Diagnosis, causal: CausalResult, facts: Facts, policy
         stable, sandbox = root.maturity is Maturity.STABLE, root.maturity is Maturity.SANDBOX
         grounds = replace(grounds, stable=stable, sandbox=sandbox, hint=root.action)
     grounded = replace(diagnosis, grounds=grounds)
-    return replace(grounded, recovery=policy.advise(case_of(grounded, facts.job.labels)), policy=policy.hash)
+    return replace(grounded, recovery=policy.advise(case_of(grounded, labels_of(facts.job))), policy=policy.hash)
 
 
 def _stuck_place(diagnosis: Diagnosis) -> StuckPlace | None:

@@ -32,6 +32,7 @@ from diagnoser.model import (
     rules_verdict,
 )
 from diagnoser.model.errors import ModelFailed, ModelFailure
+from diagnoser.model.job_contract import labels_of
 from diagnoser.model.taxonomy import NODE_FAULTS, Category, FailureType, Outcome
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import LanguageModel
@@ -203,7 +204,7 @@ class FailureAgent:
             grounds=DecisionBasis(),
             rivals=(),
         )
-        verdict = replace(verdict, recovery=self._policy.advise(case_of(verdict, subject.facts.job.labels)))
+        verdict = replace(verdict, recovery=self._policy.advise(case_of(verdict, labels_of(subject.facts.job))))
         return _with_effect(verdict, ModelEffect.DECIDED, *_remarks(answer), *best.notes)
 
 

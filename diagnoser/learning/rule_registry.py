@@ -18,7 +18,7 @@ from diagnoser.compress import AttemptLog, Compressor
 from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.localize.hang_detection import ExpectedSilence
-from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, LearnedRule, LearnedState, yaml_loader
+from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, Job, LearnedRule, LearnedState, yaml_loader
 from diagnoser.model.access import may_learn
 from diagnoser.model.errors import RuleFaults, Unavailable
 from diagnoser.model.queries import LearnedRuleQuery
@@ -169,9 +169,9 @@ class RuleRegistry:
             lambda: self.analyzer_of(facts.job.tenant).analyze_without(lines, log, facts, now)
         )
 
-    async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
+    async def patience(self, job: Job, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         """How long the run may be silent now; None where its log does not tell. known: clean runs of its family."""
-        return await asyncio.to_thread(lambda: pipeline.expected_silence_with(log.evidence, known))
+        return await asyncio.to_thread(lambda: pipeline.expected_silence_of(job, log.evidence, known))
 
     async def _load(self, *, filters: bool) -> list[LearnedRule]:
         """The rules in shadow and active, by id."""

@@ -7,7 +7,7 @@ earlier one of its family, came back from after as long is no hang.
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from statistics import median, median_high
@@ -15,6 +15,7 @@ from statistics import median, median_high
 from diagnoser.localize.progress import ProgressTimeline
 from diagnoser.model import Baseline, Evidence, Line, Progress, Stage
 from diagnoser.model.evidence import numbers_of
+from diagnoser.model.job_contract import JobContract
 
 FIRST_STEP = "first_step"
 """The kind of pause before and between the first steps: kernels are compiled, loaders start. Other kinds are stages."""
@@ -125,6 +126,18 @@ def expected_silence(evidence: Evidence, known: Baseline) -> ExpectedSilence | N
     floor = _CONFIRMED_FLOOR if beyond or family else _UNSEEN_FLOOR
     confirmed = max(_CONFIRMED * rhythm.usual, floor, _AS_BEFORE * beyond)
     return ExpectedSilence(stage, _ahead(evidence, points), rhythm.usual, in_training, confirmed, in_training)
+
+
+def agreed_silence(limit: ExpectedSilence | None, contract: JobContract) -> ExpectedSilence | None:
+    """The expected silence with what the job itself asks for, where it stands before or between its steps."""
+    if limit is None:
+        return None
+    agreed = contract.first_step_within
+    if limit.in_training:
+        agreed = contract.cadence if limit.stage is Stage.TRAIN else None
+    if agreed is None:
+        return limit
+    return replace(limit, suspected=agreed, confirmed=agreed, known=True)
 
 
 def _longest_of(kind: str, own: _Pauses, family: _Pauses) -> float:

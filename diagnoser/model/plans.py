@@ -177,6 +177,7 @@ class Plan:
     no agent told them. proofs: why each of ``nodes`` may be taken out. unproven_suspects: whom the job's own text
     blames, so that a person has to say what becomes of them where the node check proves nothing. incident: of the
     failure, "" in plans of earlier versions. look: at the ranks of a running attempt that hangs, by agents.
+    relaunches: most launches after the same failure that the job's contract asks for, None where it does not say.
     """
 
     id: str
@@ -212,6 +213,7 @@ class Plan:
     unproven_suspects: tuple[str, ...] = ()
     incident: str = ""
     look: HangLook | None = None
+    relaunches: int | None = None
 
     def is_leased(self, now: float) -> bool:
         """Tell whether an executor works on the plan: its lease has not run out."""

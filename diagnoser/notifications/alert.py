@@ -7,6 +7,7 @@ from diagnoser.model import Diagnosis, Incident, Job, MetricEvent, Plan, PlanRea
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.evaluations import ScoreDrop
+from diagnoser.model.job_contract import labels_of
 from diagnoser.redaction.redact import masked, masked_entry, without_secrets
 from diagnoser.wording.phrases import plural
 from diagnoser.wording.summaries import summary
@@ -59,7 +60,7 @@ def failure_alert(
         node=_cut(nodes[0], NAME_LENGTH) if nodes else "",
         category=diagnosis.category.value,
         type=diagnosis.type.value,
-        labels=dict(job.labels),
+        labels=labels_of(job),
         diagnosis=id,
         owner=job.tenant,
     )
@@ -206,11 +207,11 @@ def metric_alert(job: Job, attempt: int, event: MetricEvent, *, link: str = "") 
         job=job.id,
         attempt=attempt,
         facts=tuple(facts),
-        notes=(event.picture,),
+        notes=(event.picture,) if event.picture else (),
         link=link,
         cluster=job.cluster,
         type=event.kind.value,
-        labels=dict(job.labels),
+        labels=labels_of(job),
         owner=job.tenant,
     )
 

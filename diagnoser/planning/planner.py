@@ -26,6 +26,7 @@ from diagnoser.model import (
 from diagnoser.model.alerts import Alert, Severity, encode
 from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
 from diagnoser.model.evaluations import ScoreDrop
+from diagnoser.model.job_contract import contract_of
 from diagnoser.model.plans import PlanTransition
 from diagnoser.model.record_json import fields_of
 from diagnoser.model.taxonomy import Outcome
@@ -188,6 +189,7 @@ class DecisionPlanner:
             proofs=_proofs(record.diagnosis, nodes, allocation),
             cluster=cluster,
             partition=job.labels.get("partition", ""),
+            relaunches=contract_of(job).relaunches,
             diagnosis=record.id,
             tenant=job.tenant,
             family=family,

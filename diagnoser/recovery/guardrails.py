@@ -168,6 +168,8 @@ def _same_step(plan: Plan, case: _Case) -> Plan | None:
 
 def _retries(plan: Plan, case: _Case) -> Plan | None:
     limit = case.policy.retries(plan.row)
+    if plan.relaunches is not None:
+        limit = min(limit, plan.relaunches)
     of_job = retry_history.launches_of_job(plan, case.history.past)
     spent = max(
         retry_history.launches_without_progress(plan, case.earlier),

@@ -17,6 +17,7 @@ from diagnoser.compress import AttemptLog, Compressor, read_pieces
 from diagnoser.localize.metric_watch import MetricHistory
 from diagnoser.model import AttemptKey, MetricEvent, MetricEventKind, Progress
 from diagnoser.model.errors import DiagnoserError, Unavailable
+from diagnoser.model.job_contract import contract_of
 from diagnoser.model.logs import StoredPiece
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
@@ -28,6 +29,9 @@ WATCHED, NEW = 1000, 20
 FRESH_SECONDS = 60.0
 PIECES, PIECE_BYTES = 16, 256 << 10
 """Newest pieces of a log that are read at a look, and the largest of them."""
+
+_NOWHERE = Progress(0, -1, 0.0)
+"""Stands for the step of what is about none."""
 
 
 @dataclass(slots=True)
@@ -79,6 +83,7 @@ class MetricWatch:
         pieces = await self.store.logs.newest_pieces(changed, PIECES, PIECE_BYTES) if changed else {}
         for key in new:
             self._runs[key] = WatchedRun(revisions[key])
+            await self._check_contract(key, self._runs[key])
             pieces[key] = await self.store.logs.pieces(key)
         for key, stored in pieces.items():
             run = self._runs[key]
@@ -126,6 +131,12 @@ class MetricWatch:
             self.attempts_due.notify()
         else:
             await self._alert(key, event)
+
+    async def _check_contract(self, key: AttemptKey, run: WatchedRun) -> None:
+        """Tell the owner of a job that its contract does not count."""
+        if problem := contract_of(await self.store.jobs.find(key.job)).problem:
+            why = f"what its job file says to diagnoser does not count: {problem}"
+            await self._tell_once(key, run, MetricEvent(MetricEventKind.BAD_CONTRACT, _NOWHERE, why))
 
     async def _alert(self, key: AttemptKey, event: MetricEvent) -> None:
         job = await self.store.jobs.find(key.job)

@@ -21,7 +21,7 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.localize.hang_detection import ExpectedSilence
-from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, PlanReason, TransitionResult
+from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, PlanReason, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord, Timing
@@ -50,7 +50,7 @@ class Analysis(Protocol):
 
     async def analyze_without(self, lines: Collection[int], log: AttemptLog, facts: Facts) -> Diagnosis: ...
 
-    async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
+    async def patience(self, job: Job, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         """How long the run may be silent now; None where its log does not tell."""
 
 
@@ -278,7 +278,7 @@ class Worker:
         """
         quiet, longest = self._clock() - claim.attempt.last_line, self._config.hang_diagnosis_idle
         log = await self._logs.load(claim.attempt.key)
-        limit = await self._analysis.patience(log, await self._context.baseline(claim.job))
+        limit = await self._analysis.patience(claim.job, log, await self._context.baseline(claim.job))
         silence = limit.silence(quiet) if limit else None
         is_hang = silence is not None and (await self._dumps_came(claim) or silence.confirmed)
         said_it_ended = claim.hinted >= claim.attempt.last_line > 0.0

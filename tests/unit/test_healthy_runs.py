@@ -14,7 +14,7 @@ from diagnoser.compress import AttemptLog, Delta
 from diagnoser.compress.sampling import merge
 from diagnoser.diagnosis import pipeline
 from diagnoser.localize.hang_detection import Silence
-from diagnoser.model import Baseline, LineBlock, Stage, Stream
+from diagnoser.model import Baseline, Job, LineBlock, Stage, Stream
 from diagnoser.structure import times
 from tests.corpus import CORPUS, needs_corpus
 from tests.rule_files import ANALYZER
@@ -82,7 +82,7 @@ def replay(path: Path) -> Replay | None:
     for gap in longest:
         part = arriving(lines, arrived, start, gap.line)
         seen, start = merge([seen, part]) if seen else part, gap.line
-        limit = pipeline.expected_silence_with(AttemptLog(seen).evidence, Baseline())
+        limit = pipeline.expected_silence_of(Job(id="j"), AttemptLog(seen).evidence, Baseline())
         judged += 1
         if limit and (silence := limit.silence(gap.seconds - 0.001)):
             silences.append(silence)

@@ -252,6 +252,15 @@ def test_eighteen_nodes_under_one_switch_lead_to_one_check(policy: Policy) -> No
     assert made[-1].history[-1].why == "18 nodes of switch a failed within 10 minutes, and another plan checks it"
 
 
+@pytest.mark.parametrize(("relaunches", "state"), [(None, S.SENT), (0, S.HELD), (50, S.SENT)])
+def test_a_contract_lowers_how_often_a_job_is_launched_again(policy: Policy, relaunches: int | None, state: S) -> None:
+    """It never raises what the policy allows: see the next launch, which is the fourth."""
+    new = plan(4, action=Action.RESUBMIT, relaunches=relaunches, progress=("seconds", 65.0))
+    assert settle(policy, new).state is state
+    spent = [done(number, 7200.0 - number, progress=("seconds", 60.0 + number)) for number in (1, 2, 3)]
+    assert settle(policy, new, *spent).state is S.HELD
+
+
 def test_launches_an_hour_are_capped(policy: Policy) -> None:
     """Whatever fails so often on one cluster, a person looks at it first."""
     past = [done(n, 60.0, fingerprint=f"f{n}", job=f"j{n}", tenant=f"t{n % 5}") for n in range(30)]

@@ -112,7 +112,7 @@ def test_a_refused_requeue_becomes_a_submission() -> None:
     assert isinstance(
         relaunched(FAILED, refused, CommandAttempt(write.command, 0), CommandAttempt(submit.command, 0)), Wait
     )
-    copy = replace(FAILED, number=9, state="PENDING", comment=reconcile.comment(SPEC))
+    copy = replace(FAILED, number=9, state="PENDING", comment=reconcile.mark(SPEC))
     assert relaunched(FAILED, refused, copy=copy) == Done(True, "submitted anew as job 9: pending", "slurm-east-9")
 
 
@@ -136,7 +136,7 @@ def test_a_rollback_is_submitted_before_the_old_job_is_stopped() -> None:
     assert {"--dependency=afterany:7", "--export=DIAGNOSER_PLAN=p1,DIAGNOSER_CHECKPOINT=/c/9"} < set(
         submit.command.words
     )
-    copy = replace(runs, number=9, state="PENDING", comment=reconcile.comment(spec))
+    copy = replace(runs, number=9, state="PENDING", comment=reconcile.mark(spec))
     assert relaunched(runs, spec=spec, copy=copy) == Run(Command(("scancel", "7")))
     assert isinstance(relaunched(replace(runs, state="CANCELLED"), spec=spec, copy=copy), Done)
 

@@ -77,7 +77,7 @@ class Bench(Bystander):
     def clock(self) -> float:
         return self.now
 
-    async def patience(self, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
+    async def patience(self, job: Job, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         return self.limit
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis:

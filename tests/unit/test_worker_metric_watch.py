@@ -13,7 +13,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
-from diagnoser.model import AttemptKey, EvidenceKind, LineBlock, Provenance, RequestReason, RuntimeFile, Stream
+from diagnoser.model import AttemptKey, EvidenceKind, Job, LineBlock, Provenance, RequestReason, RuntimeFile, Stream
 from diagnoser.model.alerts import AlertKind, decode
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.worker.metric_watch import MetricWatch
@@ -127,3 +127,16 @@ async def test_people_are_told_of_a_run_that_slows_once(store: SqlStore) -> None
     alert = decode(message.body)
     assert (alert.kind, alert.job, alert.type) == (AlertKind.METRIC, RUN.job, "slower")
     assert "│" in alert.notes[0] and "since step 71" in alert.title
+
+
+async def test_the_owner_is_told_once_of_a_contract_that_does_not_count(store: SqlStore) -> None:
+    """It stops nothing: the run is watched as any other."""
+    labels = {"contract": '{"relaunch": 1}'}
+    await store.jobs.register(Job(RUN.job, labels=labels, registered=True, tenant="ida"), RUN.number)
+    await printed(store, 1, [2.0] * 5)
+    for seen in (watch(store), watch(store)):
+        await seen.step()
+    [message] = [entry.message for entry in await store.outbox.messages()]
+    alert = decode(message.body)
+    assert (alert.kind, alert.type, alert.owner) == (AlertKind.METRIC, "bad_contract", "ida")
+    assert "there is no field 'relaunch'" in alert.title

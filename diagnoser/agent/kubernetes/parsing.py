@@ -9,6 +9,7 @@ from diagnoser.agent.kubernetes import fields, names, ranks, restart
 from diagnoser.agent.kubernetes.kinds import JOB, JOBSET, KINDS, PYTORCHJOB, Key, WorkloadKind, ending, templates
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.places import from_labels
+from diagnoser.model import job_contract
 
 TEXT_LENGTH = 500
 LABELS = 40
@@ -314,7 +315,7 @@ def _last_change(status: Mapping[str, Any]) -> float:
 
 
 def _labels(meta: Mapping[str, Any]) -> dict[str, str]:
-    """The workload's own labels, by their last word, for the policy and the ledgers."""
+    """The workload's own labels, by their last word, for the policy and the ledgers, and its contract."""
     own = [name for name in fields.section(meta, "labels") if name not in restart.JOBS_OWN]
     labels = {"partition": fields.text(fields.section(meta, "labels"), QUEUE)}
     for name in own[:LABELS]:
@@ -322,4 +323,6 @@ def _labels(meta: Mapping[str, Any]) -> dict[str, str]:
             labels[name.rpartition("/")[2]] = value
     if not labels["partition"]:
         del labels["partition"]
+    if contract := fields.text(fields.section(meta, "annotations"), names.CONTRACT):
+        labels[job_contract.LABEL] = contract[: job_contract.LENGTH + 1]
     return labels

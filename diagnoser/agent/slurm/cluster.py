@@ -71,8 +71,8 @@ class SlurmCluster:
 
     async def job(self, spec: PlanSpec) -> SlurmState:
         jobs, number = await self.slurm.jobs(), reconcile.job_number(self.name, spec.job)
-        job, mark = jobs.get(number), reconcile.comment(spec)
-        copies = [candidate for candidate in jobs.values() if candidate.comment == mark]
+        job = jobs.get(number)
+        copies = [candidate for candidate in jobs.values() if reconcile.is_copy(candidate, spec)]
         copy = next((candidate for candidate in copies if candidate.replaces(job, number)), None)
         reserved: tuple[str, ...] = ()
         if spec.action is Action.CHECK_AND_RESUBMIT:

@@ -13,6 +13,7 @@ import orjson
 
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.dialects import node_lists
+from diagnoser.model import job_contract
 from diagnoser.model.errors import BadInput
 
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
@@ -24,6 +25,8 @@ GONE = "GONE"
 FINISHED = frozenset({GONE, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
                       "BOOT_FAIL", "DEADLINE"})  # fmt: skip
 _FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z:/]*)=")
+_CONTRACT = re.compile(r'\{\s{0,9}"diagnoser"')
+"""How ``{"diagnoser": {...}}`` begins."""
 _WHEN = re.compile(r" \[[^\[\]]*@[^\[\]]*\]$")
 
 
@@ -249,8 +252,27 @@ def _job(row: Mapping[str, Any]) -> JobRecord:
         minutes=_number(row.get("time_limit")),
         gres=_text(row, "tres_per_node"),
         batch=bool(row.get("batch_flag", True)),
-        labels={name: _text(row, name)[:200] for name in ("partition", "account", "qos") if _text(row, name)},
+        labels=_labels(row),
     )
+
+
+def _labels(row: Mapping[str, Any]) -> dict[str, str]:
+    labels = {name: _text(row, name)[:200] for name in ("partition", "account", "qos")}
+    labels[job_contract.LABEL] = _contract(_text(row, "comment"))
+    return {name: value for name, value in labels.items() if value}
+
+
+def _contract(comment: str) -> str:
+    """Find the contract in the comment of a job, behind whatever stands there. What is no JSON stays as it is, so that
+    the service can say so."""
+    begins = _CONTRACT.search(comment)
+    if begins is None:
+        return ""
+    text = comment[begins.start() : begins.start() + 2 * job_contract.LENGTH]
+    try:
+        return orjson.dumps(orjson.loads(text)["diagnoser"]).decode()
+    except orjson.JSONDecodeError:
+        return text[: job_contract.LENGTH]
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:

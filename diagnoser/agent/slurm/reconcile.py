@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from diagnoser.agent.cluster import Attempts, Command, Done, Held, NextStep, Run, Wait
 from diagnoser.agent.plan_spec import OURS, PLAN_VARIABLE, PlanSpec
 from diagnoser.agent.slurm.parsing import JobRecord
+from diagnoser.model import job_contract
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Action
 
@@ -52,9 +53,21 @@ def job_number(cluster: str, id: str) -> int:
     return int(number)
 
 
-def comment(spec: PlanSpec) -> str:
-    """Marks the job that was submitted for this plan."""
+def mark(spec: PlanSpec) -> str:
+    """Begins the comment of the job that was submitted for this plan."""
     return f"{OURS}plan {spec.id}"
+
+
+def is_copy(job: JobRecord, spec: PlanSpec) -> bool:
+    """Tell whether the job was submitted for this plan: its own contract may follow the mark."""
+    return job.comment.partition(" {")[0] == mark(spec)
+
+
+def comment_of_copy(spec: PlanSpec, job: JobRecord) -> str:
+    contract = job.labels.get(job_contract.LABEL)
+    if not contract:
+        return mark(spec)
+    return f'{mark(spec)} {{"diagnoser": {contract}}}'
 
 
 def reservation(spec: PlanSpec) -> str:
@@ -295,7 +308,7 @@ def _sbatch(spec: PlanSpec, job: JobRecord, script: str) -> Command:
         "uid": "",
         "gid": "",
         "dependency": "",
-        "comment": comment(spec),
+        "comment": comment_of_copy(spec, job),
         "export": ",".join(f"{name}={value}" for name, value in variables.items()),
     }
     for name, owner in (("uid", job.uid), ("gid", job.gid)):

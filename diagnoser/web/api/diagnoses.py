@@ -11,6 +11,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.client.service import API
 from diagnoser.model import Advice
 from diagnoser.model.errors import existing
+from diagnoser.model.job_contract import labels_of
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.sorting import DIAGNOSIS_SORTS, NEWEST, Sort
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
@@ -135,7 +136,7 @@ async def explain(id: DiagnosisId, core: Core, plans: Plans) -> PolicyShape:
     """Which row of the policy table applies to the diagnosis, and why the rows before it do not."""
     record = await find(core.store, id)
     job = await core.store.jobs.find(record.attempt.job)
-    case, policy = case_of(record.diagnosis, job.labels if job else {}), plans.commands.policy
+    case, policy = case_of(record.diagnosis, labels_of(job) if job else {}), plans.commands.policy
     return PolicyShape(
         rows=[RowVerdict(row=row, why_not=why) for row, why in policy.explain(case)],
         action=policy.advise(case).action,

@@ -11,6 +11,7 @@ from diagnoser.diagnosis.context import nodes_of
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.model import Attempt, AttemptKey, Job
 from diagnoser.model.errors import NotFound, existing
+from diagnoser.model.job_contract import contract_of
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
@@ -24,6 +25,7 @@ from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.run_view import run_view
 from diagnoser.web.pages.time_axis import TimeAxis, checkpoint_axis
+from diagnoser.wording.job_contract import contract_terms
 
 RUNS = 8
 """Runs of a family beside each other."""
@@ -90,9 +92,12 @@ async def job_page(id: JobPath, core: Core, logs: Logs, pages: Drawn) -> Respons
     records = await store.diagnoses.page(DiagnosisFilter(family=family(job)), "", RUNS + 1)
     runs = [await _run(store, record.attempt, record) for record in records]
     newest = attempts[-1] if attempts and attempts[-1].last_line else None
+    contract = contract_of(job)
     return pages.draw(
         "job.html",
         job=job,
+        contract=contract,
+        contract_terms=list(contract_terms(contract)),
         newest=await run_view(core, logs, job, newest) if newest else None,
         silent_since=core.clock() - core.config.silent_seconds,
         attempts=attempts[::-1],

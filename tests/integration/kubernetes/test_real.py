@@ -94,8 +94,8 @@ def site(
         agent = stack.enter_context(agent_of(tmp_path, found.url, config, "--no-logs", *options, namespace=SPACE))
         agent.start()
         yield client, agent
-        for name in NODES:
-            cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
+    for name in NODES:  # after the agent's end, which may have cordoned one a moment ago
+        cluster.ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}})
 
 
 def job(name: str, *, prefers: str = "", **spec: Any) -> dict[str, Any]:

@@ -155,9 +155,9 @@ sleep 600
 
 def test_a_run_whose_loss_diverged_is_ended_once_a_person_approves(cluster: Cluster, tmp_path: Path) -> None:
     """It prints on and on; its verdict comes while it runs, and nothing touches it before the approval. The next launch
-    knows the checkpoint and the steps to skip."""
+    knows the checkpoint and the steps to skip, and keeps what the job's comment says to diagnoser."""
     with site(cluster, tmp_path, DIAGNOSER_RECOVERY_MODE="policy") as lab:
-        job = cluster.submit(DIVERGES, "--nodes=1")
+        job = cluster.submit(DIVERGES, "--nodes=1", '--comment={"diagnoser": {"cadence": "30m"}}')
         until(lambda: lab.plans(job), "a plan waits", 120)
         [plan] = lab.plans(job)
         assert (plan["state"], plan["action"]) == ("waiting", "rollback_and_resubmit")
@@ -170,3 +170,6 @@ def test_a_run_whose_loss_diverged_is_ended_once_a_person_approves(cluster: Clus
         assert cluster.state(job)[0] == "CANCELLED"
         new = plan["requeued"].rpartition("-")[2]
         until(lambda: "from /ckpt/step_40, skip 61 to " in cluster.log(new), "the new one knows where from")
+        until(lambda: steps_sent(lab, new), "the service knows the new one")
+        contracts = [lab.get(f"/jobs/slurm-{NAME}-{number}")["labels"]["contract"] for number in (job, new)]
+        assert contracts == ['{"cadence":"30m"}'] * 2

@@ -176,6 +176,7 @@ def test_of_a_place_whose_nodes_fail_only_the_check_says_that_nobody_answered(re
     """Sixteen plans that wait for it would send sixteen alerts at the end of the hour."""
     waits = replace(plan(), state=PlanState.WAITING, reason=reason, expires=100.0)
     over = plan_commands(mode=Mode.ACT).expire(101.0)(waits, ClusterHistory())
+    assert over.plan is not None
     assert over.plan.state is PlanState.EXPIRED
     assert len(over.messages) == alerts
 

@@ -253,7 +253,9 @@ def test_eighteen_nodes_under_one_switch_lead_to_one_check(policy: Policy) -> No
 
 
 @pytest.mark.parametrize(("relaunches", "state"), [(None, S.SENT), (0, S.HELD), (50, S.SENT)])
-def test_a_contract_lowers_how_often_a_job_is_launched_again(policy: Policy, relaunches: int | None, state: S) -> None:
+def test_a_contract_lowers_how_often_a_job_is_launched_again(
+    policy: Policy, relaunches: int | None, state: PlanState
+) -> None:
     """It never raises what the policy allows: see the next launch, which is the fourth."""
     new = plan(4, action=Action.RESUBMIT, relaunches=relaunches, progress=("seconds", 65.0))
     assert settle(policy, new).state is state

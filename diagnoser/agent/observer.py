@@ -1,7 +1,7 @@
 """Tells the service what happens on a cluster: jobs with their places and ends, their logs, and the nodes."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from diagnoser.agent import state_file
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.changes import JobRegistration, LifecycleEvent
 from diagnoser.agent.cluster import ClusterSnapshot, J, JobSource
-from diagnoser.agent.nodes import NodeRecord, node_events
+from diagnoser.agent.nodes import NodeRecord, NodeStatus, node_events
 from diagnoser.agent.places import Places, merged
 from diagnoser.agent.state_file import AgentState
 from diagnoser.model.errors import BadInput, NotFound, Unavailable
@@ -42,22 +42,19 @@ class Observer(Generic[J]):
         """For ever, at most ``poll`` seconds between two looks, more after failures. An agent that is stopped within a
         look saves what it has reported until then."""
         try:
-            await self._poll(poll)
+            pause = poll
+            while True:
+                try:
+                    await self.poll_once()
+                    pause = poll
+                except (Unavailable, BadInput, OSError) as error:
+                    pause = min(2 * pause, max(LONGEST_WAIT, poll))
+                    log.warning("look_failed", why=str(error), again_in=pause)
+                    await asyncio.sleep(pause - poll)
+                await self.source.wait(poll)
         finally:
             with suppress(OSError):
                 self._save()
-
-    async def _poll(self, poll: float) -> None:
-        pause = poll
-        while True:
-            try:
-                await self.poll_once()
-                pause = poll
-            except (Unavailable, BadInput, OSError) as error:
-                pause = min(2 * pause, max(LONGEST_WAIT, poll))
-                log.warning("look_failed", why=str(error), again_in=pause)
-                await asyncio.sleep(pause - poll)
-            await self.source.wait(poll)
 
     async def poll_once(self) -> None:
         """One look at everything. Raises Unavailable when the cluster or the service is away; what was sent until then
@@ -117,10 +114,8 @@ class Observer(Generic[J]):
         self.state.nodes = {name: status for name, status in self.state.nodes.items() if name in names}
         for node, status, event in node_events(self.state.nodes, current, self.state.returned):
             try:
-                if event:  # it proves that the node is down; the line makes failures there be looked at again
-                    await self.client.node(node.name, {**event, "cluster": self.cluster})
-                if event and status.kind == "down" and node.record:
-                    await self.client.node_lines(self.cluster, node.name, f"{node.record}\n".encode())
+                if event:
+                    await self._tell_node(node, status, event)
             except Unavailable as error:
                 log.warning("node_event_waits", node=node.name, why=str(error))
                 away.append(error)
@@ -131,6 +126,13 @@ class Observer(Generic[J]):
             if status.kind != "cordoned":
                 self.state.returned.pop(node.name, None)
         return away
+
+    async def _tell_node(self, node: NodeRecord, status: NodeStatus, event: Mapping[str, object]) -> None:
+        """Report what is new about a node. The event proves that it is down; the scheduler's own line about that makes
+        failures there be looked at again."""
+        await self.client.node(node.name, {**event, "cluster": self.cluster})
+        if status.kind == "down" and node.record:
+            await self.client.node_lines(self.cluster, node.name, f"{node.record}\n".encode())
 
     async def _tell_places(self, snapshot: ClusterSnapshot[J]) -> None:
         """Once, and again when one has changed. Without them each node fails by itself: nothing waits for it."""

@@ -38,24 +38,29 @@ async def give_back(
     faults = [fault for name in names if (fault := _fault(name, nodes.get(name)))]
     if faults:
         raise BadInput("; ".join(faults))
-    fit = {name: NodeFitness(checked="not checked") for name in names}
+    fit = [NodeFitness(checked="not checked")] * len(names)
     if check:
-        for name in names:
-            fit[name] = await check.judge(nodes[name], since)
-    unfit = [fitness.fault for fitness in fit.values() if fitness.fault]
+        fit = [await check.judge(nodes[name], since) for name in names]
+    unfit = [fitness.fault for fitness in fit if fitness.fault]
     if unfit:
         raise BadInput(f"not given back: {'; '.join(unfit)}")
-    lines = []
     current = await cluster.nodes(names)
     for name in names:
-        if fault := _fault(name, current.get(name)):  # somebody else may have cordoned it meanwhile
-            raise BadInput(fault)
-        node = current[name]
-        attempt = await cluster.run(cluster.uncordon(node))
-        if attempt.code != 0:
-            raise BadInput(f"{name} could not be given back: {attempt.output}")
-        lines.append(f"{name}: back in service, was {nodes[name].reason!r}; {fit[name].checked}")
-    return lines
+        await _uncordon(cluster, name, current.get(name))
+    return [
+        f"{name}: back in service, was {nodes[name].reason!r}; {fitness.checked}"
+        for name, fitness in zip(names, fit, strict=True)
+    ]
+
+
+async def _uncordon(cluster: NodeControl, name: str, node: NodeRecord | None) -> None:
+    """Raises BadInput where somebody else has cordoned the node meanwhile, or the scheduler refuses."""
+    fault = _fault(name, node)
+    if node is None or fault:
+        raise BadInput(fault)
+    attempt = await cluster.run(cluster.uncordon(node))
+    if attempt.code != 0:
+        raise BadInput(f"{name} could not be given back: {attempt.output}")
 
 
 def _fault(name: str, node: NodeRecord | None) -> str:

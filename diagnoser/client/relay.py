@@ -66,7 +66,9 @@ class Channel:
         self.copy: Copy = _nowhere
 
     def resize(self) -> None:
-        """The pseudo-terminal is as large as the terminal."""
+        """The pseudo-terminal, if it is one, is as large as the terminal."""
+        if not self.is_terminal:
+            return
         end = self.writer
         if end < 0:
             end = self.reader
@@ -169,20 +171,23 @@ class Command:
         """Forwards signals until the command ends. Its status, as ``os.waitpid`` gives it."""
         while True:
             info = signal.sigwaitinfo(self._handled)
-            number = info.si_signo
-            if number == signal.SIGCHLD:
+            if info.si_signo == signal.SIGCHLD:
                 status = self._reap()
                 if status is not None:
                     return status
-            elif number == signal.SIGWINCH:
+            elif info.si_signo == signal.SIGWINCH:
                 for channel in self.channels:
-                    if channel.is_terminal:
-                        channel.resize()
+                    channel.resize()
             else:
-                if number in ENDING and not self.stopped_by:
-                    self.stopped_by = number
-                if not (number in FROM_TERMINAL and info.si_code == KERNEL):
-                    os.kill(self.pid, number)
+                self._forward(info)
+
+    def _forward(self, info: signal.struct_siginfo) -> None:
+        """Pass a signal on to the command, unless the terminal has sent it to the command as well."""
+        number = info.si_signo
+        if number in ENDING and not self.stopped_by:
+            self.stopped_by = number
+        if number not in FROM_TERMINAL or info.si_code != KERNEL:
+            os.kill(self.pid, number)
 
     def drain(self) -> None:
         """Waits for what the command printed last. A process that it left behind may hold a channel open for ever."""

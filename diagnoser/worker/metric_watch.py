@@ -86,16 +86,20 @@ class MetricWatch:
             await self._check_contract(key, self._runs[key])
             pieces[key] = await self.store.logs.pieces(key)
         for key, stored in pieces.items():
-            run = self._runs[key]
-            run.revision = revisions[key]
-            unread = [piece for piece in stored if piece.id > run.piece and (piece.raw or key in new)]
-            run.piece = max(map(attrgetter("id"), stored), default=run.piece)
-            events = await asyncio.to_thread(self._read, key, run, unread)
-            await self._tell(key, run, events)
+            self._runs[key].revision = revisions[key]
+            await self._read_on(key, self._runs[key], stored, is_new=key in new)
         for key, event in await self.stragglers.step():
             await self._tell_once(key, self._runs.get(key), event)
         while len(self._runs) > 2 * WATCHED:
             self._runs.popitem(last=False)
+
+    async def _read_on(self, key: AttemptKey, run: WatchedRun, stored: Iterable[StoredPiece], *, is_new: bool) -> None:
+        """Tell what the run's new lines show. Of a run that was read before, deltas repeat what raw pieces had."""
+        unread = [piece for piece in stored if piece.id > run.piece]
+        if not is_new:
+            unread = [piece for piece in unread if piece.raw]
+        run.piece = max(map(attrgetter("id"), stored), default=run.piece)
+        await self._tell(key, run, await asyncio.to_thread(self._read, key, run, unread))
 
     def _read(self, key: AttemptKey, run: WatchedRun, unread: Sequence[StoredPiece]) -> list[MetricEvent]:
         """What the run shows with its new lines; nothing where they cannot be read."""

@@ -249,18 +249,7 @@ class Worker:
         if is_sound(claim, diagnosis):
             await self._store.release(claim, self._next_look(claim, limit, diagnosis))
             return ClaimResult.SOUND
-        decision = self._planner.decide(claim, diagnosis, self._clock())
-        record = decision.record
-        await self._shadow.confirm_from_recovery(claim, record)
-        saved = await self._store.save_diagnosis(claim, record, decision.plan, decision.messages, decision.transition)
-        self._metrics.observe_transition(saved)
-        self._metrics.observe_diagnosis(diagnosis, self._clock() - started)
-        self._outbox.notify()
-        if saved.plan:
-            await self._plans.check_rollback(saved.plan, self._clock())
-        if not claim.attempt.diagnosed:
-            self._trace(TraceStep.ATTEMPT, key, failure_visible_at(claim.attempt))
-        self._trace_verdict(record, saved, started)
+        record, saved = await self._save(claim, diagnosis, started)
         self._start_llm_stage(claim, record, log, facts)
         if self._evidence:
             await self._evidence.failed(claim, diagnosis)
@@ -269,6 +258,20 @@ class Worker:
         await self._shadow.observe(record, log, facts)
         await self._context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED
+
+    async def _save(
+        self, claim: Claim, diagnosis: Diagnosis, started: float
+    ) -> tuple[DiagnosisRecord, TransitionResult]:
+        """Publish the verdict with its plan and messages, in one transaction. started: when it was begun."""
+        decision = self._planner.decide(claim, diagnosis, self._clock())
+        record = decision.record
+        await self._shadow.confirm_from_recovery(claim, record)
+        saved = await self._store.save_diagnosis(claim, record, decision.plan, decision.messages, decision.transition)
+        self._metrics.observe_diagnosis(diagnosis, self._clock() - started)
+        if not claim.attempt.diagnosed:
+            self._trace(TraceStep.ATTEMPT, claim.attempt.key, failure_visible_at(claim.attempt))
+        await self._follow_saved(record, saved, started)
+        return record, saved
 
     async def _check_for_hang(self, claim: Claim) -> ClaimResult:
         """Compare the silence of a running attempt with its rhythm; diagnose it if that says it hangs, or nothing.
@@ -348,12 +351,16 @@ class Worker:
         saved = await self._store.replace_diagnosis(record.id, new.record, new.plan, new.messages, new.transition)
         if saved is None:
             return ClaimResult.LLM_VERDICT_STALE
-        self._metrics.observe_transition(saved)
-        self._outbox.notify()
-        if saved.plan:
-            await self._plans.check_rollback(saved.plan, self._clock())
-        self._trace_verdict(new.record, saved, started)
+        await self._follow_saved(new.record, saved, started)
         return ClaimResult.LLM_VERDICT_SAVED
+
+    async def _follow_saved(self, record: DiagnosisRecord, result: TransitionResult, started: float) -> None:
+        """Count a verdict that was saved, let its messages go, check the way back of its plan, and trace it."""
+        self._metrics.observe_transition(result)
+        self._outbox.notify()
+        if result.plan:
+            await self._plans.check_rollback(result.plan, self._clock())
+        self._trace_verdict(record, result, started)
 
     def _trace_verdict(self, record: DiagnosisRecord, result: TransitionResult, started: float) -> None:
         diagnosis = record.diagnosis

@@ -169,34 +169,51 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
     is_mine = of_attempt(incident_attempts, record.attempt)
     before = (await connection.execute(select(incident_attempts.c.incident).where(is_mine))).scalar()
     absorbed = list[Incident]()
-    if failure and failure.node:
+    if failure is None:
+        await _locked(connection, {before})
+        await _leave(connection, record.attempt, before)
+        return
+    if failure.node:
         failure, absorbed = await _placed(connection, failure, record.attempt, before)
-    after = failure.id if failure else None
-    if failure:
+    await insert_new(connection, incidents, [codec.incident_row(failure)])
+    by_id = await _locked(connection, {before, failure.id})
+    if failure.id not in by_id:  # it was old, and has been dropped at this moment
         await insert_new(connection, incidents, [codec.incident_row(failure)])
-    by_id = await _locked(connection, {before, after})
-    if failure and failure.id not in by_id:  # it was old, and has been dropped at this moment
-        await insert_new(connection, incidents, [codec.incident_row(failure)])
-        by_id |= await _locked(connection, {after})
-    if before is not None and before != after:
-        await connection.execute(delete(incident_attempts).where(is_mine))
-        await _count(connection, before)
-    if failure:
-        is_new = before != after
-        row = {"incident": failure.id, "diagnosis": record.id}
-        if is_new:
-            key = {"job": record.attempt.job, "attempt": record.attempt.number}
-            await connection.execute(incident_attempts.insert(), key | row)
-        else:
-            await connection.execute(update(incident_attempts).where(is_mine).values(row))
-        changed = joined(by_id[failure.id], failure, is_new=is_new)
-        values = codec.incident_row(changed)
-        await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(values))
-        await _mute(connection, by_id[failure.id], changed)
-        if is_new:
-            await _count_one_more(connection, failure.id, record.attempt)
-        for earlier in absorbed:
-            await _absorb(connection, failure.id, earlier)
+        by_id |= await _locked(connection, {failure.id})
+    if before != failure.id:
+        await _leave(connection, record.attempt, before)
+    await _enter(connection, record, failure, by_id[failure.id], is_new=before != failure.id)
+    for earlier in absorbed:
+        await _absorb(connection, failure.id, earlier)
+
+
+async def _leave(connection: AsyncConnection, attempt: AttemptKey, incident: str | None) -> None:
+    """Take the attempt out of the incident that it belonged to so far, if it did."""
+    if incident is not None:
+        await connection.execute(delete(incident_attempts).where(of_attempt(incident_attempts, attempt)))
+        await _count(connection, incident)
+
+
+async def _enter(
+    connection: AsyncConnection, record: DiagnosisRecord, failure: Incident, known: Incident, *, is_new: bool
+) -> None:
+    """Let the attempt's verdict count in the incident.
+
+    failure: what the verdict says of the incident.
+    known: the incident as it is stored, and locked.
+    is_new: the attempt was not in it before.
+    """
+    is_mine, row = of_attempt(incident_attempts, record.attempt), {"incident": failure.id, "diagnosis": record.id}
+    if is_new:
+        key = {"job": record.attempt.job, "attempt": record.attempt.number}
+        await connection.execute(incident_attempts.insert(), key | row)
+    else:
+        await connection.execute(update(incident_attempts).where(is_mine).values(row))
+    changed = joined(known, failure, is_new=is_new)
+    await connection.execute(update(incidents).where(incidents.c.id == failure.id).values(codec.incident_row(changed)))
+    await _mute(connection, known, changed)
+    if is_new:
+        await _count_one_more(connection, failure.id, record.attempt)
 
 
 async def _placed(

@@ -253,23 +253,30 @@ def prunable(folder: str, keep: int, threads: int = THREADS) -> tuple[list[Verif
     """(those that stay, those that may go). ``keep`` that were verified now stay; only complete ones that are older
     than all of these may go, and none while there are fewer. Of what is incomplete only saves that were killed at least
     a day before the newest of these was completed may go: another may still be written."""
-    kept: list[Verification] = []
-    for found in find(folder):
-        if len(kept) >= max(1, keep):
-            break
-        if found.state is not State.COMPLETE:
-            continue
-        read = verify(found.path, threads)
-        if read.state is State.VERIFIED and read.is_choosable:
-            kept.append(read)
+    kept = _newest_verified(folder, max(1, keep), threads)
     if len(kept) < max(1, keep):
         return kept, []
-    oldest, everything = min(map(_age, kept)), find(folder)
-    complete = [found for found in everything if found.state is State.COMPLETE]
-    older = [found for found in complete if _age(found) < oldest]
-    newest = max(_last_written(found.path) for found in kept)
-    killed = [found for found in everything if _was_killed(found, newest)]
+    oldest, newest = min(map(_age, kept)), max(_last_written(found.path) for found in kept)
+    older, killed = [], []
+    for found in find(folder):
+        if found.state is State.COMPLETE and _age(found) < oldest:
+            older.append(found)
+        elif _was_killed(found, newest):
+            killed.append(found)
     return kept, older + killed
+
+
+def _newest_verified(folder: str, count: int, threads: int) -> list[Verification]:
+    """Read the newest checkpoints until so many are whole; fewer where the folder has not as many."""
+    verified: list[Verification] = []
+    for found in find(folder):
+        if len(verified) == count:
+            break
+        if found.state is State.COMPLETE:
+            read = verify(found.path, threads)
+            if read.state is State.VERIFIED and read.is_choosable:
+                verified.append(read)
+    return verified
 
 
 def _was_killed(found: Verification, newest: float) -> bool:

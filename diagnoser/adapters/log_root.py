@@ -33,7 +33,11 @@ class LogRoot:
             except OSError as error:
                 raise _refused(error) from None
         try:
-            _must_be_plain(os.fstat(handle))
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise LogRefused(LogRefusal.NOT_REGULAR, "not a plain file")
+            if not status.st_size:
+                raise LogRefused(LogRefusal.EMPTY_FILE, "the file is empty yet")
         except LogRefused:
             os.close(handle)
             raise
@@ -60,13 +64,6 @@ def log_root(folder: Path) -> LogRoot:
 def _close_with(stack: ExitStack, handle: int) -> int:
     stack.callback(os.close, handle)
     return handle
-
-
-def _must_be_plain(status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise LogRefused(LogRefusal.NOT_REGULAR, "not a plain file")
-    if not status.st_size:
-        raise LogRefused(LogRefusal.EMPTY_FILE, "the file is empty yet")
 
 
 def _refused(error: OSError) -> LogRefused:

@@ -106,7 +106,9 @@ class OidcProvider:
         if found["issuer"] != self._config.issuer:
             raise Unavailable(f"{address} is of {found['issuer']!r}, not of {self._config.issuer!r}")
         for name in needed[1:]:
-            _check_encrypted(found[name], self._config.issuer)
+            url = found[name]  # a provider that is reached by https must not send us elsewhere
+            if urlsplit(self._config.issuer).scheme == "https" and urlsplit(url).scheme != "https":
+                raise Unavailable(f"the identity provider names an address without https: {url[:200]}")
         self._metadata, self._keys, self._read_at = found, {}, time.monotonic()
         return found
 
@@ -186,9 +188,3 @@ def is_name(name: str) -> bool:
     if name in RESERVED_NAMES:
         return False
     return set(name).isdisjoint(":/\\ <>")
-
-
-def _check_encrypted(url: str, issuer: str) -> None:
-    """Raises Unavailable where a provider that is reached by https sends us elsewhere."""
-    if urlsplit(issuer).scheme == "https" and urlsplit(url).scheme != "https":
-        raise Unavailable(f"the identity provider names an address without https: {url[:200]}")

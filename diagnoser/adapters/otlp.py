@@ -43,7 +43,8 @@ class OtlpTraces:
     def __init__(self, endpoint: str, version: str, role: str, clock: Clock, redact: Redact = redact) -> None:
         """endpoint: address of the receiver, without ``PATH``. Everything else is as OpenTelemetry's environment
         variables say: headers, certificates, time limit, size of the queue."""
-        _complain_here()
+        logger = logging.getLogger("opentelemetry")
+        logger.handlers, logger.propagate = [_Complaints(logging.ERROR)], False
         own = {
             "service.name": "diagnoser",
             "service.version": version,
@@ -129,11 +130,6 @@ def _span_and_parent(step: TraceStep, attempt: AttemptKey, diagnosis: str) -> tu
     if step is TraceStep.DIAGNOSE:
         return above, root
     return secrets.randbits(64) or 1, above
-
-
-def _complain_here() -> None:
-    logger = logging.getLogger("opentelemetry")
-    logger.handlers, logger.propagate = [_Complaints(logging.ERROR)], False
 
 
 def _nanoseconds(time: float) -> int:

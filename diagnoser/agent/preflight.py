@@ -66,7 +66,12 @@ def check_this_node(table: NodeQueryTable, node: str, cache: Path = CACHE) -> Pr
     answers = node_query.parse_answers(node, _run(questions), questions)
     checked = Preflight(node, tuple(node_query.judged(table, answers, NO_FAILURE, since=0.0)))
     if not checked.faults and any(result.state is QueryState.PROVES_NOTHING for result in checked.results):
-        _remember(cache, passed)
+        # A folder that cannot be written means that the node is asked again.
+        with suppress(OSError):
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for old in cache.glob(f"{passed.stem}.*"):
+                old.unlink(missing_ok=True)
+            passed.touch(mode=0o600)
     return checked
 
 
@@ -92,12 +97,3 @@ def _is_trusted(passed: Path) -> bool:
     if mark.st_uid != os.geteuid() or folder.st_uid != os.geteuid():
         return False
     return not folder.st_mode & 0o022
-
-
-def _remember(cache: Path, passed: Path) -> None:
-    """A folder that cannot be written means that the node is asked again."""
-    with suppress(OSError):
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for old in cache.glob(f"{passed.stem}.*"):
-            old.unlink(missing_ok=True)
-        passed.touch(mode=0o600)

@@ -51,20 +51,17 @@ class ReturnCheck(Generic[S]):
         try:
             await self.cluster.lend(node)
             try:
-                return await self._judge_lent(node, since, checks_pairs=checks_pairs)
+                asked = NodeFitness()
+                if self.cluster.can_ask:
+                    asked = await self._ask(node, since)
+                if asked.fault or not checks_pairs:
+                    return asked
+                looped = await self._loop(node)
+                return NodeFitness(looped.fault, "; ".join(filter(None, (asked.checked, looped.checked))))
             finally:
                 await self.cluster.end_loan(node)
         except (BadInput, Denied, Unavailable) as error:
             return NodeFitness(f"{node.name} could not be checked: {error}")
-
-    async def _judge_lent(self, node: NodeRecord, since: float, *, checks_pairs: bool) -> NodeFitness:
-        asked = NodeFitness()
-        if self.cluster.can_ask:
-            asked = await self._ask(node, since)
-        if asked.fault or not checks_pairs:
-            return asked
-        looped = await self._loop(node)
-        return NodeFitness(looped.fault, "; ".join(filter(None, (asked.checked, looped.checked))))
 
     async def _ask(self, node: NodeRecord, since: float) -> NodeFitness:
         types = query_types(self.queries, node.reason)

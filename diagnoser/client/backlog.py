@@ -109,7 +109,11 @@ class Backlog:
         """The oldest segment that nobody works on, or the newest; None when there is nothing to send now. Whoever takes
         it calls ``done`` or ``put_back``."""
         with self._changed:
-            self._seal_waiting()
+            now = self._clock()
+            for source, opened in self._open.items():
+                age = now - opened.begun
+                if opened.parts and age >= LINGER_SECONDS:
+                    self._seal(source, opened, partial=age >= PARTIAL_SECONDS)
             order = reversed(self._segments) if newest else iter(self._segments)
             segment = next((segment for segment in order if not segment.busy), None)
             if segment is None:
@@ -191,13 +195,6 @@ class Backlog:
             if not segment.packed:
                 return segment
         return None
-
-    def _seal_waiting(self) -> None:
-        now = self._clock()
-        for source, opened in self._open.items():
-            age = now - opened.begun
-            if opened.parts and age >= LINGER_SECONDS:
-                self._seal(source, opened, partial=age >= PARTIAL_SECONDS)
 
     def _seal(self, source: str, opened: _OpenSegment, *, partial: bool = False) -> None:
         """partial: also a line that has no end yet, as far as it goes."""

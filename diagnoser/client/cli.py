@@ -75,17 +75,13 @@ def parser(name: str = "diagnoser") -> argparse.ArgumentParser:
         )
         command.add_argument("--rank", type=_natural, help="Rank that prints. Default: what the launcher says.")
         command.add_argument("--node", default="", help="Node that it runs on. Default: this one.")
-    _checkpoint_parser(commands)
-    return top
-
-
-def _checkpoint_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     about = "Checkpoints with manifests: read them again, list them, find the newest that can be trusted."
     actions = commands.add_parser("checkpoint", help="Verify, list and choose checkpoints.", description=about)
     verify = checkpoints.add_parsers(actions.add_subparsers(dest="action", required=True, metavar="ACTION"))
     _add_server_options(verify)
     verify.add_argument("--job", default="", help="Id of the job. Default: what the checkpoint says.")
     verify.add_argument("--attempt", type=_positive, help="Launch of the job. Default: what the checkpoint says.")
+    return top
 
 
 def _checkpoint(options: argparse.Namespace, environment: Mapping[str, str]) -> int:

@@ -115,13 +115,18 @@ class _Batch:
         draft = output.with_name(f"{output.name}.draft-{self.order['batch']}")
         waited = self._wait_for_server()
         code, load = self._ran(place, command, draft)
-        if code == 0 and not _is_written(draft):
+        if code == 0 and not (any(draft.iterdir()) if draft.is_dir() else draft.is_file()):
             code = 1
             with log_of(self.folder, place).open("a") as log:
                 log.write(f"it ended well, and wrote nothing to {{{self._output}}}\n")
         tail, copied = "", 0.0
         if code == 0:
-            _publish(draft, output)
+            # Samples that another batch has published first stay: nobody reads samples of both.
+            try:
+                draft.rename(output)
+            except OSError:
+                if not output.is_dir():
+                    raise
         else:
             tail = _tail(log_of(self.folder, place))
         shutil.rmtree(draft, ignore_errors=True)
@@ -176,19 +181,6 @@ class _Batch:
         if not mark.exists():
             return done.returncode, 0.0
         return done.returncode, max(0.0, mark.stat().st_mtime - begun)
-
-
-def _is_written(draft: Path) -> bool:
-    return any(draft.iterdir()) if draft.is_dir() else draft.is_file()
-
-
-def _publish(draft: Path, output: Path) -> None:
-    """Samples that another batch has published first stay: nobody reads samples of both."""
-    try:
-        draft.rename(output)
-    except OSError:
-        if not output.is_dir():
-            raise
 
 
 def _tail(log: Path) -> str:

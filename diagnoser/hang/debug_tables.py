@@ -69,7 +69,10 @@ def read_tables(data: bytes, reader: DumpReader) -> list[RankDump]:
     if len(data) > BYTES_MAX:
         raise BadInput(f"tables of {len(data)} bytes are larger than {BYTES_MAX}")
     lines = data.decode("utf-8", "replace").splitlines()
-    silent = _silent_ranks(lines)
+    silent = set()
+    for line in lines:
+        if match := _SILENT.match(line):
+            silent.add(int(match[1]))
     members, rows = _members_and_rows(lines, reader)
     for row in rows:
         members.update(row.group.ranks)
@@ -81,14 +84,6 @@ def read_tables(data: bytes, reader: DumpReader) -> list[RankDump]:
         called = tuple(operations.get(rank, ()))
         dumps.append(RankDump(rank, called, progress_of(called)))
     return dumps
-
-
-def _silent_ranks(lines: Iterable[str]) -> set[int]:
-    ranks = set()
-    for line in lines:
-        if match := _SILENT.match(line):
-            ranks.add(int(match[1]))
-    return ranks
 
 
 def _members_and_rows(lines: Sequence[str], reader: DumpReader) -> tuple[set[int], list[_Row]]:

@@ -118,7 +118,7 @@ def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
                 case EvidenceKind.RAS:
                     ras.append(nccl_ras.parse_ras(data))
                 case EvidenceKind.STACKS:
-                    traces += _stacks(data, rank)
+                    traces += stacks.parse_all_stacks(data) or [stacks.parse_stacks(data, _checked(rank))]
                 case EvidenceKind.ACTIVITY:
                     looks += activity.parse_activity(data)
                 case EvidenceKind.FLIGHT_RECORDER:
@@ -126,10 +126,6 @@ def _read(files: Iterable[tuple[str, bytes, int]]) -> RuntimeEvidence:
         except BadInput as error:
             rejected.append((name, str(error)))
     return RuntimeEvidence(tuple(dumps), tuple(ras), tuple(traces), activity.with_threads(looks), tuple(rejected))
-
-
-def _stacks(data: bytes, rank: int) -> list[RankStack]:
-    return stacks.parse_all_stacks(data) or [stacks.parse_stacks(data, _checked(rank))]
 
 
 def _dumps(data: bytes, rank: int, reader: flight_recorder.DumpReader) -> list[RankDump]:

@@ -133,7 +133,8 @@ class LogAttribution:
 
     def _begin(self, entry: _Entry, path: str, log: BinaryIO) -> None:
         """Analyse the log, unless this version was or is being analysed. A failed analysis is repeated."""
-        version = _version(log)
+        status = os.fstat(log.fileno())
+        version = status.st_ino, status.st_size, status.st_mtime_ns
         has_failed = entry.task is not None and entry.task.done() and (entry.task.cancelled() or entry.task.exception())
         if entry.task is None or version != entry.version or has_failed:
             entry.version, entry.task = version, asyncio.create_task(self._read(path))
@@ -195,8 +196,3 @@ def _tell(task: asyncio.Task[Diagnosis]) -> None:
     """Logs a failed analysis, because nobody may ask for its result."""
     if not task.cancelled() and (error := task.exception()):
         structlog.get_logger().error("attribution_failed", error_class=type(error).__name__, exc_info=error)
-
-
-def _version(log: BinaryIO) -> tuple[int, ...]:
-    status = os.fstat(log.fileno())
-    return status.st_ino, status.st_size, status.st_mtime_ns

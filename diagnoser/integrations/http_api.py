@@ -53,7 +53,13 @@ async def call(client: httpx.AsyncClient, pause: Pause, method: str, path: str, 
     for attempt in range(1, TRIES + 1):
         answer = await _once(client, method, path, request)
         if isinstance(answer, httpx.Response) and answer.status_code not in _AGAIN:
-            return _checked(answer)
+            if answer.is_success:
+                return answer
+            try:
+                detail = str(answer.json()["detail"])
+            except (ValueError, KeyError, TypeError):
+                detail = ""
+            raise _ERRORS.get(answer.status_code, BadInput)(detail or f"the service answers {answer.status_code}")
         if attempt == TRIES:
             break
         await pause(max(wait, _retry_after(answer)))
@@ -67,16 +73,6 @@ async def _once(client: httpx.AsyncClient, method: str, path: str, request: dict
         return await client.request(method, API + path, **request)
     except httpx.TransportError as error:
         return type(error).__name__
-
-
-def _checked(answer: httpx.Response) -> httpx.Response:
-    if answer.is_success:
-        return answer
-    try:
-        detail = str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        detail = ""
-    raise _ERRORS.get(answer.status_code, BadInput)(detail or f"the service answers {answer.status_code}")
 
 
 def _retry_after(answer: httpx.Response | str) -> float:

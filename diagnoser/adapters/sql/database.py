@@ -82,7 +82,14 @@ def create_engine(url: str) -> AsyncEngine:
     target = parsed_url(url)
     target = target.set(drivername=_ASYNC_DRIVERS[target.drivername])
     if target.get_backend_name() == "sqlite":
-        return _sqlite_engine(target)
+        if not target.database or target.database == ":memory:":
+            raise BadInput("SQLite needs a file: sqlite:///path/to/diagnoser.db")
+        Path(target.database).parent.mkdir(parents=True, exist_ok=True)
+        place, options = target.get_dialect()().create_connect_args(target)
+        connect = partial(sqlite3.connect, *place, **options)
+        engine = create_async_engine(target, async_creator=lambda: OneVisitConnection(connect))
+        _configure_engine(engine.sync_engine)
+        return engine
     return create_async_engine(
         target, pool_pre_ping=True, pool_size=10, connect_args={"timeout": BUSY_SECONDS, "command_timeout": 60.0}
     )
@@ -101,17 +108,6 @@ def parsed_url(url: str) -> URL:
     if parsed.host and parsed.drivername == "sqlite":
         raise BadInput("the database URL has three slashes before a relative path, four before an absolute one")
     return parsed
-
-
-def _sqlite_engine(target: URL) -> AsyncEngine:
-    if not target.database or target.database == ":memory:":
-        raise BadInput("SQLite needs a file: sqlite:///path/to/diagnoser.db")
-    Path(target.database).parent.mkdir(parents=True, exist_ok=True)
-    place, options = target.get_dialect()().create_connect_args(target)
-    connect = partial(sqlite3.connect, *place, **options)
-    engine = create_async_engine(target, async_creator=lambda: OneVisitConnection(connect))
-    _configure_engine(engine.sync_engine)
-    return engine
 
 
 def _configure_engine(engine: Engine) -> None:

@@ -1,6 +1,6 @@
 """Jobs, and what the cluster says about their attempts."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -252,13 +252,9 @@ async def _withdraw_ends(connection: AsyncConnection, job: str) -> None:
     ended = select(row.number).where(row.job == job, row.ended.is_not(None))
     keys = [AttemptKey(job, number) for number in (await connection.execute(ended)).scalars()]
     for key, known in (await find_events(connection, keys)).items():
-        if not _has_told_end(known):
+        if not any(event.kind in ENDS and not is_hint(event) for event in known):
             mine = and_(row.job == job, row.number == key.number)
             await connection.execute(update(attempts).where(mine).values(ended=None))
-
-
-def _has_told_end(known: Iterable[Event]) -> bool:
-    return any(event.kind in ENDS and not is_hint(event) for event in known)
 
 
 async def _withdraw_plans(connection: AsyncConnection, job: Job) -> None:

@@ -62,14 +62,6 @@ _ALERT = RecordJson(NodeAlert)
 _REQUEST = RecordJson(UncordonRequest)
 
 
-async def _end_alert(connection: AsyncConnection, alert: NodeAlert) -> int:
-    """Store when the alert ended. The answer is 0 where that is known already."""
-    mine = matches(node_alerts, _key(alert))
-    is_other = node_alerts.c.ended.is_distinct_from(alert.ended)
-    end = update(node_alerts).where(mine, is_other).values(ended=alert.ended, body=_alert_row(alert)["body"])
-    return (await connection.execute(end)).rowcount
-
-
 async def _drop_oldest_alerts(connection: AsyncConnection, changed: Collection[tuple[str, str]]) -> None:
     """changed: (cluster, node) of the nodes that may have too many."""
     row = node_alerts.c
@@ -268,7 +260,10 @@ async def _record_alert(connection: AsyncConnection, alert: NodeAlert, *, is_new
     """is_new: as far as was known before; another replica may have been faster."""
     changed = is_new and await insert_new(connection, node_alerts, [_alert_row(alert)])
     if not changed and alert.ended is not None:
-        changed = await _end_alert(connection, alert)
+        mine = matches(node_alerts, _key(alert))
+        is_other = node_alerts.c.ended.is_distinct_from(alert.ended)
+        end = update(node_alerts).where(mine, is_other).values(ended=alert.ended, body=_alert_row(alert)["body"])
+        changed = (await connection.execute(end)).rowcount
     if changed:
         await note_change(connection, "node", f"{alert.cluster}/{alert.node}", None, {"alert": alert})
 

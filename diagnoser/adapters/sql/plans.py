@@ -1,6 +1,5 @@
 """Plans and the history they are decided by. Every decision runs under the lock of its cluster."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
@@ -119,7 +118,9 @@ async def _apply(
     for changed in (*result.others, *((result.plan,) if result.plan else ())):
         await put_plan(connection, changed)
         await note_change(connection, "plan", changed.id, known.get(changed.id), changed)
-    await _trip(connection, plan.cluster, result.trips)
+    for state in result.trips:
+        await put_rows(connection, breakers, [codec.breaker_row(state, plan.cluster)])
+        await note_change(connection, "breaker", state.scope, None, state)
     for event in sorted(result.node_events, key=lambda event: event.node):  # rows are locked in one order
         await add_mark(connection, event)
     await add_messages(connection, result.messages)
@@ -174,12 +175,6 @@ async def _fleet(connection: AsyncConnection, cluster: str) -> dict[str, int]:
 async def put_plan(connection: AsyncConnection, plan: Plan) -> None:
     if not await insert_new(connection, plans, [codec.plan_row(plan)]):
         await _write(connection, plan)
-
-
-async def _trip(connection: AsyncConnection, cluster: str, trips: Sequence[BreakerState]) -> None:
-    for state in trips:
-        await put_rows(connection, breakers, [codec.breaker_row(state, cluster)])
-        await note_change(connection, "breaker", state.scope, None, state)
 
 
 def _is_claimable(cluster: str, now: float) -> ColumnElement[bool]:

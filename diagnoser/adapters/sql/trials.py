@@ -181,7 +181,11 @@ class TrialRepository(Repository):
             if not (await connection.execute(update(trial_runs).where(is_open).values(values))).rowcount:
                 return False
             if state is RunState.CANCELLED:
-                await _cancel_open(connection, run)
+                shards = and_(trial_pieces.c.run == run, trial_pieces.c.state.in_(_OPEN_SHARDS))
+                await connection.execute(update(trial_pieces).where(shards).values(state=ShardState.CANCELLED.value))
+                open_trials = and_(trial_table.c.run == run, trial_table.c.state.in_(_OPEN_TRIALS))
+                cancelled = {"state": TrialState.CANCELLED.value}
+                await connection.execute(update(trial_table).where(open_trials).values(cancelled))
         return True
 
     async def runtimes(self, tasks: Collection[str], limit: int) -> list[Runtime]:
@@ -290,13 +294,6 @@ async def _settle_trial(connection: AsyncConnection, run: str, record: TrialReco
         of_trial = and_(left.run == run, left.checkpoint == record.checkpoint, left.task == record.task)
         waiting = and_(of_trial, left.state == ShardState.WAITING.value)
         await connection.execute(update(trial_pieces).where(waiting).values(state=ShardState.CANCELLED.value))
-
-
-async def _cancel_open(connection: AsyncConnection, run: str) -> None:
-    shards = and_(trial_pieces.c.run == run, trial_pieces.c.state.in_(_OPEN_SHARDS))
-    await connection.execute(update(trial_pieces).where(shards).values(state=ShardState.CANCELLED.value))
-    open_trials = and_(trial_table.c.run == run, trial_table.c.state.in_(_OPEN_TRIALS))
-    await connection.execute(update(trial_table).where(open_trials).values(state=TrialState.CANCELLED.value))
 
 
 def _is_trial(run: str, checkpoint: str, task: str) -> ColumnElement[bool]:

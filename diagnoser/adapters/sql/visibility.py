@@ -70,7 +70,14 @@ its text, which tells of the newest failure of all, there is the id of the viewe
 def narrowed(engine: AsyncEngine, viewer: Viewer) -> AsyncEngine:
     """The same database for reading by this viewer. It refuses whatever is not a query."""
     own = engine.execution_options()
-    expressions = _expressions(viewer, engine.dialect)
+    # SQLite takes the name of a table within the expression of that name for the expression itself.
+    main = "main." if engine.dialect.name == "sqlite" else ""
+    conditions = _conditions(viewer, engine.dialect, main)
+    names = dict.fromkeys((*_FIRST, *sorted({*metadata.tables, *conditions})))
+    # Nothing in them comes from a request but the literals, which the driver's own rules have quoted.
+    queries = {name: f"SELECT * FROM {main}{name} WHERE {conditions.get(name, _NONE)}" for name in names}  # noqa: S608
+    queries["incident_groups"] = _INCIDENTS.format(main=main)
+    expressions = ", ".join(f"{name} AS NOT MATERIALIZED ({query})" for name, query in queries.items())
 
     def narrow(
         connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
@@ -90,17 +97,6 @@ def _with(expressions: str, statement: str) -> str:
     if query in ("BEGIN", "BEGIN IMMEDIATE"):
         return query
     raise RuntimeError(f"only queries are narrowed to a viewer, and this is none: {query[:40]}")
-
-
-def _expressions(viewer: Viewer, dialect: Dialect) -> str:
-    """SQLite takes the name of a table within the expression of that name for the expression itself."""
-    main = "main." if dialect.name == "sqlite" else ""
-    conditions = _conditions(viewer, dialect, main)
-    names = dict.fromkeys((*_FIRST, *sorted({*metadata.tables, *conditions})))
-    # Nothing in them comes from a request but the literals, which the driver's own rules have quoted.
-    queries = {name: f"SELECT * FROM {main}{name} WHERE {conditions.get(name, _NONE)}" for name in names}  # noqa: S608
-    queries["incident_groups"] = _INCIDENTS.format(main=main)
-    return ", ".join(f"{name} AS NOT MATERIALIZED ({query})" for name, query in queries.items())
 
 
 def _conditions(viewer: Viewer, dialect: Dialect, main: str) -> dict[str, str]:

@@ -119,13 +119,10 @@ class KubernetesBatches:
             return found
         if not batch_folder.is_marked(Path(order.folder), STARTED):
             return found
-        if order.node and not await self._is_up(order.node):
+        if order.node and is_down(order.node, await KubernetesNodes(self.kube, "").nodes([order.node])):
             await self._delete(order)
             return SchedulerJob(OrderState.LOST, detail=f"the node {order.node} is not ready")
         return replace(found, state=OrderState.RUNNING)
-
-    async def _is_up(self, node: str) -> bool:
-        return not is_down(node, await KubernetesNodes(self.kube, "").nodes([node]))
 
     async def _list(self, path: str, selector: str) -> list[Object]:
         query, items = dict[str, str](), list[Object]()

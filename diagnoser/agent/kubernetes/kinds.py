@@ -74,11 +74,8 @@ def templates(kind: WorkloadKind, manifest: Mapping[str, Any]) -> list[Object]:
         return [job["template"]["spec"]["template"] for job in entries(spec, "replicatedJobs")]
     if kind is PYTORCHJOB:
         return [replica["template"] for _, replica in sorted(section(spec, "pytorchReplicaSpecs").items())]
-    return _ray_templates(section(spec, "rayClusterSpec"))
-
-
-def _ray_templates(cluster: Mapping[str, Any]) -> list[Object]:
-    """The head's first; without any where the RayJob uses a cluster that stands."""
+    # The head's first; without any where the RayJob uses a cluster that stands.
+    cluster = section(spec, "rayClusterSpec")
     groups = list(entries(cluster, "workerGroupSpecs"))
     if cluster.get("headGroupSpec"):
         groups.insert(0, cluster["headGroupSpec"])

@@ -148,7 +148,12 @@ class Reporter:
                 self._warn_once("{}: {}".format(type(error).__name__, error))
             self._is_slow = not is_over or time.monotonic() - began > SLOW_SECONDS
             with self._changed:
-                self._settle(report, is_over=is_over)
+                self._is_sending = False
+                if not is_over and len(self._waiting) < HELD:
+                    self._waiting.appendleft(report)
+                if self._spool is not None and self._is_idle():
+                    self._spool.clear()
+                self._changed.notify_all()
             if is_over:
                 pause = FIRST_PAUSE
                 continue
@@ -175,15 +180,6 @@ class Reporter:
                 others.append(later)
         self._waiting = others
         return report
-
-    def _settle(self, report: PendingReport, *, is_over: bool) -> None:
-        """Take note of what became of a report that was sent. is_over: it need not be sent again."""
-        self._is_sending = False
-        if not is_over and len(self._waiting) < HELD:
-            self._waiting.appendleft(report)
-        if self._spool is not None and self._is_idle():
-            self._spool.clear()
-        self._changed.notify_all()
 
     def _send(self, report: PendingReport) -> bool:
         """Whether it need not be kept: the service has it, or will never take it."""

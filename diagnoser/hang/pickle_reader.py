@@ -24,6 +24,7 @@ BYTES_MAX = 16 << 20
 _COSTLY = b"]}(\x85\x86\x87\x94"
 _COSTLY_MAX = 4_000_000
 """Most bytes that may each stand for 50 to 100 bytes in memory: a container, a mark or a place in the memo."""
+_UNREADABLE = (LookupError, struct.error, TypeError, ValueError, AttributeError, EOFError)
 _STOP = 0x2E
 _STRING_KEYS = {str}
 _DATA = "\x80\x95N\x88\x89KMJ\x8aGX\x8c\x8dCB\x8e)\x85\x86\x87t](ae}suqr\x94hj."
@@ -53,8 +54,9 @@ def loads(data: bytes) -> Any:
     if len(data) - len(data.translate(None, delete=_COSTLY)) > _COSTLY_MAX:
         raise BadInput("the pickle makes more values than a dump has")
     try:
-        return _Unpickler(io.BytesIO(data)).load() if _is_of_torch(data) else _Reader(io.BytesIO(data)).load()
-    except (LookupError, struct.error, TypeError, ValueError, AttributeError, EOFError, pickle.UnpicklingError) as error:
+        reader = _Unpickler if _is_of_torch(data) else _Reader
+        return reader(io.BytesIO(data)).load()
+    except (*_UNREADABLE, pickle.UnpicklingError) as error:
         raise BadInput(f"the pickle cannot be read: {type(error).__name__}: {error}") from None
 
 
@@ -89,7 +91,7 @@ class _DataOpcodes(dict[int, Callable[[Any], None]]):
         raise BadInput(f"the pickle asks for more than data (opcode {opcode:#04x})")
 
 
-_Python: Any = pickle._Unpickler  # type: ignore[attr-defined]
+_Python: Any = pickle._Unpickler
 
 
 class _Reader(_Python):  # type: ignore[misc]

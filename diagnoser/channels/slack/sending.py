@@ -16,7 +16,7 @@ from diagnoser.adapters.http import poster
 from diagnoser.channels.slack.message import slack_message, with_status
 from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread
-from diagnoser.model.errors import BadInput, DeliveryError, Withheld
+from diagnoser.model.errors import BadInput, DeliveryError
 from diagnoser.ports import Clock
 
 if TYPE_CHECKING:
@@ -54,8 +54,6 @@ class SlackAnswers:
 
     async def send(self, effect: OutboxMessage) -> None:
         answer = orjson.loads(effect.body)
-        if "response_url" not in answer:
-            raise Withheld("an alert of a version before 0021")
         receiver = poster(answer["response_url"], self._client, self._clock, TIMEOUT, self._allow_private)
         await receiver.post(orjson.dumps(answer["message"]), {})
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from diagnoser.hang import activity, debug_tables, flight_recorder, nccl_ras, stacks, wait_graph
 from diagnoser.hang.activity import STOPPED, RankActivity
 from diagnoser.hang.flight_recorder import RankDump
-from diagnoser.hang.nccl_ras import RasFinding, RasReport
+from diagnoser.hang.nccl_ras import RasReport
 from diagnoser.hang.stacks import RankStack
 from diagnoser.hang.wait_graph import WaitGraph
 from diagnoser.model import EvidenceKind, HangSuspect, RuntimeFile, SuspectKind
@@ -155,7 +155,7 @@ def analyze(evidence: RuntimeEvidence, nodes: Mapping[int, str] = _NO_NODES, ran
         _add(suspects, suspect)
     hosts = {**_hosts(evidence.ras), **nodes}
     judged = _by_activity(suspects.values(), evidence)
-    ranked = [_with_node(suspect, hosts) for suspect in judged]
+    ranked = [replace(suspect, node=suspect.node or hosts.get(suspect.rank, "")) for suspect in judged]
     ranked.sort(key=lambda suspect: (-suspect.score, suspect.rank))
     notes = () if ranked else graph.notes
     return HangReport(tuple(ranked), graph, tuple(outliers), evidence.rejected, notes)
@@ -168,12 +168,6 @@ def _hosts(reports: Iterable[RasReport]) -> dict[int, str]:
             if host:
                 hosts[rank] = host
     return hosts
-
-
-def _with_node(suspect: HangSuspect, hosts: Mapping[int, str]) -> HangSuspect:
-    if suspect.node:
-        return suspect
-    return replace(suspect, node=hosts.get(suspect.rank, ""))
 
 
 def _add(suspects: dict[int, HangSuspect], suspect: HangSuspect) -> None:
@@ -199,16 +193,12 @@ def _by_ras(reports: Iterable[RasReport], known: Mapping[int, HangSuspect]) -> l
             if finding.rank < 0:
                 continue
             if finding.behind:
-                behind.append(_ras_suspect(finding, SuspectKind.BEHIND, _BEHIND))
+                behind.append(HangSuspect(finding.rank, SuspectKind.BEHIND, finding.why, _BEHIND, finding.node))
             else:
-                unreachable.append(_ras_suspect(finding, SuspectKind.DEAD, _UNREACHABLE))
+                unreachable.append(HangSuspect(finding.rank, SuspectKind.DEAD, finding.why, _UNREACHABLE, finding.node))
     if known or unreachable:
         behind = [suspect for suspect in behind if suspect.rank in known]
     return unreachable + behind
-
-
-def _ras_suspect(finding: RasFinding, kind: SuspectKind, score: float) -> HangSuspect:
-    return HangSuspect(finding.rank, kind, finding.why, score, finding.node)
 
 
 def _by_stacks(outliers: Iterable[RankStack], waiting: int, named: Collection[int]) -> list[HangSuspect]:

@@ -41,7 +41,8 @@ ASKED = ("restartPolicy", "automountServiceAccountToken", "enableServiceLinks", 
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 -- inside the pod
 _VARIABLES = re.compile(r"(NCCL|GLOO|UCX|FI|OMPI|TORCH|CUDA|LD_LIBRARY_PATH)")
-_ENDED = ("Succeeded", "Failed")
+_ENDED = frozenset({"Succeeded", "Failed"})
+_STARTED = _ENDED | {"Running"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,8 @@ class PodQueries:
         spec = {**_picked(base, ASKED), "containers": [container]}
         try:
             await group.create(name, node, spec)
-            await group.until(lambda pods: pods[0].get("phase") in ("Running", *_ENDED), [name], "start")
-            seconds = node_query.seconds(asked)
-            await group.until(lambda pods: pods[0].get("phase") in _ENDED, [name], "", seconds)
+            await group.until(lambda pods: _phases(pods) <= _STARTED, [name], "start")
+            await group.until(lambda pods: _phases(pods) <= _ENDED, [name], "", node_query.seconds(asked))
             return await group.log(name, {"limitBytes": str(ANSWER_BYTES)})
         finally:
             await group.delete()
@@ -117,21 +117,25 @@ class _PodGroup:
         all_pods = [first]
         for place in range(1, len(self.nodes)):
             all_pods.append(await self._make(place, address, seconds))
-        await self.until(lambda pods: _all_in(pods, ("Running", *_ENDED)), all_pods, "start")
+        await self.until(lambda pods: _phases(pods) <= _STARTED, all_pods, "start")
         started = self.check.clock()
         pods = await self.until(_is_decided, all_pods, "", seconds + 10)
         elapsed = self.check.clock() - started
-        if _failed(pods):  # what one of them met may show on another only now
+        if "Failed" in _phases(pods):  # what one of them met may show on another only now
             pods = await self._statuses(all_pods)
         await self._check_removed(pods)
         failed = [name for name, pod in zip(all_pods, pods, strict=True) if pod.get("phase") != "Succeeded"]
-        return not failed, await self._log((failed or all_pods)[0]), elapsed
+        shown = await self.log((failed or all_pods)[0], {"tailLines": "5", "limitBytes": str(LOG_BYTES)})
+        return not failed, shown, elapsed
 
     async def _check_removed(self, pods: Sequence[Object]) -> None:
         """Raises Unavailable where the cluster took a pod away from a node that is up. pods: status of each."""
         for node, pod in zip(self.nodes, pods, strict=True):
-            why = _removed(pod)
-            if why and await self._is_up(node):
+            why = fields.text(pod, "reason")  # evicted, preempted, not admitted: a program that fails gives none
+            if pod.get("phase") != "Failed" or not why:
+                continue
+            manifest = await self.check.kube.get(f"/api/v1/nodes/{node}")
+            if manifest and parsing.node(manifest).up:
                 raise Unavailable(f"the check of {', '.join(self.nodes)} lost its pod on {node}: {why}")
 
     async def _make(self, place: int, address: str, seconds: float) -> str:
@@ -175,15 +179,6 @@ class _PodGroup:
             else:
                 statuses.append(dict(fields.section(pod, "status")))
         return statuses
-
-    async def _is_up(self, node: str) -> bool:
-        manifest = await self.check.kube.get(f"/api/v1/nodes/{node}")
-        if manifest is None:
-            return False
-        return parsing.node(manifest).up
-
-    async def _log(self, name: str) -> str:
-        return await self.log(name, {"tailLines": "5", "limitBytes": str(LOG_BYTES)})
 
     async def log(self, name: str, query: Mapping[str, str]) -> str:
         path = self.check.pods(f"{name}/log")
@@ -273,31 +268,16 @@ def _command(program: str, base: Object, size: int, place: int, address: str, se
     return (*launcher.split(), program.replace("$(", "$$("), f"--timeout={seconds:.0f}")
 
 
-def _removed(status: Object) -> str:
-    """Say why the cluster, not the program, ended the pod (evicted, preempted, not admitted); "" where it did not."""
-    return "" if status.get("phase") != "Failed" else fields.text(status, "reason")
-
-
 def _phases(pods: Sequence[Object]) -> set[object]:
     return {pod.get("phase") for pod in pods}
 
 
-def _failed(pods: Sequence[Object]) -> bool:
-    return "Failed" in _phases(pods)
-
-
-def _all_in(pods: Sequence[Object], phases: Sequence[str]) -> bool:
-    return _phases(pods) <= set(phases)
-
-
 def _is_decided(pods: Sequence[Object]) -> bool:
-    if _failed(pods):
-        return True
-    return _all_in(pods, _ENDED)
+    """Tell whether all have ended, or one of them badly."""
+    phases = _phases(pods)
+    return "Failed" in phases or phases <= _ENDED
 
 
 def _has_address(pods: Sequence[Object]) -> bool:
     """Tell whether the first pod has one, or never will."""
-    if pods[0].get("podIP"):
-        return True
-    return _failed(pods)
+    return bool(pods[0].get("podIP")) or "Failed" in _phases(pods)

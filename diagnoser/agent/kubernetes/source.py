@@ -57,9 +57,9 @@ class KubernetesSource:
         await asyncio.gather(*(reflector.ready.wait() for reflector in self.reflectors))
         await self._tell_notes()
         views = self._views(state)
-        for uid, view in views.items():
+        for uid, view in views.items():  # an end waits for the logs in ``diff``
             if uid in state.jobs:
-                self._follow_logs(view, state.jobs[uid])
+                await self.ship(view, state.jobs[uid], rest=False)
         if not self.dry:
             for node in self.cache.nodes.values():
                 if not node.ours:
@@ -101,7 +101,12 @@ class KubernetesSource:
 
     async def ship(self, job: WorkloadView, checkpoint: JobCheckpoint, *, rest: bool) -> None:
         """Logs are followed beside the looks: an end waits for them in ``diff``."""
-        self._follow_logs(job, checkpoint)
+        if not self.ships or not checkpoint.started:
+            return
+        for pod in job.pods:
+            for run in pod.runs:
+                if run.started and run.key in checkpoint.members:
+                    self.logs.see(run, LogTarget.of_run(run, checkpoint.job, checkpoint.attempt), pod.gone)
 
     async def _checkpoint(self, work: Workload) -> JobCheckpoint:
         job = names.job_id(self.cluster, work.word, work.namespace, work.name)
@@ -132,22 +137,8 @@ class KubernetesSource:
             return
         log.info("marks_taken_off", node=node.name, answer=attempt.output)
 
-    def _follow_logs(self, job: WorkloadView, checkpoint: JobCheckpoint) -> None:
-        if not self.ships:
-            return
-        if not checkpoint.started:
-            return
-        for pod in job.pods:
-            for run in pod.runs:
-                if run.key not in checkpoint.members:
-                    continue
-                if run.started:
-                    self.logs.see(run, LogTarget.of_run(run, checkpoint.job, checkpoint.attempt), pod.gone)
-
     def _unread(self, run: ContainerRun) -> bool:
-        if not self.ships:
-            return False
-        return self.logs.unread(run)
+        return self.ships and self.logs.unread(run)
 
     def _tidy(self, pods: Mapping[Key, Collection[PodRecord]]) -> None:
         """Forgets deleted pods whose launch is over, and how far the logs of what cannot be seen were read."""

@@ -70,7 +70,10 @@ class DumpPattern:
         fields: those that it may have.
         """
         words = text.split("/")
-        named = _named_fields(text)
+        try:
+            named = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+        except ValueError as error:
+            raise BadInput(f"{text[:100]!r} is no pattern of dump files: {error}") from None
         if not _is_whole_path(text):
             raise BadInput(f"{text[:100]!r} is no pattern of dump files: it must be a whole path")
         if not {"job"} <= named <= set(fields):
@@ -127,14 +130,6 @@ class LaunchWindow:
     uid: int
     since: float
     until: float = float("inf")
-
-
-def _named_fields(text: str) -> set[str]:
-    """Names between braces. Raises BadInput for braces that do not fit."""
-    try:
-        return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
-    except ValueError as error:
-        raise BadInput(f"{text[:100]!r} is no pattern of dump files: {error}") from None
 
 
 def _is_whole_path(text: str) -> bool:

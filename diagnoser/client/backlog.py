@@ -145,7 +145,8 @@ class Backlog:
         with self._changed:
             if self._memory <= self._spill_bytes:
                 return False
-            segment = self._oldest_unpacked()
+            unpacked = (segment for segment in self._segments if not segment.packed)
+            segment = next((segment for segment in unpacked if not segment.busy), None)
             if segment is None or segment.body is None:
                 return False
             segment.busy = True
@@ -187,14 +188,6 @@ class Backlog:
             if self._spool is None:
                 return self._memory + unsealed, 0
             return self._memory + unsealed, os.fstat(self._spool.fileno()).st_size
-
-    def _oldest_unpacked(self) -> Segment | None:
-        for segment in self._segments:
-            if segment.busy:
-                continue
-            if not segment.packed:
-                return segment
-        return None
 
     def _seal(self, source: str, opened: _OpenSegment, *, partial: bool = False) -> None:
         """partial: also a line that has no end yet, as far as it goes."""

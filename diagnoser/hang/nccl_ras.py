@@ -68,17 +68,13 @@ def parse_ras(data: bytes) -> RasReport:
         documents = _documents(answer)
         findings, nodes = _of_documents(documents), _nodes_of_documents(documents)
     else:
-        lines = _lines(answer)
+        # Whole lines only: in one that was cut short, the beginning of a rank or host is another rank or host.
+        lines = answer[: answer.rfind("\n") + 1].splitlines()
         findings, nodes = _of_text(lines), _nodes_of_text(lines)
     unique: dict[tuple[int, int, str], RasFinding] = {}
     for finding in islice(findings, FINDINGS_MAX):
         unique.setdefault(finding.place, finding)
     return RasReport(tuple(_joined(unique.values())), tuple(nodes))
-
-
-def _lines(answer: str) -> list[str]:
-    """List the whole lines: in a line that was cut short, the beginning of a rank or host is another rank or host."""
-    return answer[: answer.rfind("\n") + 1].splitlines()
 
 
 def _joined(findings: Collection[RasFinding]) -> list[RasFinding]:

@@ -58,7 +58,8 @@ class RankStack:
 
 def parse_stacks(data: bytes, rank: int) -> RankStack:
     """rank: whose process it is. Raises BadInput for a text without a frame."""
-    threads = list(_threads(_text(data)))
+    text = _text(data)
+    threads = list(_of_json(text) if text.lstrip()[:1] == "[" else _of_text(text.splitlines()))
     stacks = [(title, frames) for title, frames in threads if frames]
     if not stacks:
         raise BadInput("no stack was found: neither py-spy's nor faulthandler's format")
@@ -102,13 +103,6 @@ def _text(data: bytes) -> str:
     if len(data) > BYTES_MAX:
         raise BadInput(f"stacks of {len(data)} bytes are larger than {BYTES_MAX}")
     return data.decode("utf-8", "replace")
-
-
-def _threads(text: str) -> Iterator[tuple[str, list[str]]]:
-    """(title, frames) of each thread."""
-    if text.lstrip()[:1] == "[":
-        return _of_json(text)
-    return _of_text(text.splitlines())
 
 
 def _of_text(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:

@@ -199,7 +199,7 @@ def read_manifest(directory: str, rank: int, checksum: str = "") -> Manifest:
         manifest = Manifest(int(body["rank"]), str(body["run"]), About(**body["about"]), files)
     except (TypeError, KeyError, ValueError) as error:
         raise NotWhole(name, "it cannot be understood: {}".format(error)) from None
-    outside = [file.name for file in files if _is_outside(file.name)]
+    outside = [file.name for file in files if os.path.isabs(file.name) or ".." in file.name.split("/")]
     if outside or manifest.rank != rank:
         raise NotWhole(name, "it is of rank {} and names {}".format(manifest.rank, outside or "its own files"))
     return manifest
@@ -210,12 +210,6 @@ def _check_numbers(*values: object) -> None:
     for value in values:
         if not isinstance(value, int):
             raise TypeError("{!r} is no whole number".format(value))
-
-
-def _is_outside(name: str) -> bool:
-    if os.path.isabs(name):
-        return True
-    return ".." in name.split("/")
 
 
 def data_files(directory: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Callable, Iterable, Iterator, Mapping, Sequence
 from diagnoser.client.checkpoints import manifest as manifests
 from diagnoser.client.checkpoints.checksums import PIECE_BYTES, FileSum, piece_sums
 from diagnoser.client.checkpoints.contents import find_defects
-from diagnoser.client.checkpoints.lineage import LaunchRecord, is_abandoned, read_launches
+from diagnoser.client.checkpoints.lineage import is_abandoned, read_launches
 from diagnoser.client.checkpoints.manifest import About, Completion, NotWhole
 from diagnoser.client.checkpoints.report_spool import unreported
 
@@ -110,14 +110,8 @@ def inspect(path: str) -> Verification:
         faults.append(Fault(manifests.COMPLETE, "the save wrote nothing"))
     listed = {file.name for file in files}
     unlisted = tuple(name for name in manifests.data_files(path) if name not in listed)
-    return Verification(path, _state(faults, State.COMPLETE), tuple(faults), completion, unlisted)
-
-
-def _state(faults: Sequence[Fault], sound: State) -> State:
-    """The state that a checkpoint has been found in. sound: without a fault."""
-    if faults:
-        return State.DAMAGED
-    return sound
+    state = State.DAMAGED if faults else State.COMPLETE
+    return Verification(path, state, tuple(faults), completion, unlisted)
 
 
 def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, size: None) -> Verification:
@@ -142,7 +136,8 @@ def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, 
         return Verification(path, State.DAMAGED, (fault,), found.completion, found.unlisted)
     faults = [_by_sum(file, pieces) for file, pieces in zip(files, sums) if file.pieces != pieces]
     faults += [Fault(*defect) for defect in find_defects(path, [file.name for file in files])]
-    return Verification(path, _state(faults, State.VERIFIED), tuple(faults), found.completion, found.unlisted)
+    state = State.DAMAGED if faults else State.VERIFIED
+    return Verification(path, state, tuple(faults), found.completion, found.unlisted)
 
 
 def find(folder: str) -> list[Verification]:
@@ -203,13 +198,7 @@ def resume(
 def _on_the_way(folder: str) -> list[Verification]:
     """Every checkpoint, the newest first, without those that a later launch went back behind."""
     launches = read_launches(folder)
-    return [found for found in find(folder) if not _is_abandoned(found, launches)]
-
-
-def _is_abandoned(found: Verification, launches: Mapping[int, LaunchRecord]) -> bool:
-    if found.about is None:
-        return False
-    return is_abandoned(found.about, launches)
+    return [found for found in find(folder) if found.about is None or not is_abandoned(found.about, launches)]
 
 
 def _newer_and_unreported(

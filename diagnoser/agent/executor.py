@@ -5,6 +5,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -196,6 +197,10 @@ class Executor(Generic[S]):
         assert isinstance(end, Done), "a launch ends in a report"
         return end
 
+    def _seen(self, job: str) -> frozenset[str]:
+        """List the nodes where this agent saw the job: after a requeue the scheduler shows only where it runs now."""
+        return frozenset(chain.from_iterable(known.all_nodes for known in self._launches(job)))
+
     def _launches(self, job: str) -> list[JobCheckpoint]:
         return [known for known in self.state.jobs.values() if known.job == job]
 
@@ -210,9 +215,7 @@ class Executor(Generic[S]):
             nodes, state = await self._observe(execution.spec, progress + limit)
             limit = HELD_PATIENCE_SECONDS if state.held else PATIENCE_SECONDS
             execution.drained = _drained(execution.spec, nodes)
-            execution.ran_on |= frozenset(state.nodes)
-            for known in self._launches(execution.spec.job):  # after a requeue the scheduler shows only the present one
-                execution.ran_on |= frozenset(known.all_nodes)
+            execution.ran_on |= frozenset(state.nodes) | self._seen(execution.spec.job)
             step = decide(execution, nodes, state)
             if isinstance(step, Run) and self._still_runs(execution, state):
                 step = self._wait_for_end(execution.spec.job, begun)

@@ -110,8 +110,14 @@ def inspect(path: str) -> Verification:
         faults.append(Fault(manifests.COMPLETE, "the save wrote nothing"))
     listed = {file.name for file in files}
     unlisted = tuple(name for name in manifests.data_files(path) if name not in listed)
-    state = State.DAMAGED if faults else State.COMPLETE
-    return Verification(path, state, tuple(faults), completion, unlisted)
+    return Verification(path, _state(faults, State.COMPLETE), tuple(faults), completion, unlisted)
+
+
+def _state(faults: Sequence[Fault], sound: State) -> State:
+    """The state that a checkpoint has been found in. sound: without a fault."""
+    if faults:
+        return State.DAMAGED
+    return sound
 
 
 def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, size: None) -> Verification:
@@ -136,8 +142,7 @@ def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, 
         return Verification(path, State.DAMAGED, (fault,), found.completion, found.unlisted)
     faults = [_by_sum(file, pieces) for file, pieces in zip(files, sums) if file.pieces != pieces]
     faults += [Fault(*defect) for defect in find_defects(path, [file.name for file in files])]
-    state = State.DAMAGED if faults else State.VERIFIED
-    return Verification(path, state, tuple(faults), found.completion, found.unlisted)
+    return Verification(path, _state(faults, State.VERIFIED), tuple(faults), found.completion, found.unlisted)
 
 
 def find(folder: str) -> list[Verification]:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import Query
 
-from diagnoser.client.service import API
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.alerts import WebhookMessage, node_alerts, node_lines
 from diagnoser.model import NodeAlert
@@ -17,9 +16,9 @@ from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import ALERTS, Caller
 from diagnoser.web.http.dependencies import Core, Intake
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import ApiRouter, Schema
 
-router = Router(prefix=API, tags=["recovery"])
+router = ApiRouter("recovery")
 
 
 class Receipt(Schema):

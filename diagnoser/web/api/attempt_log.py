@@ -9,7 +9,6 @@ from fastapi import Depends, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import AliasPath, BeforeValidator, Field, StringConstraints
 
-from diagnoser.client.service import API
 from diagnoser.diagnosis.log_indexes import IndexedLog
 from diagnoser.logview.log_columns import NOBODY, LogLevel
 from diagnoser.logview.log_index import Direction, LogCursor, LogFacets, LogFilter, LogRow, LogSearch, LogWindow
@@ -21,7 +20,7 @@ from diagnoser.web.api.sse import RETRY_MILLISECONDS, pause
 from diagnoser.web.http.authentication import READ, Caller, People
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import READ_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema
 
 ROWS, ROWS_LIMIT = 200, 1_000
 FACET_VALUES = 200
@@ -30,7 +29,7 @@ RANKS_LIMIT = 100_000
 CHOICES_LIMIT = 50
 NO_RANK = "none"
 
-router = Router(prefix=API, tags=["logs"], dependencies=READ)
+router = ApiRouter("logs", dependencies=READ)
 
 LineName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,160}$")]
 Choice = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,253}$")]

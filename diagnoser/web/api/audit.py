@@ -8,18 +8,17 @@ from fastapi import Query
 from pydantic import AliasPath, Field
 
 from diagnoser.adapters.sql.audit import AuditRepository
-from diagnoser.client.service import API
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.model.queries import AuditFilter
 from diagnoser.web.api.params import LARGEST, Moment, Name, Search, TimeField, first_page, optional_seconds
 from diagnoser.web.http.authentication import AUDIT
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import CLAIM_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 100, 500
 
-router = Router(prefix=API, tags=["audit"])
+router = ApiRouter("audit")
 
 
 class AuditQuery(StrictSchema):

@@ -8,7 +8,6 @@ from fastapi import Path, Query
 from pydantic import Field, model_validator
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.client.service import API
 from diagnoser.model import Advice
 from diagnoser.model.errors import existing
 from diagnoser.model.job_contract import labels_of
@@ -22,12 +21,12 @@ from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
-from diagnoser.web.http.routing import Router, Schema, StrictSchema
+from diagnoser.web.http.routing import ApiRouter, Schema, StrictSchema
 
 PAGE = 50
 PAGE_LIMIT = 200
 
-router = Router(prefix=API, tags=["diagnoses"], dependencies=READ)
+router = ApiRouter("diagnoses", dependencies=READ)
 
 DiagnosisId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Id of the diagnosis")]
 

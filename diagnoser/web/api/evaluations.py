@@ -7,7 +7,6 @@ from fastapi import Path, Query
 from pydantic import Field
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.client.service import API
 from diagnoser.evaluations.progress import (
     gpu_seconds,
     gpu_seconds_in_line,
@@ -22,9 +21,9 @@ from diagnoser.web.api.params import Moment, MomentIfSet
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
-router = Router(prefix=API, tags=["evaluations"])
+router = ApiRouter("evaluations")
 
 EvaluationId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", description="Id of the evaluation run")]
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Request
 from pydantic import AliasPath, Field
 
-from diagnoser.client.service import API
 from diagnoser.hang import report
 from diagnoser.hang.contract import contract
 from diagnoser.ingest.encodings import decoder
@@ -21,7 +20,7 @@ from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, READ_ERRORS, answers
 from diagnoser.web.http.request_bodies import Bodies, declared_length
-from diagnoser.web.http.routing import Answer, Router, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
 
 LEASE_SECONDS = 120.0
 """How long an agent may work on a request before another one gets it."""
@@ -29,7 +28,7 @@ OPEN_SECONDS = 600.0
 """After which nobody collects any more what was asked for: what stood still has moved, or is gone."""
 CLAIMED_AT_ONCE = 8
 
-router = Router(prefix=API, tags=["evidence"])
+router = ApiRouter("evidence")
 
 AttemptPath = Annotated[int, Path(ge=1, lt=1 << 31, description="Launch of the job")]
 BODY = {

@@ -13,7 +13,6 @@ from fastapi import Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from diagnoser.client.service import API
 from diagnoser.redaction.redact import Redact, masked
 from diagnoser.web.api.diagnoses import DiagnosisQuery
 from diagnoser.web.api.diagnoses import page as diagnosis_page
@@ -23,14 +22,14 @@ from diagnoser.web.api.schemas import DiagnosisShape, IncidentShape, RunShape
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import LIST_ERRORS
-from diagnoser.web.http.routing import Router
+from diagnoser.web.http.routing import ApiRouter
 
 ROWS_LIMIT = 10_000
 _PAGE = 200
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """With one of these in front a spreadsheet takes a text for a formula; the last four are the wide forms."""
 
-router = Router(prefix=API, tags=["exports"], dependencies=READ)
+router = ApiRouter("exports", dependencies=READ)
 
 Row = BaseModel
 Columns = Mapping[str, Callable[[Any], object]]

@@ -5,7 +5,6 @@ from typing import Annotated, Self
 from fastapi import Path, Query
 from pydantic import AliasPath, Field
 
-from diagnoser.client.service import API
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, RootCause, Similar, Stream
 from diagnoser.model.access import Credential
@@ -21,12 +20,12 @@ from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Logs, Scoped
 from diagnoser.web.http.problems import READ_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 SHOWN, SHOWN_LIMIT = 5, 50
 FOUND, FOUND_LIMIT = 20, 200
 
-router = Router(prefix=API, tags=["feedback"])
+router = ApiRouter("feedback")
 
 FeedbackId = Annotated[str, Field(max_length=100)]
 

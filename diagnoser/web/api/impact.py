@@ -6,16 +6,15 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import Field
 
-from diagnoser.client.service import API
 from diagnoser.impact.report import SHOWN_ATTEMPTS, ImpactReport, build_report
 from diagnoser.web.api.params import Name
 from diagnoser.web.api.views import WITHIN
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import LIST_ERRORS
-from diagnoser.web.http.routing import Router, StrictSchema
+from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
-router = Router(prefix=API, tags=["impact"], dependencies=READ)
+router = ApiRouter("impact", dependencies=READ)
 
 
 class ImpactQuery(StrictSchema):

@@ -8,7 +8,6 @@ from fastapi import Path, Query
 from pydantic import Field
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.client.service import API
 from diagnoser.model import Incident, IncidentState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import existing
@@ -23,11 +22,11 @@ from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, READ_ERRORS
-from diagnoser.web.http.routing import Router, StrictSchema
+from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 200
 
-router = Router(prefix=API, tags=["incidents"])
+router = ApiRouter("incidents")
 
 INCIDENT_ID = r"^[0-9a-f]{1,64}$"
 IncidentId = Annotated[str, Path(pattern=INCIDENT_ID, description="Id of the incident")]

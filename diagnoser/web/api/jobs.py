@@ -9,7 +9,6 @@ from fastapi import Query
 from pydantic import Field, StringConstraints, model_validator
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.client.service import API
 from diagnoser.model import (
     ENDS,
     AttemptKey,
@@ -33,13 +32,13 @@ from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs, Plans
 from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
-from diagnoser.web.http.routing import Router, Schema, StrictSchema
+from diagnoser.web.http.routing import ApiRouter, Schema, StrictSchema
 
 NODES_LIMIT = 100_000
 ATTEMPTS_SHOWN = 200
 PAGE, PAGE_LIMIT = 50, 200
 
-router = Router(prefix=API, tags=["jobs"])
+router = ApiRouter("jobs")
 
 Short = Annotated[str, Field(max_length=200)]
 Long = Annotated[str, Field(max_length=2000)]

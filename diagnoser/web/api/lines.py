@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import Query
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from diagnoser.client.service import API
 from diagnoser.diagnosis.line_search import MatchingLine, StreamFilter
 from diagnoser.diagnosis.original_lines import WINDOW_LINES, LineWindow
 from diagnoser.logview.log_index import LogSearch
@@ -16,7 +15,7 @@ from diagnoser.web.api.params import JobPath, KnownRank, Node, Source, TextIfAny
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import LIST_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 WINDOW = 500
 STREAMS_LIMIT = 1_000
@@ -24,7 +23,7 @@ STREAMS_TOLD = 5
 LINE_NUMBER_LIMIT = 1 << 53
 Words = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
 
-router = Router(prefix=API, tags=["logs"], dependencies=READ)
+router = ApiRouter("logs", dependencies=READ)
 
 
 class StreamQuery(StrictSchema):

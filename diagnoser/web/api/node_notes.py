@@ -4,7 +4,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from diagnoser.client.service import API
 from diagnoser.model import NodeNote
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
@@ -15,11 +14,11 @@ from diagnoser.web.http.access import check_whole_service, own_cluster
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import CLAIM_ERRORS, LIST_ERRORS
-from diagnoser.web.http.routing import Answer, Router, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
 
 NOTE_LENGTH = 2000
 
-router = Router(prefix=API, tags=["recovery"])
+router = ApiRouter("recovery")
 
 
 class NoteBody(StrictSchema):

@@ -6,7 +6,6 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import Field, StringConstraints
 
-from diagnoser.client.service import API
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, PlanState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
@@ -21,7 +20,7 @@ from diagnoser.web.http.access import check_breaker, own_cluster
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS
-from diagnoser.web.http.routing import Router, StrictSchema
+from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
 HISTORY = 100
 """Events of a node that are shown."""
@@ -30,7 +29,7 @@ OPEN_PLANS = 1000
 
 NODES_PLACED = 20_000
 
-router = Router(prefix=API, tags=["recovery"])
+router = ApiRouter("recovery")
 
 PlaceName = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,20}:[A-Za-z0-9_./-]{1,80}$")]
 

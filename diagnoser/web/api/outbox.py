@@ -6,7 +6,6 @@ from typing import Annotated, Literal, Self
 from fastapi import Path, Query
 from pydantic import Field
 
-from diagnoser.client.service import API
 from diagnoser.model import MessageKind
 from diagnoser.model.access import Credential
 from diagnoser.model.outbox import OutboxRecord
@@ -15,13 +14,13 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import DECISION_ERRORS, LIST_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 200
 RETRY_LIFE = 3600.0
 """Seconds before expiry that a retry by a person grants at least."""
 
-router = Router(prefix=API, tags=["recovery"])
+router = ApiRouter("recovery")
 
 MessageKey = Annotated[str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,300}$", description="Key of the effect")]
 

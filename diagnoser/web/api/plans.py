@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request, Response
 from pydantic import Field
 
-from diagnoser.client.service import API
 from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Conflict, NotFound, existing
@@ -22,12 +21,12 @@ from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import CLAIM_ERRORS, DECISION_ERRORS, LIST_ERRORS, READ_ERRORS
-from diagnoser.web.http.routing import Router, Schema, StrictSchema
+from diagnoser.web.http.routing import ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 200
 STEPS_LIMIT = 200
 
-router = Router(prefix=API, tags=["recovery"])
+router = ApiRouter("recovery")
 
 PlanId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.@:+=-]{1,250}$", description="Id of the plan")]
 Who = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]

@@ -15,7 +15,6 @@ import orjson
 from fastapi.responses import Response
 from pydantic import Field, StrictInt
 
-from diagnoser.client.service import API
 from diagnoser.hang.contract import contract
 from diagnoser.model import AttemptKey, EvidenceKind, RuntimeFile
 from diagnoser.model.errors import NotFound
@@ -27,7 +26,7 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import AGENT, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.problems import READ_ERRORS, answers
-from diagnoser.web.http.routing import Router, StrictSchema
+from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
 OUTPUT_CHARS = 4 << 20
 _TEXTS = (EvidenceKind.STACKS, EvidenceKind.RAS, EvidenceKind.ACTIVITY)
@@ -35,7 +34,7 @@ _TEXTS = (EvidenceKind.STACKS, EvidenceKind.RAS, EvidenceKind.ACTIVITY)
 _MISSING = ".missing.txt"
 """End of the name of what a node did not give: the file holds why, and what came before a command took too long."""
 
-router = Router(prefix=API, tags=["evidence"])
+router = ApiRouter("evidence")
 
 
 class SnapshotPartBody(StrictSchema):

@@ -7,7 +7,6 @@ from typing import Annotated, Self
 from fastapi import Path, Query
 from pydantic import AliasPath, Field
 
-from diagnoser.client.service import API
 from diagnoser.learning import rule_lifecycle
 from diagnoser.model import HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.access import Credential
@@ -19,12 +18,12 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 500
 HITS = 50
 
-router = Router(prefix=API, tags=["learned rules"])
+router = ApiRouter("learned rules")
 
 RuleId = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,200}$", description="Id of the rule")]
 

@@ -10,7 +10,6 @@ from urllib.parse import quote, urlencode
 from fastapi import Query
 from pydantic import Field
 
-from diagnoser.client.service import API
 from diagnoser.model import Incident, LearnedRule
 from diagnoser.model.access import Viewer
 from diagnoser.model.queries import DiagnosisFilter, FoundNode
@@ -20,7 +19,7 @@ from diagnoser.web.api.params import Search, utc
 from diagnoser.web.http.authentication import READ, Caller
 from diagnoser.web.http.dependencies import Core, ShippedRules
 from diagnoser.web.http.problems import LIST_ERRORS
-from diagnoser.web.http.routing import Router, Schema, StrictSchema
+from diagnoser.web.http.routing import ApiRouter, Schema, StrictSchema
 from diagnoser.wording.words import cause, name, visible
 
 SHOWN, MOST = 5, 20
@@ -28,7 +27,7 @@ _EXCERPT = 200
 _LEAD = 40
 """Characters of a long line that are shown before its first match."""
 
-router = Router(prefix=API, tags=["search"], dependencies=READ)
+router = ApiRouter("search", dependencies=READ)
 
 
 class HitKind(StrEnum):

@@ -7,20 +7,19 @@ from typing import Annotated
 from fastapi import Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from diagnoser.client.service import API
 from diagnoser.model.queries import News
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.web.http.authentication import READ, Caller, People
 from diagnoser.web.http.dependencies import Core, Live
 from diagnoser.web.http.problems import CLAIM_ERRORS
-from diagnoser.web.http.routing import Router, Schema
+from diagnoser.web.http.routing import ApiRouter, Schema
 from diagnoser.web.live.diagnosis_feed import NEWS_LIMIT
 
 POLL_SECONDS = 2.0
 RETRY_MILLISECONDS = 3000
 _ID = r"^[A-Za-z0-9_.-]{0,64}$"
 
-router = Router(prefix=API, tags=["diagnoses"], dependencies=READ)
+router = ApiRouter("diagnoses", dependencies=READ)
 
 
 class NewDiagnosis(Schema):

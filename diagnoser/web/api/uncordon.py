@@ -7,7 +7,6 @@ from fastapi import Path, Request
 from pydantic import Field
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.client.service import API
 from diagnoser.model import NodeActor, NodeEvent, NodeEventKind, UncordonRequest, UncordonState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import Conflict, NotFound
@@ -21,7 +20,7 @@ from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
 
 LEASE_SECONDS = 540.0
 """As long as an agent may take to check a node before it gives it back."""
@@ -32,7 +31,7 @@ SHOWN = 20
 COMPARED = 10
 """Times that a node was taken out, the newest, whose causes are compared."""
 
-router = Router(prefix=API, tags=["recovery"])
+router = ApiRouter("recovery")
 
 
 class UncordonBody(StrictSchema):

@@ -5,7 +5,6 @@ from typing import Annotated, Self
 from fastapi import Query
 from pydantic import Field
 
-from diagnoser.client.service import API
 from diagnoser.ingest.mapping_hints import mapping_hint
 from diagnoser.model import UnplacedReason
 from diagnoser.model.unplaced import UnplacedRecord
@@ -13,11 +12,11 @@ from diagnoser.web.api.params import Moment
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import LIST_ERRORS
-from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 100, 500
 
-router = Router(prefix=API, tags=["logs"])
+router = ApiRouter("logs")
 
 
 class UnplacedQuery(StrictSchema):

@@ -7,7 +7,6 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import Query, Response
 from pydantic import BaseModel, StringConstraints, ValidationError
 
-from diagnoser.client.service import API
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, NotFound
 from diagnoser.model.views import ListName, SavedView
@@ -19,7 +18,7 @@ from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, answers
-from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 VIEWS_LIMIT = 100
 """Of one list: they stand on its page."""
@@ -35,7 +34,7 @@ _MODELS: Mapping[ListName, type[BaseModel]] = {
 _PLACES = frozenset({"cursor", "limit", "since", "since_id"})
 """Where in a list somebody was is no part of a view."""
 
-router = Router(prefix=API, tags=["views"])
+router = ApiRouter("views")
 
 ViewName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00-\x1f\x7f]{1,80}$")]
 

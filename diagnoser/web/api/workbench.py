@@ -4,7 +4,6 @@ from typing import Annotated, Self
 
 from pydantic import AliasPath, Field, StringConstraints
 
-from diagnoser.client.service import API
 from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.workbench import AttemptHit, ExampleHit, LineHit, PatternTrial, RuleProposal
 from diagnoser.model import LearnedRule, ValidationResult
@@ -17,9 +16,9 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Workbench
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Answer, Router, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
-router = Router(prefix=API, tags=["learned rules"])
+router = ApiRouter("learned rules")
 
 _PRINTED = r"^[^\x00-\x1f\x7f]*$"
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=PATTERN_LENGTH, pattern=_PRINTED)]

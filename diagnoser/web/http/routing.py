@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from pydantic.warnings import UnsupportedFieldAttributeWarning
 from starlette.routing import Route
 
+from diagnoser.client.service import API
+
 # FastAPI ignores this warning while it builds a validator; ours are built later.
 warnings.filterwarnings("ignore", category=UnsupportedFieldAttributeWarning)
 
@@ -56,3 +58,10 @@ class LazyRoute(APIRoute):
 class Router(APIRouter):
     def __init__(self, **options: Any) -> None:
         super().__init__(route_class=LazyRoute, **options)
+
+
+class ApiRouter(Router):
+    """Routes below the API's prefix. tag: under which the document lists them."""
+
+    def __init__(self, tag: str, **options: Any) -> None:
+        super().__init__(prefix=API, tags=[tag], **options)

@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from fastapi import Depends, Response
+from fastapi import Response
 
 from diagnoser.accuracy import feedback_accuracy
 from diagnoser.model import CaseReplay
 from diagnoser.model.weeks import WEEK, week_of
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.routing import Router
 from diagnoser.web.pages import charts
 from diagnoser.web.pages.charts import Curve
-from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Drawn, reading_pages
 
 REPLAYS, WRONG = 200, 100
 """Replays that the chart shows, and wrong cases that are listed."""
@@ -25,7 +23,7 @@ _RECENT = 20
 """Verdicts over which the share that people called right is taken."""
 _PERCENT = (0.0, 100.0)
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 @router.get("/accuracy")

@@ -29,8 +29,7 @@ from diagnoser.web.http.authentication import Caller, check_scope, may_audit
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Form, Pressed, see_other
-from diagnoser.web.pages.page_routes import Drawn
-from diagnoser.web.pages.rendering import Pages
+from diagnoser.web.pages.rendering import Drawn, Pages
 
 CHANGES: Mapping[str, UserChange] = {
     "disable": UserChange(disabled=True),

@@ -14,7 +14,7 @@ from diagnoser.web.api.views import WITHIN
 from diagnoser.web.http.authentication import may_audit
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.page_routes import Drawn, page_query
+from diagnoser.web.pages.rendering import Drawn, page_query
 from diagnoser.wording.words import iso
 
 router = Router(include_in_schema=False, dependencies=[Depends(may_audit)])

@@ -43,9 +43,8 @@ from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.excerpt import AROUND, Excerpt, LineRole, citations, excerpts
 from diagnoser.web.pages.forms import Form, Pressed, places_of, see_other
 from diagnoser.web.pages.log_viewer import log_path
-from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.plan_strip import plan_strip, why_unchanged
-from diagnoser.web.pages.rendering import Pages
+from diagnoser.web.pages.rendering import Drawn, Pages
 from diagnoser.wording.collapse_ranks import grouped, not_it
 from diagnoser.wording.words import name, visible
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 from markupsafe import Markup
 from pydantic import Field
 
@@ -12,10 +12,9 @@ from diagnoser.evaluations import gantt, progress
 from diagnoser.evaluations.scores import ScoreSeries, drops, series
 from diagnoser.model.evaluations import RunProgress, ScoreDrop, TrialRecord, TrialRun, TrialState
 from diagnoser.web.api.evaluations import EvaluationId, find
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.routing import Router, Schema
-from diagnoser.web.pages.page_routes import Drawn, page_query
+from diagnoser.web.http.routing import Schema
+from diagnoser.web.pages.rendering import Drawn, page_query, reading_pages
 
 RUNS = 100
 """Runs that the list shows and that curves are drawn from, the newest."""
@@ -23,7 +22,7 @@ _WIDTH, _HEIGHT, _EDGE = 160.0, 30.0, 3.0
 _LINKED = 100
 """Failed trials for which is looked whether their logs were diagnosed."""
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 class EvaluationsPage(Schema):

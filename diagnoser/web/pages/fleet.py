@@ -17,7 +17,7 @@ from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router, StrictSchema
 from diagnoser.web.pages.column_order import ColumnOrder
-from diagnoser.web.pages.page_routes import Drawn, page_query
+from diagnoser.web.pages.rendering import Drawn, page_query
 
 SHOWN = 100
 """Nodes of one page."""

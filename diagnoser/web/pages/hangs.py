@@ -2,7 +2,6 @@
 
 import asyncio
 
-from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.diagnosis import hang_evidence
@@ -12,13 +11,11 @@ from diagnoser.model.errors import NotFound
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.routing import Router
 from diagnoser.web.pages import hang_view
-from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Drawn, reading_pages
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 SHOWN = {"suspects": 8, "waits": 12, "groups": 24, "behind": 8, "stacks": 8, "rejected": 8, "requests": 8}
 """Most of each: a page of ten thousand ranks stays small."""

@@ -1,16 +1,14 @@
 """The page of impact: the report, with links from each figure to its failures, and what each figure means."""
 
-from fastapi import Depends, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from diagnoser.impact.closing import CLOSING_WORDS
 from diagnoser.web.api.impact import ImpactQuery, read_report
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.page_routes import Drawn, page_query
+from diagnoser.web.pages.rendering import Drawn, page_query, reading_pages
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 @router.get("/impact")

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.adapters.sql.store import SqlStore
@@ -19,10 +18,8 @@ from diagnoser.recovery.retry_history import family
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Drawn, reading_pages
 from diagnoser.web.pages.run_view import run_view
 from diagnoser.web.pages.time_axis import TimeAxis, checkpoint_axis
 from diagnoser.wording.job_contract import contract_terms
@@ -34,7 +31,7 @@ LOOKED_AT = 50
 DRAWN = 3
 """Attempts whose checkpoints are drawn: the newest."""
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 @dataclass(frozen=True, slots=True)

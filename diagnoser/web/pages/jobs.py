@@ -1,22 +1,20 @@
 """The page of jobs: what runs now and where it stands, what fell silent, what ended and how."""
 
-from fastapi import Depends, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from diagnoser.model.queries import AttemptState
 from diagnoser.model.sorting import NEWEST
 from diagnoser.model.views import ListName
 from diagnoser.web.api.jobs import RunQuery, list_runs
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.column_order import ColumnOrder
-from diagnoser.web.pages.page_routes import Drawn, page_query
+from diagnoser.web.pages.rendering import Drawn, page_query, reading_pages
 from diagnoser.web.pages.views import views_of
 
 FILTERS = ("user", "cluster", "framework")
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 @router.get("/jobs")

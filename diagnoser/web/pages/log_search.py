@@ -9,7 +9,7 @@ from diagnoser.web.api.params import JobPath, Search
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Scoped
 from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Drawn
 
 router = Router(include_in_schema=False)
 

@@ -5,7 +5,7 @@ import re
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import Depends, Query
+from fastapi import Query
 from fastapi.responses import Response
 
 from diagnoser.logview.log_index import MATCHES_LIMIT
@@ -15,14 +15,12 @@ from diagnoser.web.api.attempt_log import ROWS, LogChoice, read
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.jobs import latest
 from diagnoser.web.api.params import JobPath
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.excerpt import LineRole
 from diagnoser.web.pages.log_view import Address, chip_groups, cited_rows, shown_rows
-from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Drawn, reading_pages
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 _VARIABLE = re.compile(r"<[A-Z]+>")
 """What stands in a template where its lines differ."""
 

@@ -23,8 +23,7 @@ from diagnoser.web.http.request_actor import client_address
 from diagnoser.web.http.routing import Router, Schema
 from diagnoser.web.http.sign_in import safe_page
 from diagnoser.web.pages.forms import FilledIn, check_origin, see_other
-from diagnoser.web.pages.page_routes import Drawn
-from diagnoser.web.pages.rendering import Pages
+from diagnoser.web.pages.rendering import Drawn, Pages
 
 router = Router(include_in_schema=False)
 

@@ -32,8 +32,8 @@ from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Pressed, see_other
-from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.pair_matrix import PairMatrix, pair_matrix
+from diagnoser.web.pages.rendering import Drawn
 
 FAILURES = 20
 """Failures on one node that its page shows; the list of diagnoses has the others."""

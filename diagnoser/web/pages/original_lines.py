@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import Depends, Query
+from fastapi import Query
 from fastapi.responses import Response
 from pydantic import Field
 
@@ -17,12 +17,10 @@ from diagnoser.model.errors import BadInput
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.lines import LINE_NUMBER_LIMIT, StreamQuery, named_stream
 from diagnoser.web.api.params import JobPath, Search
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.log_view import Part, text_parts
 from diagnoser.web.pages.log_viewer import lines_path, lines_url
-from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Drawn, reading_pages
 
 AROUND = 50
 """Lines before and behind the one that is looked at."""
@@ -31,7 +29,7 @@ CLIP = 2_000
 BEFORE_HIT = 200
 """Characters before the first match that a result shows."""
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 class LinesPageQuery(StreamQuery):

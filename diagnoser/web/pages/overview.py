@@ -31,7 +31,6 @@ from diagnoser.web.pages.column_order import ColumnOrder
 from diagnoser.web.pages.forms import Form, Pressed, see_other
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.page_routes import FILTERS as DIAGNOSIS_FILTERS
-from diagnoser.web.pages.page_routes import Drawn, page_query
 from diagnoser.web.pages.plan_strip import plan_strip
 from diagnoser.web.pages.recovery import (
     QUEUE,
@@ -42,6 +41,7 @@ from diagnoser.web.pages.recovery import (
     undoable,
     waiting_entries,
 )
+from diagnoser.web.pages.rendering import Drawn, page_query
 from diagnoser.web.pages.time_axis import TimeAxis
 from diagnoser.web.pages.views import list_url, views_of
 

@@ -1,13 +1,10 @@
 """The pages: the list of diagnoses, the API's description."""
 
 from collections.abc import Mapping
-from typing import Annotated, TypeVar
 from urllib.parse import urlencode
 
-from fastapi import Depends, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ValidationError
 
 from diagnoser.model import FeedbackVerdict
 from diagnoser.model.queries import Facets
@@ -17,50 +14,29 @@ from diagnoser.model.views import ListName
 from diagnoser.web.api.diagnoses import DiagnosisQuery, find, page
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.views import WITHIN
-from diagnoser.web.http.authentication import Caller, may_read
-from diagnoser.web.http.dependencies import Core, Live, Scoped
-from diagnoser.web.http.routing import Router
+from diagnoser.web.http.dependencies import Core, Scoped
 from diagnoser.web.pages.column_order import ColumnOrder
 from diagnoser.web.pages.forms import Pressed, see_other
-from diagnoser.web.pages.rendering import Pages
+from diagnoser.web.pages.rendering import Drawn, page_query, reading_pages
 from diagnoser.web.pages.views import list_url, views_of
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 FILTERS = ("q", "category", "type", "outcome", "job", "node", "within", "cluster", "family", "decided_by")
 WITHOUT_FIELD = ("cluster", "family", "decided_by")
 """Filters that are chosen among the facets only."""
 
 
-async def pages_of(request: Request, caller: Caller, live: Live) -> Pages:
-    pages: Pages = request.app.state.pages
-    return pages.signed_in(caller, await live.unplaced_count(), await live.attention())
-
-
-Drawn = Annotated[Pages, Depends(pages_of)]
-
-
-Query = TypeVar("Query", bound=BaseModel)
-
-
-def page_query(model: type[Query], request: Request) -> Query:
-    """What the address of a page asks for. Empty form fields and names that others added to it mean nothing; raises
-    RequestValidationError for a value that cannot be."""
-    given = {name: value for name, value in request.query_params.items() if value and name in model.model_fields}
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        raise RequestValidationError(error.errors()) from None
-
-
 @router.get("/diagnoses")
 async def index(request: Request, core: Core, pages: Drawn) -> Response:
     """The list of diagnoses. Empty form fields mean no filter."""
     params = {name: value for name, value in request.query_params.items() if value}
-    now = core.clock()
+    now, instead = core.clock(), dict[str, str]()
     if "q" in params:  # what is searched for by words comes in the order of time
-        params.pop("sort", None)
-    query = _query(params, now)
+        instead["sort"] = ""
+    if params.get("within") in WITHIN:
+        instead["since"] = str(now - WITHIN[params["within"]])
+    query = page_query(DiagnosisQuery, request, **instead)
     records, after = await page(core.store, query, now)
     facets = await core.store.diagnoses.facets(query.where(now))
     filters = {name: params[name] for name in FILTERS if name in params}
@@ -110,13 +86,3 @@ def _facet_links(facets: Facets, filters: Mapping[str, str]) -> dict[str, list[t
             wanted = others if filters.get(name) == value else {**others, name: value}
             links.setdefault(name, []).append((value, count, "/diagnoses?" + urlencode(wanted)))
     return links
-
-
-def _query(params: dict[str, str], now: float) -> DiagnosisQuery:
-    names = {name: value for name, value in params.items() if name in DiagnosisQuery.model_fields}
-    if params.get("within") in WITHIN:
-        names["since"] = str(now - WITHIN[params["within"]])
-    try:
-        return DiagnosisQuery.model_validate(names)
-    except ValidationError as error:
-        raise RequestValidationError(error.errors()) from None

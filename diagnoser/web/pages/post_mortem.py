@@ -2,7 +2,6 @@
 
 from urllib.parse import quote
 
-from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.model.errors import NotFound
@@ -11,12 +10,11 @@ from diagnoser.web.api.diagnoses import DiagnosisId
 from diagnoser.web.api.diagnoses import find as find_diagnosis
 from diagnoser.web.api.incidents import IncidentId
 from diagnoser.web.api.incidents import find as find_incident
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.rendering import reading_pages
 from diagnoser.wording.post_mortem import FAILURES, FailureStory, failure_post_mortem, incident_post_mortem
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 @router.get("/diagnoses/{id}/post-mortem.md")

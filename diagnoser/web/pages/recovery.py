@@ -30,8 +30,8 @@ from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.routing import Router
 from diagnoser.web.http.services import CoreServices
 from diagnoser.web.pages.forms import Form, Pressed, see_other
-from diagnoser.web.pages.page_routes import Drawn
 from diagnoser.web.pages.plan_strip import why_unchanged
+from diagnoser.web.pages.rendering import Drawn
 
 QUEUE = 20
 """Waiting plans of one page."""

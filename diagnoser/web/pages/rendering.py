@@ -1,20 +1,26 @@
-"""Renders pages: the template engine, its filters, and the error page."""
+"""What all pages share: the template engine with its filters, the error page, and how a page is asked for."""
 
 import hashlib
 from collections.abc import Mapping
 from copy import copy
 from functools import cache
 from pathlib import Path
+from typing import Annotated, TypeVar
 
-from fastapi import Request
+from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic import BaseModel, ValidationError
 
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.people import Person
 from diagnoser.model.queries import Attention
 from diagnoser.ports import Clock
+from diagnoser.web.http.authentication import Caller, may_read
+from diagnoser.web.http.dependencies import Live
 from diagnoser.web.http.problems import Problem
+from diagnoser.web.http.routing import Router
 from diagnoser.wording import words
 from diagnoser.wording.summaries import summary
 
@@ -90,3 +96,28 @@ class _Versions:
 
     def __getitem__(self, name: str) -> str:
         return self._urls[name]
+
+
+async def pages_of(request: Request, caller: Caller, live: Live) -> Pages:
+    pages: Pages = request.app.state.pages
+    return pages.signed_in(caller, await live.unplaced_count(), await live.attention())
+
+
+Drawn = Annotated[Pages, Depends(pages_of)]
+Query = TypeVar("Query", bound=BaseModel)
+
+
+def page_query(model: type[Query], request: Request, **instead: str) -> Query:
+    """What the address of a page asks for. Empty form fields and names that others added to it mean nothing; raises
+    RequestValidationError for a value that cannot be. instead: values in place of those of the address."""
+    asked = {**request.query_params, **instead}
+    given = {name: value for name, value in asked.items() if value and name in model.model_fields}
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from None
+
+
+def reading_pages() -> Router:
+    """Routes of pages for whoever may read, which the API's document leaves out."""
+    return Router(include_in_schema=False, dependencies=[Depends(may_read)])

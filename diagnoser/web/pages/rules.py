@@ -12,7 +12,7 @@ from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Pressed, see_other
-from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Drawn
 
 SHOWN = 100
 _ORDER = (

@@ -1,16 +1,14 @@
 """The page that searches everything; with script the same search is one key away from each page."""
 
-from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.web.api.params import Search
 from diagnoser.web.api.search import MOST, SearchResult, search
-from diagnoser.web.http.authentication import Caller, may_read
+from diagnoser.web.http.authentication import Caller
 from diagnoser.web.http.dependencies import Core, ShippedRules
-from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Drawn, reading_pages
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 @router.get("/search")

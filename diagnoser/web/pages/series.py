@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fastapi import Depends, Response
+from fastapi import Response
 from fastapi.responses import JSONResponse
 
 from diagnoser.localize.metric_watch import seen_in
@@ -11,16 +11,15 @@ from diagnoser.model.errors import NotFound
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.recovery.retry_history import family
 from diagnoser.web.api.params import JobPath
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.routing import Router
 from diagnoser.web.pages import charts
+from diagnoser.web.pages.rendering import reading_pages
 from diagnoser.web.pages.run_view import as_json, index_of, points_of, run_charts, run_marks
 
 EARLIER = 3
 """Runs of the family whose curves stand beside those of a run."""
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 @router.get("/jobs/{id}/attempts/{number}/series.svg")

@@ -1,17 +1,14 @@
 """The page of lines that belong to no job: what was received, why it has no place, and what would give it one."""
 
-from fastapi import Depends
 from fastapi.responses import Response
 
 from diagnoser.ingest.mapping_hints import mapping_hint
-from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.routing import Router
-from diagnoser.web.pages.page_routes import Drawn
+from diagnoser.web.pages.rendering import Drawn, reading_pages
 
 SHOWN = 100
 
-router = Router(include_in_schema=False, dependencies=[Depends(may_read)])
+router = reading_pages()
 
 
 @router.get("/unplaced")

@@ -24,8 +24,7 @@ from diagnoser.web.http.authentication import Caller, may_read
 from diagnoser.web.http.dependencies import Core, Workbench
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Pressed, line_of, lines_of, places_of, see_other
-from diagnoser.web.pages.page_routes import Drawn
-from diagnoser.web.pages.rendering import Pages
+from diagnoser.web.pages.rendering import Drawn, Pages
 
 PATH = "/rules/workbench"
 LISTED = 40

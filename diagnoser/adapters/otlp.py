@@ -9,7 +9,6 @@ import os
 import secrets
 import socket
 import threading
-from collections import OrderedDict
 
 import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -21,6 +20,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from diagnoser.model import AttemptKey
+from diagnoser.model.recent import Recent
 from diagnoser.observability.tracing import TraceStep, diagnosis_span_id, root_span_id, trace_id
 from diagnoser.ports import Clock
 from diagnoser.redaction.redact import Redact, masked_entry, redact
@@ -55,7 +55,7 @@ class OtlpTraces:
         self._scope = InstrumentationScope("diagnoser", version)
         self._clock = clock
         self._redact = redact
-        self._repeated: OrderedDict[tuple[TraceStep, AttemptKey], float] = OrderedDict()
+        self._repeated = Recent[tuple[TraceStep, AttemptKey], float](ATTEMPTS_KNOWN)
         self._spans = BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}{PATH}"))
 
     def note(
@@ -101,9 +101,6 @@ class OtlpTraces:
         if now - self._repeated.get((step, attempt), float("-inf")) < REPEATED_SECONDS:
             return False
         self._repeated[step, attempt] = now
-        self._repeated.move_to_end((step, attempt))
-        if len(self._repeated) > ATTEMPTS_KNOWN:
-            self._repeated.popitem(last=False)
         return True
 
 

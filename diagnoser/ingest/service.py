@@ -5,7 +5,6 @@ Offsets make a request that comes again count once, also where several replicas 
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -33,6 +32,7 @@ from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream, spoken_job_
 from diagnoser.model.access import EVERYTHING, Viewer
 from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OutOfScope, OwnerMoved, Unavailable
 from diagnoser.model.logs import Append, Cursor, OffsetAdvance
+from diagnoser.model.recent import Recent
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 
@@ -99,28 +99,19 @@ class _AttemptCommit:
     covered: dict[Stream, OffsetRanges] = field(default_factory=dict)
 
 
-class _KnownCursors:
+class _KnownCursors(Recent[tuple[AttemptKey, Stream], Cursor]):
     """What this process wrote last of each stream: mostly nobody else writes to it, and then nothing has to be read.
     A wrong one costs a conflict, never a line."""
-
-    def __init__(self) -> None:
-        self._cursors: OrderedDict[tuple[AttemptKey, Stream], Cursor] = OrderedDict()
-
-    def get(self, key: AttemptKey, stream: Stream) -> Cursor | None:
-        return self._cursors.get((key, stream))
 
     def note(self, appends: Sequence[Append]) -> None:
         for append in appends:
             for stream, (version, covered) in append.cursors.items():
-                self._cursors[append.attempt, stream] = Cursor(covered, version + 1)
-                self._cursors.move_to_end((append.attempt, stream))
-        while len(self._cursors) > CURSORS_KNOWN:
-            self._cursors.popitem(last=False)
+                self[append.attempt, stream] = Cursor(covered, version + 1)
 
     def forget(self, appends: Sequence[Append]) -> None:
         for append in appends:
             for stream in append.cursors:
-                self._cursors.pop((append.attempt, stream), None)
+                self.pop((append.attempt, stream), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +150,7 @@ class IngestService:
         self._pending = FairQueue[_Pending](pending_limit)
         self._committed = -COMMIT_SPACING
         self._failed, self._failure = 0.0, ""
-        self._known = _KnownCursors()
+        self._known = _KnownCursors(CURSORS_KNOWN)
         self._backlog = CompressionBacklog(store)
         self._arrived = asyncio.Event()
 
@@ -236,7 +227,7 @@ class IngestService:
         if attempt <= 1:
             return True
         key = AttemptKey(target.job, attempt)
-        return any(self._known.get(key, block.stream) for block in batch.blocks[target])
+        return any(self._known.get((key, block.stream)) for block in batch.blocks[target])
 
     async def store(self, batch: Batch, received: float, advances: Sequence[OffsetAdvance]) -> IngestReceipt:
         """Returns once the lines, and how far their partitions are read, are committed together. The batch may be
@@ -382,7 +373,7 @@ class IngestService:
         unknown: dict[AttemptKey, set[Stream]] = {}
         for key, own in streams.items():
             for stream in own:
-                cursor = self._known.get(key, stream)
+                cursor = self._known.get((key, stream))
                 if cursor:
                     cursors[key][stream] = cursor
                 else:

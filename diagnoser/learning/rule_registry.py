@@ -5,7 +5,6 @@ the reader it began with.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, Job, LearnedRule
 from diagnoser.model.access import may_learn
 from diagnoser.model.errors import RuleFaults, Unavailable
 from diagnoser.model.queries import LearnedRuleQuery
+from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
@@ -107,7 +107,7 @@ class RuleRegistry:
         self._turn = asyncio.Lock()
         self._shared = shared
         self._keeping = Lock()  # several threads diagnose
-        self._of_tenants: OrderedDict[tuple[int, tuple[str, ...]], LogAnalyzer] = OrderedDict()
+        self._of_tenants = Recent[tuple[int, tuple[str, ...]], LogAnalyzer](TENANTS_KEPT)
         self.snapshot = build_snapshot(base, 0, ())
 
     @property
@@ -128,9 +128,6 @@ class RuleRegistry:
         known = self._of_tenants.get(key) or self.base.with_rules(read(rules))
         with self._keeping:
             self._of_tenants[key] = known
-            self._of_tenants.move_to_end(key)
-            if len(self._of_tenants) > TENANTS_KEPT:
-                self._of_tenants.popitem(last=False)
         return known
 
     async def refresh(self) -> bool:

@@ -1,6 +1,5 @@
 """The stored log of an attempt, to be filtered, searched and read a window at a time."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,6 +28,7 @@ from diagnoser.logview.log_columns import (
 from diagnoser.logview.log_timeline import LogTimeline
 from diagnoser.model import Stream, Template, expressions
 from diagnoser.model.errors import BadInput
+from diagnoser.model.recent import Recent
 
 MATCHES_LIMIT = 10_000
 """Rows that a search finds at most: more than anybody steps through."""
@@ -171,7 +171,7 @@ class LogIndex:
         self._columns = LogColumns(log)
         self.timeline = LogTimeline(self._columns, log.digest)
         self._keys = list(map(stream_key, self._columns.streams))
-        self._searches: OrderedDict[LogSearch, Positions] = OrderedDict()
+        self._searches = Recent[LogSearch, Positions](_SEARCHES_KEPT)
 
     def __len__(self) -> int:
         return len(self._columns)
@@ -315,8 +315,6 @@ class LogIndex:
             return np.empty(0, dtype=np.intp)
         if search not in self._searches:
             self._searches[search] = self._find(search.compiled())
-            while len(self._searches) > _SEARCHES_KEPT:
-                self._searches.popitem(last=False)
         return self._searches[search]
 
     def _find(self, pattern: Any) -> Positions:

@@ -1,6 +1,5 @@
 """What a credential of one cluster or tenant may change: only what belongs to it. What it may see, the store knows."""
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from diagnoser.adapters.sql.jobs import JobRepository
 from diagnoser.model import NODE_LOG, own_job_id, spoken_job_id
 from diagnoser.model.access import Credential, Owner, Viewer
 from diagnoser.model.errors import OutOfScope
+from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
 
 NOBODY = Owner()
@@ -27,7 +27,7 @@ class JobAccess:
     def __init__(self, store: JobRepository, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._owners: OrderedDict[str, tuple[Owner, float]] = OrderedDict()  # job -> whose it is, and until when
+        self._owners = Recent[str, tuple[Owner, float]](REMEMBERED)  # job -> whose it is, and until when
 
     def sender(self, caller: Credential) -> "JobSenderOf":
         return JobSenderOf(self, caller)
@@ -104,9 +104,6 @@ class JobAccess:
         until = self._clock() + REMEMBERED_SECONDS
         for job, owner in owners.items():
             self._owners[job] = (owner, until)
-            self._owners.move_to_end(job)
-        while len(self._owners) > REMEMBERED:
-            self._owners.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ The store writes entries itself, in the transaction of each effect (``ports.audi
 the name of, and the entry of a call that had no effect in the store or was refused.
 """
 
-from collections import OrderedDict
 from http import HTTPStatus
 
 from starlette.requests import Request
@@ -12,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.ingest.protocols import path_ends
 from diagnoser.model.audit import AuditEntry, AuditResult
+from diagnoser.model.recent import Recent
 from diagnoser.ports import AuditedCall, auditing
 from diagnoser.web.http.request_actor import client_address
 from diagnoser.web.http.services import CoreServices
@@ -45,7 +45,7 @@ class AuditedCalls:
         self.app = app
         self._core = core
         self._unaudited = path_ends()
-        self._refused: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        self._refused = Recent[tuple[str, ...], float](REMEMBERED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not is_audited(scope["method"], scope["path"], self._unaudited):
@@ -81,9 +81,6 @@ class AuditedCalls:
         if call.time - self._refused.get(key, float("-inf")) < REFUSED_SECONDS:
             return False
         self._refused[key] = call.time
-        self._refused.move_to_end(key)
-        if len(self._refused) > REMEMBERED:
-            self._refused.popitem(last=False)
         return True
 
     async def _add(self, call: AuditedCall, scope: Scope, result: AuditResult, detail: str) -> None:

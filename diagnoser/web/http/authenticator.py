@@ -1,7 +1,7 @@
 """Finds out who a request is from: the token's credential, and what a guesser of tokens gets to hear."""
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -10,6 +10,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.access import ANONYMOUS, Credential, StoredToken, Token, hash_of
 from diagnoser.model.errors import Denied, Throttled, Unavailable
 from diagnoser.model.people import Person
+from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
 from diagnoser.web.http.login_throttle import network_of
 from diagnoser.web.http.sessions import Sessions
@@ -36,17 +37,14 @@ class FailureThrottle:
 
     def __init__(self, store: LoginTryRepository) -> None:
         self._store = store
-        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._failures = Recent[str, deque[float]](ADDRESSES)
         self._shared: deque[float] = deque(maxlen=SHARED)
 
     async def failed(self, address: str, now: float) -> None:
         """Counts a wrong token. Raises Throttled, which counts nothing, so that the wait ends, and asks the database
         nothing after the first time."""
         client = network_of(address)
-        failures = self._failures.setdefault(client, deque(maxlen=FAILURES))
-        self._failures.move_to_end(client)
-        if len(self._failures) > ADDRESSES:
-            self._failures.popitem(last=False)
+        self._failures[client] = failures = self._failures.get(client, deque(maxlen=FAILURES))
         wait = 0.0
         if len(failures) == FAILURES:
             wait = failures[0] + FAILURE_SECONDS - now

@@ -1,7 +1,6 @@
 """The rest of the service as routes use it, in small groups: each route names its groups (``dependencies``)."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +19,7 @@ from diagnoser.integrations.ft_launcher import LogAttribution
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model.access import Viewer
 from diagnoser.model.queries import Attention
+from diagnoser.model.recent import Recent
 from diagnoser.model.shown_settings import ShownSetting
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace
@@ -154,18 +154,14 @@ class ViewerScopes:
 
     def __init__(self, store: SqlStore, open_scope: Callable[[SqlStore], ScopedServices]) -> None:
         self.open_scope = open_scope
-        self._scopes: OrderedDict[Viewer, ScopedServices] = OrderedDict()
+        self._scopes = Recent[Viewer, ScopedServices](SCOPES_KEPT)
         self.whole = open_scope(store)
 
     def scoped_to(self, viewer: Viewer) -> ScopedServices:
         if viewer.sees_all:
             return self.whole
-        scope = self._scopes.get(viewer)
-        if scope is None:
-            scope = self._scopes[viewer] = self.open_scope(self.whole.core.store.scoped_to(viewer))
-        self._scopes.move_to_end(viewer)
-        if len(self._scopes) > SCOPES_KEPT:
-            self._scopes.popitem(last=False)
+        scope = self._scopes.get(viewer) or self.open_scope(self.whole.core.store.scoped_to(viewer))
+        self._scopes[viewer] = scope
         return scope
 
 

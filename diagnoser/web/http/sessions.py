@@ -1,7 +1,6 @@
 """Sessions of browsers: a cookie with 256 random bits, of which the database holds the hash."""
 
 import secrets
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from diagnoser.adapters.sql.people import UserRepository
 from diagnoser.model.access import hash_of
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.people import Person, Session, SessionLimits, User
+from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
 
 USE_SECONDS = 60.0
@@ -58,7 +58,7 @@ class Sessions:
         self._store = store
         self._clock = clock
         self.limits = limits
-        self._use_noted: OrderedDict[str, float] = OrderedDict()
+        self._use_noted = Recent[str, float](REMEMBERED)
 
     async def begin(self, user: User, address: str, browser: str) -> str:
         """The value of the cookie: new with every sign-in, so that none that somebody else has set is ever one."""
@@ -97,9 +97,6 @@ class Sessions:
         if now - self._use_noted.get(hash, float("-inf")) < USE_SECONDS:
             return
         self._use_noted[hash] = now
-        self._use_noted.move_to_end(hash)
-        if len(self._use_noted) > REMEMBERED:
-            self._use_noted.popitem(last=False)
         with suppress(Unavailable):  # no request fails for it
             await self._store.record_session_use(hash, now)
 
